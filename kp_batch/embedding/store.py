@@ -1,0 +1,115 @@
+"""Vectors on disk, found by their text's hash: a cache that is filled chunk by chunk.
+
+A chunk is one Arrow file, uncompressed so that it is mapped into memory and any of its vectors is
+read without the others. It appears whole or not at all. Losing chunks costs time, nothing else.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from kp_batch.errors import WarehouseError
+
+Float32s = npt.NDArray[np.float32]
+
+_NO_PLACES = pl.DataFrame(schema={"text_hash": pl.String, "chunk": pl.Int32, "row": pl.Int32})
+
+
+class VectorStore:
+    """The vectors of one encoder.
+
+    Args:
+        folder: where its chunks are; made with the first `add`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Map the chunks that are there."""
+        self._folder = folder
+        self._chunks: list[Float32s] = []
+        mapped = [self._map(path) for path in sorted(folder.glob("*.arrow"))]
+        self._index = pl.concat([_NO_PLACES, *mapped]).unique("text_hash", keep="first")
+
+    def missing(self, text_hashes: pl.Series) -> pl.Series:
+        """Those of the hashes that have no vector yet, each once, in their order."""
+        wanted = pl.DataFrame({"text_hash": text_hashes}).unique(maintain_order=True)
+        return wanted.join(
+            self._index, on="text_hash", how="anti", maintain_order="left"
+        ).get_column("text_hash")
+
+    def add(self, text_hashes: pl.Series, vectors: Float32s) -> None:
+        """Store one chunk.
+
+        Args:
+            text_hashes: strings, not empty, none of them stored yet.
+            vectors: float32, shape (hashes, dimensions).
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        # No two chunks share a hash, so the first one names a chunk that no other run can mean.
+        path = self._folder / f"{text_hashes[0]}.arrow"
+        half_written = path.with_suffix(".part")
+        flat = pa.array(np.ascontiguousarray(vectors).ravel(), type=pa.float32())
+        batch = pa.record_batch(
+            {
+                "text_hash": text_hashes.to_arrow(),
+                "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
+            }
+        )
+        with half_written.open("wb") as file:
+            with pa.ipc.new_file(file, batch.schema) as writer:
+                writer.write_batch(batch)
+            file.flush()
+            os.fsync(file.fileno())
+        half_written.replace(path)
+        self._index = pl.concat([self._index, self._map(path)])
+
+    def gather(self, text_hashes: pl.Series) -> Float32s:
+        """The vectors of the hashes, in their order: float32, shape (hashes, dimensions).
+
+        Raises:
+            WarehouseError: a hash has no vector.
+        """
+        places = pl.DataFrame({"text_hash": text_hashes}).join(
+            self._index, on="text_hash", how="left", maintain_order="left"
+        )
+        lacking = places.get_column("chunk").null_count()
+        if lacking:
+            raise WarehouseError(
+                f"{lacking} of {len(places)} vectors are not in {self._folder}; run again"
+            )
+        dimensions = self._chunks[0].shape[1] if self._chunks else 0
+        gathered = np.empty((len(places), dimensions), dtype=np.float32)
+        chunk, row = places.get_column("chunk").to_numpy(), places.get_column("row").to_numpy()
+        for number, members in _grouped(chunk):
+            gathered[members] = self._chunks[number][row[members]]
+        return gathered
+
+    def _map(self, path: Path) -> pl.DataFrame:
+        """Map a chunk and say where its hashes are; none where it is damaged.
+
+        The texts of a damaged chunk are missing, so they are embedded again and it is written over.
+        """
+        try:
+            batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+            places = pl.DataFrame({"text_hash": pl.Series(batch["text_hash"], dtype=pl.String)})
+            vectors = batch["vector"].flatten().to_numpy(zero_copy_only=True)
+        except (pa.ArrowInvalid, OSError, KeyError, IndexError):
+            return _NO_PLACES
+        self._chunks.append(vectors.reshape(len(batch), -1))
+        return places.with_columns(
+            chunk=pl.lit(len(self._chunks) - 1, pl.Int32),
+            row=pl.int_range(pl.len(), dtype=pl.Int32),
+        )
+
+
+def _grouped(labels: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
+    """Each label with its positions."""
+    order = np.argsort(labels, kind="stable")
+    bounds = np.flatnonzero(np.diff(labels[order])) + 1
+    for members in np.split(order, bounds):
+        if len(members):
+            yield int(labels[members[0]]), members

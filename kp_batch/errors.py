@@ -1,0 +1,30 @@
+"""What a user can be told. Every message says what happened, to what, and what to do next."""
+
+
+class KpBatchError(Exception):
+    """Anything the user can put right. The command line prints it as one line and exits 1."""
+
+
+class ArchiveError(KpBatchError):
+    """The archive cannot be scored: nothing found, nothing acceptable, too much rejected."""
+
+
+class EncoderError(KpBatchError):
+    """The encoder cannot be loaded, or what it returned cannot be used."""
+
+
+class ProfileError(KpBatchError):
+    """A profiles file has faults; the message lists all of them."""
+
+
+class TraceError(KpBatchError):
+    """One trace cannot be scored; `reasons` holds the codes of all its faults."""
+
+    def __init__(self, message: str, reasons: tuple[str, ...] = ()) -> None:
+        """Keep the codes beside the sentence."""
+        super().__init__(message)
+        self.reasons = reasons
+
+
+class WarehouseError(KpBatchError):
+    """The warehouse is missing, moved, or cannot be written."""

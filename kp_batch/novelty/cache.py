@@ -1,0 +1,123 @@
+"""The live engine's cache of recent vectors: the plain reference that `replay` must equal."""
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+
+from kp_batch.novelty.similarity import Float32s, cosines, unit
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The most similar vector of a cache: its similarity and, unless it is zero, when it came."""
+
+    similarity: float
+    position: int | None  # counted from 0 over all vectors ever added; None: a zero vector
+    added_at: datetime | None
+
+
+class VectorCache:
+    """A bounded first-in-first-out cache of vectors, with an optional time to live.
+
+    Time is passed in, never read, and must not run backwards. Vectors are held as float32 unit
+    vectors (see `similarity.unit`), so that a cosine is a dot product.
+
+    Args:
+        max_elements: how many vectors it holds at the most, at least 1.
+        dimensions: the length of every vector.
+        ttl: a vector as old as this, or older, is gone; None keeps vectors until pushed out.
+
+    Raises:
+        ValueError: a size below 1 or a ttl that is not positive.
+    """
+
+    def __init__(
+        self, max_elements: int = 1_000, dimensions: int = 384, ttl: timedelta | None = None
+    ) -> None:
+        """See the class."""
+        if max_elements < 1 or dimensions < 1:
+            raise ValueError(
+                f"max_elements and dimensions are at least 1, got {max_elements} and {dimensions}"
+            )
+        if ttl is not None and ttl <= timedelta(0):
+            raise ValueError(f"ttl is positive or None, got {ttl}")
+        self.max_elements = max_elements
+        self.dimensions = dimensions
+        self.ttl = ttl
+        self._entries: deque[tuple[datetime, Float32s]] = deque(maxlen=max_elements)
+        self._added = 0
+        self._now: datetime | None = None
+
+    @property
+    def size(self) -> int:
+        """How many vectors it holds."""
+        return len(self._entries)
+
+    def add(self, vector: npt.ArrayLike, now: datetime) -> None:
+        """Add a vector at time `now`; the oldest one goes when the cache is over capacity.
+
+        Raises:
+            ValueError: the vector's length is not `dimensions`, or `now` is before the last time.
+        """
+        self.evict_expired(now)
+        self._entries.append((now, self._checked(vector)))
+        self._added += 1
+
+    def max_cosine_similarity(self, query: npt.ArrayLike, now: datetime) -> float | None:
+        """The greatest cosine similarity of `query` to what the cache holds at time `now`.
+
+        Returns:
+            A number in -1..1 (rounding may leave it by 1e-7; 0 against a zero vector), None where
+            the cache is empty.
+
+        Raises:
+            ValueError: as for `add`.
+        """
+        nearest = self.nearest(query, now)
+        return nearest and nearest.similarity
+
+    def nearest(self, query: npt.ArrayLike, now: datetime) -> Nearest | None:
+        """As `max_cosine_similarity`, with the vector that it belongs to, the oldest on a tie.
+
+        A zero vector is nobody's nearest, and has none.
+        """
+        wanted = self._checked(query)
+        self.evict_expired(now)
+        if not self._entries:
+            return None
+        held = np.stack([vector for _, vector in self._entries])
+        similarities = cosines(np.broadcast_to(wanted, held.shape), held)
+        real = held.any(axis=1) & wanted.any()
+        best = int(np.argmax(np.where(real, similarities, -np.inf)))
+        if not real[best] or (similarities[best] < 0 and not real.all()):
+            return Nearest(0.0, None, None)
+        first = self._added - len(self._entries)
+        return Nearest(float(similarities[best]), first + best, self._entries[best][0])
+
+    def evict_expired(self, now: datetime) -> None:
+        """Drop what is one ttl old or older at time `now`.
+
+        Raises:
+            ValueError: `now` is before the last time that was passed in.
+        """
+        if self._now is not None and now < self._now:
+            raise ValueError(f"the clock runs backwards: {now} after {self._now}")
+        self._now = now
+        while self.ttl and self._entries and now - self._entries[0][0] >= self.ttl:
+            self._entries.popleft()
+
+    def clear(self) -> None:
+        """Forget every vector and the time."""
+        self._entries.clear()
+        self._now = None
+
+    def _checked(self, vector: npt.ArrayLike) -> Float32s:
+        checked = unit(vector)
+        if checked.shape != (self.dimensions,):
+            raise ValueError(
+                f"a vector of length {checked.size} for a cache of {self.dimensions} dimensions"
+            )
+        return checked

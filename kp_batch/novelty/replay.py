@@ -1,0 +1,193 @@
+"""Every trace's novelty at its own time: the cache's history as a banded matrix product.
+
+Each trace is added and the cache is first in, first out, so what trace i meets is a contiguous run
+of the traces before it. A block of traces therefore needs one product with the run that any of them
+can meet. That product only nominates: its last bits vary with block, threads and library, so every
+similarity within `_BAND` of a row's greatest is computed again by `cosines`, and those decide.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import numpy.typing as npt
+
+from kp_batch.novelty.similarity import Float32s, Float64s, cosines
+
+Int64s = npt.NDArray[np.int64]
+
+# Raised with any change here that changes a result: every cache_id bears it.
+REPLAY_VERSION = 1
+# float32 products of unit vectors were off by at most 1.3e-6; 1e-5 leaves none of the true
+# maxima out and lets few others in.
+_BAND = np.float32(1e-5)
+# Pairs computed again at once: 4,096 x 384 float64 is 12 MB a side, inside the processor's caches.
+_PAIRS = 4_096
+_NORM_TOLERANCE = 1e-4  # of a squared norm summed in float32; far inside what the band allows
+_NONE = np.float32(-np.inf)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What each trace met in the cache. All arrays have shape (n,)."""
+
+    max_similarity: Float64s  # NaN where the cache was empty
+    nearest: Int64s  # row of the nearest trace; -1 where there is none
+    cache_size: Int64s  # entries met
+
+    @property
+    def novelty(self) -> Float64s:
+        """1 - max_similarity within [0, 1]; 0.5 where the cache was empty."""
+        return np.where(self.cache_size == 0, 0.5, np.clip(1.0 - self.max_similarity, 0.0, 1.0))
+
+
+def window_starts(times: Int64s, max_elements: int, ttl: timedelta | None) -> Int64s:
+    """The first row that each row still meets: row i meets `[start_i, i)`.
+
+    Formula: `max(i - max_elements, first j with times[j] > times[i] - ttl)`.
+
+    Args:
+        times: int64, shape (n,), microseconds, ascending.
+        max_elements: the cache's capacity, at least 1.
+        ttl: the cache's time to live, None for no limit.
+
+    Returns:
+        int64, shape (n,), ascending.
+    """
+    rows = np.arange(len(times), dtype=np.int64)
+    starts = np.maximum(rows - max_elements, 0)
+    if ttl is not None:
+        expired = times - ttl // timedelta(microseconds=1)
+        starts = np.maximum(starts, np.searchsorted(times, expired, side="right"))
+    return np.minimum(starts, rows)
+
+
+def replay(
+    vectors: Float32s,
+    times: Int64s,
+    *,
+    max_elements: int = 1_000,
+    ttl: timedelta | None = None,
+    block: int = 256,
+) -> Replay:
+    """What `VectorCache` would have returned for each trace, had they come one at a time.
+
+    Equal to it to the bit, whatever the block, the threads and the library. To replay a part of a
+    history, begin `max_elements` rows earlier and drop those rows from the result.
+
+    Args:
+        vectors: float32, shape (n, dimensions), unit or zero rows, in replay order.
+        times: int64, shape (n,), microseconds, ascending.
+        max_elements: the cache's capacity.
+        ttl: the cache's time to live, None for no limit.
+        block: rows a matrix product; changes the speed, never the result.
+
+    Raises:
+        ValueError: sizes differ, times descend, a row is neither unit nor zero, a size below 1.
+    """
+    _check(vectors, times, max_elements, ttl, block)
+    starts = window_starts(times, max_elements, ttl)
+    rows = np.arange(len(times), dtype=np.int64)
+    real = vectors.any(axis=1)
+    # Only the oldest of equal vectors in a window can be nearest, so the later ones are never
+    # candidates: an archive of repeated texts costs no more than one of different ones.
+    twin = _previous_equal(vectors)
+    similarity = np.where(starts < rows, 0.0, np.nan)
+    nearest = np.full(len(rows), -1, dtype=np.int64)
+    for first in range(0, len(rows), block):
+        last = min(first + block, len(rows))
+        low = int(starts[first])
+        product = vectors[first:last] @ vectors[low:last].T
+        _blank_unseen(product, rows[first:last] - low, starts[first:last] - low)
+        product[:, ~real[low:last]] = _NONE
+        row, column = _nominate(product, real[first:last])
+        row, column = row + first, column + low
+        oldest = twin[column] < starts[row]
+        _settle(vectors, row[oldest], column[oldest], similarity, nearest)
+    _prefer_zero_vectors(real, starts, similarity, nearest)
+    return Replay(similarity, nearest, rows - starts)
+
+
+def _check(
+    vectors: Float32s, times: Int64s, max_elements: int, ttl: timedelta | None, block: int
+) -> None:
+    if vectors.ndim != 2 or vectors.dtype != np.float32 or len(vectors) != len(times):
+        raise ValueError(
+            f"vectors are float32 of shape ({len(times)}, dimensions), "
+            f"got {vectors.dtype} of shape {vectors.shape}"
+        )
+    if max_elements < 1 or block < 1 or (ttl is not None and ttl <= timedelta(0)):
+        raise ValueError("max_elements, block and ttl are positive")
+    if (np.diff(times) < 0).any():
+        raise ValueError("times are ascending; sort the traces by (created_at, id)")
+    squares = np.einsum("ij,ij->i", vectors, vectors)
+    odd = ~((np.abs(squares - 1) < _NORM_TOLERANCE) | (squares == 0))
+    if odd.any():
+        raise ValueError(
+            f"row {int(odd.argmax())} is neither a unit nor a zero vector; normalise the vectors"
+        )
+
+
+def _previous_equal(vectors: Float32s) -> Int64s:
+    """The row of the latest earlier equal vector, -1 where there is none.
+
+    Rows are grouped by a 64-bit hash and neighbours of a group compared: a collision can only hide
+    a twin, which costs time, never correctness.
+    """
+    words = np.ascontiguousarray(vectors + 0.0).view(np.uint32)  # + 0.0: -0.0 equals 0.0
+    factors = np.random.default_rng(0).integers(0, 2**64, words.shape[1], dtype=np.uint64)
+    hashes = np.einsum("ij,j->i", words, factors | np.uint64(1))
+    order = np.argsort(hashes, kind="stable")
+    earlier, later = order[:-1], order[1:]
+    equal = hashes[earlier] == hashes[later]
+    earlier, later = earlier[equal], later[equal]
+    same = (vectors[earlier] == vectors[later]).all(axis=1)
+    twin = np.full(len(vectors), -1, dtype=np.int64)
+    twin[later[same]] = earlier[same]
+    return twin
+
+
+def _blank_unseen(product: Float32s, own: Int64s, starts: Int64s) -> None:
+    """Blank, in place, what a row can't meet: itself, later rows and expired ones.
+
+    Only the two triangles where that differs between the block's rows are looked at.
+    """
+    columns = np.arange(product.shape[1])
+    later = slice(int(own[0]), None)
+    product[:, later][columns[later] >= own[:, None]] = _NONE
+    gone = slice(0, int(starts[-1]))
+    product[:, gone][columns[gone] < starts[:, None]] = _NONE
+
+
+def _nominate(product: Float32s, real: npt.NDArray[np.bool_]) -> tuple[Int64s, Int64s]:
+    """The (row, column) pairs within the band of their row's greatest; none for zero vectors."""
+    greatest = product.max(axis=1)
+    floor = np.where(real & (greatest > _NONE), greatest - _BAND, np.float32(np.inf))
+    # flatnonzero runs several times as fast as nonzero over so few hits.
+    return np.divmod(np.flatnonzero(product >= floor[:, None]), product.shape[1])
+
+
+def _settle(
+    vectors: Float32s, row: Int64s, column: Int64s, similarity: Float64s, nearest: Int64s
+) -> None:
+    """Let exact cosines decide between each row's candidates; the oldest wins a tie."""
+    exact = np.empty(len(row), dtype=np.float64)
+    for start in range(0, len(row), _PAIRS):
+        part = slice(start, start + _PAIRS)
+        exact[part] = cosines(vectors[row[part]], vectors[column[part]])
+    order = np.lexsort((column, -exact, row))
+    row, column, exact = row[order], column[order], exact[order]
+    best = np.flatnonzero(np.diff(row, prepend=-1))
+    similarity[row[best]] = exact[best]
+    nearest[row[best]] = column[best]
+
+
+def _prefer_zero_vectors(
+    real: npt.NDArray[np.bool_], starts: Int64s, similarity: Float64s, nearest: Int64s
+) -> None:
+    """A zero vector's similarity is 0: it beats a negative one, and is nobody's nearest."""
+    zeros_before = np.concatenate([[0], np.cumsum(~real)])
+    met_zero = zeros_before[:-1] > zeros_before[starts]
+    beaten = met_zero & (similarity < 0)
+    similarity[beaten] = 0.0
+    nearest[beaten] = -1

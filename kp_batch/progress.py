@@ -1,0 +1,61 @@
+"""What a person sees on stderr while a run works: a bar in a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tqdm import tqdm
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+def say(message: str) -> None:
+    """One line on stderr."""
+    print(f"kp-batch: {message}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+class Progress:
+    """How far a stage is, with its rate and the time left."""
+
+    def __init__(self, label: str, total: int, unit: str) -> None:
+        """Say that the stage begins."""
+        self._bar = tqdm(
+            total=total,
+            desc=f"kp-batch: {label}",
+            unit=f" {unit}",
+            file=sys.stderr,
+            disable=not sys.stderr.isatty(),
+            leave=False,
+        )
+        self._label, self._total, self._unit = label, total, unit
+        self._done, self._began = 0, time.monotonic()
+        self._spoken = self._began
+        if self._bar.disable:
+            say(f"{label}: {total:,} {unit}")
+
+    def add(self, count: int) -> None:
+        """So many more are done."""
+        self._done += count
+        self._bar.update(count)
+        now = time.monotonic()
+        if self._bar.disable and now - self._spoken >= _SECONDS_BETWEEN_LINES:
+            self._spoken = now
+            meter = tqdm.format_meter(
+                self._done, self._total, now - self._began, ncols=0, unit=f" {self._unit}"
+            )
+            say(f"{self._label}: {meter}")
+
+    def close(self) -> None:
+        """Clear the bar."""
+        self._bar.close()
+
+
+@contextmanager
+def progress(label: str, total: int, unit: str) -> Iterator[Progress]:
+    """A stage of `total` units, shown until it ends."""
+    shown = Progress(label, total, unit)
+    try:
+        yield shown
+    finally:
+        shown.close()

@@ -1,0 +1,105 @@
+"""Weight profiles: how much each dimension counts, by domain."""
+
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, cast
+
+from kp_batch.contracts import DIMENSIONS
+from kp_batch.errors import ProfileError
+
+# Raised with any change to the composite or its overrides: every profile_id bears it.
+SCORING_VERSION = 1
+DEFAULT = "default"
+_SUM_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class WeightProfile:
+    """The weights of one profile: each 0 or more, summing to 1 within 1e-9."""
+
+    name: str
+    complexity: float
+    novelty: float
+    tool_diversity: float
+    outcome_confidence: float
+
+    @property
+    def profile_id(self) -> str:
+        """Names the profile with exactly these weights and this version of the formula."""
+        digest = hashlib.sha256(json.dumps(astuple(self)).encode()).hexdigest()
+        return f"{self.name}-{digest[:12]}-v{SCORING_VERSION}"
+
+
+def load_profiles(path: Path | str | None = None) -> dict[str, WeightProfile]:
+    """The five built-in profiles, with those of a TOML file merged over them.
+
+    Args:
+        path: a file of tables `[profiles.NAME]` with the four weights each; None: none.
+
+    Raises:
+        ProfileError: the file is missing or has faults; the message lists all of them.
+    """
+    built_in = files("kp_batch.scoring").joinpath("profiles.toml").read_text("utf-8")
+    profiles = _parsed(tomllib.loads(built_in), "profiles.toml")
+    if path is None:
+        return profiles
+    try:
+        content = tomllib.loads(Path(path).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ProfileError(f"the profiles file {path} cannot be read: {error}") from error
+    return profiles | _parsed(content, str(path))
+
+
+def _parsed(content: Mapping[str, Any], path: str) -> dict[str, WeightProfile]:
+    faults = list(_faults(content))
+    if faults:
+        raise ProfileError(
+            f"the profiles file {path} has {len(faults)} fault(s): {'; '.join(faults)}"
+        )
+    return {
+        name: WeightProfile(name, *(float(weights[dimension]) for dimension in DIMENSIONS))
+        for name, weights in content["profiles"].items()
+    }
+
+
+def _faults(content: Mapping[str, Any]) -> Iterator[str]:
+    """Every fault of a parsed file."""
+    for key in content.keys() - {"profiles"}:
+        yield f"unknown key {key!r} (profiles stand in [profiles.NAME])"
+    profiles = content.get("profiles")
+    if not isinstance(profiles, dict) or not profiles:
+        yield "no [profiles.NAME] table"
+        return
+    for name, weights in cast("dict[str, Any]", profiles).items():
+        if not name:
+            yield "a profile without a name"
+        if isinstance(weights, dict):
+            yield from _weight_faults(name, cast("dict[str, Any]", weights))
+        else:
+            yield f"{name}: expected a table of four weights, got {weights!r}"
+
+
+def _weight_faults(name: str, weights: dict[str, Any]) -> Iterator[str]:
+    for key in sorted(weights.keys() - set(DIMENSIONS)):
+        yield f"{name}: unknown key {key!r}"
+    for dimension in DIMENSIONS:
+        if dimension not in weights:
+            yield f"{name}: {dimension} is missing"
+    given = [weights[dimension] for dimension in DIMENSIONS if dimension in weights]
+    for weight in given:
+        if not _is_weight(weight):
+            yield f"{name}: a weight is a number from 0 to 1, got {weight!r}"
+    if len(given) == len(DIMENSIONS) and all(_is_weight(weight) for weight in given):
+        total = math.fsum(given)
+        if abs(total - 1) > _SUM_TOLERANCE:
+            yield f"{name}: the weights sum to {total:.12g}, not 1"
+
+
+def _is_weight(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1

@@ -1,0 +1,11 @@
+CREATE VIEW profiles AS
+SELECT
+    profile_id,
+    name,
+    complexity,
+    novelty,
+    tool_diversity,
+    outcome_confidence
+FROM $profiles;
+
+COMMENT ON VIEW profiles IS 'The weights of every profile_id that a current score bears.';

@@ -1,0 +1,12 @@
+CREATE VIEW rejects AS
+SELECT
+    source_file,
+    "row",
+    trace_id,
+    reasons,
+    message,
+    raw,
+    run_id
+FROM $rejects;
+
+COMMENT ON VIEW rejects IS 'One row for each row or file that the last run could not score, with all reasons.';

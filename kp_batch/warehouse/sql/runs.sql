@@ -1,0 +1,16 @@
+CREATE VIEW runs AS
+SELECT
+    run_id,
+    started_at,
+    finished_at,
+    status,
+    reason,
+    config,
+    inputs,
+    counts,
+    seconds,
+    versions,
+    published
+FROM $runs;
+
+COMMENT ON VIEW runs IS 'One row a run, done or failed; config, inputs, counts, seconds, versions and published are JSON.';

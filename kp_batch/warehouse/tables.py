@@ -1,0 +1,81 @@
+"""The Delta tables: written by a run, not seen by anyone until the catalog names their version."""
+
+from pathlib import Path
+from urllib.parse import unquote
+
+import polars as pl
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from kp_batch.contracts import PARTITIONED_BY, TABLES
+from kp_batch.errors import WarehouseError
+
+# What is published may be as old as the last successful run: the log keeps it.
+_CONFIGURATION = {"delta.logRetentionDuration": "interval 36500 days"}
+
+
+class DeltaTables:
+    """The tables of one warehouse, starting from the versions that its catalog names.
+
+    What a killed run committed after them is undone before the next write: only what is published
+    ever happened.
+    """
+
+    def __init__(self, warehouse: Path, published: dict[str, int]) -> None:
+        """Nothing is touched before the first write."""
+        self._warehouse = warehouse
+        self.versions = dict(published)
+
+    def overwrite(self, name: str, frame: pl.LazyFrame, run_id: str) -> None:
+        """Replace a table's rows; `frame` has the table's schema, in the order of its rows."""
+        self._write(name, frame, run_id, "overwrite")
+
+    def append(self, name: str, frame: pl.LazyFrame, run_id: str) -> None:
+        """Add rows to a table."""
+        self._write(name, frame, run_id, "append")
+
+    def _write(self, name: str, frame: pl.LazyFrame, run_id: str, mode: str) -> None:
+        _check(name, frame)
+        path = self._warehouse / name
+        self._undo_unpublished(name)
+        options: dict[str, object] = {
+            "configuration": _CONFIGURATION,
+            "commit_properties": CommitProperties(custom_metadata={"run_id": run_id}),
+        }
+        if name in PARTITIONED_BY:
+            options["partition_by"] = [PARTITIONED_BY[name]]
+        frame.sink_delta(str(path), mode=mode, delta_write_options=options)  # type: ignore[call-overload]
+        self.versions[name] = DeltaTable(str(path)).version()
+
+    def _undo_unpublished(self, name: str) -> None:
+        published = self.versions.get(name)
+        table = open_table(self._warehouse, name)
+        if table is not None and published is not None and table.version() > published:
+            table.restore(published)
+
+
+def open_table(warehouse: Path, name: str, version: int | None = None) -> DeltaTable | None:
+    """A table at a version, or at its newest; None where there is no such table."""
+    try:
+        return DeltaTable(str(warehouse / name), version=version)
+    except TableNotFoundError:
+        return None
+
+
+def files_of(warehouse: Path, name: str, version: int) -> list[Path]:
+    """The Parquet files of a table's version, in the order of their paths.
+
+    Raises:
+        WarehouseError: the table or that version is gone.
+    """
+    table = open_table(warehouse, name, version)
+    if table is None:
+        raise WarehouseError(f"the table {name} is gone from {warehouse}; run the archive again")
+    actions = pl.DataFrame(table.get_add_actions(flatten=True))
+    return sorted(warehouse / name / unquote(path) for path in actions.get_column("path"))
+
+
+def _check(name: str, frame: pl.LazyFrame) -> None:
+    got, expected = frame.collect_schema(), TABLES[name]
+    if got != expected:
+        raise TypeError(f"the table {name} has the schema {expected}, got {got}")
