@@ -11,8 +11,8 @@ from uuid import uuid4
 
 import polars as pl
 
+from flows.intake import Reading
 from flows.stage import Stage
-from flows.steps import Reading
 from kp_batch.archive.sources import SourceFile
 from kp_batch.config import RescoreConfig, format_ttl
 from kp_batch.contracts import PROFILES, RUNS, SCORES

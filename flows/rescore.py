@@ -2,15 +2,16 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from prefect import flow, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 
+from flows.intake import arrange, collect_rejects, read_archive
 from flows.outcome import Run, check_rejects, publish_failure, publish_success, write_tables
-from flows.steps import arrange, collect_rejects, embed, ranges, read_archive, replay_range
+from flows.replaying import embed, ranges, replay_range
 from flows.summary import as_markdown, as_table, summarise
 from kp_batch.archive.sources import discover
 from kp_batch.config import RescoreConfig
@@ -34,15 +35,18 @@ def rescore(config: RescoreConfig) -> dict[str, Any]:
     Raises:
         KpBatchError: the run failed and published no scores.
     """
-    result = rescore_archive(config, call=lambda step, *inputs: _TASKS[step](*inputs))
+    result = rescore_archive(config, call=_as_task)
     create_markdown_artifact(as_markdown(result), key="kp-batch-summary")
     create_table_artifact(as_table(result), key="kp-batch-scores")
     return result
 
 
-def rescore_archive(
-    config: RescoreConfig, call: Call = lambda step, *inputs: step(*inputs)
-) -> dict[str, Any]:
+def directly(step: Call, *inputs: Any) -> Any:
+    """Call a step."""
+    return step(*inputs)
+
+
+def rescore_archive(config: RescoreConfig, call: Call = directly) -> dict[str, Any]:
     """What the flow does, without Prefect.
 
     Args:
@@ -102,6 +106,10 @@ def _timed(run: Run, call: Call) -> Call:
     return timed
 
 
+def _as_task(step: Call, *inputs: Any) -> Any:
+    return _TASKS[step](*inputs)
+
+
 def _is_passing(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
     """Whether a failed task is worth another try: the disk or the network, not the logic."""
     error = state.result(raise_on_failure=False)
@@ -110,8 +118,8 @@ def _is_passing(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
 
 # Steps take paths and ranges, which Prefect needs no cache of. Those that fetch input or write the
 # tables are tried again where the disk or the network failed.
-_TASKS = {
-    step: task(
+_TASKS: dict[Call, Call] = {
+    step: cast("Call", task)(
         step,
         cache_policy=NO_CACHE,
         persist_result=False,

@@ -28,9 +28,11 @@ def as_text(summary: dict[str, Any]) -> str:
     total = sum(seconds.values())
     lines = [
         f"run {summary['run_id']}: {counts['accepted']:,} traces scored in {total:.1f} s",
-        f"  archive    {counts['files']:,} files, {counts['rows']:,} rows: "
-        f"{counts['accepted']:,} accepted, {counts['duplicates']:,} duplicates, "
-        f"{counts['superseded']:,} superseded, {counts['rejected']:,} rejected",
+        (
+            f"  archive    {counts['files']:,} files, {counts['rows']:,} rows: "
+            f"{counts['accepted']:,} accepted, {counts['duplicates']:,} duplicates, "
+            f"{counts['superseded']:,} superseded, {counts['rejected']:,} rejected"
+        ),
         *([f"  rejects    {codes}"] if codes else []),
         *(f"  unreadable {printable(path)}" for path in counts["unreadable_files"]),
         f"  texts      {counts['embedded']:,} embedded, {counts['reused']:,} reused",

@@ -31,7 +31,7 @@ class Fault:
 
 
 def _is_text(dtype: pl.DataType) -> bool:
-    return dtype.is_integer() or dtype in _TEXT
+    return dtype.is_integer() or isinstance(dtype, _TEXT)
 
 
 def _text(path: str, *, required: bool = True) -> Field:
@@ -63,7 +63,7 @@ FIELDS: Mapping[str, Field] = {
     "created_at": Field(
         ("metadata", "created_at"),
         "a timestamp or ISO 8601 text",
-        lambda dtype: dtype in (*_TEXT, pl.Date) or isinstance(dtype, pl.Datetime),
+        lambda dtype: isinstance(dtype, (*_TEXT, pl.Date, pl.Datetime)),
         _read_time,
     ),
     "task_domain": _text("metadata/task_domain"),
@@ -72,7 +72,7 @@ FIELDS: Mapping[str, Field] = {
     "success": Field(
         ("metadata", "success"),
         "true or false",
-        lambda dtype: dtype in (pl.Boolean, pl.Null),
+        lambda dtype: isinstance(dtype, (pl.Boolean, pl.Null)),
         lambda value, _: value.cast(pl.Boolean),
     ),
     "confidence": Field(

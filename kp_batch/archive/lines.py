@@ -32,8 +32,9 @@ def _record(source_file: str, row: int, value: Any) -> tuple[Any, ...]:
     trace = _mapping(value)
     metadata = _mapping(trace.get("metadata"))
     success = metadata.get("success")
-    steps = trace.get("steps")
-    whole = [step for step in steps if isinstance(step, Mapping)] if _is_list(steps) else None
+    steps: Any = trace.get("steps")
+    given = steps if isinstance(steps, list | tuple) else []
+    whole = [_mapping(step) for step in given if isinstance(step, Mapping)]
     return (
         source_file,
         row,
@@ -47,15 +48,11 @@ def _record(source_file: str, row: int, value: Any) -> tuple[Any, ...]:
         success if isinstance(success, bool) else None,
         _number(_mapping(trace.get("outcome")).get("confidence")),
         _text(_mapping(trace.get("task")).get("objective")),
-        None if whole is None else len(steps) - len(whole),
-        whole and [_printed(step.get("type")) for step in whole],
-        whole and [_printed(step.get("content")) for step in whole],
-        whole and [_text(_mapping(step.get("tool")).get("name")) for step in whole],
+        len(given) - len(whole),
+        [_printed(step.get("type")) for step in whole],
+        [_printed(step.get("content")) for step in whole],
+        [_text(_mapping(step.get("tool")).get("name")) for step in whole],
     )
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

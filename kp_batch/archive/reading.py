@@ -82,7 +82,7 @@ def _read_parquet(path: str, file: IO[bytes]) -> Iterator[pl.DataFrame]:
             pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias("row"),
             pl.lit(value=True).alias("is_object"),
             **columns,
-        ).cast(dict(ROWS))
+        ).cast(ROWS)
         first += len(frame)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from kp_batch.errors import ArchiveError
 
@@ -28,8 +28,8 @@ def discover(archive: Iterable[str]) -> list[SourceFile]:
     """The files of an archive, each once, in the order of their paths' UTF-8 bytes.
 
     Args:
-        archive: files (of any ending), folders (searched for *.parquet, *.pq, *.jsonl, *.ndjson,
-            hidden ones left out), globs, or URLs of what fsspec can open.
+        archive: files (of any ending), folders and globs (of them *.parquet, *.pq, *.jsonl and
+            *.ndjson, without what is hidden), or URLs of what fsspec can open.
 
     Raises:
         ArchiveError: one of them names nothing.
@@ -51,9 +51,11 @@ def open_file(path: str) -> Any:
     Raises:
         OSError: it cannot be opened.
     """
+    if "://" not in path:
+        return Path(path).open("rb")
     import fsspec
 
-    return fsspec.open(path, "rb").open() if "://" in path else Path(path).open("rb")  # noqa: SIM115
+    return cast("Any", fsspec.open(path, "rb")).open()
 
 
 def _local(name: str) -> Iterator[SourceFile]:
@@ -69,9 +71,12 @@ def _local(name: str) -> Iterator[SourceFile]:
 def _globbed(pattern: str) -> Iterator[SourceFile]:
     from glob import glob
 
-    for match in glob(pattern, recursive=True):
+    for match in glob(pattern, recursive=True):  # noqa: PTH207 (Path.glob refuses absolute ones)
         path = Path(match).absolute()
-        yield from (_described(file) for file in (_below(path) if path.is_dir() else [path]))
+        if path.is_dir():
+            yield from (_described(file) for file in _below(path))
+        elif path.suffix.lower() in _FORMATS:
+            yield _described(path)
 
 
 def _below(folder: Path) -> Iterator[Path]:

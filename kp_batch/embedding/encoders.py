@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ WINDOW = 512
 # Padded pieces a batch: 8 full windows. Larger batches were slower on a CPU (5.9 against 9.8
 # full windows a second at 32).
 _BATCH_PIECES = 8 * WINDOW
+_WORD = r"\w+"  # scikit-learn's own pattern drops one-letter words
 
 
 class Encoder(Protocol):
@@ -127,9 +128,7 @@ class AnyModel:
         """See `Encoder`."""
         if not texts:
             return np.zeros((0, self.dimensions), dtype=np.float32)
-        return normalised(
-            self._model.encode(list(texts), batch_size=8, show_progress_bar=False)
-        )
+        return normalised(self._model.encode(list(texts), batch_size=8, show_progress_bar=False))
 
     @cached_property
     def _model(self) -> "SentenceTransformer":
@@ -151,11 +150,10 @@ class Hashing:
 
     @cached_property
     def _vectorizer(self) -> Any:
-        from sklearn.feature_extraction.text import HashingVectorizer
+        from sklearn.feature_extraction import text
 
-        # The default pattern drops one-letter words; \w+ keeps them, in any script.
-        return HashingVectorizer(
-            n_features=self.dimensions, ngram_range=(1, 2), token_pattern=r"\w+", norm=None
+        return cast("Any", text.HashingVectorizer)(
+            n_features=self.dimensions, ngram_range=(1, 2), token_pattern=_WORD, norm=None
         )
 
 

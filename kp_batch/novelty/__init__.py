@@ -1,0 +1,1 @@
+"""Vectors in time to novelty."""

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import numpy.typing as npt
 
-from kp_batch.novelty.similarity import Float32s, cosines, unit
+from kp_batch.novelty.similarity import Float32s, cosines, nonzero, unit
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,14 @@ class VectorCache:
         self._entries.append((now, self._checked(vector)))
         self._added += 1
 
-    def max_cosine_similarity(self, query: npt.ArrayLike, now: datetime) -> float | None:
+    def max_cosine_similarity(
+        self, query: npt.ArrayLike, now: datetime | None = None
+    ) -> float | None:
         """The greatest cosine similarity of `query` to what the cache holds at time `now`.
+
+        Args:
+            query: a vector of length `dimensions`.
+            now: the time; None: the last time that was passed in, so that nothing expires.
 
         Returns:
             A number in -1..1 (rounding may leave it by 1e-7; 0 against a zero vector), None where
@@ -79,18 +85,19 @@ class VectorCache:
         nearest = self.nearest(query, now)
         return nearest and nearest.similarity
 
-    def nearest(self, query: npt.ArrayLike, now: datetime) -> Nearest | None:
+    def nearest(self, query: npt.ArrayLike, now: datetime | None = None) -> Nearest | None:
         """As `max_cosine_similarity`, with the vector that it belongs to, the oldest on a tie.
 
         A zero vector is nobody's nearest, and has none.
         """
         wanted = self._checked(query)
-        self.evict_expired(now)
+        if now is not None:
+            self.evict_expired(now)
         if not self._entries:
             return None
         held = np.stack([vector for _, vector in self._entries])
         similarities = cosines(np.broadcast_to(wanted, held.shape), held)
-        real = held.any(axis=1) & wanted.any()
+        real = nonzero(held) & nonzero(wanted)
         best = int(np.argmax(np.where(real, similarities, -np.inf)))
         if not real[best] or (similarities[best] < 0 and not real.all()):
             return Nearest(0.0, None, None)

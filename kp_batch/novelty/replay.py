@@ -12,7 +12,7 @@ from datetime import timedelta
 import numpy as np
 import numpy.typing as npt
 
-from kp_batch.novelty.similarity import Float32s, Float64s, cosines
+from kp_batch.novelty.similarity import Float32s, Float64s, cosines, nonzero
 
 Int64s = npt.NDArray[np.int64]
 
@@ -88,7 +88,7 @@ def replay(
     _check(vectors, times, max_elements, ttl, block)
     starts = window_starts(times, max_elements, ttl)
     rows = np.arange(len(times), dtype=np.int64)
-    real = vectors.any(axis=1)
+    real = nonzero(vectors)
     # Only the oldest of equal vectors in a window can be nearest, so the later ones are never
     # candidates: an archive of repeated texts costs no more than one of different ones.
     twin = _previous_equal(vectors)

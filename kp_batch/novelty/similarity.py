@@ -1,4 +1,4 @@
-"""The one cosine that decides: `VectorCache` and `replay` both take their similarities from here."""
+"""The one cosine that decides: `VectorCache` and `replay` both take it from here."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,11 @@ Float64s = npt.NDArray[np.float64]
 _ONE_SUM = 8_192
 # A float32 unit vector's own norm is off by at most half a float32 step.
 _UNIT_TOLERANCE = 2.0**-23
+
+
+def nonzero(vectors: Float32s) -> npt.NDArray[np.bool_]:
+    """Which of the rows are not zero vectors: bool, shape (n,)."""
+    return np.asarray(vectors.any(axis=-1), dtype=np.bool_)
 
 
 def unit(vectors: npt.ArrayLike) -> Float32s:

@@ -1,0 +1,1 @@
+"""Facts and novelty to the score."""

@@ -6,7 +6,7 @@ and swapped in whole, so everyone sees all tables change at once, or not at all.
 
 import json
 import os
-import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -17,12 +17,12 @@ import polars as pl
 
 from kp_batch.contracts import TABLES
 from kp_batch.errors import WarehouseError
+from kp_batch.warehouse.query import CATALOG
 from kp_batch.warehouse.tables import files_of, open_table
 
-CATALOG = "kp.duckdb"
 FORMAT_VERSION = 1
 
-_DUCKDB_TYPES = {
+_DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
     pl.String: "VARCHAR",
     pl.Int64: "BIGINT",
     pl.Float64: "DOUBLE",
@@ -52,17 +52,17 @@ def read_manifest(warehouse: Path) -> Manifest | None:
         return None
     try:
         with duckdb.connect(str(path), read_only=True) as connection:
-            row = connection.execute(
+            [(found, threshold, tables)] = connection.execute(
                 "SELECT format_version, threshold, tables FROM manifest"
-            ).fetchone()
+            ).fetchall()
     except duckdb.Error as error:
         raise WarehouseError(
             f"{path} cannot be read ({str(error).partition(chr(10))[0]}); "
             f"remove it and run: kp-batch catalog --warehouse '{warehouse}'"
         ) from error
-    if row is None or row[0] != FORMAT_VERSION:
+    if found != FORMAT_VERSION:
         raise WarehouseError(f"{path} was made by another version of kp_batch; use that one")
-    return Manifest(threshold=row[1], tables=json.loads(row[2]))
+    return Manifest(threshold, json.loads(tables))
 
 
 def publish(warehouse: Path, manifest: Manifest) -> None:
@@ -72,14 +72,12 @@ def publish(warehouse: Path, manifest: Manifest) -> None:
         WarehouseError: a table of the manifest is gone.
     """
     path = warehouse / CATALOG
-    beside = path.with_name(f".{CATALOG}.{uuid.uuid4().hex}")
-    try:
-        _build(beside, warehouse, manifest)
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    beside = warehouse / f"{CATALOG}.new"
+    beside.unlink(missing_ok=True)  # what a killed run left
+    _build(beside, warehouse, manifest)
+    with beside.open("rb") as file:
+        os.fsync(file.fileno())
+    beside.replace(path)
 
 
 def rebuild(warehouse: Path) -> Manifest:

@@ -1,0 +1,29 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: install demo test lint bench clean
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	test -d .venv || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[offline-model,dev]'
+	touch $@
+
+demo: install
+	$(BIN)/kp-batch demo
+
+test: lint
+	$(BIN)/pytest
+
+lint: install
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: install
+	$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf .venv kp-batch-demo .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,152 @@
+"""One run in a process group of its own, so that ending it ends all that it started.
+
+Prefect starts a temporary server beside a run. The child leads a new process group which both
+belong to; the parent waits for the child, catches the signals, and kills the whole group at once.
+That is safe at any moment, since only the catalog's swap makes anything visible. Should the parent
+die, the child sees the end of its stdin and kills the group itself.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.progress import say
+
+
+class EndedBySignal(Exception):  # noqa: N818 (no error: what the user asked for)
+    """The user, or the system, ended the run."""
+
+    def __init__(self, number: int) -> None:
+        """Keep the signal's number."""
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+def run_in_process(config: dict[str, Any], warehouse: Path) -> dict[str, Any]:
+    """Run the flow in a process of its own and wait for it.
+
+    Args:
+        config: the run's RescoreConfig as JSON values.
+        warehouse: where Prefect keeps its own files, unless PREFECT_API_URL names a server.
+
+    Returns:
+        The run's summary.
+
+    Raises:
+        KpBatchError: the run failed.
+        EndedBySignal: SIGINT or SIGTERM came; nothing of the run is left running.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _raise)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "flows.process"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | _prefect_settings(warehouse),
+        start_new_session=True,
+    )
+    try:
+        with suppress(BrokenPipeError):  # it died at once: its status says so
+            _send(child, config)
+        answer = child.stdout.read() if child.stdout else b""
+        status = child.wait()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    if status < 0:
+        raise KpBatchError(
+            f"the run's process was ended by {signal.Signals(-status).name}, which the system does "
+            "when memory runs out; nothing was published"
+        )
+    result = json.loads(answer or b'{"error": "the run\'s process gave no answer"}')
+    if "error" in result:
+        raise KpBatchError(result["error"])
+    return result
+
+
+def _send(child: subprocess.Popen[bytes], config: dict[str, Any]) -> None:
+    if child.stdin:
+        child.stdin.write(json.dumps(config).encode() + b"\n")
+        child.stdin.flush()  # and stays open: its end means that this process has died
+
+
+def _raise(number: int, _frame: FrameType | None) -> NoReturn:
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    raise EndedBySignal(number)
+
+
+def _prefect_settings(warehouse: Path) -> dict[str, str]:
+    """Quiet, without outside connections, its files inside the warehouse; the user's own win."""
+    settings = {
+        "DO_NOT_TRACK": "1",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_LOGGING_LEVEL": "CRITICAL",
+    }
+    if "PREFECT_API_URL" not in os.environ:
+        home = warehouse.absolute() / "prefect"
+        home.mkdir(parents=True, exist_ok=True)  # its server does not start without
+        settings |= {
+            "PREFECT_HOME": str(home),
+            "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
+            "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+        }
+    return {name: value for name, value in settings.items() if name not in os.environ}
+
+
+def main() -> None:
+    """The child: config on stdin, the summary or the error on stdout as JSON."""
+    config = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    answer = os.dup(1)
+    os.dup2(2, 1)  # whatever a library prints goes to stderr
+    result = _attempt(config)
+    with os.fdopen(answer, "wb") as file:
+        file.write(json.dumps(result).encode())
+
+
+def _die_with_parent() -> None:
+    os.read(0, 1)  # not through sys.stdin, whose lock would abort the interpreter at its end
+    os.killpg(0, signal.SIGKILL)
+
+
+def _attempt(config: dict[str, Any]) -> dict[str, Any]:
+    try:
+        say("starting Prefect")
+        from flows.rescore import rescore
+        from kp_batch.config import RescoreConfig
+
+        return rescore(RescoreConfig(**config))
+    except KpBatchError as error:
+        return {"error": str(error)}
+    except Exception as error:  # noqa: BLE001 (the one place where a fault of ours is told)
+        return {"error": str(explained(error))}
+
+
+def explained(error: Exception) -> KpBatchError:
+    """An error that the machine made, or a fault of ours, as one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if "No space left on device" in text or "os error 28" in text:
+        return WarehouseError(f"the disk is full: {text}; nothing was published; free some space")
+    if isinstance(error, OSError):
+        return WarehouseError(f"cannot go on: {text}; nothing was published")
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="kp-batch-", suffix=".txt", delete=False, encoding="utf-8"
+    ) as file:
+        traceback.print_exception(error, file=file)
+    return KpBatchError(f"unexpected {type(error).__name__}: {text}; details are in {file.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Rescore archives of AI reasoning traces: every trace gets the score it had at its own time."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from kp_batch.errors import KpBatchError
+
+if TYPE_CHECKING:
+    from kp_batch.config import RescoreConfig
+    from kp_batch.live import compare_profiles, evaluate_value
+    from kp_batch.novelty.cache import VectorCache
+    from kp_batch.novelty.replay import replay
+    from kp_batch.scoring.profiles import WeightProfile, load_profiles
+
+__all__ = [
+    "KpBatchError",
+    "RescoreConfig",
+    "VectorCache",
+    "WeightProfile",
+    "compare_profiles",
+    "evaluate_value",
+    "load_profiles",
+    "replay",
+]
+
+_HOMES = {
+    "RescoreConfig": "kp_batch.config",
+    "VectorCache": "kp_batch.novelty.cache",
+    "WeightProfile": "kp_batch.scoring.profiles",
+    "compare_profiles": "kp_batch.live",
+    "evaluate_value": "kp_batch.live",
+    "load_profiles": "kp_batch.scoring.profiles",
+    "replay": "kp_batch.novelty.replay",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name where it is used: the command line starts without polars and numpy."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kp_batch' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,5 @@
+"""`python -m kp_batch`."""
+
+from kp_batch.cli import main
+
+main()

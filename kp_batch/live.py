@@ -1,0 +1,110 @@
+"""One trace at a time, as the live engine scores it: rooms 2 to 5 for a single mapping."""
+
+import threading
+import warnings
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import polars as pl
+
+from kp_batch.archive.lines import rows_of
+from kp_batch.archive.validation import MESSAGES, reasons
+from kp_batch.embedding.encoders import Encoder, load_encoder
+from kp_batch.errors import TraceError
+from kp_batch.facts import facts
+from kp_batch.novelty.cache import VectorCache
+from kp_batch.scoring.composite import composite, dimensions, overrides, score
+from kp_batch.scoring.profiles import WeightProfile, load_profiles
+
+# A single trace is scored at `now`, so nothing depends on who it is or when it was made.
+_NOT_NEEDED = {"missing_id", "bad_created_at"}
+_NO_NEIGHBOUR = 0.5
+_lock = threading.Lock()
+
+
+def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> float:
+    """Score one trace against the traces that this process scored before it.
+
+    Each call adds the trace's vector to the process's cache (1,000 vectors, no time to live).
+    Novelty is 0.5 for the first trace, and always where sentence-transformers is not installed.
+
+    Args:
+        trace: a reasoning trace as a mapping; id and created_at are not needed.
+        now: the time of the call, the wall clock unless given; a time without a zone is UTC.
+
+    Returns:
+        The score, in 0..1.
+
+    Raises:
+        TraceError: the trace cannot be scored; `reasons` holds the codes of all its faults.
+        EncoderError: the model cannot be loaded.
+        ValueError: `now` is before an earlier call's.
+    """
+    frame = _facts_of(trace)
+    moment = datetime.now(UTC) if now is None else now
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    with _lock:
+        novelty = _novelty(frame, moment)
+    return _scored(frame, novelty, load_profiles())
+
+
+def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
+    """The trace's score under every built-in profile, whatever its domain; the cache stays as is.
+
+    Raises:
+        TraceError, EncoderError: as for `evaluate_value`.
+    """
+    frame = _facts_of(trace)
+    with _lock:
+        novelty = _novelty(frame, None)
+    return {
+        name: _scored(frame, novelty, {"default": profile})
+        for name, profile in load_profiles().items()
+    }
+
+
+def _facts_of(trace: Mapping[str, Any]) -> pl.DataFrame:
+    """The trace's facts, a frame of one row."""
+    frame = rows_of("", [(0, trace)]).with_columns(*facts(), reasons=reasons())
+    faults = [code for code in frame.item(0, "reasons") if code not in _NOT_NEEDED]
+    if faults:
+        sentences = "; ".join(f"{code}: {MESSAGES[code]}" for code in faults)
+        raise TraceError(f"the trace cannot be scored ({sentences})", tuple(faults))
+    return frame
+
+
+def _novelty(frame: pl.DataFrame, moment: datetime | None) -> float:
+    """Novelty at this moment, which the trace then becomes part of; None: at the last one."""
+    encoder = _encoder()
+    if encoder is None:
+        return _NO_NEIGHBOUR
+    vector = encoder.encode([frame.item(0, "text")])[0]
+    similarity = _cache().max_cosine_similarity(vector, moment)
+    if moment is not None:
+        _cache().add(vector, moment)
+    return _NO_NEIGHBOUR if similarity is None else min(1.0, max(0.0, 1.0 - similarity))
+
+
+def _scored(frame: pl.DataFrame, novelty: float, profiles: Mapping[str, WeightProfile]) -> float:
+    return (
+        frame.with_columns(*dimensions(), *overrides(), novelty=pl.lit(novelty))
+        .with_columns(composite(profiles))
+        .select(score())
+        .item()
+    )
+
+
+@cache
+def _encoder() -> Encoder | None:
+    if find_spec("sentence_transformers") is None:
+        warnings.warn("sentence-transformers is not installed: every novelty is 0.5", stacklevel=2)
+        return None
+    return load_encoder("minilm")
+
+
+@cache
+def _cache() -> VectorCache:
+    return VectorCache()

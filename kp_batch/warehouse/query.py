@@ -1,0 +1,86 @@
+"""Questions to what is published."""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import duckdb
+
+from kp_batch.errors import KpBatchError, WarehouseError
+
+CATALOG = "kp.duckdb"
+_ROWS_AT_ONCE = 10_000
+_ROWS_SHOWN = 100  # of a table; csv and json give all
+
+
+def connect(warehouse: Path) -> duckdb.DuckDBPyConnection:
+    """The warehouse's catalog, opened for reading, in UTC.
+
+    Raises:
+        WarehouseError: there is none, or the folder was moved since it was made.
+    """
+    path = warehouse / CATALOG
+    rebuild = f"kp-batch catalog --warehouse '{warehouse}'"
+    if not path.exists():
+        raise WarehouseError(
+            f"no {CATALOG} in {warehouse}; run an archive first, or if it was lost: {rebuild}"
+        )
+    connection = duckdb.connect(str(path), read_only=True)
+    connection.execute("SET TimeZone = 'UTC'")
+    [(made_for,)] = connection.execute("SELECT warehouse FROM manifest").fetchall()
+    if Path(made_for) != warehouse.absolute():
+        raise WarehouseError(f"the warehouse was moved here from {made_for}; run: {rebuild}")
+    return connection
+
+
+def write_answer(warehouse: Path, query: str, output_format: str, out: IO[str], width: int) -> None:
+    """Answer a query.
+
+    Args:
+        warehouse: the folder of the tables.
+        query: SQL over the catalog's views.
+        output_format: table (printed to sys.stdout), csv or json (a list of objects).
+        out: where csv and json go.
+        width: of the table, in characters.
+
+    Raises:
+        KpBatchError: DuckDB refuses the query; the message is its own.
+    """
+    with connect(warehouse) as connection:
+        try:
+            if output_format != "table":
+                _WRITERS[output_format](connection.execute(query), out)
+            else:
+                connection.sql(query).show(max_width=width, max_rows=_ROWS_SHOWN)
+        except duckdb.Error as error:
+            raise KpBatchError(str(error)) from error
+
+
+def _write_csv(cursor: duckdb.DuckDBPyConnection, out: IO[str]) -> None:
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(_columns(cursor))
+    writer.writerows(_rows(cursor))
+
+
+def _write_json(cursor: duckdb.DuckDBPyConnection, out: IO[str]) -> None:
+    columns = _columns(cursor)
+    objects = (dict(zip(columns, row, strict=True)) for row in _rows(cursor))
+    lines = (json.dumps(each, ensure_ascii=False, default=str) for each in objects)
+    out.write("[")
+    for number, line in enumerate(lines):
+        out.write(f"{',' if number else ''}\n{line}")
+    out.write("\n]\n")
+
+
+def _columns(cursor: duckdb.DuckDBPyConnection) -> list[str]:
+    return [str(column[0]) for column in cursor.description or []]
+
+
+def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+        yield from rows
+
+
+_WRITERS = {"csv": _write_csv, "json": _write_json}
