@@ -17,7 +17,7 @@ from kp_batch.archive.sources import SourceFile
 from kp_batch.archive.validation import message, reasons
 from kp_batch.contracts import FACTS, REJECTS
 from kp_batch.facts import facts, hashes
-from kp_batch.progress import progress
+from kp_batch.progress import printable, progress, say
 
 _UNREADABLE = {name: REJECTS[name] for name in ("source_file", "reasons", "message")}
 
@@ -59,6 +59,7 @@ def read_archive(sources: list[SourceFile], stage: Stage) -> Reading:
                 except UnreadableError as error:
                     codes = sorted({fault.code for fault in error.faults})
                     unreadable.append(Unreadable(source.path, codes, str(error)))
+                    say(f"warning: {printable(source.path)} is left out: {printable(str(error))}")
                 shown.add(1)
 
     _write(stage.rows, FACTS, frames())

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from shlex import quote
 from typing import Any
 from uuid import uuid4
 
@@ -73,7 +74,7 @@ def check_rejects(run: Run) -> None:
     """
     rows, rejected, limit = run.counts["rows"], run.counts["rejected"], run.config.max_reject_share
     codes = ", ".join(f"{code} {count}" for code, count in run.counts["rejected_by_code"].items())
-    look = f"see: kp-batch sql 'FROM rejects' --warehouse '{run.config.warehouse}'"
+    look = f"see: kp-batch sql 'FROM rejects' --warehouse {quote(str(run.config.warehouse))}"
     if run.counts["accepted"] == 0:
         raise ArchiveError(
             f"none of the archive's {rows} rows in {len(run.inputs)} files can be scored "

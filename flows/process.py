@@ -32,6 +32,12 @@ class EndedBySignal(Exception):  # noqa: N818 (no error: what the user asked for
         self.number = number
 
 
+def catch_signals() -> None:
+    """From here on SIGINT and SIGTERM raise EndedBySignal, once."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _raise)
+
+
 def run_in_process(config: dict[str, Any], warehouse: Path) -> dict[str, Any]:
     """Run the flow in a process of its own and wait for it.
 
@@ -46,8 +52,6 @@ def run_in_process(config: dict[str, Any], warehouse: Path) -> dict[str, Any]:
         KpBatchError: the run failed.
         EndedBySignal: SIGINT or SIGTERM came; nothing of the run is left running.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _raise)
     child = subprocess.Popen(
         [sys.executable, "-m", "flows.process"],
         stdin=subprocess.PIPE,

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from errno import ENOSPC
 from typing import Any, cast
 
 from prefect import flow, task
@@ -15,7 +17,6 @@ from flows.replaying import embed, ranges, replay_range
 from flows.summary import as_markdown, as_table, summarise
 from kp_batch.archive.sources import discover
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import KpBatchError
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.catalog import Manifest, read_manifest
 
@@ -64,8 +65,9 @@ def rescore_archive(config: RescoreConfig, call: Call = directly) -> dict[str, A
     run.stage.begin()
     try:
         _steps(run, published, _timed(run, call))
-    except KpBatchError as error:
-        publish_failure(run, published, str(error))
+    except Exception as error:
+        with suppress(Exception):  # a full disk, say: the error that counts is the first
+            publish_failure(run, published, str(error))
         raise
     finally:
         run.stage.end()
@@ -113,7 +115,7 @@ def _as_task(step: Call, *inputs: Any) -> Any:
 def _is_passing(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
     """Whether a failed task is worth another try: the disk or the network, not the logic."""
     error = state.result(raise_on_failure=False)
-    return isinstance(error, OSError)
+    return isinstance(error, OSError) and error.errno != ENOSPC
 
 
 # Steps take paths and ranges, which Prefect needs no cache of. Those that fetch input or write the

@@ -5,7 +5,8 @@ from typing import Any
 import duckdb
 
 from flows.outcome import Run
-from kp_batch.warehouse.catalog import CATALOG
+from kp_batch.progress import printable
+from kp_batch.warehouse.query import CATALOG
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -65,11 +66,6 @@ def as_markdown(summary: dict[str, Any]) -> str:
     # Indented text is code: nothing in it is markup, and no line of it can end it.
     indented = "\n".join(f"    {line}" for line in as_text(summary).splitlines())
     return f"## kp_batch\n\n{indented}\n"
-
-
-def printable(text: str) -> str:
-    """Text with all control characters written out, so that no terminal obeys them."""
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def _aligned(rows: list[dict[str, str]]) -> list[str]:

@@ -4,11 +4,14 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from kp_batch.errors import KpBatchError
+
+if TYPE_CHECKING:
+    from kp_batch.config import RescoreConfig
 
 DEMO_QUERIES = {
     "How do scores differ by domain?": (
@@ -49,7 +52,7 @@ def main() -> None:
         _leave(1)
 
 
-def _leave(status: int, message: str | None = None) -> None:
+def _leave(status: int, message: str | None = None) -> NoReturn:
     if message:
         click.echo(f"kp-batch: {message}", err=True)
     sys.exit(status)
@@ -189,21 +192,26 @@ def demo(folder: Path) -> None:
 def _run(settings: dict[str, Any]) -> dict[str, Any]:
     """Run the flow with these settings; ends the process where a signal ended the run."""
     click.echo("kp-batch: starting", err=True)
+    from flows.process import EndedBySignal, catch_signals, run_in_process
+
+    try:
+        catch_signals()
+        config = _checked(settings)
+        return run_in_process(config.model_dump(mode="json"), config.warehouse)
+    except EndedBySignal as signal:
+        _leave(128 + signal.number, f"ended by {signal}; what is published is whole as it was")
+
+
+def _checked(settings: dict[str, Any]) -> "RescoreConfig":
     from pydantic import ValidationError
 
-    from flows.process import EndedBySignal, run_in_process
     from kp_batch.config import RescoreConfig
 
     try:
-        config = RescoreConfig(**settings)
+        return RescoreConfig(**settings)
     except ValidationError as error:
         faults = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         raise click.UsageError("; ".join(faults)) from error
-    try:
-        return run_in_process(config.model_dump(mode="json"), config.warehouse)
-    except EndedBySignal as signal:
-        _leave(128 + signal.number, f"ended by {signal}; nothing was published")
-        raise
 
 
 def _ask(warehouse: Path, query: str, output_format: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from shlex import quote
 from string import Template
 
 import duckdb
@@ -58,7 +59,7 @@ def read_manifest(warehouse: Path) -> Manifest | None:
     except duckdb.Error as error:
         raise WarehouseError(
             f"{path} cannot be read ({str(error).partition(chr(10))[0]}); "
-            f"remove it and run: kp-batch catalog --warehouse '{warehouse}'"
+            f"remove it and run: kp-batch catalog --warehouse {quote(str(warehouse))}"
         ) from error
     if found != FORMAT_VERSION:
         raise WarehouseError(f"{path} was made by another version of kp_batch; use that one")

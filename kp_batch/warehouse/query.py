@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import IO, Any
 
 import duckdb
@@ -22,7 +23,7 @@ def connect(warehouse: Path) -> duckdb.DuckDBPyConnection:
         WarehouseError: there is none, or the folder was moved since it was made.
     """
     path = warehouse / CATALOG
-    rebuild = f"kp-batch catalog --warehouse '{warehouse}'"
+    rebuild = f"kp-batch catalog --warehouse {quote(str(warehouse))}"
     if not path.exists():
         raise WarehouseError(
             f"no {CATALOG} in {warehouse}; run an archive first, or if it was lost: {rebuild}"
