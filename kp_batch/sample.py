@@ -211,7 +211,7 @@ def _activity(days: int, rng: np.random.Generator) -> Floats:
     topics = _vocabulary().topics
     activity = np.zeros((len(topics), days))
     for number, topic in enumerate(topics):
-        activity[number] = 0.5 * topic.steady
+        activity[number] = float(topic.steady)
         day = -int(rng.integers(8))
         while day < days:
             busy, silent = int(rng.integers(1, 4)), int(rng.integers(4, 8))

@@ -1,5 +1,6 @@
 import json
 import math
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +77,21 @@ def facts(archive: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def is_a_time(text: str | None) -> bool:
+    try:
+        return datetime.fromisoformat(text or "").tzinfo is not None
+    except ValueError:
+        return False
+
+
 def reject_codes(row: dict[str, Any]) -> set[str]:
     """The row-level codes of spec.md, but for superseded, in plain Python."""
     metadata, steps = row["metadata"], row["steps"] or [None]
     confidence = row["outcome"]["confidence"]
-    missing = pl.Series([metadata["created_at"]], dtype=pl.String).str.to_datetime(strict=False)
     found = {
         "missing_id": not row["id"],
         "wrong_type": row["@type"] != "ReasoningTrace",
-        "bad_created_at": missing.null_count() > 0,
+        "bad_created_at": not is_a_time(metadata["created_at"]),
         "empty_domain": not metadata["task_domain"],
         "missing_success": metadata["success"] is None,
         "empty_objective": not row["task"]["objective"],
@@ -98,10 +105,20 @@ def reject_codes(row: dict[str, Any]) -> set[str]:
 def test_the_same_arguments_give_the_same_bytes(tmp_path: Path) -> None:
     once = write_sample(tmp_path / "once", traces=90, seed=3, days=5, dirty=0.1)
     again = write_sample(tmp_path / "again", traces=90, seed=3, days=5, dirty=0.1)
-    other = write_sample(tmp_path / "other", traces=90, seed=4, days=5, dirty=0.1)
     assert [path.name for path in once] == [f"2026-01-0{day}.parquet" for day in range(5, 10)]
     assert [path.read_bytes() for path in once] == [path.read_bytes() for path in again]
-    assert [path.read_bytes() for path in once] != [path.read_bytes() for path in other]
+
+
+def test_another_seed_gives_other_days_ids_and_words(tmp_path: Path) -> None:
+    one, two = (write_sample(tmp_path / str(seed), traces=90, seed=seed, days=5) for seed in (3, 4))
+    assert [len(pl.read_parquet(path)) for path in one] != [
+        len(pl.read_parquet(path)) for path in two
+    ]
+    assert not set(read(one)["id"]) & set(read(two)["id"])
+    # One day's moments depend on that day's own draws alone.
+    one, two = (write_sample(tmp_path / str(seed), traces=90, seed=seed, days=1) for seed in (5, 6))
+    moments = pl.col("metadata").struct.field("created_at")
+    assert not set(read(one).select(moments).rows()) & set(read(two).select(moments).rows())
 
 
 @pytest.mark.parametrize("traces", [1, 40])
@@ -145,8 +162,13 @@ def test_steps_are_numbered_and_inputs_are_json(archive: pl.DataFrame) -> None:
 
 
 def test_no_template_is_left_unfilled(tmp_path: Path) -> None:
-    whole = json.dumps(read(write_sample(tmp_path, traces=3000)).drop("steps").to_dicts())
-    assert "{" not in whole.replace('{"', "")
+    for row in read(write_sample(tmp_path, traces=1000)).to_dicts():
+        texts = [row["task"]["objective"], row["outcome"]["result_summary"]]
+        texts += [
+            step[name] or "" for step in row["steps"] for name in ("content", "output_summary")
+        ]
+        assert all(texts[:2])
+        assert not {"{", "}"} & set("".join(texts))
 
 
 @pytest.mark.parametrize(
@@ -184,22 +206,98 @@ def test_agents_are_surer_where_they_succeed(facts: pl.DataFrame) -> None:
     assert facts["confidence"].is_between(0.2, 0.99).all()
 
 
-def test_repetitions_follow_within_hours_and_topics_return_after_days(facts: pl.DataFrame) -> None:
-    # "the INR" and the like come from one topic only, so an agent's sentence tells its topic.
-    times = pl.col("created_at").str.to_datetime(time_zone="UTC")
-    again = facts.select("text", at=times).sort("at").with_columns(gap=pl.col("at").diff().over("text"))
-    assert again.filter(pl.col("gap") < pl.duration(hours=6)).height >= 60
-    trains = facts.filter(pl.col("text").str.contains("rail|sleeper|by train")).select(at=times)
-    assert trains["at"].sort().diff().max() > pl.Series([pl.duration(days=3)]).item()
+def test_texts_repeat_within_an_hour(facts: pl.DataFrame) -> None:
+    gaps = facts.select(pl.col("created_at").str.to_datetime(time_zone="UTC").diff().over("text"))
+    assert gaps.filter(pl.first() < pl.duration(hours=1)).height >= 60
 
 
-def test_bad_rows_have_their_share_and_every_fault(tmp_path: Path) -> None:
-    clean = read(write_sample(tmp_path / "clean", traces=601)).to_dicts()
-    dirty = read(write_sample(tmp_path / "dirty", traces=601, dirty=0.1)).to_dicts()
-    changed = [(a, b) for a, b in zip(clean, dirty, strict=True) if json.dumps(a) != json.dumps(b)]
-    codes = [reject_codes(row) for _, row in changed]
-    assert len(changed) == 60
-    assert len(codes) - codes.count(set()) == 57
-    assert set().union(*codes) == set(reject_codes(clean[0])) | {
-        "missing_id",
-    }
+def test_topics_return_after_days_unless_they_are_steady(tmp_path: Path) -> None:
+    rows = read(write_sample(tmp_path, traces=4000)).select(
+        date=pl.col("metadata").struct.field("created_at").str.slice(0, 10).str.to_date(),
+        objective=pl.col("task").struct.field("objective"),
+    )
+    trips = rows.filter(pl.col("objective").str.contains("trip by train|cheapest sleeper|by rail"))
+    silences = trips["date"].unique().sort().diff().drop_nulls()
+    assert silences.filter(silences > timedelta(days=1)).len() >= 2
+    assert timedelta(days=5) <= silences.max() <= timedelta(days=8)
+    flaky = rows.filter(pl.col("objective").str.contains("test_[a-z_]+"))
+    assert flaky["date"].n_unique() == 21
+
+
+def changed_rows(
+    archive: pl.DataFrame, folder: Path, dirty: float
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The row before it and the row itself, wherever a dirty archive differs from the clean one."""
+    clean = archive.to_dicts()
+    soiled = read(write_sample(folder, traces=600, dirty=dirty)).to_dicts()
+    return [
+        (soiled[i - 1], soiled[i])
+        for i, row in enumerate(clean)
+        if json.dumps(row) != json.dumps(soiled[i])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dirty", "count"),
+    [(0.0, 0), (1e-9, 1), (0.001, 1), (0.0026, 2), (0.1, 60), (0.5, 300), (1.0, 600)],
+)
+def test_the_share_of_bad_rows_is_rounded(
+    archive: pl.DataFrame, tmp_path: Path, dirty: float, count: int
+) -> None:
+    assert len(changed_rows(archive, tmp_path, dirty)) == count
+
+
+def test_bad_rows_take_every_fault_in_turn(archive: pl.DataFrame, tmp_path: Path) -> None:
+    pairs = changed_rows(archive, tmp_path, 0.1)
+    assert [reject_codes(row) for _, row in pairs[:19]] == [
+        {"missing_id"},
+        {"wrong_type"},
+        {"bad_created_at"},
+        {"empty_domain"},
+        {"missing_success", "bad_confidence"},
+        {"empty_objective"},
+        {"no_steps"},
+        {"unknown_step_type"},
+        {"bad_confidence"},
+        set(),  # superseded
+        {"missing_id"},
+        {"bad_created_at"},
+        {"empty_domain"},
+        {"empty_objective"},
+        {"no_steps", "bad_confidence"},
+        {"no_steps"},
+        {"unknown_step_type"},
+        {"bad_confidence"},
+        {"bad_confidence"},
+    ]
+    rows = [row for _, row in pairs]
+    assert {None, ""} <= {row["id"] for row in rows}
+    assert {None, "2026-02-30T08:00:00.000Z"} <= {row["metadata"]["created_at"] for row in rows}
+    assert {None, ""} <= {row["metadata"]["task_domain"] for row in rows}
+    assert {None, ""} <= {row["task"]["objective"] for row in rows}
+    assert [row["steps"] for row in (rows[6], rows[14])] == [None, []]
+    assert rows[15]["steps"][0] is None
+    assert {rows[7]["steps"][0]["type"], rows[16]["steps"][0]["type"]} == {"reflection", None}
+    assert math.isnan(rows[8]["outcome"]["confidence"])
+    assert [rows[i]["outcome"]["confidence"] for i in (17, 18)] == [None, 1.5]
+
+
+def test_a_superseding_row_bears_the_id_of_a_clean_row_before_it(
+    archive: pl.DataFrame, tmp_path: Path
+) -> None:
+    superseding = changed_rows(archive, tmp_path, 0.1)[9::19]
+    assert len(superseding) == 3
+    for before, row in superseding:
+        assert row["id"] == before["id"]
+        assert reject_codes(before) == reject_codes(row) == set()
+        assert row["task"]["objective"] != before["task"]["objective"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"traces": -1}, {"seed": -1}, {"days": 0}, {"dirty": -0.1}, {"dirty": 1.1}]
+)
+def test_an_argument_out_of_range_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    name, value = next(iter(wrong.items()))
+    with pytest.raises(ValueError, match=f"got .*{name}={value}"):
+        write_sample(tmp_path / "none", **{"traces": 5, **wrong})
+    assert not (tmp_path / "none").exists()

@@ -1,17 +1,38 @@
 """The Delta tables: written by a run, not seen by anyone until the catalog names their version."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Literal, cast
 from urllib.parse import unquote
 
 import polars as pl
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
 from kp_batch.contracts import PARTITIONED_BY, TABLES
 from kp_batch.errors import WarehouseError
 
 # What is published may be as old as the last successful run: the log keeps it.
-_CONFIGURATION = {"delta.logRetentionDuration": "interval 36500 days"}
+_CONFIGURATION: Mapping[str, str | None] = {"delta.logRetentionDuration": "interval 36500 days"}
+# What delta-rs 1.6.6 and DuckDB 2.0.0 take for part of a URL, not of a path.
+_NOT_IN_PATHS = frozenset(r"%[]\^|")
+
+Mode = Literal["append", "overwrite"]
+
+
+def check_folder(warehouse: Path) -> None:
+    """Refuse a folder that Delta tables cannot be written to, before any work is done.
+
+    Raises:
+        WarehouseError: its path has a sign that delta-rs misreads.
+    """
+    path = str(warehouse.absolute())
+    wrong = sorted({sign for sign in path if sign in _NOT_IN_PATHS or not sign.isprintable()})
+    if wrong:
+        raise WarehouseError(
+            f"no Delta table can be written below {path!r}: its path has "
+            f"{' '.join(map(repr, wrong))}; choose another folder for the warehouse"
+        )
 
 
 class DeltaTables:
@@ -34,17 +55,20 @@ class DeltaTables:
         """Add rows to a table."""
         self._write(name, frame, run_id, "append")
 
-    def _write(self, name: str, frame: pl.LazyFrame, run_id: str, mode: str) -> None:
+    def _write(self, name: str, frame: pl.LazyFrame, run_id: str, mode: Mode) -> None:
         _check(name, frame)
         path = self._warehouse / name
         self._undo_unpublished(name)
-        options: dict[str, object] = {
-            "configuration": _CONFIGURATION,
-            "commit_properties": CommitProperties(custom_metadata={"run_id": run_id}),
-        }
-        if name in PARTITIONED_BY:
-            options["partition_by"] = [PARTITIONED_BY[name]]
-        frame.sink_delta(str(path), mode=mode, delta_write_options=options)  # type: ignore[call-overload]
+        # LazyFrame.sink_delta would not keep the order of the rows.
+        batches = cast("Any", frame.collect_batches(maintain_order=True, lazy=True))
+        write_deltalake(
+            str(path),
+            batches,
+            mode=mode,
+            partition_by=PARTITIONED_BY.get(name),
+            configuration=_CONFIGURATION,
+            commit_properties=CommitProperties(custom_metadata={"run_id": run_id}),
+        )
         self.versions[name] = DeltaTable(str(path)).version()
 
     def _undo_unpublished(self, name: str) -> None:

@@ -1,0 +1,216 @@
+"""The whole run, without Prefect: what it publishes, and what it never does."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import flows.replaying
+import kp_batch.archive.reading
+from flows.process import explained
+from flows.rescore import rescore_archive
+from kp_batch.config import RescoreConfig
+from kp_batch.embedding.encoders import Hashing
+from kp_batch.errors import ArchiveError, KpBatchError, ProfileError
+from kp_batch.sample import write_sample
+from kp_batch.warehouse.query import connect
+from tests.archives import trace, write_jsonl, write_parquet
+
+
+def config(tmp_path: Path, *archive: Path, **settings: Any) -> RescoreConfig:
+    settings = {"warehouse": tmp_path / "warehouse", "embedder": "hashing"} | settings
+    return RescoreConfig(archive=tuple(map(str, archive)), **settings)
+
+
+def ask(settings: RescoreConfig, query: str) -> list[tuple[Any, ...]]:
+    with connect(settings.warehouse) as connection:
+        return connection.execute(query).fetchall()
+
+
+def scores(settings: RescoreConfig) -> pl.DataFrame:
+    with connect(settings.warehouse) as connection:
+        table = connection.sql("SELECT * EXCLUDE (run_id) FROM scores ORDER BY trace_id")
+        return pl.DataFrame(table.to_arrow_table())
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("archive")
+    write_sample(folder, traces=300, days=5, seed=3)
+    return folder
+
+
+def test_a_second_run_embeds_nothing_and_gives_the_same(tmp_path: Path, archive: Path) -> None:
+    settings = config(tmp_path, archive)
+    first = rescore_archive(settings)
+    before = scores(settings)
+    second = rescore_archive(settings)
+    assert first["counts"]["embedded"] == second["counts"]["reused"] > 100
+    assert second["counts"]["embedded"] == 0
+    assert scores(settings).equals(before)
+    assert len(before) == first["counts"]["accepted"] == 300
+
+
+def test_ranges_batches_and_file_order_change_nothing(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = config(tmp_path, archive, cache_size=50, ttl="12h")
+    rescore_archive(whole)
+    monkeypatch.setattr(flows.replaying, "RANGE_ROWS", 37)
+    monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 11)
+    files = sorted(archive.iterdir(), reverse=True)
+    parts = config(tmp_path, *files, cache_size=50, ttl="12h", warehouse=tmp_path / "parts")
+    rescore_archive(parts)
+    assert scores(parts).equals(scores(whole))
+
+
+def test_an_interrupted_embedding_keeps_the_chunks_it_made(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config(tmp_path, archive)
+    monkeypatch.setattr(Hashing, "chunk_size", 50)
+    encode, calls = Hashing.encode, []
+
+    def interrupted(self: Hashing, texts: Sequence[str]) -> np.ndarray:
+        calls.append(len(texts))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return encode(self, texts)
+
+    monkeypatch.setattr(Hashing, "encode", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rescore_archive(settings)
+    assert rescore_archive(settings)["counts"]["reused"] == 100
+
+
+def test_rows_within_a_file_stand_in_time_order(tmp_path: Path, archive: Path) -> None:
+    settings = config(tmp_path, archive)
+    rescore_archive(settings)
+    for path in (settings.warehouse / "scores").glob("date=*/*.parquet"):
+        frame = pl.read_parquet(path, hive_partitioning=False)
+        assert frame["created_at"].is_sorted()
+        assert f"date={frame['created_at'][0]:%Y-%m-%d}" == path.parent.name
+
+
+def test_too_many_rejects_publish_their_reasons_and_no_scores(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.parquet", tmp_path / "bad.parquet"
+    write_parquet(good, [trace(id=f"kp:trace:{n}") for n in range(9)])
+    rescore_archive(config(tmp_path, good))
+    write_parquet(bad, [trace(id="kp:trace:bad", confidence=7.0, success=None)])
+    with pytest.raises(ArchiveError, match=r"1 of 10 rows are rejected.*0\.05.*bad_confidence 1"):
+        rescore_archive(config(tmp_path, good, bad))
+    settings = config(tmp_path, good, bad)
+    assert ask(settings, "SELECT count(*) FROM scores") == [(9,)]
+    assert ask(settings, "SELECT trace_id, reasons FROM rejects") == [
+        ("kp:trace:bad", ["missing_success", "bad_confidence"])
+    ]
+    runs = ask(settings, "SELECT status, reason FROM runs ORDER BY started_at")
+    assert runs[0] == ("done", None)
+    assert runs[1][0] == "failed"
+    assert "1 of 10 rows" in runs[1][1]
+    rescore_archive(config(tmp_path, good, bad, max_reject_share=0.1))
+    assert ask(settings, "SELECT count(*) FROM scores") == [(9,)]
+
+
+def test_superseded_rows_and_unreadable_files_fail_no_run(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", [trace(objective="old")])
+    write_jsonl(tmp_path / "b.jsonl", [trace(objective="new")])
+    (tmp_path / "c.parquet").write_bytes(b"PAR1 and no more")
+    settings = config(tmp_path, tmp_path, max_reject_share=0, warehouse=tmp_path / "_warehouse")
+    counts = rescore_archive(settings)["counts"]
+    assert counts["rejected_by_code"] == {"superseded": 1, "unreadable_file": 1}
+    assert (counts["rows"], counts["accepted"], counts["rejected"]) == (2, 1, 0)
+    assert counts["unreadable_files"] == [str(tmp_path / "c.parquet")]
+    assert ask(settings, "SELECT source_file FROM scores") == [(str(tmp_path / "b.jsonl"),)]
+
+
+def test_an_archive_without_an_acceptable_row_fails(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", [trace(objective="")])
+    settings = config(tmp_path, tmp_path / "a.parquet", max_reject_share=1)
+    with pytest.raises(ArchiveError, match="none of the archive's 1 rows"):
+        rescore_archive(settings)
+    assert ask(settings, "SELECT count(*) FROM scores") == [(0,)]
+    assert ask(settings, "SELECT reasons FROM rejects") == [(["empty_objective"],)]
+
+
+def test_a_run_that_fails_early_leaves_its_row(tmp_path: Path, archive: Path) -> None:
+    faulty = tmp_path / "profiles.toml"
+    faulty.write_text("[profiles.code]\ncomplexity = 1.5\n")
+    with pytest.raises(ProfileError, match="fault"):
+        rescore_archive(config(tmp_path, archive, profiles=faulty))
+    with pytest.raises(ArchiveError, match="no Parquet or JSONL file"):
+        rescore_archive(config(tmp_path, tmp_path / "nothing"))
+    settings = config(tmp_path, archive)
+    assert ask(settings, "SELECT status FROM runs") == [("failed",), ("failed",)]
+    assert not (settings.warehouse / "staging").exists()
+
+
+def test_profiles_hold_what_current_scores_bear(tmp_path: Path) -> None:
+    write_parquet(
+        tmp_path / "a.parquet",
+        [trace(id="1", task_domain="code"), trace(id="2", task_domain="poetry")],
+    )
+    settings = config(tmp_path, tmp_path / "a.parquet")
+    rescore_archive(settings)
+    query = (
+        "SELECT s.task_domain, p.name, p.novelty FROM scores s JOIN profiles p USING (profile_id)"
+    )
+    assert sorted(ask(settings, query)) == [("code", "code", 0.3), ("poetry", "default", 0.35)]
+    assert ask(settings, "SELECT count(*) FROM profiles") == [(2,)]
+
+
+def test_the_threshold_is_met_by_a_score_equal_to_it(tmp_path: Path, archive: Path) -> None:
+    settings = config(tmp_path, archive)
+    rescore_archive(settings)
+    [(score,)] = ask(settings, "SELECT quantile_disc(score, 0.5) FROM scores")
+    exact = config(tmp_path, archive, threshold=score)
+    rescore_archive(exact)
+    query = "SELECT bool_and(meets_threshold = (score >= ?)), bool_or(meets_threshold) FROM scores"
+    with connect(exact.warehouse) as connection:
+        assert connection.execute(query, [score]).fetchall() == [(True, True)]
+        query = "SELECT bool_and(meets_threshold) FROM scores WHERE score = ?"
+        assert connection.execute(query, [score]).fetchall() == [(True,)]
+
+
+def test_a_row_of_runs_tells_the_run(tmp_path: Path, archive: Path) -> None:
+    settings = config(tmp_path, archive, ttl="90m")
+    summary = rescore_archive(settings)
+    [row] = ask(settings, "SELECT run_id, config, inputs, counts, seconds, versions FROM runs")
+    run_id, told, inputs, counts, seconds, versions = row
+    assert run_id == summary["run_id"]
+    assert RescoreConfig(**json.loads(told)) == settings
+    assert [each["path"] for each in json.loads(inputs)] == sorted(map(str, archive.iterdir()))
+    assert json.loads(counts) == summary["counts"]
+    assert {"read_archive", "embed", "replay_range"} <= json.loads(seconds).keys()
+    assert json.loads(versions)["polars"] == pl.__version__
+    assert ask(settings, "SELECT DISTINCT run_id, cache_id FROM scores") == [
+        (run_id, "fifo-1000-ttl-90m-v1")
+    ]
+
+
+def test_without_an_embedder_novelty_is_a_half(tmp_path: Path, archive: Path) -> None:
+    settings = config(tmp_path, archive, embedder="none")
+    rescore_archive(settings)
+    assert ask(
+        settings,
+        "SELECT DISTINCT novelty, max_similarity, nearest_trace_id, encoder_id FROM scores",
+    ) == [(0.5, None, None, "none")]
+
+
+def test_a_full_disk_is_told_in_one_line() -> None:
+    error = explained(OSError(28, "No space left on device"))
+    assert str(error).startswith("the disk is full")
+    assert "nothing was published" in str(error)
+
+
+def test_a_fault_of_ours_is_one_line_with_its_details_in_a_file() -> None:
+    error = explained(ZeroDivisionError("division\nby zero"))
+    assert isinstance(error, KpBatchError)
+    first, _, path = str(error).partition("; details are in ")
+    assert first == "unexpected ZeroDivisionError: division by zero"
+    assert "ZeroDivisionError" in Path(path).read_text("utf-8")
+    Path(path).unlink()

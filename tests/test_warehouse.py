@@ -1,0 +1,149 @@
+"""Delta tables and the catalog over what is published of them."""
+
+import json
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pytest
+
+from kp_batch.contracts import PROFILES, REJECTS, TABLES
+from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.warehouse.catalog import Manifest, publish, read_manifest, rebuild
+from kp_batch.warehouse.query import connect, write_answer
+from kp_batch.warehouse.tables import DeltaTables, check_folder, files_of
+
+
+def profile(name: str) -> pl.LazyFrame:
+    return pl.LazyFrame([[name, name, 0.25, 0.25, 0.25, 0.25]], schema=PROFILES, orient="row")
+
+
+def published_names(warehouse: Path) -> list[str]:
+    with connect(warehouse) as connection:
+        return [name for (name,) in connection.execute("FROM profiles SELECT name").fetchall()]
+
+
+def publish_profile(warehouse: Path, name: str) -> None:
+    published = read_manifest(warehouse) or Manifest(0.75, {})
+    tables = DeltaTables(warehouse, published.tables)
+    tables.overwrite("profiles", profile(name), "a-run")
+    publish(warehouse, Manifest(0.75, tables.versions))
+
+
+@pytest.mark.parametrize("name", ["wh", "a b", "it's", 'say "so"', "é 日本 {y} #*&$!"])
+def test_any_folder_name_works(tmp_path: Path, name: str) -> None:
+    warehouse = tmp_path / name
+    publish_profile(warehouse, "one")
+    publish_profile(warehouse, "two")
+    assert published_names(warehouse) == ["two"]
+    assert len(files_of(warehouse, "profiles", 1)) == 1
+
+
+@pytest.mark.parametrize("name", ["50%41", "a?b", "a[1]", "a^b", "a|b", "a\\b", "a\nb"])
+def test_a_folder_that_delta_misreads_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(WarehouseError, match="choose another folder"):
+        check_folder(tmp_path / name)
+
+
+def test_what_is_committed_but_not_published_is_seen_by_nobody_and_undone(tmp_path: Path) -> None:
+    publish_profile(tmp_path, "published")
+    killed = DeltaTables(tmp_path, {"profiles": 0})
+    killed.append("profiles", profile("never published"), "killed")
+    assert published_names(tmp_path) == ["published"]
+    later = DeltaTables(tmp_path, {"profiles": 0})
+    later.append("profiles", profile("next"), "later")
+    publish(tmp_path, Manifest(0.75, later.versions))
+    assert sorted(published_names(tmp_path)) == ["next", "published"]
+
+
+def test_an_open_reader_keeps_its_tables_and_a_new_one_sees_the_new(tmp_path: Path) -> None:
+    publish_profile(tmp_path, "old")
+    beside = tmp_path / "beside.duckdb"  # one process holds one instance of a path
+    (tmp_path / "kp.duckdb").rename(beside)
+    with duckdb.connect(str(beside), read_only=True) as reader:
+        publish_profile(tmp_path, "new")
+        assert reader.execute("SELECT name FROM profiles").fetchall() == [("old",)]
+    assert published_names(tmp_path) == ["new"]
+
+
+def test_views_of_missing_and_empty_tables_have_no_rows(tmp_path: Path) -> None:
+    tables = DeltaTables(tmp_path, {})
+    tables.overwrite("rejects", REJECTS.to_frame().lazy(), "a-run")
+    publish(tmp_path, Manifest(0.75, tables.versions))
+    with connect(tmp_path) as connection:
+        for name in TABLES:
+            assert connection.execute(f"SELECT * FROM {name}").fetchall() == []
+        [(kind,)] = connection.execute(
+            "SELECT typeof(created_at) FROM scores UNION ALL "
+            "SELECT column_type FROM (DESCRIBE scores) "
+            "WHERE column_name = 'created_at'"
+        ).fetchall()
+    assert kind == "TIMESTAMP WITH TIME ZONE"
+
+
+def test_every_view_says_what_it_is(tmp_path: Path) -> None:
+    publish(tmp_path, Manifest(0.75, {}))
+    with connect(tmp_path) as connection:
+        comments = dict(
+            connection.execute(
+                "SELECT view_name, comment FROM duckdb_views() WHERE NOT internal"
+            ).fetchall()
+        )
+    assert comments.keys() == TABLES.keys()
+    assert all(comments.values())
+
+
+def test_a_moved_warehouse_says_so_until_its_catalog_is_made_anew(tmp_path: Path) -> None:
+    publish_profile(tmp_path / "old", "one")
+    (tmp_path / "old").rename(tmp_path / "new")
+    with pytest.raises(WarehouseError, match=r"moved here from .*old; run: kp-batch catalog"):
+        connect(tmp_path / "new")
+    rebuild(tmp_path / "new")
+    assert published_names(tmp_path / "new") == ["one"]
+
+
+def test_a_folder_without_tables_is_no_warehouse(tmp_path: Path) -> None:
+    with pytest.raises(WarehouseError, match="run an archive first"):
+        connect(tmp_path)
+    with pytest.raises(WarehouseError, match="no warehouse"):
+        rebuild(tmp_path)
+
+
+def test_a_damaged_or_foreign_catalog_is_named(tmp_path: Path) -> None:
+    (tmp_path / "kp.duckdb").write_bytes(b"no database")
+    with pytest.raises(WarehouseError, match=r"kp\.duckdb cannot be read .* kp-batch catalog"):
+        read_manifest(tmp_path)
+    (tmp_path / "kp.duckdb").unlink()
+    with duckdb.connect(str(tmp_path / "kp.duckdb")) as connection:
+        connection.execute(
+            "CREATE TABLE manifest AS SELECT 99 format_version, 0 threshold, '' tables"
+        )
+    with pytest.raises(WarehouseError, match="another version of kp_batch"):
+        read_manifest(tmp_path)
+
+
+def test_a_frame_of_another_schema_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="the table profiles has the schema"):
+        DeltaTables(tmp_path, {}).overwrite("profiles", pl.LazyFrame({"name": ["x"]}), "a-run")
+
+
+def test_answers_as_csv_and_json(tmp_path: Path) -> None:
+    publish_profile(tmp_path, 'a "name", with\ncommas')
+    for output_format, expected in (
+        ("csv", 'name,half\n"a ""name"", with\ncommas",0.5\n'),
+        ("json", '[\n{"name": "a \\"name\\", with\\ncommas", "half": 0.5}\n]\n'),
+    ):
+        with (tmp_path / "out").open("w", encoding="utf-8") as out:
+            query = "SELECT name, 0.5::DOUBLE AS half FROM profiles"
+            write_answer(tmp_path, query, output_format, out, 80)
+        assert (tmp_path / "out").read_text("utf-8") == expected
+    with (tmp_path / "out").open("w", encoding="utf-8") as out:
+        write_answer(tmp_path, "SELECT 1 AS a WHERE false", "json", out, 80)
+    assert json.loads((tmp_path / "out").read_text("utf-8")) == []
+
+
+def test_a_wrong_query_and_a_writing_one_are_refused(tmp_path: Path) -> None:
+    publish_profile(tmp_path, "one")
+    for query in ("SELEC 1", "SELECT * FROM nothing", "DELETE FROM manifest"):
+        with pytest.raises(KpBatchError), (tmp_path / "out").open("w", encoding="utf-8") as out:
+            write_answer(tmp_path, query, "csv", out, 80)
