@@ -15,7 +15,7 @@ from kp_batch.errors import WarehouseError
 # What is published may be as old as the last successful run: the log keeps it.
 _CONFIGURATION: Mapping[str, str | None] = {"delta.logRetentionDuration": "interval 36500 days"}
 # What delta-rs 1.6.6 and DuckDB 2.0.0 take for part of a URL, not of a path.
-_NOT_IN_PATHS = frozenset(r"%[]\^|")
+_NOT_IN_PATHS = frozenset(r"%?[]\^|")
 
 Mode = Literal["append", "overwrite"]
 
