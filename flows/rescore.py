@@ -111,10 +111,10 @@ def _timed(run: Run, call: Call) -> Call:
 
 
 def _as_task(step: Call, *inputs: Any) -> Any:
-    return _TASKS[step](*inputs)
+    return TASKS[step](*inputs)
 
 
-def _is_passing(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
+def is_passing(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
     """Whether a failed task is worth another try: the disk or the network, not the logic."""
     error = state.result(raise_on_failure=False)
     return isinstance(error, OSError) and error.errno != ENOSPC
@@ -122,14 +122,14 @@ def _is_passing(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
 
 # Steps take paths and ranges, which Prefect needs no cache of. Those that fetch input or write the
 # tables are tried again where the disk or the network failed.
-_TASKS: dict[Call, Call] = {
+TASKS: dict[Call, Call] = {
     step: cast("Call", task)(
         step,
         cache_policy=NO_CACHE,
         persist_result=False,
         retries=retries,
         retry_delay_seconds=5,
-        retry_condition_fn=_is_passing,
+        retry_condition_fn=is_passing,
     )
     for step, retries in {
         load_profiles: 0,

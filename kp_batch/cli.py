@@ -19,13 +19,13 @@ DEMO_QUERIES = {
         "count(*) FILTER (meets_threshold) AS worth_sharing FROM scores GROUP BY ALL ORDER BY ALL"
     ),
     "Which traces are worth sharing most?": (
-        "SELECT trace_id, task_domain, round(novelty, 3) AS novelty, round(score, 3) AS score "
-        "FROM scores ORDER BY score DESC LIMIT 5"
+        "SELECT left(trace_id, 17) AS trace, task_domain, round(novelty, 3) AS novelty, "
+        "n_tools, round(score, 3) AS score FROM scores ORDER BY score DESC LIMIT 5"
     ),
-    "What is least novel, and why?": (
-        "SELECT trace_id, round(max_similarity, 3) AS max_similarity, nearest_trace_id, "
-        "round(nearest_age_s / 3600, 1) AS hours_ago FROM scores ORDER BY novelty, created_at "
-        "LIMIT 5"
+    "What is least novel without being a copy, and what was it like?": (
+        "SELECT left(trace_id, 17) AS trace, round(max_similarity, 6) AS max_similarity, "
+        "left(nearest_trace_id, 17) AS nearest, round(nearest_age_s / 60) AS minutes_ago "
+        "FROM scores WHERE max_similarity < 0.9999 ORDER BY novelty LIMIT 5"
     ),
 }
 _RUNS = """

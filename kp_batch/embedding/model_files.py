@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -85,16 +86,15 @@ def find_model(model: str) -> Path:
                 f"the folder {folder} holds no sentence-transformers model (no modules.json)"
             )
         return folder
-    reasons: list[str] = []
-    for offline in (True, False):
-        try:
-            return _snapshot(model, offline=offline)
-        except EncoderError as error:
-            reasons.append(str(error))
-    raise EncoderError(
-        f"the embedder {model!r} is neither minilm, hashing or none, nor a folder, "
-        f"nor a model in the local cache or on the hub ({'; '.join(reasons)})"
-    )
+    with suppress(EncoderError):
+        return _snapshot(model, offline=True)
+    try:
+        return _snapshot(model, offline=False)
+    except EncoderError as error:
+        raise EncoderError(
+            f"the embedder {model!r} is neither minilm, hashing or none, nor a folder, "
+            f"nor a model in the local cache or on the hub ({error})"
+        ) from error
 
 
 def _snapshot(model: str, *, offline: bool) -> Path:
@@ -105,7 +105,8 @@ def _snapshot(model: str, *, offline: bool) -> Path:
             snapshot_download(model, local_files_only=offline, ignore_patterns=_OTHER_FORMATS)
         )
     except Exception as error:  # its errors share no base class; each means "not to be had"
-        raise EncoderError(str(error).strip().partition("\n")[0] or type(error).__name__) from error
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise EncoderError("not there" if offline else reason) from error
 
 
 def _packaged() -> Path:

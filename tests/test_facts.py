@@ -1,0 +1,156 @@
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kp_batch.contracts import FACTS, STEP_TYPES
+from tests.archives import read, step, trace, write_jsonl, write_parquet
+
+COUNTS = ("n_steps", "n_types", "n_thoughts", "n_recoveries", "n_tool_steps", "n_tools")
+
+
+def spec_facts(one: dict[str, Any]) -> dict[str, Any]:
+    """The counts and the text of a valid trace as the specification has them."""
+    steps = one["steps"]
+    kinds = [each["type"] for each in steps]
+    tools = [name for each in steps if (name := (each["tool"] or {}).get("name"))]
+    text = one["task"]["objective"] + " " + " ".join(each["content"] or "" for each in steps)
+    return {
+        "n_steps": len(steps),
+        "n_types": len(set(kinds)),
+        "n_thoughts": kinds.count("thought"),
+        "n_recoveries": kinds.count("error_recovery"),
+        "n_tool_steps": len(tools),
+        "n_tools": len(set(tools)),
+        "text": text,
+        "text_hash": sha256(text.encode()).hexdigest(),
+    }
+
+
+def hashes(path: Path, traces: list[dict[str, Any]]) -> list[str]:
+    rows = read(write_jsonl(path / "a.jsonl", traces))
+    assert rows["reasons"].to_list() == [[]] * len(traces)
+    return rows["content_hash"].to_list()
+
+
+tools = st.none() | st.fixed_dictionaries(
+    {
+        "name": st.none() | st.sampled_from(["", " ", "python", "Python", "bash"]) | st.text(),
+        "mcp_server": st.none() | st.sampled_from(["local", "remote"]),
+    }
+)
+steps = st.fixed_dictionaries(
+    {"type": st.sampled_from(STEP_TYPES), "content": st.none() | st.text(), "tool": tools}
+)
+traces = st.builds(
+    trace,
+    id=st.text(min_size=1),
+    type=st.sampled_from(["ReasoningTrace", None]),
+    created_at=st.datetimes().map(lambda at: f"{at.isoformat()}+01:00"),
+    task_domain=st.text(min_size=1),
+    agent_id=st.none() | st.text(),
+    success=st.booleans(),
+    objective=st.text(min_size=1),
+    confidence=st.floats(0, 1),
+    steps=st.lists(steps, min_size=1, max_size=6),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(archive=st.lists(traces, min_size=1, max_size=5))
+def test_facts_are_those_of_the_specification(
+    tmp_path_factory: pytest.TempPathFactory, archive: list[dict[str, Any]]
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    rows = read(write_parquet(folder / "facts.parquet", archive))
+    assert rows.equals(read(write_jsonl(folder / "facts.jsonl", archive)))
+    assert rows.select(*COUNTS, "text", "text_hash").to_dicts() == list(map(spec_facts, archive))
+    assert rows["confidence"].to_list() == [one["outcome"]["confidence"] for one in archive]
+
+
+def test_facts_have_their_types(tmp_path: Path) -> None:
+    rows = read(write_parquet(tmp_path / "a.parquet", [trace()]))
+    names = [*COUNTS, "text", "text_hash", "content_hash", "reasons"]
+    assert [rows.schema[name] for name in names] == [FACTS[name] for name in names]
+
+
+def test_counts_of_an_example(tmp_path: Path) -> None:
+    one = trace(
+        objective="Why?",
+        steps=[
+            step("thought", "a", "search"),
+            step("thought", None, ""),
+            step("tool_call", "", "search"),
+            {**step("tool_call", "b"), "tool": {"name": "search", "mcp_server": "another"}},
+            step("error_recovery", " ", "Search"),
+            step("error_recovery", "c"),
+            {**step("observation"), "tool": {"name": None, "mcp_server": "local"}},
+        ],
+    )
+    (row,) = read(write_parquet(tmp_path / "a.parquet", [one])).to_dicts()
+    assert [row[name] for name in COUNTS] == [7, 4, 2, 2, 4, 2]
+    assert row["text"] == "Why? a   b   c "
+    assert row["text_hash"] == sha256(b"Why? a   b   c ").hexdigest()
+
+
+@pytest.mark.parametrize("contents", [[None], [""], [None, None, None], ["", None, "x", None]])
+def test_contents_of_null_are_joined_as_empty(tmp_path: Path, contents: list[str | None]) -> None:
+    one = trace(objective="o", steps=[step(content=content) for content in contents])
+    (text,) = read(write_parquet(tmp_path / "a.parquet", [one]))["text"]
+    assert text == "o " + " ".join(content or "" for content in contents)
+
+
+@pytest.mark.parametrize("text", ["a", "\0", "ä 日本 😀", "x" * 1_000_000, "\n\t\u2028"])
+def test_text_hash_is_sha256_of_the_utf8(tmp_path: Path, text: str) -> None:
+    rows = read(write_jsonl(tmp_path / "a.jsonl", [trace(objective=text, steps=[step()])]))
+    assert rows["text_hash"].item() == sha256(f"{text} ".encode()).hexdigest()
+
+
+def test_content_is_the_same_where_only_what_is_carried_along_differs(tmp_path: Path) -> None:
+    one = [step("thought", "a", step_id=0), step("tool_call", "b", "t")]
+    same = [
+        trace(steps=one),
+        trace(steps=one, id="another"),
+        trace(steps=one, type=None, agent_id=None, framework="other", **{"@context": "v2"}),
+        trace(steps=one, created_at="2026-01-05T09:00:00.0000004+01:00"),
+        trace(steps=one, outcome={"confidence": 0.8, "result_summary": "other"}),
+        trace(steps=[{**each, "step_id": 9, "input": "x", "latency_ms": 1} for each in one]),
+        trace(steps=[step("thought", "a", ""), {**one[1], "tool": {"name": "t"}}]),
+        trace(steps=[{"type": "thought", "content": "a"}, one[1]]),
+    ]
+    assert len(set(hashes(tmp_path, same))) == 1
+    nothing = [trace(steps=[step(content=content)]) for content in (None, "")]
+    assert len(set(hashes(tmp_path, nothing))) == 1
+
+
+def test_content_differs_with_everything_that_reaches_score_or_text(tmp_path: Path) -> None:
+    one = [step("thought", "a b"), step("tool_call", "c", "t")]
+    different = [
+        trace(steps=one),
+        trace(steps=one, created_at="2026-01-05T08:00:00.000001Z"),
+        trace(steps=one, task_domain="code "),
+        trace(steps=one, task_domain="Code"),
+        trace(steps=one, success=False),
+        trace(steps=one, confidence=0.8 + 2**-53),
+        trace(steps=one, confidence=0.8 - 2**-53),
+        trace(steps=one, objective="Fix the import "),
+        trace(steps=one, objective="Fix the import a", id="b"),
+        # The same text in other pieces.
+        trace(steps=[step("thought", "a"), step("tool_call", "b c", "t")]),
+        trace(
+            steps=[step("thought", ""), step("tool_call", "a b c", "t")], objective="Fix the import"
+        ),
+        trace(steps=[step("thought", "import a b"), one[1]], objective="Fix the"),
+        trace(steps=[step("thought", "a b c", "t")]),
+        trace(steps=[*one, step("thought")]),
+        trace(steps=one[::-1]),
+        trace(steps=[step("observation", "a b"), one[1]]),
+        trace(steps=[one[0], step("tool_call", "c", "T")]),
+        trace(steps=[one[0], step("tool_call", "c")]),
+        trace(steps=[step("thought", "a b", "t"), step("tool_call", "c")]),
+        trace(steps=[step("thought", "a b", 't","'), one[1]]),
+    ]
+    assert len(set(hashes(tmp_path, different))) == len(different)

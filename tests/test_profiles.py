@@ -1,0 +1,139 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kp_batch.contracts import DIMENSIONS
+from kp_batch.errors import KpBatchError, ProfileError
+from kp_batch.scoring.profiles import WeightProfile, load_profiles
+
+BUILT_IN = {
+    "default": (0.25, 0.35, 0.15, 0.25),
+    "finance": (0.20, 0.25, 0.10, 0.45),
+    "code": (0.20, 0.30, 0.30, 0.20),
+    "medical": (0.15, 0.20, 0.10, 0.55),
+    "customer_service": (0.20, 0.30, 0.20, 0.30),
+}
+
+
+def weights(profile: WeightProfile) -> tuple[float, ...]:
+    return (
+        profile.complexity,
+        profile.novelty,
+        profile.tool_diversity,
+        profile.outcome_confidence,
+    )
+
+
+def table(name: str, *values: object) -> str:
+    lines = [f"{dimension} = {value}" for dimension, value in zip(DIMENSIONS, values, strict=False)]
+    return "\n".join([f"[profiles.{name}]", *lines, ""])
+
+
+def refusal(path: Path, text: str) -> str:
+    path.write_text(text, "utf-8")
+    with pytest.raises(ProfileError) as caught:
+        load_profiles(path)
+    return str(caught.value)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "weights.toml"
+
+
+def test_the_built_in_profiles_are_the_live_engines() -> None:
+    assert {name: weights(profile) for name, profile in load_profiles().items()} == BUILT_IN
+    assert all(profile.name == name for name, profile in load_profiles().items())
+
+
+def test_a_file_is_merged_over_the_built_in_profiles(file: Path) -> None:
+    file.write_text(
+        table("code", 0.1, 0.2, 0.3, 0.4) + table('"Legal advice"', 1, 0, 0, 0), "utf-8"
+    )
+    profiles = load_profiles(str(file))
+    assert {name: weights(profile) for name, profile in profiles.items()} == BUILT_IN | {
+        "code": (0.1, 0.2, 0.3, 0.4),
+        "Legal advice": (1.0, 0.0, 0.0, 0.0),
+    }
+    assert profiles["Legal advice"].name == "Legal advice"
+
+
+def test_weights_may_miss_a_sum_of_1_by_rounding(file: Path) -> None:
+    file.write_text(table("legal", 0.25, 0.25, 0.25, 0.2500000009), "utf-8")
+    assert "legal" in load_profiles(file)
+    assert refusal(file, table("legal", 0.25, 0.25, 0.25, 0.2500000011)).endswith(
+        "1 fault(s): legal: the weights sum to 1.0000000011, not 1"
+    )
+
+
+def test_every_fault_of_a_file_is_reported_at_once(file: Path) -> None:
+    text = "\n".join(
+        [
+            'author = "me"',
+            table("negative", -0.5, 0.5, 0.5, 0.5),
+            table("boolean", "true", 0, 0, 0),
+            table("nan", "nan", 0.5, 0.5, 0),
+            table("infinite", 1, 0, "inf", 0),
+            table("text", '"1"', 0, 0, 0),
+            table("sum", 0.5, 0.5, 0.5, 0.5),
+            table("missing", 0.5, 0.5),
+            table("more", 0.25, 0.25, 0.25, 0.25) + "speed = 0.1",
+            table('""', 0.25, 0.25, 0.25, 0.25),
+            "[profiles]",
+            "flat = 3",
+        ]
+    )
+    found = refusal(file, text)
+    assert found.startswith(f"the profiles file {file} has 12 fault(s): ")
+    for fault in (
+        "unknown key 'author' (profiles stand in [profiles.NAME])",
+        "negative: a weight is a number from 0 to 1, got -0.5",
+        "boolean: a weight is a number from 0 to 1, got True",
+        "nan: a weight is a number from 0 to 1, got nan",
+        "infinite: a weight is a number from 0 to 1, got inf",
+        "text: a weight is a number from 0 to 1, got '1'",
+        "sum: the weights sum to 2, not 1",
+        "missing: tool_diversity is missing",
+        "missing: outcome_confidence is missing",
+        "more: unknown key 'speed'",
+        "a profile without a name",
+        "flat: expected a table of four weights, got 3",
+    ):
+        assert fault in found
+
+
+@pytest.mark.parametrize("text", ["", "[profiles]", "profiles = 1", "[profile.code]\nnovelty = 1"])
+def test_a_file_without_a_profile_is_refused(file: Path, text: str) -> None:
+    assert "no [profiles.NAME] table" in refusal(file, text)
+
+
+def test_a_file_that_is_no_toml_is_refused(file: Path) -> None:
+    assert "cannot be read" in refusal(file, "[profiles.code\nnovelty =")
+
+
+def test_a_file_that_is_no_text_is_refused(file: Path) -> None:
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ProfileError, match=r"weights\.toml cannot be read"):
+        load_profiles(file)
+
+
+def test_a_missing_file_is_refused(file: Path) -> None:
+    with pytest.raises(KpBatchError, match=r"weights\.toml cannot be read: .*No such file"):
+        load_profiles(file)
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_a_profile_id_changes_with_any_weight(dimension: str) -> None:
+    profile = load_profiles()["code"]
+    changed = replace(profile, **{dimension: getattr(profile, dimension) + 2.0**-54})
+    assert changed.profile_id != profile.profile_id
+    assert replace(profile, name="legal").profile_id != profile.profile_id
+    assert replace(profile).profile_id == profile.profile_id
+    assert profile.profile_id.startswith("code-")
+
+
+def test_whole_and_decimal_weights_are_one_profile(file: Path) -> None:
+    file.write_text(table("legal", 1, 0, 0, 0) + table("other", 1.0, 0.0, 0.0, 0.0), "utf-8")
+    profiles = load_profiles(file)
+    assert replace(profiles["other"], name="legal").profile_id == profiles["legal"].profile_id

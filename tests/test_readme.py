@@ -1,0 +1,85 @@
+"""Every command that the README shows is run, in its order; the make targets are looked at."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.archives import trace, write_jsonl
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+def shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=os.environ | {"HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+@pytest.mark.model
+@pytest.mark.prefect
+def test_the_commands_of_the_readme_work_in_their_order(tmp_path: Path) -> None:
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    write_jsonl(tmp_path / "trace.json", [trace()])
+    made, *shown = BLOCKS
+    assert re.findall(r"^(\S+ \S+)", made, re.MULTILINE) == ["make demo", "make test"]
+    for block in shown:
+        done = shell(f". .venv/bin/activate\n{block}", tmp_path)
+        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.model
+@pytest.mark.prefect
+def test_the_demo_scores_the_sample_and_answers_questions(tmp_path: Path) -> None:
+    done = shell(f"{sys.executable} -m kp_batch demo", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "600 traces scored" in done.stdout
+    questions = re.findall(r"^[A-Z].*\?$", done.stdout, re.MULTILINE)
+    assert len(questions) == 3
+    for question in questions:
+        assert question in README
+
+
+def test_the_make_targets_call_what_the_tests_run() -> None:
+    for target, calls in (
+        ("demo", ["kp-batch demo"]),
+        ("test", ["ruff check", "ruff format --check", "pyright", "lint-imports", "pytest"]),
+    ):
+        plan = subprocess.run(
+            ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+        assert all(call in plan for call in calls), plan
+
+
+def test_the_sample_archive_is_what_the_sample_command_makes(tmp_path: Path) -> None:
+    from kp_batch.sample import write_sample
+
+    paths = write_sample(tmp_path, traces=600, days=21, seed=7)
+    shipped = sorted((ROOT / "data" / "sample").iterdir())
+    assert [path.name for path in paths] == [path.name for path in shipped]
+    assert all(a.read_bytes() == b.read_bytes() for a, b in zip(paths, shipped, strict=True))
+
+
+def test_the_tables_of_the_readme_are_the_views(tmp_path: Path) -> None:
+    from kp_batch.warehouse.catalog import Manifest, publish
+    from kp_batch.warehouse.query import connect
+
+    publish(tmp_path, Manifest(0.75, {}))
+    with connect(tmp_path) as connection:
+        for view in ("scores", "rejects", "profiles", "runs"):
+            described = connection.execute(f"DESCRIBE {view}").fetchall()
+            [line] = re.findall(rf"^\| `{view}` \|.*$", README, re.MULTILINE)
+            named = re.findall(r"`(\w+)`", line.split("|")[3])
+            assert named == [column for column, *_ in described]

@@ -1,0 +1,330 @@
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
+
+from kp_batch.novelty.cache import VectorCache
+from kp_batch.novelty.replay import Replay, replay, window_starts
+from kp_batch.novelty.similarity import cosines, unit
+
+Float32s = npt.NDArray[np.float32]
+Int64s = npt.NDArray[np.int64]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+# To either side of the band of 1e-5 and of a float32 step; a cosine moves by half the square.
+SHIFTS = (0.0, 0.0, 0.0, 1e-7, 1e-6, 1e-3, 3e-3, 4.5e-3, 1e-2, 0.3)
+
+laws = settings(max_examples=200, deadline=None)
+
+
+@dataclass(frozen=True)
+class History:
+    vectors: Float32s
+    times: Int64s
+    max_elements: int
+    ttl: timedelta | None
+
+    def replayed(self, block: int = 7) -> Replay:
+        return replay(
+            self.vectors, self.times, max_elements=self.max_elements, ttl=self.ttl, block=block
+        )
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    """Few topics and their near duplicates, opposites and zero vectors, at often equal times."""
+    dimensions = draw(st.sampled_from([1, 2, 3, 24, 384]))
+    generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    topics = generator.integers(-1, 2, (draw(st.integers(1, 4)), dimensions)).astype(np.float64)
+    row = st.tuples(
+        st.integers(0, len(topics) - 1),
+        st.sampled_from([1.0, 1.0, 1.0, -1.0, 0.0]),
+        st.sampled_from(SHIFTS),
+        st.sampled_from([0, 0, 1, 2, 5]),
+    )
+    rows = draw(st.lists(row, max_size=50))
+    vectors = np.zeros((len(rows), dimensions))
+    for at, (topic, sign, shift, _) in enumerate(rows):
+        direction = unit(generator.standard_normal(dimensions)) * (sign != 0)
+        vectors[at] = sign * unit(topics[topic]) + shift * direction
+    start = draw(st.sampled_from([-5, 0, 1_767_600_000_000_000]))
+    times = start + np.cumsum([step for *_, step in rows], dtype=np.int64)
+    ttl = draw(st.none() | st.integers(1, 12).map(lambda number: number * MICROSECOND))
+    # Times 3, so that `unit` finds none that it takes for one already.
+    return History(unit(3 * vectors), times, draw(st.integers(1, 12) | st.just(1_000)), ttl)
+
+
+def bits(met: Replay, rows: slice = slice(None)) -> tuple[bytes, ...]:
+    columns = (met.max_similarity, met.nearest, met.cache_size, met.novelty)
+    return tuple(column[rows].tobytes() for column in columns)
+
+
+def part(history: History, rows: slice) -> History:
+    return History(history.vectors[rows], history.times[rows], history.max_elements, history.ttl)
+
+
+def one_at_a_time(history: History) -> Replay:
+    cache = VectorCache(history.max_elements, history.vectors.shape[1], history.ttl)
+    met: list[tuple[float, int, int]] = []
+    for vector, time in zip(history.vectors, history.times.tolist(), strict=True):
+        now = EPOCH + time * MICROSECOND
+        found = cache.nearest(vector, now)
+        similarity = cache.max_cosine_similarity(vector, now)
+        assert cache.size <= history.max_elements
+        if found is None:
+            assert similarity is None
+            met.append((np.nan, -1, cache.size))
+        else:
+            assert similarity == found.similarity
+            position = -1 if found.position is None else found.position
+            met.append((found.similarity, position, cache.size))
+        cache.add(vector, now)
+    return Replay(
+        np.array([similarity for similarity, _, _ in met], dtype=np.float64),
+        np.array([nearest for _, nearest, _ in met], dtype=np.int64),
+        np.array([size for _, _, size in met], dtype=np.int64),
+    )
+
+
+@laws
+@given(histories())
+def test_law_replay_equals_the_cache_one_at_a_time(history: History) -> None:
+    assert bits(history.replayed()) == bits(one_at_a_time(history))
+
+
+@laws
+@given(histories(), st.integers(1, 60))
+def test_law_the_block_size_changes_nothing(history: History, block: int) -> None:
+    assert bits(history.replayed(block)) == bits(history.replayed(1_000))
+
+
+@laws
+@given(histories(), st.data())
+def test_law_later_traces_never_change_earlier_results(
+    history: History, data: st.DataObject
+) -> None:
+    kept = slice(0, data.draw(st.integers(0, len(history.times))))
+    assert bits(part(history, kept).replayed()) == bits(history.replayed(), kept)
+
+
+@laws
+@given(histories(), st.data())
+def test_law_parts_after_a_warm_up_equal_the_whole(history: History, data: st.DataObject) -> None:
+    count = len(history.times)
+    first = data.draw(st.integers(0, count))
+    last = data.draw(st.integers(first, count))
+    warm = max(0, first - history.max_elements)
+    met = part(history, slice(warm, last)).replayed()
+    met = Replay(
+        met.max_similarity,
+        np.where(met.nearest < 0, -1, met.nearest + warm),
+        met.cache_size,
+    )
+    assert bits(met, slice(first - warm, None)) == bits(history.replayed(), slice(first, last))
+
+
+@laws
+@given(histories())
+def test_law_nothing_beyond_capacity_or_ttl_is_met(history: History) -> None:
+    met = history.replayed()
+    rows = np.arange(len(history.times))
+    assert (met.cache_size <= np.minimum(rows, history.max_elements)).all()
+    found = met.nearest >= 0
+    nearest = met.nearest[found]
+    assert (nearest < rows[found]).all()
+    assert (nearest >= rows[found] - met.cache_size[found]).all()
+    if history.ttl is not None:
+        ages = history.times[found] - history.times[nearest]
+        assert (ages < history.ttl // MICROSECOND).all()
+
+
+@laws
+@given(histories())
+def test_law_a_window_holds_exactly_what_is_not_pushed_out_and_not_expired(
+    history: History,
+) -> None:
+    times = history.times.tolist()
+    ttl = None if history.ttl is None else history.ttl // MICROSECOND
+    expected = [
+        next(
+            (
+                first
+                for first in range(max(0, row - history.max_elements), row)
+                if ttl is None or times[first] > times[row] - ttl
+            ),
+            row,
+        )
+        for row in range(len(times))
+    ]
+    assert window_starts(history.times, history.max_elements, history.ttl).tolist() == expected
+
+
+@laws
+@given(histories())
+def test_law_the_oldest_wins_a_tie(history: History) -> None:
+    met = history.replayed()
+    starts = window_starts(history.times, history.max_elements, history.ttl)
+    for row in np.flatnonzero(met.nearest >= 0).tolist():
+        older = history.vectors[starts[row] : met.nearest[row]]
+        own = np.broadcast_to(history.vectors[row], older.shape)
+        real = older.any(axis=1)
+        assert (cosines(own, older)[real] < met.max_similarity[row]).all()
+
+
+@laws
+@given(histories())
+def test_law_novelty_is_in_range_and_half_where_nothing_was_met(history: History) -> None:
+    met = history.replayed()
+    empty = met.cache_size == 0
+    assert (np.isnan(met.max_similarity) == empty).all()
+    assert (met.novelty[empty] == 0.5).all()
+    assert ((met.novelty >= 0) & (met.novelty <= 1)).all()
+    zero = ~history.vectors.any(axis=1)
+    assert (met.novelty[zero & ~empty] == 1).all()
+    assert (met.nearest[zero] == -1).all()
+
+
+@laws
+@given(histories(), st.randoms(use_true_random=False))
+def test_law_the_order_of_input_rows_changes_nothing(history: History, random: Random) -> None:
+    frame = pl.DataFrame(
+        {
+            "row": range(len(history.times)),
+            "created_at": history.times,
+            "trace_id": [f"kp:trace:{row % 3}-{row}" for row in range(len(history.times))],
+        },
+        schema={"row": pl.Int64, "created_at": pl.Int64, "trace_id": pl.String},
+    )
+    shuffled = list(range(len(frame)))
+    random.shuffle(shuffled)
+
+    def met(given_rows: pl.DataFrame) -> tuple[bytes, ...]:
+        rows = given_rows.sort("created_at", "trace_id").get_column("row").to_numpy()
+        ordered = History(
+            history.vectors[rows], history.times[rows], history.max_elements, history.ttl
+        )
+        return bits(ordered.replayed())
+
+    assert met(frame[shuffled]) == met(frame)
+
+
+def archive(count: int, dimensions: int = 384) -> History:
+    """Topics that return as near duplicates, as in an archive."""
+    generator = np.random.default_rng(11)
+    topics = unit(generator.standard_normal((40, dimensions)))
+    noise = generator.standard_normal((count, dimensions)) * 10.0 ** -generator.integers(
+        1, 9, (count, 1)
+    )
+    vectors = unit(topics[generator.integers(0, 40, count)] + noise)
+    times = np.sort(generator.integers(0, 10 * count, count))
+    return History(vectors, times, 500, timedelta(microseconds=3 * count))
+
+
+def test_law_the_thread_count_changes_nothing() -> None:
+    history = archive(2_000)
+    answers: set[tuple[bytes, ...]] = set()
+    for threads in (1, 2, 3):
+        with threadpool_limits(threads):
+            answers.update(bits(history.replayed(block)) for block in (64, 256, 5_000))
+    assert len(answers) == 1
+
+
+def test_an_archive_equals_the_cache_one_at_a_time() -> None:
+    history = archive(1_200)
+    assert bits(history.replayed(256)) == bits(one_at_a_time(history))
+
+
+def test_vectors_over_8192_dimensions_equal_the_cache_one_at_a_time() -> None:
+    history = archive(40, dimensions=9_000)
+    assert bits(history.replayed()) == bits(one_at_a_time(history))
+
+
+def misjudged_by_float32() -> tuple[Float32s, int]:
+    """A history whose last row's nearest is not the argmax of the float32 product, and which."""
+    generator = np.random.default_rng(12)
+    for _ in range(50):
+        topic = generator.standard_normal(384)
+        held = unit(topic + 1e-4 * generator.standard_normal((60, 384)))
+        query = unit(topic + 0.3 * generator.standard_normal(384))
+        exact = cosines(np.broadcast_to(query, held.shape), held)
+        if int(np.argmax(held @ query)) != int(np.argmax(exact)):
+            return np.concatenate([held, query[None]]), int(np.argmax(exact))
+    raise AssertionError("no case found")
+
+
+def test_the_exact_cosine_decides_where_the_float32_product_errs() -> None:
+    vectors, nearest = misjudged_by_float32()
+    times = np.arange(len(vectors), dtype=np.int64)
+    for block in (1, 16, 256):
+        met = replay(vectors, times, block=block)
+        assert met.nearest[-1] == nearest
+        assert met.max_similarity[-1] == cosines(vectors[-1:], vectors[[nearest]])[0]
+
+
+def test_repeated_texts_meet_the_oldest_that_is_left() -> None:
+    vectors = unit([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
+    met = replay(vectors, np.arange(5), max_elements=2)
+    assert met.nearest.tolist() == [-1, 0, 0, 2, 2]
+    assert met.max_similarity[1:].tolist() == [0.0, 1.0, 1.0, 1.0]
+    assert met.cache_size.tolist() == [0, 1, 2, 2, 2]
+    assert met.novelty.tolist() == [0.5, 1.0, 0.0, 0.0, 0.0]
+
+
+def test_exactly_one_ttl_old_is_gone() -> None:
+    vectors = unit([[1.0], [1.0], [1.0]])
+    met = replay(vectors, np.array([0, 9, 10]), ttl=10 * MICROSECOND)
+    assert met.cache_size.tolist() == [0, 1, 1]
+    assert met.nearest.tolist() == [-1, 0, 1]
+
+
+def test_a_negative_similarity_is_kept_and_novelty_clamped() -> None:
+    met = replay(unit([[1.0, 0.0], [-1.0, 0.0]]), np.arange(2))
+    assert met.max_similarity[1] == -1.0
+    assert met.nearest[1] == 0
+    assert met.novelty[1] == 1.0
+
+
+@pytest.mark.parametrize("dimensions", [0, 384])
+def test_no_traces_give_no_results(dimensions: int) -> None:
+    met = replay(np.zeros((0, dimensions), np.float32), np.zeros(0, np.int64))
+    assert [len(column) for column in (met.max_similarity, met.nearest, met.cache_size)] == [0] * 3
+    assert len(met.novelty) == 0
+
+
+ONE = np.ones((2, 1), np.float32)
+TIMES = np.array([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("vectors", "times", "sentence"),
+    [
+        (ONE, TIMES[::-1], "times are ascending"),
+        (ONE * np.float32([[1], [1.001]]), TIMES, "row 1 is neither a unit nor a zero vector"),
+        (ONE * np.float32(100), TIMES, "row 0 is neither"),
+        (np.full((2, 1), np.nan, np.float32), TIMES, "row 0 is neither"),
+        (ONE.astype(np.float64), TIMES, r"float32 of shape \(2, dimensions\), got float64"),
+        (ONE[:1], TIMES, r"float32 of shape \(2, dimensions\), got float32 of shape \(1, 1\)"),
+        (ONE[:, 0], TIMES, r"got float32 of shape \(2,\)"),
+    ],
+)
+def test_wrong_vectors_and_times_are_refused(
+    vectors: Float32s, times: Int64s, sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        replay(vectors, times)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"max_elements": 0}, {"block": 0}, {"ttl": timedelta(0)}, {"ttl": -MICROSECOND}]
+)
+def test_sizes_below_1_are_refused(arguments: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="positive"):
+        replay(ONE, TIMES, **arguments)

@@ -1,0 +1,189 @@
+from pathlib import Path
+
+import pytest
+
+from kp_batch.archive.sources import SourceFile, discover, open_file
+from kp_batch.errors import ArchiveError
+
+ODD_NAMES = [
+    "two words.parquet",
+    "it's.parquet",
+    'a "quote".jsonl',
+    "100%20.jsonl",
+    "{a,b}.pq",
+    "über 日本 😀.ndjson",
+    "semi;colon#hash&.parquet",
+    "star*.parquet",
+    "$HOME.parquet",
+]
+
+
+def make(folder: Path, *names: str) -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+
+
+def found(folder: Path, *archive: Path | str) -> list[str]:
+    return [file.path.removeprefix(f"{folder}/") for file in discover(map(str, archive))]
+
+
+def test_a_file_is_described(tmp_path: Path) -> None:
+    make(tmp_path, "a.parquet")
+    status = (tmp_path / "a.parquet").stat()
+    assert discover([str(tmp_path / "a.parquet")]) == [
+        SourceFile(f"{tmp_path}/a.parquet", len("a.parquet"), status.st_mtime_ns)
+    ]
+
+
+def test_a_folder_is_searched_at_every_depth(tmp_path: Path) -> None:
+    make(tmp_path, "a.parquet", "x/b.pq", "x/y/c.JSONL", "x/y/z/d.ndjson", "x/e.parquet/part-0.pq")
+    make(tmp_path, "README.txt", "x/data.json", "x/f.parquet.tmp", "parquet", "g.jsonl.gz")
+    assert found(tmp_path, tmp_path) == [
+        "a.parquet",
+        "x/b.pq",
+        "x/e.parquet/part-0.pq",
+        "x/y/c.JSONL",
+        "x/y/z/d.ndjson",
+    ]
+
+
+def test_what_is_hidden_in_a_folder_is_left_out(tmp_path: Path) -> None:
+    make(tmp_path, ".a.parquet", "_a.parquet", ".git/b.jsonl", "x/_temporary/0/c.parquet", "x/d.pq")
+    assert found(tmp_path, tmp_path) == ["x/d.pq"]
+
+
+def test_a_hidden_folder_is_searched_when_it_is_named(tmp_path: Path) -> None:
+    make(tmp_path, ".hidden/_deep/a.parquet")
+    assert found(tmp_path, tmp_path / ".hidden/_deep") == [".hidden/_deep/a.parquet"]
+
+
+def test_files_come_in_the_order_of_their_paths_bytes(tmp_path: Path) -> None:
+    # By their parts "a/1.pq" would come before "a-b.pq".
+    names = [
+        "z.pq",
+        "a/1.pq",
+        "a-b.pq",
+        "Z.pq",
+        "é.pq",
+        "a.pq",
+        "\uffff.pq",
+        "😀.pq",
+        "10.pq",
+        "9.pq",
+    ]
+    make(tmp_path, *names)
+    assert found(tmp_path, *(tmp_path / name for name in names)) == [
+        *("10.pq", "9.pq", "Z.pq", "a-b.pq", "a.pq", "a/1.pq", "z.pq", "é.pq", "\uffff.pq", "😀.pq")
+    ]
+
+
+def test_a_glob_finds_files_and_folders(tmp_path: Path) -> None:
+    make(tmp_path, "a1.parquet", "a2.jsonl", "a3.txt", "b1.parquet", "a/deep/c.pq", "d/a9.parquet")
+    assert found(tmp_path, tmp_path / "a*") == ["a/deep/c.pq", "a1.parquet", "a2.jsonl"]
+    assert found(tmp_path, tmp_path / "[ab]1.parquet") == ["a1.parquet", "b1.parquet"]
+    assert found(tmp_path, tmp_path / "**/*.parquet") == [
+        "a1.parquet",
+        "b1.parquet",
+        "d/a9.parquet",
+    ]
+    assert found(tmp_path, tmp_path / "?1.parquet", tmp_path / "**/a9*") == [
+        *("a1.parquet", "b1.parquet", "d/a9.parquet")
+    ]
+
+
+def test_a_file_named_twice_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, "x/a.parquet", "x/b.jsonl")
+    monkeypatch.chdir(tmp_path)
+    archive = ["x/a.parquet", "./x/a.parquet", "x", "x/*", tmp_path / "x/a.parquet"]
+    assert found(tmp_path, *archive) == ["x/a.parquet", "x/b.jsonl"]
+
+
+def test_relative_and_home_paths_become_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, "a.parquet", "b.jsonl")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert [file.path for file in discover(["a.parquet"])] == [f"{tmp_path}/a.parquet"]
+    assert [file.path for file in discover(["*.jsonl"])] == [f"{tmp_path}/b.jsonl"]
+    assert [file.path for file in discover(["~/b.jsonl"])] == [f"{tmp_path}/b.jsonl"]
+
+
+@pytest.mark.parametrize("name", [*ODD_NAMES, "[1].parquet", "a[b.jsonl"])
+def test_odd_names_are_found_and_opened(tmp_path: Path, name: str) -> None:
+    make(tmp_path / "[x] 'y'", name, "other.parquet")
+    path = tmp_path / "[x] 'y'" / name
+    assert found(path.parent, path) == [name]
+    assert name in found(path.parent, path.parent)
+    with open_file(str(path)) as file:
+        assert file.read() == name.encode()
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_names_are_found_and_opened_as_urls(tmp_path: Path, name: str) -> None:
+    make(tmp_path, name)
+    for archive in (f"file://{tmp_path}/{name}", f"file://{tmp_path}"):
+        (file,) = discover([archive])
+        assert file == SourceFile(f"file://{tmp_path}/{name}", len(name.encode()), 0)
+        with open_file(file.path) as opened:
+            assert opened.read() == name.encode()
+
+
+def test_a_url_may_be_a_folder_or_a_glob(tmp_path: Path) -> None:
+    make(tmp_path, "a.parquet", "x/b.jsonl", "x/c.txt", "d.txt")
+    url = f"file://{tmp_path}"
+    assert found(tmp_path, url) == [f"{url}/a.parquet", f"{url}/x/b.jsonl"]
+    assert found(tmp_path, f"{url}/*") == [f"{url}/a.parquet"]
+    assert found(tmp_path, f"{url}/**/*.jsonl") == [f"{url}/x/b.jsonl"]
+    assert found(tmp_path, f"{url}/d.txt") == [f"{url}/d.txt"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("nothing.parquet", "nothing/", "*.parquet", "**/*.jsonl", "empty", "only_text", "*.txt"),
+        *("file://{}/nothing.parquet", "file://{}/empty", "file://{}/*.parquet", "nosuch://x/y"),
+    ],
+)
+def test_what_names_nothing_is_an_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    make(tmp_path, "only_text/a.txt", "good/a.parquet", "b.txt")
+    archive = name.format(tmp_path) if "://" in name else f"{tmp_path}/{name}"
+    with pytest.raises(ArchiveError) as caught:
+        discover([str(tmp_path / "good"), archive])
+    assert archive in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(
+            ("a.parquet", "parquet"),
+            ("a.PQ", "parquet"),
+            ("a.jsonl", "jsonl"),
+            ("a.b.NDJSON", "jsonl"),
+        ),
+        *(
+            ("a", "parquet"),
+            ("a.bin", "parquet"),
+            ("s3://b/a.jsonl", "jsonl"),
+            ("jsonl", "parquet"),
+        ),
+    ],
+)
+def test_the_ending_tells_the_format(name: str, kind: str) -> None:
+    assert SourceFile(name, 1, 0).format == kind
+
+
+def test_a_file_of_any_ending_is_taken_when_it_is_named(tmp_path: Path) -> None:
+    make(tmp_path, "a.bin", "noending")
+    assert found(tmp_path, tmp_path / "a.bin", tmp_path / "noending") == ["a.bin", "noending"]
+
+
+def test_a_file_that_is_gone_cannot_be_opened(tmp_path: Path) -> None:
+    for path in (f"{tmp_path}/gone", f"file://{tmp_path}/gone"):
+        with pytest.raises(FileNotFoundError):
+            open_file(path)
