@@ -1,0 +1,186 @@
+"""The archive's days and files: which topics are busy, and when their traces come.
+
+Every day has a generator of its own, seeded by the sample's seed and the day's number, so only one
+day is ever in memory.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, TypeAlias
+from uuid import NAMESPACE_URL, uuid5
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from kp_batch.sample.faults import bad_rows, spoil
+from kp_batch.sample.tasks import Dice, Row, Story, stories, vocabulary
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+START: Final = np.datetime64("2026-01-05", "ms")  # a Monday, so day % 7 is the weekday
+DAY_MS: Final = 86_400_000
+WEEKDAY_LOAD: Final = np.array([1.0, 1.1, 1.1, 1.0, 0.9, 0.45, 0.4])
+TIED_SHARE: Final = 0.04  # of traces, with the one before them in their burst
+
+
+def _texts(*names: str) -> dict[str, pl.DataType]:
+    return dict.fromkeys(names, pl.String())
+
+
+SCHEMA: Final = pl.Schema(
+    {
+        **_texts("@context", "@type", "id"),
+        "metadata": pl.Struct(
+            _texts("created_at", "agent_id", "framework", "task_domain")
+            | {"success": pl.Boolean(), "quality_score": pl.Float64()}
+            | _texts("visibility", "privacy_level")
+        ),
+        "task": pl.Struct(_texts("objective")),
+        "steps": pl.List(
+            pl.Struct(
+                {"step_id": pl.Int64(), **_texts("type", "content")}
+                | {"tool": pl.Struct(_texts("name", "mcp_server"))}
+                | _texts("input", "output_summary")
+                | {"latency_ms": pl.Float64()}
+            )
+        ),
+        "outcome": pl.Struct({**_texts("result_summary"), "confidence": pl.Float64()}),
+    }
+)
+
+
+def write_sample(
+    folder: Path, *, traces: int, seed: int = 0, days: int = 21, dirty: float = 0.0
+) -> list[Path]:
+    """Write a synthetic archive, one zstd-compressed Parquet file a UTC day from 2026-01-05 on.
+
+    The same arguments give the same bytes. Rows stand in order of time, and a day without traces
+    has no file. Bad rows are spread evenly and take every fault in turn; all others are those of
+    the clean archive. A superseding row bears the id of the row before it, which is clean while
+    `dirty` is at most a half. Returns the paths of the files, in order of time.
+
+    Args:
+        folder: where the files go; made if need be, and other files in it stay.
+        traces: rows of the whole archive, at least 0.
+        seed: of every draw, at least 0.
+        days: length of the archive in days, at least 1.
+        dirty: share of bad rows, 0 to 1, rounded to whole rows; above 0 at least one row is bad.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+    if min(traces, seed, days - 1) < 0 or not 0 <= dirty <= 1:
+        raise ValueError(
+            "expected traces and seed from 0, days from 1, dirty from 0 to 1; "
+            f"got {traces=}, {seed=}, {days=}, {dirty=}"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    dated = _dated_rows(traces, seed, days, bad_rows(traces, dirty))
+    return [_write(folder / f"{date}.parquet", rows) for date, rows in dated]
+
+
+def _write(path: Path, rows: list[Row]) -> Path:
+    # Statistics would make a quarter of a small file, and nobody prunes by them here.
+    pl.DataFrame(rows, SCHEMA, orient="row").write_parquet(
+        path, compression="zstd", compression_level=6, statistics=False
+    )
+    return path
+
+
+def _dated_rows(
+    traces: int, seed: int, days: int, bad: dict[int, int]
+) -> Iterator[tuple[np.datetime64, list[Row]]]:
+    """Every day that has traces, with its rows, the bad ones spoiled."""
+    rng = np.random.default_rng(seed)
+    activity = _activity(days, rng)
+    counts: list[int] = rng.multinomial(traces, activity.sum(0) / activity.sum()).tolist()
+    first = 0
+    for day, count in enumerate(counts):
+        positions = range(first, first + count)
+        first += count
+        if not positions:
+            continue
+        rows = _day_rows(day, positions, activity[:, day], seed)
+        for position, row in zip(positions, rows, strict=True):
+            if position in bad:
+                spoil(row, bad[position], _trace_id(seed, position - 1))
+        yield START.astype("M8[D]") + day, rows
+
+
+def _activity(days: int, rng: np.random.Generator) -> Floats:
+    """Weights (topics, days): spells of one to three days, then silence of four to seven."""
+    topics = vocabulary().topics
+    activity = np.zeros((len(topics), days))
+    for number, topic in enumerate(topics):
+        activity[number] = float(topic.steady)
+        day = -int(rng.integers(8))
+        while day < days:
+            busy, silent = int(rng.integers(1, 4)), int(rng.integers(4, 8))
+            activity[number, max(day, 0) : max(day + busy, 0)] += 0.5 + rng.gamma(2.0)
+            day += busy + silent
+    return activity * np.resize(WEEKDAY_LOAD, days)
+
+
+def _day_rows(day: int, positions: range, weights: Floats, seed: int) -> list[Row]:
+    """One day's traces, clean, in order of time; `positions` are theirs in the archive."""
+    rng = np.random.default_rng([seed, day])
+    dice = Dice(rng)
+    sizes, times = _bursts(len(positions), rng)
+    topics = rng.choice(len(weights), len(sizes), p=weights / weights.sum())
+    told = list(stories(topics.tolist(), sizes.tolist(), dice))
+    order: list[int] = np.argsort(times, kind="stable").tolist()
+    moments = np.datetime_as_string(START + day * DAY_MS + times[order], timezone="UTC")
+    timed = zip(positions, order, moments.tolist(), strict=True)
+    return [_row(told[story], _trace_id(seed, at), when, dice) for at, story, when in timed]
+
+
+def _bursts(count: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
+    """Sizes of the day's bursts, `count` in sum, and each trace's time in ms since midnight."""
+    ends = np.unique(np.minimum(np.cumsum(rng.geometric(0.22, count)), count))
+    sizes = np.diff(ends, prepend=0)
+    gaps = rng.exponential(14 * 60_000, count) * (rng.random(count) > TIED_SHARE)
+    elapsed = np.cumsum(gaps)
+    since_start = elapsed - np.repeat(elapsed[ends - sizes], sizes)
+    starts = np.repeat(rng.beta(3, 3, len(sizes)) * DAY_MS, sizes)  # noon is busiest
+    return sizes, (starts + since_start).astype(np.int64) % DAY_MS
+
+
+def _row(story: Story, trace_id: str, created_at: str, dice: Dice) -> Row:
+    """One trace as a row of the archive: a story, and what differs each time it is told."""
+    topic = story.task.topic
+    chosen = {name: dice.pick(options) for name, options in vocabulary().choices.items()}
+    # Agents are surer where they succeed, not always rightly; 0.2 to 0.99.
+    sureness = 1 - dice.roll() * dice.roll() if story.success else dice.roll() * dice.roll()
+    return {
+        "@context": chosen.pop("@context"),
+        "@type": "ReasoningTrace",
+        "id": trace_id,
+        "metadata": {
+            **chosen,
+            "created_at": created_at,
+            "agent_id": dice.pick(topic.agents),
+            "task_domain": topic.domain,
+            "success": story.success,
+            "quality_score": round(0.1 + 0.6 * sureness + 0.3 * dice.roll(), 2),
+        },
+        "task": {"objective": story.task.says("objectives")},
+        "steps": [
+            {"step_id": number, **step, "latency_ms": _latency(dice)}
+            for number, step in enumerate(story.steps)
+        ],
+        "outcome": {
+            "result_summary": story.task.says("solved" if story.success else "unsolved"),
+            "confidence": round(0.2 + 0.79 * sureness, 2),
+        },
+    }
+
+
+def _latency(dice: Dice) -> float:
+    """Milliseconds with a long tail: from 90 on, one in a hundred over two seconds."""
+    return round(90 / (1 - dice.roll()) ** 0.7, 1)
+
+
+def _trace_id(seed: int, position: int) -> str:
+    return f"kp:trace:{uuid5(NAMESPACE_URL, f'kp-batch/sample/{seed}/{position}')}"

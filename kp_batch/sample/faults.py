@@ -1,0 +1,58 @@
+"""The dirt: every way to make a trace bad, spread evenly over the archive."""
+
+from collections.abc import Sequence
+from functools import reduce
+from math import nan
+from operator import getitem
+from typing import Any, Final, NamedTuple
+
+DOUBLE_EVERY: Final = 5  # bad rows, of which the last has a confidence of 1.5 besides
+
+
+class _Fault(NamedTuple):
+    """Why the row is rejected, where it goes wrong, and what is put there."""
+
+    code: str
+    at: Sequence[Any]
+    put: object = None
+
+
+# Each code comes once before any comes twice, so ten bad rows show all ten.
+_FAULTS: Final = (
+    _Fault("missing_id", ("id",)),
+    _Fault("wrong_type", ("@type",), "KnowledgeUnit"),
+    _Fault("bad_created_at", ("metadata", "created_at")),
+    _Fault("empty_domain", ("metadata", "task_domain"), ""),
+    _Fault("missing_success", ("metadata", "success")),
+    _Fault("empty_objective", ("task", "objective"), ""),
+    _Fault("no_steps", ("steps",)),
+    _Fault("unknown_step_type", ("steps", 0, "type"), "reflection"),
+    _Fault("bad_confidence", ("outcome", "confidence"), nan),
+    _Fault("superseded", ("task", "objective"), "The task before, with corrected figures"),
+    _Fault("missing_id", ("id",), ""),
+    _Fault("bad_created_at", ("metadata", "created_at"), "2026-02-30T08:00:00.000Z"),
+    _Fault("empty_domain", ("metadata", "task_domain")),
+    _Fault("empty_objective", ("task", "objective")),
+    _Fault("no_steps", ("steps",), []),
+    _Fault("no_steps", ("steps", 0)),
+    _Fault("unknown_step_type", ("steps", 0, "type")),
+    _Fault("bad_confidence", ("outcome", "confidence")),
+    _Fault("bad_confidence", ("outcome", "confidence"), 1.5),
+)
+
+
+def bad_rows(traces: int, dirty: float) -> dict[int, int]:
+    """Numbers of the bad rows by position: the middles of as many equal stretches, all distinct."""
+    count = min(traces, max(round(traces * dirty), int(dirty > 0)))
+    return {(2 * number + 1) * traces // (2 * count): number for number in range(count)}
+
+
+def spoil(row: dict[str, Any], number: int, id_before: str) -> None:
+    """Put into the bad row of this number the fault whose turn it is."""
+    fault = _FAULTS[number % len(_FAULTS)]
+    *parents, last = fault.at
+    reduce(getitem, parents, row)[last] = fault.put
+    if fault.code == "superseded":  # and no second fault: this row is what remains of its trace
+        row["id"] = id_before
+    elif number % DOUBLE_EVERY == DOUBLE_EVERY - 1:
+        row["outcome"]["confidence"] = 1.5
