@@ -7,7 +7,7 @@ SELECT
     first(content_hash) OVER latest AS last_content,
     first(source_file) OVER latest AS last_file,
     first("row") OVER latest AS last_row
-FROM read_parquet(getvariable('rows'))
+FROM read_parquet(getvariable('rows'), hive_partitioning = false)
 WHERE len(reasons) = 0 AND NOT list_contains(getvariable('unreadable'), source_file)
 WINDOW latest AS (
     PARTITION BY trace_id

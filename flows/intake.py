@@ -12,7 +12,8 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from flows.stage import Stage
-from kp_batch.archive.reading import UnreadableError, read_raw, read_rows
+from kp_batch.archive.raw import read_raw
+from kp_batch.archive.reading import UnreadableError, read_rows
 from kp_batch.archive.sources import SourceFile
 from kp_batch.archive.validation import message, reasons
 from kp_batch.contracts import FACTS, REJECTS
@@ -107,7 +108,7 @@ def collect_rejects(
     by_path = {source.path: source for source in sources}
     with_raw = (_rejects(frame, run_id) for frame in _with_raw(rows, by_path))
     _write(stage.rejects, REJECTS, chain([whole_files], with_raw))
-    codes = pl.scan_parquet(stage.rejects).select(pl.col("reasons").list.explode())
+    codes = pl.scan_parquet(stage.rejects, glob=False).select(pl.col("reasons").list.explode())
     counts = codes.group_by("reasons").len().sort("len", descending=True).collect()
     return dict(counts.iter_rows())
 
@@ -150,7 +151,7 @@ def _with_raw(rows: pl.DataFrame, sources: dict[str, SourceFile]) -> Iterator[pl
     """The same rows, a file at a time, with the column `raw` read again from the archive."""
     for (path,), frame in rows.group_by("source_file", maintain_order=True):
         raw = read_raw(sources[cast("str", path)], frame.get_column("row").to_list())
-        yield frame.with_columns(raw=pl.Series([text for _, text in raw], dtype=pl.String))
+        yield frame.with_columns(raw=pl.Series(raw, dtype=pl.String))
 
 
 def _write(path: Path, schema: pl.Schema, frames: Iterable[pl.DataFrame]) -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -35,8 +35,17 @@ def format_ttl(ttl: timedelta | None) -> str:
     return next(f"{seconds // size}{unit}" for unit, size in sizes if seconds % size == 0)
 
 
+def _in_whole_seconds(ttl: timedelta | None) -> timedelta | None:
+    if ttl is not None and (ttl <= timedelta(0) or ttl % timedelta(seconds=1)):
+        raise ValueError(f"a ttl is a positive number of whole seconds, got {ttl}")
+    return ttl
+
+
 Ttl = Annotated[
-    timedelta | None, BeforeValidator(parse_ttl), PlainSerializer(format_ttl, return_type=str)
+    timedelta | None,
+    BeforeValidator(parse_ttl),
+    AfterValidator(_in_whole_seconds),
+    PlainSerializer(format_ttl, return_type=str),
 ]
 
 
@@ -52,7 +61,9 @@ class RescoreConfig(BaseModel):
     embedder: str = Field(
         "minilm", min_length=1, description="minilm, hashing, none, or any model's folder or id."
     )
-    cache_size: int = Field(1_000, ge=1, description="Vectors that the replay's cache holds.")
+    cache_size: int = Field(
+        1_000, ge=1, strict=True, description="Vectors that the replay's cache holds."
+    )
     ttl: Ttl = Field(None, description="Time to live in the cache: none, 90m, 12h, 7d.")
     profiles: Path | None = Field(None, description="A TOML file of weight profiles.")
     threshold: float = Field(0.75, ge=0, le=1, description="A score worth sharing.")

@@ -40,14 +40,13 @@ def hashes() -> list[pl.Expr]:
     Takes a frame of `ROWS` with the column `text`. Returns strings of 64 hex digits.
     """
     text_hash = _sha256(pl.col("text")).alias("text_hash")
-    # The text's hash and its pieces' lengths stand for objective and contents, at less cost.
+    # The text's hash and the contents' lengths stand for objective and contents, at less cost.
     content = pl.struct(
         pl.col("created_at").to_physical(),
         "task_domain",
         "success",
-        "confidence",
+        pl.when(pl.col("confidence") != 0).then("confidence").alias("confidence"),  # -0.0 is 0.0
         text_hash,
-        pl.col("objective").str.len_bytes(),
         "step_types",
         pl.col("step_tools").list.eval(pl.element().fill_null("")),
         pl.col("step_contents").list.eval(pl.element().fill_null("").str.len_bytes()),

@@ -44,10 +44,9 @@ def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> flo
         ValueError: `now` is before an earlier call's.
     """
     frame = _facts_of(trace)
-    moment = datetime.now(UTC) if now is None else now
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    with _lock:
-        novelty = _novelty(frame, moment)
+    with _lock:  # the clock is read inside, or another thread's later call could come first
+        moment = datetime.now(UTC) if now is None else now
+        novelty = _novelty(frame, moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     return _scored(frame, novelty, load_profiles())
 
 

@@ -9,6 +9,14 @@ from hypothesis import strategies as st
 from kp_batch.scoring.composite import composite, dimensions, overrides, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
 
+ONE_STEP = {
+    "n_steps": 1,
+    "n_types": 1,
+    "n_recoveries": 0,
+    "n_tools": 0,
+    "confidence": 0.8,
+    "success": True,
+}
 CONFIDENCES = (0.0, 5e-324, 0.1, 0.3, 0.5, 0.7, 0.92, 0.95, 1 - 2.0**-53, 1.0)
 
 
@@ -50,7 +58,7 @@ def test_dimensions_equal_plain_float_arithmetic_to_the_bit() -> None:
 
 def test_tool_diversity_equals_plain_float_arithmetic_for_every_count_of_tools() -> None:
     rows = [
-        {**every_combination()[0], "n_steps": n_steps, "n_tools": n_tools}
+        ONE_STEP | {"n_steps": n_steps, "n_tools": n_tools}
         for n_steps in range(1, 101)
         for n_tools in range(n_steps + 1)
     ]
@@ -67,8 +75,7 @@ def test_one_row_alone_has_the_same_dimensions() -> None:
 
 
 def test_a_trace_without_recoveries_and_tools() -> None:
-    row = every_combination()[0] | {"n_steps": 1, "n_types": 1, "n_tools": 0, "confidence": 0.8}
-    frame = pl.DataFrame([row, row | {"success": False}])
+    frame = pl.DataFrame([ONE_STEP, ONE_STEP | {"success": False}])
     assert frame.select(dimensions()).rows() == [(0.135, 0.0, 0.8), (0.135, 0.0, 0.24)]
 
 

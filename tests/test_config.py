@@ -90,7 +90,7 @@ def test_a_config_survives_json() -> None:
 def test_a_config_is_frozen() -> None:
     config = RescoreConfig(archive=("a",), warehouse=Path("w"))
     with pytest.raises(ValidationError, match="frozen"):
-        config.threshold = 0.5  # pyright: ignore[reportAttributeAccessIssue]
+        config.threshold = 0.5
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,8 @@ def test_content_differs_with_everything_that_reaches_score_or_text(tmp_path: Pa
         trace(steps=one, confidence=0.8 + 2**-53),
         trace(steps=one, confidence=0.8 - 2**-53),
         trace(steps=one, objective="Fix the import "),
+        trace(steps=one, objective="Fix the export"),
+        trace(steps=[step("thought", "a c"), one[1]]),
         trace(steps=one, objective="Fix the import a", id="b"),
         # The same text in other pieces.
         trace(steps=[step("thought", "a"), step("tool_call", "b c", "t")]),

@@ -47,7 +47,9 @@ def take_in(folder: Path, *archive: Path) -> Intake:
     result = read_archive(sources, stage)
     accepted = arrange(result.unreadable, stage)
     counts = collect_rejects(sources, result.unreadable, "run-1", stage)
-    frames = [pl.read_parquet(path) for path in (stage.rows, stage.timeline, stage.rejects)]
+    frames = [
+        pl.read_parquet(path, glob=False) for path in (stage.rows, stage.timeline, stage.rejects)
+    ]
     assert accepted == len(frames[1])
     return Intake(result, accepted, counts, *frames)
 
@@ -281,8 +283,8 @@ def test_urls_are_read_and_read_again(tmp_path: Path) -> None:
     assert arrange(result.unreadable, stage) == 1
     counts = collect_rejects(sources, result.unreadable, "run-1", stage)
     assert counts == {"superseded": 1, "missing_id": 1, "malformed_json": 1}
-    assert pl.read_parquet(stage.rejects)["source_file"].to_list() == [
-        f"file://{tmp_path}/{name}" for name in ("a b.parquet", "a b.parquet", "c.jsonl")
+    assert pl.read_parquet(stage.rejects, glob=False)["source_file"].to_list() == [
+        f"{tmp_path}/{name}" for name in ("a b.parquet", "a b.parquet", "c.jsonl")
     ]
 
 

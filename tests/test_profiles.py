@@ -88,11 +88,11 @@ def test_every_fault_of_a_file_is_reported_at_once(file: Path) -> None:
     assert found.startswith(f"the profiles file {file} has 12 fault(s): ")
     for fault in (
         "unknown key 'author' (profiles stand in [profiles.NAME])",
-        "negative: a weight is a number from 0 to 1, got -0.5",
-        "boolean: a weight is a number from 0 to 1, got True",
-        "nan: a weight is a number from 0 to 1, got nan",
-        "infinite: a weight is a number from 0 to 1, got inf",
-        "text: a weight is a number from 0 to 1, got '1'",
+        "negative: complexity is a number from 0 to 1, got -0.5",
+        "boolean: complexity is a number from 0 to 1, got True",
+        "nan: complexity is a number from 0 to 1, got nan",
+        "infinite: tool_diversity is a number from 0 to 1, got inf",
+        "text: complexity is a number from 0 to 1, got '1'",
         "sum: the weights sum to 2, not 1",
         "missing: tool_diversity is missing",
         "missing: outcome_confidence is missing",

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from kp_batch.archive.sources import SourceFile, discover, open_file
@@ -125,19 +126,30 @@ def test_odd_names_are_found_and_opened(tmp_path: Path, name: str) -> None:
 def test_odd_names_are_found_and_opened_as_urls(tmp_path: Path, name: str) -> None:
     make(tmp_path, name)
     for archive in (f"file://{tmp_path}/{name}", f"file://{tmp_path}"):
-        (file,) = discover([archive])
-        assert file == SourceFile(f"file://{tmp_path}/{name}", len(name.encode()), 0)
-        with open_file(file.path) as opened:
-            assert opened.read() == name.encode()
+        assert discover([archive]) == discover([str(tmp_path)])  # a file has one name
+
+
+def test_other_file_systems_are_read_by_url() -> None:
+    memory = fsspec.filesystem("memory")
+    for name in ("/box/a b.parquet", "/box/x/c.jsonl", "/box/_tmp/d.jsonl", "/box/e.txt"):
+        memory.pipe_file(name, name.encode())
+    expected = [
+        SourceFile("memory:///box/a b.parquet", 16, 0),
+        SourceFile("memory:///box/x/c.jsonl", 14, 0),
+    ]
+    assert discover(["memory://box"]) == expected
+    assert discover(["memory://box/**/*.jsonl"]) == expected[1:]
+    with open_file("memory:///box/x/c.jsonl") as file:
+        assert file.read() == b"/box/x/c.jsonl"
 
 
 def test_a_url_may_be_a_folder_or_a_glob(tmp_path: Path) -> None:
     make(tmp_path, "a.parquet", "x/b.jsonl", "x/c.txt", "d.txt")
     url = f"file://{tmp_path}"
-    assert found(tmp_path, url) == [f"{url}/a.parquet", f"{url}/x/b.jsonl"]
-    assert found(tmp_path, f"{url}/*") == [f"{url}/a.parquet"]
-    assert found(tmp_path, f"{url}/**/*.jsonl") == [f"{url}/x/b.jsonl"]
-    assert found(tmp_path, f"{url}/d.txt") == [f"{url}/d.txt"]
+    assert found(tmp_path, url) == ["a.parquet", "x/b.jsonl"]
+    assert found(tmp_path, f"{url}/*") == ["a.parquet", "x/b.jsonl"]
+    assert found(tmp_path, f"{url}/**/*.jsonl") == ["x/b.jsonl"]
+    assert found(tmp_path, f"{url}/d.txt") == ["d.txt"]
 
 
 @pytest.mark.parametrize(

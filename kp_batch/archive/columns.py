@@ -2,12 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import polars as pl
+import pyarrow as pa
 
 from kp_batch.archive.clock import from_text
 from kp_batch.contracts import TIMESTAMP
 
+_MICROSECONDS = {"us": 1, "ms": 1_000, "d": 86_400_000_000}
+_FARTHEST = 2**62  # microseconds, either way
 _TEXT = (pl.String, pl.Categorical, pl.Enum, pl.Binary, pl.Null)
 
 
@@ -45,15 +49,16 @@ def _text(path: str, *, required: bool = True) -> Field:
 
 
 def _read_time(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    if isinstance(dtype, pl.Datetime):
-        in_utc = (
-            value.dt.convert_time_zone("UTC")
-            if dtype.time_zone
-            else value.dt.replace_time_zone("UTC")
+    if isinstance(dtype, pl.Datetime | pl.Date):
+        # With a zone or without one, the count is of UTC; far outside all calendars it is no time.
+        count = value.to_physical().cast(pl.Int64)
+        unit = dtype.time_unit if isinstance(dtype, pl.Datetime) else "d"
+        if unit == "ns":
+            return (count // 1_000).cast(TIMESTAMP)
+        size = _MICROSECONDS[unit]
+        return pl.when(count.is_between(-_FARTHEST // size, _FARTHEST // size)).then(
+            (count * size).cast(TIMESTAMP)
         )
-        return in_utc.cast(TIMESTAMP)
-    if dtype == pl.Date:
-        return value.cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
     return from_text(value.cast(pl.String, strict=False))
 
 
@@ -93,12 +98,28 @@ _STEPS = "steps"
 
 def needed(column: str) -> bool:
     """Whether a Parquet leaf column, by its dotted physical path, holds anything that is read."""
-    parts = column.split(".")
+    parts = tuple(column.split("."))
     if parts[0] != _STEPS:
-        return any(field.path == tuple(parts) for field in FIELDS.values())
+        return any(field.path[: len(parts)] == parts for field in FIELDS.values())
     # Between the list and its elements writers put one or two levels, of names of their own.
-    ends = [field.path for field in STEP_FIELDS.values()]
-    return any(tuple(parts[-len(end) :]) == end and len(parts) - len(end) <= 3 for end in ends)
+    inside = [parts[skipped:] for skipped in (1, 2, 3)]
+    paths = [field.path for field in STEP_FIELDS.values()]
+    return any(path[: len(rest)] == rest for path in paths for rest in inside)
+
+
+def readable(schema: pa.Schema) -> pa.Schema:
+    """The columns that hold anything that is read, in types that Polars knows."""
+    roots = {_STEPS, *(field.path[0] for field in FIELDS.values())}
+    return pa.schema([each.with_type(_known(each.type)) for each in schema if each.name in roots])
+
+
+def _known(dtype: pa.DataType) -> pa.DataType:
+    """The type; zones that only Arrow knows, such as +05:30, as UTC, which is the same instant."""
+    if pa.types.is_struct(dtype):
+        return pa.struct([each.with_type(_known(each.type)) for each in dtype])
+    if pa.types.is_timestamp(dtype) and dtype.tz is not None:
+        return pa.timestamp(dtype.unit, "UTC")
+    return pa.float64() if pa.types.is_decimal256(dtype) else dtype
 
 
 def row_expressions(schema: pl.Schema) -> tuple[dict[str, pl.Expr], list[Fault]]:
@@ -131,29 +152,29 @@ def _steps(schema: pl.Schema, faults: list[Fault]) -> tuple[pl.Expr, pl.DataType
 
 
 def _resolve(
-    field: Field, value: pl.Expr | None, dtype: pl.DataType, faults: list[Fault], prefix: str
+    field: Field, start: pl.Expr | None, dtype: pl.DataType, faults: list[Fault], prefix: str
 ) -> pl.Expr:
     """Walk down the field's path; what is absent reads as null, what is amiss is a fault."""
     name = prefix + ".".join(field.path)
+    value = start
     for part in field.path:
         if dtype == pl.Null:
             break
         if not isinstance(dtype, pl.Struct):
             faults.append(_wrong_type(name, dtype, "a struct around it"))
-            break
-        inner = {each.name: each.dtype for each in dtype.fields}.get(part)
-        if inner is None:
-            if field.required:
-                faults.append(Fault("missing_column", f"the column {name} is missing"))
-            dtype = pl.Null()
-            break
+            return pl.lit(None)
+        found = {each.name: each.dtype for each in dtype.fields}.get(part, pl.Null())
+        if field.required and part not in {each.name for each in dtype.fields}:
+            faults.append(Fault("missing_column", f"the column {name} is missing"))
         value = pl.col(part) if value is None else value.struct.field(part)
-        dtype = inner if isinstance(inner, pl.DataType) else inner()
-    if value is None or not field.accepts(dtype):
-        if dtype != pl.Null and not field.accepts(dtype):
-            faults.append(_wrong_type(name, dtype, field.expected))
+        dtype = found if isinstance(found, pl.DataType) else found()
+    if dtype == pl.Null:
+        # One null for each step: `start` itself is never null there.
+        return pl.lit(None) if start is None else pl.when(start.is_null()).then(pl.lit(""))
+    if not field.accepts(dtype):
+        faults.append(_wrong_type(name, dtype, field.expected))
         return pl.lit(None)
-    return field.read(value, dtype)
+    return field.read(cast("pl.Expr", value), dtype)
 
 
 def _wrong_type(name: str, got: pl.DataType, expected: str) -> Fault:

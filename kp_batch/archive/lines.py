@@ -71,7 +71,7 @@ def _printed(value: Any) -> str | None:
     """Text as it is, any other value as JSON: nothing that was there reads as absent."""
     if value is None or isinstance(value, str):
         return _text(value)
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return _text(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _number(value: Any) -> float | None:

@@ -1,23 +1,22 @@
 """Files to rows, a batch at a time: memory is bounded by a batch, whatever the file's size."""
 
-import json
-import math
 from collections.abc import Iterator
 from itertools import islice
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from polars.exceptions import PanicException
 
-from kp_batch.archive.columns import Fault, needed, row_expressions
+from kp_batch.archive.columns import Fault, needed, readable, row_expressions
 from kp_batch.archive.lines import parse_line, rows_of
 from kp_batch.archive.sources import SourceFile, open_file
 from kp_batch.contracts import ROWS
 
 # Rows a batch: long traces hold some 50 kB of text, so that a batch stays below 200 MB.
 BATCH_ROWS = 4_096
-_READ_AHEAD = 1 << 20  # bytes a column is read ahead; without it whole row groups are
+READ_AHEAD = 1 << 20  # bytes a column is read ahead; without it whole row groups are
 
 
 class UnreadableError(Exception):
@@ -35,48 +34,32 @@ def read_rows(source: SourceFile) -> Iterator[pl.DataFrame]:
     Raises:
         UnreadableError: the file is no such file, is damaged, or lacks a needed column. Frames that
             came before it are void.
+        ConnectionError, TimeoutError: it could not be fetched; another try may.
     """
+    if source.size == 0:
+        raise UnreadableError([Fault("unreadable_file", "the file is empty (0 bytes)")])
+    reader = _read_jsonl if source.format == "jsonl" else _read_parquet
     try:
-        if source.size == 0:
-            raise UnreadableError([Fault("unreadable_file", "the file is empty (0 bytes)")])
         with open_file(source.path) as file:
-            reader = _read_jsonl if source.format == "jsonl" else _read_parquet
             yield from reader(source.path, file)
-    except (pa.ArrowException, pl.exceptions.PolarsError, OSError) as error:
+    except (UnreadableError, ConnectionError, TimeoutError, MemoryError):
+        raise
+    except (Exception, PanicException) as error:  # damage shows in any way that there is
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UnreadableError([Fault("unreadable_file", f"cannot be read: {reason}")]) from error
 
 
-def read_raw(source: SourceFile, rows: list[int]) -> Iterator[tuple[int, str]]:
-    """Some of the file's rows as they stand, each with its row number, as JSON.
-
-    A line that is no JSON is given as a JSON string.
-
-    Args:
-        source: the file, as it was read before.
-        rows: row numbers, ascending.
-    """
-    with open_file(source.path) as file:
-        if source.format == "jsonl":
-            wanted = set(rows)
-            for row, line in enumerate(file):
-                if row in wanted:
-                    yield row, _as_json(line)
-        else:
-            yield from _raw_parquet(file, rows)
-
-
 def _read_parquet(path: str, file: IO[bytes]) -> Iterator[pl.DataFrame]:
-    parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=_READ_AHEAD)
-    empty = cast("pl.DataFrame", pl.from_arrow(parquet.schema_arrow.empty_table()))
-    columns, faults = row_expressions(empty.schema)
+    parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_AHEAD)
+    schema = readable(parquet.schema_arrow)
+    columns, faults = row_expressions(_as_polars(schema.empty_table()).schema)
     if faults:
         raise UnreadableError(faults)
-    leaves = [parquet.schema.column(index).path for index in range(len(parquet.schema))]
-    wanted = [leaf for leaf in leaves if needed(leaf)]
     first = 0
-    for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
-        frame = cast("pl.DataFrame", pl.from_arrow(batch))
+    for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=needed_leaves(parquet)):
+        batch.validate(full=True)  # text that is not UTF-8 would break what comes after
+        known = readable(batch.schema)
+        frame = _as_polars(batch.select(known.names).cast(known))
         yield frame.select(
             pl.lit(path).alias("source_file"),
             pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias("row"),
@@ -92,26 +75,16 @@ def _read_jsonl(path: str, file: IO[bytes]) -> Iterator[pl.DataFrame]:
         yield rows_of(path, ((row, parse_line(line)) for row, line in batch))
 
 
-def _raw_parquet(file: IO[bytes], rows: list[int]) -> Iterator[tuple[int, str]]:
-    parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=_READ_AHEAD)
-    first = 0
-    for batch in parquet.iter_batches(batch_size=BATCH_ROWS):
-        inside = [row for row in rows if first <= row < first + len(batch)]
-        taken = batch.take(pa.array([row - first for row in inside], pa.int64()))
-        for row, value in zip(inside, taken.to_pylist(), strict=True):
-            yield row, json.dumps(_plain(value), ensure_ascii=False, default=str)
-        first += len(batch)
+def needed_leaves(parquet: pq.ParquetFile) -> list[str]:
+    """The physical columns that are read."""
+    leaves = [parquet.schema.column(index) for index in range(len(parquet.schema))]
+    # pyarrow 26 reads a null column inside a list of structs too short; absent means the same.
+    return [
+        leaf.path
+        for leaf in leaves
+        if needed(leaf.path) and not ("." in leaf.path and str(leaf.logical_type) == "Null")
+    ]
 
 
-def _as_json(line: bytes) -> str:
-    text = line.decode("utf-8", "replace").strip()
-    return text if parse_line(line) is not None else json.dumps(text, ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    """The value with NaN and infinity, which JSON does not know, as text."""
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in cast("list[Any]", value)]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+def _as_polars(data: pa.Table | pa.RecordBatch) -> pl.DataFrame:
+    return cast("pl.DataFrame", pl.from_arrow(data))

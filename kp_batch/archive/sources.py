@@ -1,9 +1,13 @@
 """What the user calls the archive, as a list of files."""
 
+import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+
+import fsspec
 
 from kp_batch.errors import ArchiveError
 
@@ -29,17 +33,21 @@ def discover(archive: Iterable[str]) -> list[SourceFile]:
 
     Args:
         archive: files (of any ending), folders and globs (of them *.parquet, *.pq, *.jsonl and
-            *.ndjson, without what is hidden), or URLs of what fsspec can open.
+            *.ndjson, without what is hidden), or URLs of these that fsspec can open.
 
     Raises:
-        ArchiveError: one of them names nothing.
+        ArchiveError: one of them names nothing, or a name that is not UTF-8.
     """
     files: dict[str, SourceFile] = {}
     for name in archive:
-        found = list(_remote(name) if "://" in name else _local(name))
+        try:
+            filesystem, root = _location(name)
+            found = [_described(filesystem, path) for path in _matching(filesystem, root)]
+        except (OSError, ValueError, ImportError) as error:
+            raise ArchiveError(f"cannot look at {name!r}: {error}") from error
         if not found:
             raise ArchiveError(
-                f"no Parquet or JSONL file at {name}; name a file, a folder, a glob or a URL"
+                f"no Parquet or JSONL file at {name!r}; name a file, a folder, a glob or a URL"
             )
         files |= {file.path: file for file in found}
     return sorted(files.values(), key=lambda file: file.path.encode())
@@ -53,56 +61,36 @@ def open_file(path: str) -> Any:
     """
     if "://" not in path:
         return Path(path).open("rb")
-    import fsspec
-
     return cast("Any", fsspec.open(path, "rb")).open()
 
 
-def _local(name: str) -> Iterator[SourceFile]:
-    path = Path(name).expanduser().absolute()
-    if path.is_dir():
-        yield from (_described(file) for file in _below(path))
-    elif path.exists():
-        yield _described(path)
-    else:
-        yield from _globbed(name)
+def _location(name: str) -> tuple[Any, str]:
+    """The file system that a name belongs to, and the path or pattern there."""
+    if "://" in name:
+        return cast("tuple[Any, str]", fsspec.url_to_fs(name))
+    if not name:
+        raise ValueError("the name is empty")
+    path = os.path.abspath(Path(name).expanduser())  # noqa: PTH100 (it takes x/.. out)
+    return fsspec.filesystem("file"), path
 
 
-def _globbed(pattern: str) -> Iterator[SourceFile]:
-    from glob import glob
-
-    for match in glob(pattern, recursive=True):  # noqa: PTH207 (Path.glob refuses absolute ones)
-        path = Path(match).absolute()
-        if path.is_dir():
-            yield from (_described(file) for file in _below(path))
-        elif path.suffix.lower() in _FORMATS:
-            yield _described(path)
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    for path in folder.rglob("*"):
-        hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
-        if path.suffix.lower() in _FORMATS and not hidden and path.is_file():
-            yield path
+def _matching(filesystem: Any, root: str) -> Iterator[str]:
+    if filesystem.isfile(root):
+        yield root
+        return
+    is_folder = filesystem.isdir(root)
+    fixed = root if is_folder else re.split(r"[^/]*[*?\[]", root, maxsplit=1)[0]
+    for match in [root] if is_folder else filesystem.glob(root):
+        for path in filesystem.find(match):
+            parts = path.removeprefix(fixed).split("/")
+            hidden = any(part.startswith((".", "_")) for part in parts)
+            if not hidden and Path(path).suffix.lower() in _FORMATS and filesystem.isfile(path):
+                yield path
 
 
-def _described(path: Path) -> SourceFile:
-    status = path.stat()
-    return SourceFile(str(path), status.st_size, status.st_mtime_ns)
-
-
-def _remote(url: str) -> Iterator[SourceFile]:
-    import fsspec
-
-    try:
-        filesystem, root = fsspec.core.url_to_fs(url)
-        if any(sign in root for sign in "*?["):
-            found = filesystem.glob(root)
-        else:
-            found = filesystem.find(root) if filesystem.isdir(root) else [root]
-        for path in found:
-            if found == [root] or Path(path).suffix.lower() in _FORMATS:
-                size = filesystem.info(path).get("size") or 0
-                yield SourceFile(filesystem.unstrip_protocol(path), int(size), 0)
-    except (OSError, ValueError, ImportError) as error:
-        raise ArchiveError(f"cannot look at {url}: {error}") from error
+def _described(filesystem: Any, path: str) -> SourceFile:
+    facts = filesystem.info(path)
+    if facts.get("mtime") is None:
+        return SourceFile(filesystem.unstrip_protocol(path), int(facts.get("size") or 0), 0)
+    path.encode()  # a name that is not UTF-8 cannot stand in a table
+    return SourceFile(path, facts["size"], Path(path).stat().st_mtime_ns)

@@ -20,7 +20,7 @@ MESSAGES = {
     "bad_confidence": "outcome.confidence is null, NaN, or outside 0..1",
 }
 
-_FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+_FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 def reasons() -> pl.Expr:

@@ -1,6 +1,6 @@
 """Vectors on disk, found by their text's hash: a cache that is filled chunk by chunk.
 
-A chunk is one Arrow file, uncompressed so that it is mapped into memory and any of its vectors is
+A chunk is one NumPy file of (text_hash, vector) records, mapped into memory so that any vector is
 read without the others. It appears whole or not at all. Losing chunks costs time, nothing else.
 """
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 from kp_batch.errors import WarehouseError
 
@@ -31,7 +30,7 @@ class VectorStore:
         """Map the chunks that are there."""
         self._folder = folder
         self._chunks: list[Float32s] = []
-        mapped = [self._map(path) for path in sorted(folder.glob("*.arrow"))]
+        mapped = [self._map(path) for path in sorted(folder.glob("*.npy"))]
         self._index = pl.concat([_NO_PLACES, *mapped]).unique("text_hash", keep="first")
 
     def missing(self, text_hashes: pl.Series) -> pl.Series:
@@ -50,18 +49,13 @@ class VectorStore:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         # No two chunks share a hash, so the first one names a chunk that no other run can mean.
-        path = self._folder / f"{text_hashes[0]}.arrow"
+        path = self._folder / f"{text_hashes[0]}.npy"
         half_written = path.with_suffix(".part")
-        flat = pa.array(np.ascontiguousarray(vectors).ravel(), type=pa.float32())
-        batch = pa.record_batch(
-            {
-                "text_hash": text_hashes.to_arrow(),
-                "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
-            }
-        )
+        chunk = np.empty(len(vectors), [("text_hash", "S64"), ("vector", "<f4", vectors.shape[1])])
+        chunk["text_hash"] = text_hashes.to_numpy()
+        chunk["vector"] = vectors
         with half_written.open("wb") as file:
-            with pa.ipc.new_file(file, batch.schema) as writer:
-                writer.write_batch(batch)
+            np.save(file, chunk, allow_pickle=False)
             file.flush()
             os.fsync(file.fileno())
         half_written.replace(path)
@@ -94,12 +88,13 @@ class VectorStore:
         The texts of a damaged chunk are missing, so they are embedded again and it is written over.
         """
         try:
-            batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
-            places = pl.DataFrame({"text_hash": pl.Series(batch["text_hash"], dtype=pl.String)})
-            vectors = batch["vector"].flatten().to_numpy(zero_copy_only=True)
-        except (pa.ArrowInvalid, OSError, KeyError, IndexError):
+            chunk = np.load(path, mmap_mode="r", allow_pickle=False)
+            hashes = pl.Series(chunk["text_hash"].astype(str), dtype=pl.String)
+            vectors = chunk["vector"]
+        except (ValueError, OSError, IndexError, EOFError, SyntaxError):
             return _NO_PLACES
-        self._chunks.append(vectors.reshape(len(batch), -1))
+        self._chunks.append(vectors)
+        places = pl.DataFrame({"text_hash": hashes})
         return places.with_columns(
             chunk=pl.lit(len(self._chunks) - 1, pl.Int32),
             row=pl.int_range(pl.len(), dtype=pl.Int32),

@@ -12,7 +12,7 @@ from datetime import timedelta
 import numpy as np
 import numpy.typing as npt
 
-from kp_batch.novelty.similarity import Float32s, Float64s, cosines, nonzero
+from kp_batch.novelty.similarity import Float32s, Float64s, cosines, is_unit, nonzero
 
 Int64s = npt.NDArray[np.int64]
 
@@ -23,7 +23,6 @@ REPLAY_VERSION = 1
 _BAND = np.float32(1e-5)
 # Pairs computed again at once: 4,096 x 384 float64 is 12 MB a side, inside the processor's caches.
 _PAIRS = 4_096
-_NORM_TOLERANCE = 1e-4  # of a squared norm summed in float32; far inside what the band allows
 _NONE = np.float32(-np.inf)
 
 
@@ -56,9 +55,10 @@ def window_starts(times: Int64s, max_elements: int, ttl: timedelta | None) -> In
     """
     rows = np.arange(len(times), dtype=np.int64)
     starts = np.maximum(rows - max_elements, 0)
-    if ttl is not None:
-        expired = times - ttl // timedelta(microseconds=1)
-        starts = np.maximum(starts, np.searchsorted(times, expired, side="right"))
+    age = None if ttl is None else ttl // timedelta(microseconds=1)
+    # A ttl beyond the whole history expires nothing, and might not fit into an int64.
+    if age is not None and len(times) and age <= int(times[-1]) - int(times[0]):
+        starts = np.maximum(starts, np.searchsorted(times, times - age, side="right"))
     return np.minimum(starts, rows)
 
 
@@ -120,8 +120,7 @@ def _check(
         raise ValueError("max_elements, block and ttl are positive")
     if (np.diff(times) < 0).any():
         raise ValueError("times are ascending; sort the traces by (created_at, id)")
-    squares = np.einsum("ij,ij->i", vectors, vectors)
-    odd = ~((np.abs(squares - 1) < _NORM_TOLERANCE) | (squares == 0))
+    odd = ~is_unit(vectors)
     if odd.any():
         raise ValueError(
             f"row {int(odd.argmax())} is neither a unit nor a zero vector; normalise the vectors"

@@ -17,6 +17,12 @@ def nonzero(vectors: Float32s) -> npt.NDArray[np.bool_]:
     return np.asarray(vectors.any(axis=-1), dtype=np.bool_)
 
 
+def is_unit(vectors: Float32s) -> npt.NDArray[np.bool_]:
+    """Which of the rows are float32 unit vectors, or zero: bool, shape (n,)."""
+    norms = np.sqrt(np.einsum("...j,...j->...", vectors, vectors, dtype=np.float64))
+    return (norms == 0) | (np.abs(norms - 1) <= _UNIT_TOLERANCE)
+
+
 def unit(vectors: npt.ArrayLike) -> Float32s:
     """Vectors on the unit sphere, as they are stored.
 
@@ -36,8 +42,10 @@ def unit(vectors: npt.ArrayLike) -> Float32s:
     norms = np.sqrt(np.einsum("...j,...j->...", given, given))[..., None]
     if not np.isfinite(norms).all():
         raise ValueError("a vector has a NaN, infinite or overflowing component")
-    kept = (norms == 0) | (np.abs(norms - 1) <= _UNIT_TOLERANCE)
-    return np.ascontiguousarray(given / np.where(kept, 1.0, norms), dtype=np.float32)
+    rounded = given.astype(np.float32)
+    kept = is_unit(rounded) & (rounded == given).all(axis=-1)
+    divisors = np.where(kept[..., None] | (norms == 0), 1.0, norms)
+    return np.ascontiguousarray(given / divisors, dtype=np.float32)
 
 
 def cosines(left: Float32s, right: Float32s) -> Float64s:

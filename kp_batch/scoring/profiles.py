@@ -70,7 +70,7 @@ def _parsed(content: Mapping[str, Any], path: str) -> dict[str, WeightProfile]:
 
 def _faults(content: Mapping[str, Any]) -> Iterator[str]:
     """Every fault of a parsed file."""
-    for key in content.keys() - {"profiles"}:
+    for key in sorted(content.keys() - {"profiles"}):
         yield f"unknown key {key!r} (profiles stand in [profiles.NAME])"
     profiles = content.get("profiles")
     if not isinstance(profiles, dict) or not profiles:
@@ -91,12 +91,10 @@ def _weight_faults(name: str, weights: dict[str, Any]) -> Iterator[str]:
     for dimension in DIMENSIONS:
         if dimension not in weights:
             yield f"{name}: {dimension} is missing"
-    given = [weights[dimension] for dimension in DIMENSIONS if dimension in weights]
-    for weight in given:
-        if not _is_weight(weight):
-            yield f"{name}: a weight is a number from 0 to 1, got {weight!r}"
-    if len(given) == len(DIMENSIONS) and all(_is_weight(weight) for weight in given):
-        total = math.fsum(given)
+        elif not _is_weight(weights[dimension]):
+            yield f"{name}: {dimension} is a number from 0 to 1, got {weights[dimension]!r}"
+    if all(_is_weight(weights.get(dimension)) for dimension in DIMENSIONS):
+        total = math.fsum(weights[dimension] for dimension in DIMENSIONS)
         if abs(total - 1) > _SUM_TOLERANCE:
             yield f"{name}: the weights sum to {total:.12g}, not 1"
 

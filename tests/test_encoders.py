@@ -1,0 +1,301 @@
+import shutil
+from collections.abc import Iterator
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kp_batch.embedding import encoders, model_files
+from kp_batch.embedding.encoders import (
+    WINDOW,
+    AnyModel,
+    Hashing,
+    MiniLM,
+    _batches,
+    load_encoder,
+    normalised,
+)
+from kp_batch.embedding.model_files import MINILM_DIGESTS, _packaged, find_minilm, find_model
+from kp_batch.errors import EncoderError
+
+Float32s = npt.NDArray[np.float32]
+
+WEIGHTS = "model.safetensors"
+BUDGET = 8 * 512
+
+
+def norms(vectors: Float32s) -> npt.NDArray[np.float64]:
+    return np.linalg.norm(vectors.astype(np.float64), axis=1)
+
+
+@cache
+def minilm() -> MiniLM:
+    return MiniLM()
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the offline package's model, which is found in its place; no cache, no hub."""
+    folder = tmp_path / "package" / "model"
+    original = _packaged()
+    shutil.copytree(original, folder, ignore=shutil.ignore_patterns(WEIGHTS))
+    (folder / WEIGHTS).symlink_to(original / WEIGHTS)
+    origin = str(tmp_path / "package" / "__init__.py")
+    monkeypatch.setattr(model_files, "find_spec", lambda _: SimpleNamespace(origin=origin))
+    monkeypatch.setattr(model_files, "_snapshot", unreachable)
+    return folder
+
+
+def unreachable(_model: str, *, offline: bool) -> Path:
+    raise EncoderError("not cached" if offline else "no network")
+
+
+# --- the lexical stand-in
+
+
+def test_hashing_gives_unit_vectors_of_384_dimensions() -> None:
+    vectors = Hashing().encode(["Review the PR", "analyse Q4 earnings", "a"])
+    assert vectors.shape == (3, Hashing.dimensions) == (3, 384)
+    assert vectors.dtype == np.float32
+    assert np.abs(norms(vectors) - 1).max() < 2.0**-23
+
+
+@pytest.mark.parametrize("text", ["", " ", "?!... --", "🙂"])
+def test_hashing_gives_a_zero_vector_for_a_text_without_a_word(text: str) -> None:
+    assert not Hashing().encode([text]).any()
+
+
+@pytest.mark.parametrize("text", ["a", "7", "é", "金", "ж", "ش", "अ"])
+def test_hashing_sees_one_letter_words_of_every_script(text: str) -> None:
+    assert np.count_nonzero(Hashing().encode([text])) == 1
+
+
+def test_hashing_sees_words_and_their_order_but_not_their_case() -> None:
+    one, other, upper, repeated = Hashing().encode(["bill pays", "pays bill", "BILL Pays", "bill"])
+    assert one.tobytes() == upper.tobytes()
+    assert 0.5 < one @ other < 0.9
+    assert 0.3 < one @ repeated < 0.9
+
+
+def test_hashing_depends_on_nothing_but_the_text() -> None:
+    texts = ["Prüfung der Rechnung", "", "анализ 金融 data", "x y z x"]
+    together = Hashing().encode(texts)
+    assert together.tobytes() == Hashing().encode(texts).tobytes()
+    assert together.tobytes() == b"".join(Hashing().encode([text]).tobytes() for text in texts)
+
+
+@pytest.mark.parametrize("encoder", [Hashing(), MiniLM()], ids=["hashing", "minilm"])
+def test_no_texts_have_no_vectors(encoder: Hashing | MiniLM) -> None:
+    vectors = encoder.encode([])
+    assert vectors.shape == (0, 384)
+    assert vectors.dtype == np.float32
+
+
+# --- names
+
+
+def test_an_encoder_is_found_by_its_name() -> None:
+    assert load_encoder("none") is None
+    assert isinstance(load_encoder("hashing"), Hashing)
+    assert isinstance(load_encoder("minilm"), MiniLM)
+
+
+def test_an_encoder_id_is_known_without_a_model() -> None:
+    assert Hashing().encoder_id == "hashing-384-v1"
+    assert MiniLM().encoder_id == "minilm-53aa5117-512-v1"
+
+
+# --- normalisation
+
+
+def test_normalised_keeps_zero_rows_and_makes_the_others_unit() -> None:
+    vectors = normalised([[3.0, 4.0], [0.0, 0.0], [1e-20, 0.0], [0.0, -1e20]])
+    assert vectors.tolist() == [[np.float32(0.6), np.float32(0.8)], [0, 0], [1, 0], [0, -1]]
+    assert vectors.dtype == np.float32
+
+
+@pytest.mark.parametrize("component", [np.nan, np.inf, -np.inf])
+def test_a_vector_that_is_not_finite_is_refused_and_its_text_numbered(component: float) -> None:
+    with pytest.raises(EncoderError, match=r"NaN or infinity \(text 1\)"):
+        normalised([[1.0, 0.0], [component, 0.0]])
+
+
+# --- batches
+
+
+@given(st.lists(st.integers(1, WINDOW), max_size=120))
+def test_law_batches_hold_every_row_once_within_the_budget(lengths: list[int]) -> None:
+    batches = list(_batches(lengths))
+    assert sorted(chain.from_iterable(batches)) == list(range(len(lengths)))
+    assert all(batches)
+    padded = [len(batch) * max(lengths[row] for row in batch) for batch in batches]
+    assert max(padded, default=0) <= BUDGET
+
+
+# --- the files of all-MiniLM-L6-v2
+
+
+@pytest.mark.model
+def test_the_offline_package_is_used_where_the_cache_has_nothing(copied: Path) -> None:
+    assert find_minilm() == copied
+    (copied / "README.md").write_text("other words", "utf-8")
+    assert find_minilm() == copied
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("name", ["vocab.txt", "1_Pooling/config.json", "modules.json"])
+def test_an_offline_package_with_one_changed_byte_is_refused(copied: Path, name: str) -> None:
+    path = copied / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(EncoderError) as caught:
+        find_minilm()
+    message = str(caught.value)
+    assert "local cache: not cached; offline package: " in message
+    assert f"offline package: {name} in {copied} differ from the published model; hub:" in message
+    assert "hub: no network)" in message
+    assert "pip install 'kp-batch[offline-model]'" in message
+
+
+@pytest.mark.model
+def test_an_offline_package_with_a_file_more_or_less_is_refused(copied: Path) -> None:
+    (copied / "modeling.py").write_text("print('run')", "utf-8")
+    (copied / "config.json").unlink()
+    with pytest.raises(EncoderError, match=r"offline package: config\.json, modeling\.py in "):
+        find_minilm()
+
+
+def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_files, "find_spec", lambda _: None)
+    monkeypatch.setattr(model_files, "_snapshot", unreachable)
+    with pytest.raises(EncoderError, match=r"offline package: not installed; hub: no network"):
+        find_minilm()
+
+
+@pytest.mark.model
+def test_a_local_cache_comes_first_if_its_weights_and_tokenizer_are_right(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached = tmp_path / "cached"
+    shutil.copytree(copied, cached, symlinks=True)
+    (cached / "config_sentence_transformers.json").write_text("{}", "utf-8")
+    monkeypatch.setattr(model_files, "_snapshot", lambda _model, *, offline: cached)  # noqa: ARG005
+    assert find_minilm() == cached
+    (cached / "tokenizer.json").write_text("{}", "utf-8")
+    assert find_minilm() == copied
+    (copied / "vocab.txt").unlink()
+    with pytest.raises(EncoderError, match=r"local cache: tokenizer\.json in .* hub: tokenizer"):
+        find_minilm()
+
+
+def test_every_published_digest_is_a_sha256() -> None:
+    assert len(MINILM_DIGESTS) == 10
+    assert all(len(bytes.fromhex(digest)) == 32 for digest in MINILM_DIGESTS.values())
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EncoderError, match=r"holds no sentence-transformers model"):
+        load_encoder(str(tmp_path))
+
+
+def test_an_unknown_model_is_refused_with_the_hubs_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_files, "_snapshot", unreachable)
+    with pytest.raises(EncoderError, match=r"'miniml' is neither .*\(no network\)"):
+        find_model("miniml")
+
+
+# --- the live engine's model
+
+TEXTS = [
+    "Analyze TSMC Q4 earnings report",
+    "Review PR #42 for security issues",
+    "",
+    "word " * 150,
+    "Ein Satz auf Deutsch, und 金融 dazu.",
+    *(" ".join(f"item {number} of list" for number in range(count)) for count in range(3, 40, 9)),
+]
+
+
+@cache
+def reference() -> "tuple[object, object]":
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = str(_packaged())
+    return AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+
+
+def pooled(ids: list[int]) -> npt.NDArray[np.float64]:
+    import torch
+
+    with torch.inference_mode():
+        hidden = reference()[1](input_ids=torch.tensor([ids])).last_hidden_state[0].double()
+    mean = hidden.mean(0).numpy()
+    return mean / np.linalg.norm(mean)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("words", [510, 511, 900])
+def test_a_text_over_the_window_keeps_its_first_and_loses_its_last_special_piece(
+    words: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+
+    def noted(given_lengths: list[int]) -> Iterator[list[int]]:
+        lengths.extend(given_lengths)
+        return _batches(given_lengths)
+
+    monkeypatch.setattr(encoders, "_batches", noted)
+    text = " ".join(("tree", "river", "stone", "cloud")[word % 4] for word in range(words))
+    vector = minilm().encode([text])[0].astype(np.float64)
+    pieces = reference()[0](text, truncation=False, verbose=False)["input_ids"]
+    classify, separate = pieces[0], pieces[-1]
+    assert len(pieces) == words + 2
+    assert lengths == [min(words + 2, WINDOW)]
+    assert np.abs(vector - pooled(pieces[:WINDOW])).max() < 1e-6
+    if words > 510:
+        usual = [classify, *pieces[1 : WINDOW - 1], separate]
+        assert np.abs(vector - pooled(usual)).max() > 1e-5
+
+
+@pytest.mark.model
+def test_minilm_gives_unit_vectors_even_for_an_empty_text() -> None:
+    vectors = minilm().encode(TEXTS)
+    assert vectors.shape == (len(TEXTS), 384)
+    assert vectors.dtype == np.float32
+    assert np.abs(norms(vectors) - 1).max() < 2.0**-23
+
+
+@pytest.mark.model
+def test_the_order_and_company_of_texts_change_a_vector_by_no_more_than_1e_6() -> None:
+    vectors = minilm().encode(TEXTS)
+    backwards = minilm().encode(TEXTS[::-1])[::-1]
+    alone = np.concatenate([minilm().encode([text]) for text in TEXTS])
+    assert np.abs(vectors - backwards).max() < 1e-6
+    assert np.abs(vectors - alone).max() < 1e-6
+
+
+@pytest.mark.model
+def test_a_models_folder_is_an_encoder() -> None:
+    encoder = load_encoder(str(_packaged()))
+    assert isinstance(encoder, AnyModel)
+    assert encoder.dimensions == 384
+    vectors = encoder.encode(TEXTS[:3])
+    assert vectors.shape == (3, 384)
+    assert np.abs(norms(vectors) - 1).max() < 2.0**-23
+    assert np.abs(vectors - minilm().encode(TEXTS[:3])).max() < 1e-6
+    assert encoder.encode([]).shape == (0, 384)
+
+
+@pytest.mark.model
+def test_a_models_id_changes_with_its_files_alone(copied: Path) -> None:
+    first = AnyModel(str(copied)).encoder_id
+    assert first == AnyModel(str(_packaged())).encoder_id
+    (copied / "sentence_bert_config.json").write_text('{"max_seq_length": 128}', "utf-8")
+    assert AnyModel(str(copied)).encoder_id != first

@@ -1,0 +1,145 @@
+"""What the live TypeScript engine returned, see golden/README.md."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pytest
+
+from kp_batch.archive.lines import rows_of
+from kp_batch.embedding.encoders import MiniLM
+from kp_batch.facts import facts
+from kp_batch.novelty.cache import VectorCache
+from kp_batch.novelty.replay import replay
+from kp_batch.scoring.composite import composite, dimensions, overrides, score
+from kp_batch.scoring.profiles import load_profiles
+
+GOLDEN = Path(__file__).parent / "golden"
+HOUR = timedelta(hours=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EXACT = ("complexity", "tool_diversity", "outcome_confidence")
+CACHES = {
+    "cap1000": (1_000, None),
+    "cap8": (8, None),
+    "cap1000_ttl1h": (1_000, HOUR),
+    "cap8_ttl1h": (8, HOUR),
+}
+every_cache = pytest.mark.parametrize("name", CACHES)
+
+
+def lines(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (GOLDEN / name).read_text("utf-8").splitlines()]
+
+
+def expected(name: str) -> pl.DataFrame:
+    schema = dict.fromkeys(("complexity", "novelty", "tool_diversity"), pl.Float64)
+    schema |= dict.fromkeys(("outcome_confidence", "score"), pl.Float64)
+    return pl.DataFrame(lines(f"expected_{name}.jsonl"), schema={"id": pl.String, **schema})
+
+
+@cache
+def traces() -> pl.DataFrame:
+    rows = rows_of("traces.jsonl", enumerate(lines("traces.jsonl")))
+    return rows.with_columns(*facts()).with_columns(*dimensions(), *overrides())
+
+
+@cache
+def vectors() -> npt.NDArray[np.float32]:
+    return MiniLM().encode(traces().get_column("text").to_list())
+
+
+def times() -> npt.NDArray[np.int64]:
+    return traces().get_column("created_at").to_physical().to_numpy()
+
+
+def scored(novelty: npt.ArrayLike) -> pl.DataFrame:
+    frame = traces().with_columns(novelty=pl.Series(novelty, dtype=pl.Float64))
+    return frame.with_columns(composite(load_profiles())).with_columns(score())
+
+
+def clamped(wanted: pl.DataFrame) -> pl.DataFrame:
+    """Novelty within [0, 1], and the score without what that cuts."""
+    inside = pl.col("novelty").clip(0, 1)
+    weights = [
+        load_profiles().get(domain, load_profiles()["default"]).novelty
+        for domain in traces().get_column("task_domain")
+    ]
+    moved = (inside - pl.col("novelty")) * pl.Series(weights)
+    unless = ~traces().get_column("single_thought")
+    return wanted.with_columns(inside, score=pl.col("score") + moved * pl.lit(unless))
+
+
+def assert_as_expected(novelty: npt.ArrayLike, name: str) -> None:
+    met, wanted = scored(novelty), clamped(expected(name))
+    for column in ("novelty", "score"):
+        difference = met.get_column(column) - wanted.get_column(column)
+        worst = int(difference.abs().arg_max() or 0)
+        assert abs(difference[worst]) <= 1e-6, (column, wanted.row(worst, named=True))
+
+
+def test_the_traces_are_in_replay_order() -> None:
+    frame = traces().select("created_at", "trace_id")
+    assert len(frame) == 118
+    assert frame.equals(frame.sort("created_at", "trace_id"))
+
+
+def test_the_traces_reach_every_override_and_profile() -> None:
+    held = traces().select(pl.col(pl.Boolean).exclude("is_object", "success").any())
+    assert held.row(0) == (True, True, True)
+    assert set(load_profiles()) <= {*traces().get_column("task_domain"), "default"}
+
+
+@pytest.mark.parametrize("name", [*CACHES, "no_embedder"])
+def test_all_but_novelty_is_exactly_the_live_engines(name: str) -> None:
+    wanted = expected(name)
+    assert traces().get_column("trace_id").to_list() == wanted.get_column("id").to_list()
+    assert traces().select(EXACT).rows() == wanted.select(EXACT).rows()
+
+
+def test_without_an_embedder_the_score_is_exactly_the_live_engines() -> None:
+    wanted = expected("no_embedder")
+    assert wanted.get_column("novelty").unique().to_list() == [0.5]
+    assert (
+        scored(wanted.get_column("novelty")).get_column("score").equals(wanted.get_column("score"))
+    )
+
+
+@every_cache
+def test_the_live_engines_novelty_gives_exactly_its_score(name: str) -> None:
+    """Unclamped, so that nothing but the composite and its overrides is looked at."""
+    wanted = expected(name)
+    assert (
+        scored(wanted.get_column("novelty")).get_column("score").equals(wanted.get_column("score"))
+    )
+
+
+@pytest.mark.model
+@every_cache
+def test_the_replay_scores_as_the_live_engine_did(name: str) -> None:
+    max_elements, ttl = CACHES[name]
+    assert_as_expected(replay(vectors(), times(), max_elements=max_elements, ttl=ttl).novelty, name)
+
+
+@pytest.mark.model
+@every_cache
+def test_the_cache_scores_as_the_live_engine_did(name: str) -> None:
+    max_elements, ttl = CACHES[name]
+    vector_cache = VectorCache(max_elements, ttl=ttl)
+    similarities: list[float | None] = []
+    for vector, time in zip(vectors(), times().tolist(), strict=True):
+        now = EPOCH + timedelta(microseconds=time)
+        similarities.append(vector_cache.max_cosine_similarity(vector, now))
+        vector_cache.add(vector, now)
+    novelty = [
+        0.5 if similarity is None else min(1.0, max(0.0, 1.0 - similarity))
+        for similarity in similarities
+    ]
+    assert_as_expected(novelty, name)
+    assert (
+        novelty == replay(vectors(), times(), max_elements=max_elements, ttl=ttl).novelty.tolist()
+    )

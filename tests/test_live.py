@@ -1,0 +1,212 @@
+import json
+import warnings
+from collections.abc import Iterator
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kp_batch import live
+from kp_batch.embedding.encoders import Hashing
+from kp_batch.errors import TraceError
+from kp_batch.live import compare_profiles, evaluate_value
+from kp_batch.novelty.cache import VectorCache
+from kp_batch.scoring.profiles import load_profiles
+
+GOLDEN = Path(__file__).parent / "golden"
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+def lines(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (GOLDEN / name).read_text("utf-8").splitlines()]
+
+
+def trace(objective: str = "Check the ledger", domain: str = "finance") -> dict[str, Any]:
+    return {
+        "metadata": {"task_domain": domain, "success": True},
+        "task": {"objective": objective},
+        "steps": [
+            {"type": "thought", "content": "Where does it differ?"},
+            {"type": "tool_call", "tool": {"name": "ledger"}},
+            {"type": "tool_call", "tool": {"name": "bank"}},
+        ],
+        "outcome": {"confidence": 0.9},
+    }
+
+
+def expected(novelty: float) -> float:
+    complexity = 2 / 4 * 0.5 + 0 + 3 / 20 * 0.2
+    return complexity * 0.2 + novelty * 0.25 + 1.0 * 0.1 + 0.9 * 0.45
+
+
+@pytest.fixture(autouse=True)
+def vectors(monkeypatch: pytest.MonkeyPatch) -> VectorCache:
+    """This test's own cache, in place of the process's."""
+    vectors = VectorCache()
+    monkeypatch.setattr(live, "_cache", lambda: vectors)
+    return vectors
+
+
+@pytest.fixture
+def real_encoder() -> Iterator[None]:
+    """The encoder as a fresh process loads it."""
+    live._encoder.cache_clear()  # noqa: SLF001
+    yield
+    live._encoder.cache_clear()  # noqa: SLF001
+
+
+@pytest.fixture
+def hashing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "_encoder", cache(Hashing))
+
+
+@pytest.fixture
+def without_sentence_transformers(
+    real_encoder: None,  # noqa: ARG001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live, "find_spec", lambda _: None)
+
+
+@pytest.mark.model
+@pytest.mark.usefixtures("real_encoder")
+def test_it_scores_as_the_live_engine_did() -> None:
+    golden = zip(lines("traces.jsonl"), lines("expected_cap1000.jsonl"), strict=True)
+    for given, wanted in list(golden)[:25]:
+        now = datetime.fromisoformat(given["metadata"]["created_at"])
+        profiles = load_profiles()
+        weight = profiles.get(given["metadata"]["task_domain"], profiles["default"]).novelty
+        cut = max(0, wanted["novelty"] - 1) * (wanted["score"] != 0.1)
+        score = wanted["score"] - weight * cut
+        assert evaluate_value(given, now) == pytest.approx(score, abs=1e-6)
+
+
+@pytest.mark.usefixtures("without_sentence_transformers")
+def test_without_sentence_transformers_novelty_is_half_and_one_warning_says_so(
+    vectors: VectorCache,
+) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        scores = [evaluate_value(given) for given in lines("traces.jsonl")]
+        compared = compare_profiles(trace())
+    assert scores == [wanted["score"] for wanted in lines("expected_no_embedder.jsonl")]
+    assert compared["finance"] == expected(0.5)
+    assert ["sentence-transformers is not installed" in str(each.message) for each in caught] == [
+        True
+    ]
+    assert vectors.size == 0
+
+
+@pytest.mark.usefixtures("hashing")
+def test_each_call_adds_its_trace_to_the_cache(vectors: VectorCache) -> None:
+    assert evaluate_value(trace(), NOON) == expected(0.5)
+    assert evaluate_value(trace(), NOON) == pytest.approx(expected(0.0), abs=1e-7)
+    new = evaluate_value(trace("Wholly other words"), NOON + SECOND)
+    assert expected(0.3) < new < expected(1.0)
+    assert vectors.size == 3
+
+
+@pytest.mark.usefixtures("hashing")
+def test_comparing_profiles_does_not_touch_the_cache(vectors: VectorCache) -> None:
+    evaluate_value(trace(), NOON)
+    second = trace("Check the other ledger")
+    compared = compare_profiles(second)
+    assert compare_profiles(second) == compared
+    assert vectors.size == 1
+    assert list(compared) == list(load_profiles())
+    assert evaluate_value(second, NOON) == compared["finance"]
+    assert len(set(compared.values())) == 5
+
+
+@pytest.mark.usefixtures("hashing")
+@pytest.mark.parametrize("domain", [*load_profiles(), "legal"])
+def test_comparing_gives_every_profiles_score_whatever_the_domain(domain: str) -> None:
+    given = trace(domain=domain)
+    compared = compare_profiles(given)
+    assert compared == compare_profiles(trace())
+    assert evaluate_value(given, NOON) == compared.get(domain, compared["default"])
+
+
+@pytest.mark.usefixtures("hashing")
+def test_a_clock_that_runs_backwards_is_refused() -> None:
+    evaluate_value(trace(), NOON)
+    with pytest.raises(ValueError, match="clock runs backwards"):
+        evaluate_value(trace(), NOON - SECOND)
+    assert evaluate_value(trace(), NOON) == pytest.approx(expected(0.0), abs=1e-7)
+
+
+@pytest.mark.usefixtures("hashing")
+def test_a_time_without_a_zone_is_utc(vectors: VectorCache) -> None:
+    evaluate_value(trace(), NOON.replace(tzinfo=None))
+    found = vectors.nearest(Hashing().encode(["anything"])[0])
+    assert found is not None
+    assert found.added_at == NOON
+    evaluate_value(trace(), NOON)
+    with pytest.raises(ValueError, match="clock runs backwards"):
+        evaluate_value(trace(), (NOON - SECOND).replace(tzinfo=None))
+
+
+@pytest.mark.usefixtures("hashing")
+def test_the_wall_clock_is_the_default(vectors: VectorCache) -> None:
+    before = datetime.now(UTC)
+    evaluate_value(trace())
+    found = vectors.nearest(Hashing().encode(["anything"])[0])
+    assert found is not None
+    assert before <= (found.added_at or before) <= datetime.now(UTC)
+    with pytest.raises(ValueError, match="clock runs backwards"):
+        evaluate_value(trace(), before - SECOND)
+
+
+FAULTY = {
+    "@type": "Trace",
+    "metadata": {"task_domain": "", "success": "yes"},
+    "task": {},
+    "steps": [{"type": "idea"}, None],
+    "outcome": {"confidence": 1.5},
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "codes"),
+    [
+        (
+            FAULTY,
+            (
+                "wrong_type",
+                "empty_domain",
+                "missing_success",
+                "empty_objective",
+                "no_steps",
+                "unknown_step_type",
+                "bad_confidence",
+            ),
+        ),
+        (
+            {},
+            ("empty_domain", "missing_success", "empty_objective", "no_steps", "bad_confidence"),
+        ),
+        (["no", "mapping"], ("malformed_json",)),
+    ],
+)
+@pytest.mark.parametrize("call", [evaluate_value, compare_profiles])
+@pytest.mark.usefixtures("hashing")
+def test_a_trace_with_faults_is_refused_with_all_of_them(
+    vectors: VectorCache, call: Any, given: Any, codes: tuple[str, ...]
+) -> None:
+    with pytest.raises(TraceError, match="cannot be scored") as caught:
+        call(given)
+    assert caught.value.reasons == codes
+    assert all(f"{code}: " in str(caught.value) for code in codes)
+    assert vectors.size == 0
+
+
+@pytest.mark.usefixtures("hashing")
+def test_a_trace_is_left_as_it_was() -> None:
+    given = trace()
+    evaluate_value(given, NOON)
+    compare_profiles(given)
+    assert given == deepcopy(trace())
