@@ -56,32 +56,34 @@ def embed(embedder: str, vectors: Path, stage: Stage) -> Embedding:
     return Embedding(encoder.encoder_id, folder, len(missing), reused)
 
 
-def ranges(rows: int) -> list[range]:
-    """The timeline in parts that are replayed at once."""
-    return [range(start, min(start + RANGE_ROWS, rows)) for start in range(0, rows, RANGE_ROWS)]
-
-
-def replay_range(
-    part: range, cache_size: int, ttl: timedelta | None, vectors: Path | None, stage: Stage
-) -> Path:
-    """Replay a part of the timeline, warmed up by the traces before it.
+def replay_timeline(
+    rows: int, cache_size: int, ttl: timedelta | None, vectors: Path | None, stage: Stage
+) -> list[Path]:
+    """Replay the timeline, a range of rows at a time, each warmed up by the rows before it.
 
     Args:
-        part: rows of the timeline.
+        rows: the timeline's length.
         cache_size: the cache's capacity.
         ttl: the cache's time to live.
         vectors: the vector store's folder; None: no embedder.
         stage: the run's files.
 
     Returns:
-        The file it wrote: the timeline's columns and those of `NOVELTY`.
+        The files it wrote, in time order: the timeline's columns and those of `NOVELTY`.
     """
-    first = max(0, part.start - cache_size) if vectors else part.start
-    timeline = pl.scan_parquet(stage.timeline, glob=False).slice(first, part.stop - first).collect()
-    novelty = _novelty(timeline, cache_size, ttl, vectors) if vectors else _no_novelty(timeline)
-    path = stage.replayed(part.start)
-    pl.concat([timeline, novelty], how="horizontal").slice(part.start - first).write_parquet(path)
-    return path
+    store = VectorStore(vectors) if vectors else None
+    paths: list[Path] = []
+    with progress("replaying", rows, "traces") as shown:
+        for start in range(0, rows, RANGE_ROWS):
+            first = max(0, start - cache_size) if store else start
+            part = pl.scan_parquet(stage.timeline, glob=False)
+            timeline = part.slice(first, start - first + RANGE_ROWS).collect()
+            novelty = _novelty(timeline, cache_size, ttl, store) if store else _none(timeline)
+            replayed = pl.concat([timeline, novelty], how="horizontal").slice(start - first)
+            replayed.write_parquet(stage.replayed(start))
+            paths.append(stage.replayed(start))
+            shown.add(len(replayed))
+    return paths
 
 
 def _texts(rows: Path, missing: pl.Series, chunk_size: int) -> Iterator[pl.DataFrame]:
@@ -101,12 +103,12 @@ def _texts(rows: Path, missing: pl.Series, chunk_size: int) -> Iterator[pl.DataF
 
 
 def _novelty(
-    timeline: pl.DataFrame, cache_size: int, ttl: timedelta | None, vectors: Path
+    timeline: pl.DataFrame, cache_size: int, ttl: timedelta | None, store: VectorStore
 ) -> pl.DataFrame:
     """What each trace met in the cache: a frame of `NOVELTY`."""
     times = timeline.get_column("created_at").to_physical()
     met = replay(
-        VectorStore(vectors).gather(timeline.get_column("text_hash")),
+        store.gather(timeline.get_column("text_hash")),
         times.to_numpy(),
         max_elements=cache_size,
         ttl=ttl,
@@ -125,7 +127,8 @@ def _novelty(
     )
 
 
-def _no_novelty(timeline: pl.DataFrame) -> pl.DataFrame:
+def _none(timeline: pl.DataFrame) -> pl.DataFrame:
+    """What a trace meets where there is no embedder."""
     return pl.DataFrame(
         [
             pl.Series(name, [value], dtype=NOVELTY[name]).new_from_index(0, len(timeline))

@@ -13,7 +13,7 @@ from prefect.client.schemas.objects import State, TaskRun
 
 from flows.intake import arrange, collect_rejects, read_archive
 from flows.outcome import Run, check_rejects, publish_failure, publish_success, write_tables
-from flows.replaying import embed, ranges, replay_range
+from flows.replaying import embed, replay_timeline
 from flows.summary import as_markdown, as_table, summarise
 from kp_batch.archive.sources import discover
 from kp_batch.config import RescoreConfig
@@ -88,10 +88,9 @@ def _steps(run: Run, published: Manifest, call: Call) -> None:
     check_rejects(run)
     embedding = call(embed, config.embedder, vectors, stage)
     run.counts |= {"embedded": embedding.embedded, "reused": embedding.reused}
-    replayed = [
-        call(replay_range, part, config.cache_size, config.ttl, embedding.vectors, stage)
-        for part in ranges(accepted)
-    ]
+    replayed = call(
+        replay_timeline, accepted, config.cache_size, config.ttl, embedding.vectors, stage
+    )
     tables = call(write_tables, run, published, embedding.encoder_id, profiles, replayed)
     call(publish_success, run, tables)
 
@@ -138,7 +137,7 @@ TASKS: dict[Call, Call] = {
         arrange: 0,
         collect_rejects: 2,
         embed: 0,
-        replay_range: 0,
+        replay_timeline: 0,
         write_tables: 2,
         publish_success: 0,
     }.items()

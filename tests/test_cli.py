@@ -84,7 +84,7 @@ def test_run_leaves_its_summary_as_artifacts_of_a_completed_flow(warehouse: Path
         tasks = database.execute("SELECT name FROM task_run WHERE state_type = 'COMPLETED'")
         steps = {name.rpartition("-")[0] for (name,) in tasks}
     assert state == ("COMPLETED",)
-    assert {"read_archive", "arrange", "embed", "replay_range", "publish_success"} <= steps
+    assert {"read_archive", "arrange", "embed", "replay_timeline", "publish_success"} <= steps
     assert "120 traces scored" in artifacts["kp-batch-summary"]
     assert {row["domain"] for row in json.loads(json.loads(artifacts["kp-batch-scores"]))} >= {
         "code",

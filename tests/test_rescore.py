@@ -185,7 +185,7 @@ def test_a_row_of_runs_tells_the_run(tmp_path: Path, archive: Path) -> None:
     assert RescoreConfig(**json.loads(told)) == settings
     assert [each["path"] for each in json.loads(inputs)] == sorted(map(str, archive.iterdir()))
     assert json.loads(counts) == summary["counts"]
-    assert {"read_archive", "embed", "replay_range"} <= json.loads(seconds).keys()
+    assert {"read_archive", "embed", "replay_timeline"} <= json.loads(seconds).keys()
     assert json.loads(versions)["polars"] == pl.__version__
     assert ask(settings, "SELECT DISTINCT run_id, cache_id FROM scores") == [
         (run_id, "fifo-1000-ttl-90m-v1")

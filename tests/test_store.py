@@ -84,7 +84,9 @@ def test_what_is_not_stored_cannot_be_gathered(store: VectorStore, folder: Path)
 def test_only_whole_chunks_are_left_in_the_folder(store: VectorStore, folder: Path) -> None:
     assert store.missing(FIRST).is_empty()
     names = {path.name for path in folder.iterdir()}
-    assert names == {f"{FIRST[0]}.npy", f"{SECOND[0]}.npy"}
+    assert names == {
+        f"{each[0]}.{part}.npy" for each in (FIRST, SECOND) for part in ("hashes", "vectors")
+    }
 
 
 @pytest.mark.parametrize(
@@ -95,14 +97,17 @@ def test_only_whole_chunks_are_left_in_the_folder(store: VectorStore, folder: Pa
         lambda content: content[: len(content) // 2],
         lambda content: content[:-1],
         lambda content: bytes(len(content)),
-        lambda content: b"no arrow file " * len(content),
+        lambda content: b"no numpy file " * len(content),
         lambda content: content[:8] + bytes(len(content) - 8),
     ],
     ids=["empty", "one byte", "half", "all but one byte", "zeros", "garbage", "only magic"],
 )
+@pytest.mark.parametrize("part", ["hashes", "vectors"])
 @pytest.mark.usefixtures("store")
-def test_a_damaged_chunk_is_missing_and_can_be_written_over(folder: Path, damage: object) -> None:
-    path = folder / f"{FIRST[0]}.npy"
+def test_a_damaged_chunk_is_missing_and_can_be_written_over(
+    folder: Path, part: str, damage: object
+) -> None:
+    path = folder / f"{FIRST[0]}.{part}.npy"
     content = path.read_bytes()
     path.unlink()
     path.write_bytes(damage(content))
@@ -120,8 +125,9 @@ def test_a_damaged_chunk_is_missing_and_can_be_written_over(folder: Path, damage
 def test_a_half_written_chunk_is_not_seen(store: VectorStore, folder: Path, tmp_path: Path) -> None:
     third = hashes("f")
     VectorStore(tmp_path).add(third, random(4)[:1])
-    content = (tmp_path / f"{third[0]}.npy").read_bytes()
-    (folder / f"{third[0]}.part").write_bytes(content)
+    for name, kept in (("vectors.npy", "vectors.npy"), ("hashes.npy", "hashes.part")):
+        content = (tmp_path / f"{third[0]}.{name}").read_bytes()
+        (folder / f"{third[0]}.{kept}").write_bytes(content)
     second = VectorStore(folder)
     assert second.missing(third).to_list() == third.to_list()
     assert second.missing(FIRST).is_empty()

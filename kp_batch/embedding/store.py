@@ -1,12 +1,14 @@
 """Vectors on disk, found by their text's hash: a cache that is filled chunk by chunk.
 
-A chunk is one NumPy file of (text_hash, vector) records, mapped into memory so that any vector is
-read without the others. It appears whole or not at all. Losing chunks costs time, nothing else.
+A chunk is two NumPy files: the vectors, mapped into memory so that any of them is read without the
+others, and their hashes, written last: with them the chunk appears whole. Losing chunks costs time,
+nothing else.
 """
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,7 @@ from kp_batch.errors import WarehouseError
 Float32s = npt.NDArray[np.float32]
 
 _NO_PLACES = pl.DataFrame(schema={"text_hash": pl.String, "chunk": pl.Int32, "row": pl.Int32})
+_VECTORS, _HASHES = ".vectors.npy", ".hashes.npy"
 
 
 class VectorStore:
@@ -30,7 +33,10 @@ class VectorStore:
         """Map the chunks that are there."""
         self._folder = folder
         self._chunks: list[Float32s] = []
-        mapped = [self._map(path) for path in sorted(folder.glob("*.npy"))]
+        mapped = [
+            self._map(path.name.removesuffix(_HASHES))
+            for path in sorted(folder.glob(f"*{_HASHES}"))
+        ]
         self._index = pl.concat([_NO_PLACES, *mapped]).unique("text_hash", keep="first")
 
     def missing(self, text_hashes: pl.Series) -> pl.Series:
@@ -49,17 +55,13 @@ class VectorStore:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         # No two chunks share a hash, so the first one names a chunk that no other run can mean.
-        path = self._folder / f"{text_hashes[0]}.npy"
-        half_written = path.with_suffix(".part")
-        chunk = np.empty(len(vectors), [("text_hash", "S64"), ("vector", "<f4", vectors.shape[1])])
-        chunk["text_hash"] = text_hashes.to_numpy()
-        chunk["vector"] = vectors
-        with half_written.open("wb") as file:
-            np.save(file, chunk, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        half_written.replace(path)
-        self._index = pl.concat([self._index, self._map(path)])
+        name = text_hashes[0]
+        hashes = np.array(text_hashes.to_list(), dtype="S64")
+        # Hashes of a damaged chunk of that name must not be taken for those of the new vectors.
+        (self._folder / (name + _HASHES)).unlink(missing_ok=True)
+        _save(self._folder / (name + _VECTORS), np.ascontiguousarray(vectors, dtype="<f4"))
+        _save(self._folder / (name + _HASHES), hashes)
+        self._index = pl.concat([self._index, self._map(name)])
 
     def gather(self, text_hashes: pl.Series) -> Float32s:
         """The vectors of the hashes, in their order: float32, shape (hashes, dimensions).
@@ -82,19 +84,20 @@ class VectorStore:
             gathered[members] = self._chunks[number][row[members]]
         return gathered
 
-    def _map(self, path: Path) -> pl.DataFrame:
+    def _map(self, name: str) -> pl.DataFrame:
         """Map a chunk and say where its hashes are; none where it is damaged.
 
         The texts of a damaged chunk are missing, so they are embedded again and it is written over.
         """
         try:
-            chunk = np.load(path, mmap_mode="r", allow_pickle=False)
-            hashes = pl.Series(chunk["text_hash"].astype(str), dtype=pl.String)
-            vectors = chunk["vector"]
+            hashes = np.load(self._folder / (name + _HASHES), allow_pickle=False).astype(str)
+            vectors = np.load(self._folder / (name + _VECTORS), mmap_mode="r", allow_pickle=False)
         except (ValueError, OSError, IndexError, EOFError, SyntaxError):
             return _NO_PLACES
+        if vectors.ndim != 2 or hashes.shape != vectors.shape[:1]:
+            return _NO_PLACES
         self._chunks.append(vectors)
-        places = pl.DataFrame({"text_hash": hashes})
+        places = pl.DataFrame({"text_hash": pl.Series(hashes, dtype=pl.String)})
         return places.with_columns(
             chunk=pl.lit(len(self._chunks) - 1, pl.Int32),
             row=pl.int_range(pl.len(), dtype=pl.Int32),
@@ -108,3 +111,13 @@ def _grouped(labels: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[n
     for members in np.split(order, bounds):
         if len(members):
             yield int(labels[members[0]]), members
+
+
+def _save(path: Path, array: npt.NDArray[Any]) -> None:
+    """Write a file that appears whole or not at all."""
+    half_written = path.with_suffix(".part")
+    with half_written.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+    half_written.replace(path)
