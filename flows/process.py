@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.progress import say
+from kp_batch.warehouse.lock import writing
 
 
 class EndedBySignal(Exception):  # noqa: N818 (no error: what the user asked for)
@@ -127,11 +128,13 @@ def _die_with_parent() -> None:
 
 def _attempt(config: dict[str, Any]) -> dict[str, Any]:
     try:
-        say("starting Prefect")
-        from flows.rescore import rescore
-        from kp_batch.config import RescoreConfig
+        # Before Prefect starts, whose files in the warehouse bear one server at a time as well.
+        with writing(Path(config["warehouse"]), wait=config["wait"]):
+            say("starting Prefect")
+            from flows.rescore import rescore
+            from kp_batch.config import RescoreConfig
 
-        return rescore(RescoreConfig(**config))
+            return rescore(RescoreConfig(**config))
     except KpBatchError as error:
         return {"error": str(error)}
     except Exception as error:  # noqa: BLE001 (the one place where a fault of ours is told)

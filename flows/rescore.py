@@ -19,6 +19,7 @@ from kp_batch.archive.sources import discover
 from kp_batch.config import RescoreConfig
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.catalog import Manifest, read_manifest
+from kp_batch.warehouse.lock import writing
 from kp_batch.warehouse.tables import check_folder
 
 Call = Callable[..., Any]
@@ -62,6 +63,11 @@ def rescore_archive(config: RescoreConfig, call: Call = directly) -> dict[str, A
         KpBatchError: the run failed; its reason and its rejects are published, and no scores.
     """
     check_folder(config.warehouse)
+    with writing(config.warehouse, wait=config.wait):
+        return _rescore(config, call)
+
+
+def _rescore(config: RescoreConfig, call: Call) -> dict[str, Any]:
     run = Run.begin(config)
     published = read_manifest(config.warehouse) or Manifest(config.threshold, {})
     run.stage.begin()

@@ -103,6 +103,7 @@ def kp_batch() -> None:
     show_default=True,
     help="More rejected rows than this share of the archive fail the run.",
 )
+@click.option("--wait", is_flag=True, help="Wait while another run writes to the warehouse.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
 def run(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
     """Rescore ARCHIVE: Parquet or JSONL files, folders, globs or URLs."""

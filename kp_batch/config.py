@@ -70,3 +70,4 @@ class RescoreConfig(BaseModel):
     max_reject_share: float = Field(
         0.05, ge=0, le=1, description="More rejected rows than this share fail the run."
     )
+    wait: bool = Field(default=False, description="Wait while another run writes to the warehouse.")

@@ -77,6 +77,7 @@ def test_defaults_are_the_live_engines() -> None:
         "profiles": None,
         "threshold": 0.75,
         "max_reject_share": 0.05,
+        "wait": False,
     }
 
 

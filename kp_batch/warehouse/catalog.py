@@ -12,12 +12,15 @@ from importlib.resources import files
 from pathlib import Path
 from shlex import quote
 from string import Template
+from typing import cast
 
 import duckdb
 import polars as pl
+from deltalake import DeltaTable
 
 from kp_batch.contracts import TABLES
 from kp_batch.errors import WarehouseError
+from kp_batch.warehouse.lock import writing
 from kp_batch.warehouse.query import CATALOG
 from kp_batch.warehouse.tables import files_of, open_table
 
@@ -87,17 +90,18 @@ def rebuild(warehouse: Path) -> Manifest:
     From the manifest; where kp.duckdb is lost, from the last row of `runs`.
 
     Raises:
-        WarehouseError: there is neither.
+        WarehouseError: there is neither, or a run is writing.
     """
-    manifest = read_manifest(warehouse) or _last_run(warehouse)
-    publish(warehouse, manifest)
+    runs = open_table(warehouse, "runs")
+    if runs is None and not (warehouse / CATALOG).exists():
+        raise WarehouseError(f"{warehouse} is no warehouse: it has neither {CATALOG} nor runs")
+    with writing(warehouse, wait=False):
+        manifest = read_manifest(warehouse) or _last_run(cast("DeltaTable", runs))
+        publish(warehouse, manifest)
     return manifest
 
 
-def _last_run(warehouse: Path) -> Manifest:
-    runs = open_table(warehouse, "runs")
-    if runs is None:
-        raise WarehouseError(f"{warehouse} is no warehouse: it has neither {CATALOG} nor runs")
+def _last_run(runs: DeltaTable) -> Manifest:
     last = pl.scan_delta(runs).sort("finished_at").last().collect().row(0, named=True)
     published = json.loads(last["published"])
     return Manifest(published["threshold"], published["tables"] | {"runs": runs.version()})

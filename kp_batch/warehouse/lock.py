@@ -1,0 +1,57 @@
+"""One writer at a time on a warehouse."""
+
+import json
+import os
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from kp_batch.errors import WarehouseError
+
+LOCK = "kp.lock"
+
+
+@contextmanager
+def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
+    """Be the only writer of the warehouse.
+
+    The system releases the lock of a process that dies, so none is ever left behind; the file that
+    stays only tells who holds it.
+
+    Args:
+        warehouse: the folder of the tables; made where it is missing.
+        wait: whether to wait for another writer to end.
+
+    Raises:
+        WarehouseError: another process is writing, and `wait` is false.
+    """
+    warehouse.mkdir(parents=True, exist_ok=True)
+    path = warehouse / LOCK
+    # One instance a path: whoever writes already in this process may write.
+    lock = FileLock(path, is_singleton=True, thread_local=False)
+    try:
+        lock.acquire(timeout=-1 if wait else 0)
+    except Timeout as error:
+        raise WarehouseError(
+            f"another run is writing to {warehouse} ({_holder(path)}); "
+            "wait for its end with --wait, or run later"
+        ) from error
+    try:
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        who = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+        path.write_text(json.dumps(who), "utf-8")
+        yield
+    finally:
+        lock.release()
+
+
+def _holder(path: Path) -> str:
+    try:
+        who = json.loads(path.read_text("utf-8"))
+        return f"process {who['pid']} on {who['host']} since {who['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "it has just begun"
