@@ -1,13 +1,15 @@
 """One run in a process group of its own, so that ending it ends all that it started.
 
 Prefect starts a temporary server beside a run. The child leads a new process group which both
-belong to; the parent waits for the child, catches the signals, and kills the whole group at once.
+belong to; the parent waits for the child and, when a signal comes, kills the whole group at once.
+It imports no polars, whose own SIGINT handler would keep Python's waiting until the child ends.
 That is safe at any moment, since only the catalog's swap makes anything visible. Should the parent
 die, the child sees the end of its stdin and kills the group itself.
 """
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,31 +18,21 @@ import threading
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.progress import say
+from kp_batch.warehouse.folder import check_folder
 from kp_batch.warehouse.lock import writing
 
-
-class EndedBySignal(Exception):  # noqa: N818 (no error: what the user asked for)
-    """The user, or the system, ended the run."""
-
-    def __init__(self, number: int) -> None:
-        """Keep the signal's number."""
-        super().__init__(signal.Signals(number).name)
-        self.number = number
-
-
-def catch_signals() -> None:
-    """From here on SIGINT and SIGTERM raise EndedBySignal, once."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _raise)
+# Prefect's new database takes 5 MB, its log as much; below this nothing of use would fit.
+_NEEDED_BYTES = 32 << 20
 
 
 def run_in_process(config: dict[str, Any], warehouse: Path) -> dict[str, Any]:
     """Run the flow in a process of its own and wait for it.
+
+    Whatever ends the waiting, a signal's exception too, ends all that was started.
 
     Args:
         config: the run's RescoreConfig as JSON values.
@@ -51,8 +43,8 @@ def run_in_process(config: dict[str, Any], warehouse: Path) -> dict[str, Any]:
 
     Raises:
         KpBatchError: the run failed.
-        EndedBySignal: SIGINT or SIGTERM came; nothing of the run is left running.
     """
+    _check_disk(warehouse)
     child = subprocess.Popen(
         [sys.executable, "-m", "flows.process"],
         stdin=subprocess.PIPE,
@@ -69,15 +61,32 @@ def run_in_process(config: dict[str, Any], warehouse: Path) -> dict[str, Any]:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-    if status < 0:
+    return _result(status, answer)
+
+
+def _result(status: int, answer: bytes) -> dict[str, Any]:
+    if not answer:
+        end = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
         raise KpBatchError(
-            f"the run's process was ended by {signal.Signals(-status).name}, which the system does "
-            "when memory runs out; nothing was published"
+            f"the run's process ended {end} before it could answer, as where memory runs out; "
+            "what is published is whole as it was"
         )
-    result = json.loads(answer or b'{"error": "the run\'s process gave no answer"}')
+    result = json.loads(answer)
     if "error" in result:
         raise KpBatchError(result["error"])
     return result
+
+
+def _check_disk(warehouse: Path) -> None:
+    """Look before Prefect starts, which would try for minutes to make its database."""
+    check_folder(warehouse)
+    warehouse.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(warehouse).free
+    if free < _NEEDED_BYTES:
+        raise WarehouseError(
+            f"the disk is full: {warehouse} has {free >> 20} MiB left, "
+            f"and a run needs {_NEEDED_BYTES >> 20} at the least; free some space"
+        )
 
 
 def _send(child: subprocess.Popen[bytes], config: dict[str, Any]) -> None:
@@ -86,18 +95,13 @@ def _send(child: subprocess.Popen[bytes], config: dict[str, Any]) -> None:
         child.stdin.flush()  # and stays open: its end means that this process has died
 
 
-def _raise(number: int, _frame: FrameType | None) -> NoReturn:
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
-    raise EndedBySignal(number)
-
-
 def _prefect_settings(warehouse: Path) -> dict[str, str]:
     """Quiet, without outside connections, its files inside the warehouse; the user's own win."""
     settings = {
         "DO_NOT_TRACK": "1",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_LOGGING_LEVEL": "CRITICAL",
+        "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
     }
     if "PREFECT_API_URL" not in os.environ:
         home = warehouse.absolute() / "prefect"
@@ -137,14 +141,16 @@ def _attempt(config: dict[str, Any]) -> dict[str, Any]:
             return rescore(RescoreConfig(**config))
     except KpBatchError as error:
         return {"error": str(error)}
-    except Exception as error:  # noqa: BLE001 (the one place where a fault of ours is told)
+    except BaseException as error:  # noqa: BLE001 (a fault of ours; Rust's panics are none of Exception)
         return {"error": str(explained(error))}
 
 
-def explained(error: Exception) -> KpBatchError:
+def explained(error: BaseException) -> KpBatchError:
     """An error that the machine made, or a fault of ours, as one line."""
     text = " ".join(str(error).split()) or type(error).__name__
-    if "No space left on device" in text or "os error 28" in text:
+    if "Failed to reach API" in text:
+        return KpBatchError(f"{text}; start that Prefect server, or unset PREFECT_API_URL")
+    if any(sign in text for sign in ("No space left on device", "os error 28", "disk is full")):
         return WarehouseError(f"the disk is full: {text}; nothing was published; free some space")
     if isinstance(error, OSError):
         return WarehouseError(f"cannot go on: {text}; nothing was published")

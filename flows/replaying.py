@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from flows.stage import Stage
+from kp_batch.archive.reading import BATCH_ROWS
 from kp_batch.contracts import NOVELTY
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.store import VectorStore
@@ -91,7 +92,7 @@ def _texts(rows: Path, missing: pl.Series, chunk_size: int) -> Iterator[pl.DataF
     wanted = missing.to_frame()
     held = pl.DataFrame(schema={"text_hash": pl.String, "text": pl.String})
     with pq.ParquetFile(rows) as parquet:
-        for batch in parquet.iter_batches(columns=["text_hash", "text"]):
+        for batch in parquet.iter_batches(BATCH_ROWS, columns=["text_hash", "text"]):
             texts = cast("pl.DataFrame", pl.from_arrow(batch)).unique("text_hash", keep="first")
             held = pl.concat([held, texts.join(wanted, on="text_hash", how="semi")])
             wanted = wanted.join(held, on="text_hash", how="anti")

@@ -6,6 +6,7 @@ from contextlib import suppress
 from errno import ENOSPC
 from typing import Any, cast
 
+from polars.exceptions import PanicException
 from prefect import flow, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
@@ -17,10 +18,11 @@ from flows.replaying import embed, replay_timeline
 from flows.summary import as_markdown, as_table, summarise
 from kp_batch.archive.sources import discover
 from kp_batch.config import RescoreConfig
+from kp_batch.progress import say
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.catalog import Manifest, read_manifest
+from kp_batch.warehouse.folder import check_folder
 from kp_batch.warehouse.lock import writing
-from kp_batch.warehouse.tables import check_folder
 
 Call = Callable[..., Any]
 
@@ -39,8 +41,11 @@ def rescore(config: RescoreConfig) -> dict[str, Any]:
         KpBatchError: the run failed and published no scores.
     """
     result = rescore_archive(config, call=_as_task)
-    create_markdown_artifact(as_markdown(result), key="kp-batch-summary")
-    create_table_artifact(as_table(result), key="kp-batch-scores")
+    try:
+        create_markdown_artifact(as_markdown(result), key="kp-batch-summary")
+        create_table_artifact(as_table(result), key="kp-batch-scores")
+    except Exception as error:  # noqa: BLE001 (the scores are published, whatever the server says)
+        say(f"warning: Prefect did not take the run's artifacts: {error}")
     return result
 
 
@@ -73,9 +78,9 @@ def _rescore(config: RescoreConfig, call: Call) -> dict[str, Any]:
     run.stage.begin()
     try:
         _steps(run, published, _timed(run, call))
-    except Exception as error:
+    except (Exception, PanicException) as error:
         with suppress(Exception):  # a full disk, say: the error that counts is the first
-            publish_failure(run, published, str(error))
+            publish_failure(run, published, " ".join(str(error).split()))
         raise
     finally:
         run.stage.end()
@@ -86,7 +91,7 @@ def _steps(run: Run, published: Manifest, call: Call) -> None:
     config, stage = run.config, run.stage
     vectors = config.warehouse / "vectors"
     profiles = call(load_profiles, config.profiles)
-    run.inputs = call(discover, config.archive)
+    run.inputs = call(discover, config.archive, config.warehouse)
     reading = call(read_archive, run.inputs, stage)
     accepted = call(arrange, reading.unreadable, stage)
     rejects = call(collect_rejects, run.inputs, reading.unreadable, run.run_id, stage)

@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -36,20 +38,33 @@ _RUNS = """
 """
 
 
+class EndedBySignal(BaseException):
+    """The user, or the system, ended the command."""
+
+
 def main() -> None:
     """Run the command line and leave with its exit status."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
     try:
         kp_batch.main(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         _leave(error.exit_code)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        _leave(130, "interrupted")
-    except KpBatchError as error:
-        _leave(1, str(error))
+    except EndedBySignal as error:
+        number = signal.Signals(error.args[0])
+        _leave(128 + number, f"ended by {number.name}; what is published is whole")
     except BrokenPipeError:
         sys.stdout = None  # whoever read our output has left; so do we, without a word
         _leave(1)
+    except (KpBatchError, OSError) as error:
+        _leave(1, str(error))
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    raise EndedBySignal(number)
 
 
 def _leave(status: int, message: str | None = None) -> NoReturn:
@@ -142,7 +157,7 @@ def catalog(warehouse: Path) -> None:
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--traces", type=click.IntRange(min=1), default=600, show_default=True)
 @click.option("--days", type=click.IntRange(min=1), default=21, show_default=True)
-@click.option("--seed", type=int, default=7, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True)
 @click.option("--dirty", type=click.FloatRange(0, 1), default=0.0, help="Share of faulty rows.")
 def sample(folder: Path, **shape: Any) -> None:
     """Make a synthetic archive in FOLDER, one Parquet file a day."""
@@ -160,7 +175,7 @@ def score(file: Any) -> None:
 
     try:
         trace = json.load(file)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TraceError(f"{file.name} is no JSON: {error}") from error
     from kp_batch.live import compare_profiles, evaluate_value
 
@@ -191,16 +206,12 @@ def demo(folder: Path) -> None:
 
 
 def _run(settings: dict[str, Any]) -> dict[str, Any]:
-    """Run the flow with these settings; ends the process where a signal ended the run."""
+    """Run the flow with these settings."""
     click.echo("kp-batch: starting", err=True)
-    from flows.process import EndedBySignal, catch_signals, run_in_process
+    config = _checked(settings)
+    from flows.process import run_in_process
 
-    try:
-        catch_signals()
-        config = _checked(settings)
-        return run_in_process(config.model_dump(mode="json"), config.warehouse)
-    except EndedBySignal as signal:
-        _leave(128 + signal.number, f"ended by {signal}; what is published is whole as it was")
+    return run_in_process(config.model_dump(mode="json"), config.warehouse)
 
 
 def _checked(settings: dict[str, Any]) -> "RescoreConfig":
@@ -211,8 +222,12 @@ def _checked(settings: dict[str, Any]) -> "RescoreConfig":
     try:
         return RescoreConfig(**settings)
     except ValidationError as error:
-        faults = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise click.UsageError("; ".join(faults)) from error
+        raise click.UsageError("; ".join(map(_fault, error.errors()))) from error
+
+
+def _fault(error: Any) -> str:
+    option = str(error["loc"][0]).replace("_", "-")
+    return f"--{option}: {error['msg'].removeprefix('Value error, ')}"
 
 
 def _ask(warehouse: Path, query: str, output_format: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -15,7 +16,8 @@ import pytest
 from prefect.states import Failed
 
 import flows.rescore as flow_module
-from kp_batch.errors import ArchiveError
+from flows.process import run_in_process
+from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.sample import write_sample
 from tests.archives import trace, write_parquet
 
@@ -162,7 +164,7 @@ def test_a_signal_ends_everything_within_two_seconds(
     _, said = run.communicate(timeout=20)
     assert time.monotonic() - began < 2
     assert run.returncode == status
-    assert said == f"kp-batch: ended by {number.name}; what is published is whole as it was\n"
+    assert said == f"kp-batch: ended by {number.name}; what is published is whole\n"
     assert not [pid for pid in group if is_running(pid)]
 
 
@@ -225,9 +227,47 @@ def test_a_wrong_query_is_no_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in wrong.stderr
 
 
-def test_help_and_sql_import_nothing_heavy() -> None:
+def test_what_the_system_refuses_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    for arguments in (
+        ["run", tmp_path, "--warehouse", tmp_path / "file" / "wh"],
+        ["run", tmp_path, "--warehouse", "s3://bucket/wh"],
+        ["sample", tmp_path / "file" / "sample", "--traces", "1"],
+        ["score", tmp_path / "deep.json"],
+        ["sql", "SELECT 1", "--warehouse", tmp_path / "file"],
+        ["catalog", "--warehouse", tmp_path],
+    ):
+        refused = kp_batch(*arguments)
+        assert refused.returncode in {1, 2}, arguments
+        assert refused.stdout == ""
+        assert "Traceback" not in refused.stderr, arguments
+    assert not (tmp_path / "kp.lock").exists()
+
+
+def test_a_disk_with_no_room_is_told_before_prefect_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=5 << 20))
+    with pytest.raises(WarehouseError, match=r"the disk is full: .* has 5 MiB left"):
+        run_in_process({}, tmp_path)
+
+
+@pytest.mark.prefect
+def test_a_server_that_does_not_answer_is_named(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    failed = kp_batch("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "none")
+    assert failed.returncode == 1
+    assert "start that Prefect server, or unset PREFECT_API_URL" in failed.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("module", ["kp_batch.cli", "kp_batch.warehouse.query", "flows.process"])
+def test_help_sql_and_the_process_that_waits_import_nothing_heavy(module: str) -> None:
     probe = (
-        "import sys; from kp_batch.cli import kp_batch; import kp_batch.warehouse.query;"
+        f"import sys, {module};"
         "print(sorted({'polars', 'numpy', 'pyarrow', 'prefect', 'pydantic', 'deltalake', 'torch'}"
         " & set(sys.modules)))"
     )

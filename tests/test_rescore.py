@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from polars.exceptions import PanicException
 
 import flows.replaying
+import flows.rescore
 import kp_batch.archive.reading
 from flows.process import explained
 from flows.rescore import rescore_archive
@@ -199,6 +201,38 @@ def test_without_an_embedder_novelty_is_a_half(tmp_path: Path, archive: Path) ->
         settings,
         "SELECT DISTINCT novelty, max_similarity, nearest_trace_id, encoder_id FROM scores",
     ) == [(0.5, None, None, "none")]
+
+
+def test_a_failed_run_after_a_lost_catalog_takes_no_score_away(
+    tmp_path: Path, archive: Path
+) -> None:
+    settings = config(tmp_path, archive)
+    rescore_archive(settings)
+    (settings.warehouse / "kp.duckdb").unlink()
+    with pytest.raises(ArchiveError):
+        rescore_archive(config(tmp_path, tmp_path / "nothing"))
+    assert ask(settings, "SELECT count(*) FROM scores") == [(300,)]
+    assert ask(settings, "SELECT count(*) FROM runs") == [(2,)]
+
+
+def test_a_panic_of_a_library_leaves_a_failed_run(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def panic(*_: object) -> None:
+        raise PanicException("index\nout of bounds")
+
+    monkeypatch.setattr(flows.rescore, "embed", panic)
+    settings = config(tmp_path, archive)
+    with pytest.raises(PanicException):
+        rescore_archive(settings)
+    assert ask(settings, "SELECT status, reason FROM runs") == [("failed", "index out of bounds")]
+
+
+def test_the_warehouse_is_no_part_of_the_archive_around_it(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", [trace()])
+    settings = config(tmp_path, tmp_path)
+    for _ in range(2):
+        assert rescore_archive(settings)["counts"]["files"] == 1
 
 
 def test_a_full_disk_is_told_in_one_line() -> None:

@@ -1,6 +1,9 @@
 """Delta tables and the catalog over what is published of them."""
 
+import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -10,8 +13,9 @@ import pytest
 from kp_batch.contracts import PROFILES, REJECTS, TABLES
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.warehouse.catalog import Manifest, publish, read_manifest, rebuild
+from kp_batch.warehouse.folder import check_folder
 from kp_batch.warehouse.query import connect, write_answer
-from kp_batch.warehouse.tables import DeltaTables, check_folder, files_of
+from kp_batch.warehouse.tables import DeltaTables, files_of
 
 
 def profile(name: str) -> pl.LazyFrame:
@@ -102,24 +106,86 @@ def test_a_moved_warehouse_says_so_until_its_catalog_is_made_anew(tmp_path: Path
     assert published_names(tmp_path / "new") == ["one"]
 
 
+def test_a_lost_catalog_is_made_anew_for_what_was_published(tmp_path: Path) -> None:
+    publish_profile(tmp_path, "published")
+    DeltaTables(tmp_path, {"profiles": 0}).append("profiles", profile("killed"), "killed")
+    (tmp_path / "kp.duckdb").unlink()
+    assert read_manifest(tmp_path) == Manifest(0.75, {"profiles": 0})
+    rebuild(tmp_path)
+    assert published_names(tmp_path) == ["published"]
+
+
+def test_what_a_first_run_did_not_publish_is_not_built_upon(tmp_path: Path) -> None:
+    DeltaTables(tmp_path, {}).append("profiles", profile("killed"), "killed")
+    later = DeltaTables(tmp_path, {})
+    later.append("profiles", profile("next"), "later")
+    publish(tmp_path, Manifest(0.75, later.versions))
+    assert published_names(tmp_path) == ["next"]
+
+
+HOLD = """
+import duckdb, sys
+connection = duckdb.connect(sys.argv[1])
+connection.execute("CREATE TABLE mine AS SELECT 1")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_somebody_who_writes_into_the_catalog_locks_nobody_out(tmp_path: Path) -> None:
+    publish_profile(tmp_path, "one")
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "kp.duckdb")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as analyst:
+        assert analyst.stdout
+        assert analyst.stdout.readline() == "held\n"
+        assert published_names(tmp_path) == ["one"]
+        publish_profile(tmp_path, "two")
+        assert published_names(tmp_path) == ["two"]
+        analyst.kill()  # leaving a write-ahead log behind
+    assert published_names(tmp_path) == ["two"]
+    publish_profile(tmp_path, "three")
+    with duckdb.connect(str(tmp_path / "kp.duckdb"), read_only=True) as connection:
+        assert connection.execute("SELECT name FROM profiles").fetchall() == [("three",)]
+
+
 def test_a_folder_without_tables_is_no_warehouse(tmp_path: Path) -> None:
     with pytest.raises(WarehouseError, match="run an archive first"):
         connect(tmp_path)
     with pytest.raises(WarehouseError, match="no warehouse"):
         rebuild(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_damaged_or_foreign_catalog_is_named(tmp_path: Path) -> None:
     (tmp_path / "kp.duckdb").write_bytes(b"no database")
-    with pytest.raises(WarehouseError, match=r"kp\.duckdb cannot be read .* kp-batch catalog"):
-        read_manifest(tmp_path)
+    for look in (read_manifest, connect):
+        with pytest.raises(WarehouseError, match=r"kp\.duckdb cannot be read .* kp-batch catalog"):
+            look(tmp_path)
     (tmp_path / "kp.duckdb").unlink()
     with duckdb.connect(str(tmp_path / "kp.duckdb")) as connection:
         connection.execute(
-            "CREATE TABLE manifest AS SELECT 99 format_version, 0 threshold, '' tables"
+            "CREATE TABLE manifest AS SELECT 9 format_version, 0 threshold, '' tables"
         )
     with pytest.raises(WarehouseError, match="another version of kp_batch"):
         read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("other", ["sub/../wh", "link"])
+def test_another_way_to_the_same_folder_is_no_move(tmp_path: Path, other: str) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "wh")
+    publish_profile(tmp_path / other if other != "link" else tmp_path / "wh", "one")
+    assert published_names(tmp_path / "wh") == ["one"]
+    assert published_names(tmp_path / other) == ["one"]
+
+
+def test_a_url_is_no_warehouse() -> None:
+    with pytest.raises(WarehouseError, match="no local folder"):
+        check_folder(Path("s3://bucket/wh"))
 
 
 def test_a_frame_of_another_schema_is_refused(tmp_path: Path) -> None:
@@ -140,6 +206,16 @@ def test_answers_as_csv_and_json(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w", encoding="utf-8") as out:
         write_answer(tmp_path, "SELECT 1 AS a WHERE false", "json", out, 80)
     assert json.loads((tmp_path / "out").read_text("utf-8")) == []
+
+
+def test_json_holds_no_nan_and_each_name_once(tmp_path: Path) -> None:
+    publish(tmp_path, Manifest(0.75, {}))
+    out = io.StringIO()
+    write_answer(tmp_path, "SELECT 'nan'::DOUBLE AS a, 'inf'::FLOAT AS b", "json", out, 80)
+    assert json.loads(out.getvalue()) == [{"a": None, "b": None}]
+    with pytest.raises(KpBatchError, match="name the columns apart"):
+        write_answer(tmp_path, "SELECT 1 AS a, 2 AS a", "json", out, 80)
+    write_answer(tmp_path, "", "table", out, 80)
 
 
 def test_a_wrong_query_and_a_writing_one_are_refused(tmp_path: Path) -> None:

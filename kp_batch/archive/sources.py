@@ -28,12 +28,13 @@ class SourceFile:
         return _FORMATS.get(Path(self.path).suffix.lower(), "parquet")
 
 
-def discover(archive: Iterable[str]) -> list[SourceFile]:
+def discover(archive: Iterable[str], warehouse: Path | None = None) -> list[SourceFile]:
     """The files of an archive, each once, in the order of their paths' UTF-8 bytes.
 
     Args:
         archive: files (of any ending), folders and globs (of them *.parquet, *.pq, *.jsonl and
             *.ndjson, without what is hidden), or URLs of these that fsspec can open.
+        warehouse: a folder whose files are no archive, wherever it stands.
 
     Raises:
         ArchiveError: one of them names nothing, or a name that is not UTF-8.
@@ -42,7 +43,11 @@ def discover(archive: Iterable[str]) -> list[SourceFile]:
     for name in archive:
         try:
             filesystem, root = _location(name)
-            found = [_described(filesystem, path) for path in _matching(filesystem, root)]
+            found = [
+                _described(filesystem, path)
+                for path in _matching(filesystem, root)
+                if warehouse is None or not Path(path).is_relative_to(warehouse.absolute())
+            ]
         except (OSError, ValueError, ImportError) as error:
             raise ArchiveError(f"cannot look at {name!r}: {error}") from error
         if not found:

@@ -10,21 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from shlex import quote
 from string import Template
-from typing import cast
 
 import duckdb
 import polars as pl
-from deltalake import DeltaTable
 
 from kp_batch.contracts import TABLES
 from kp_batch.errors import WarehouseError
 from kp_batch.warehouse.lock import writing
-from kp_batch.warehouse.query import CATALOG
-from kp_batch.warehouse.tables import files_of, open_table
+from kp_batch.warehouse.query import CATALOG, open_catalog
+from kp_batch.warehouse.tables import files_of
 
 FORMAT_VERSION = 1
+_COPY = "manifest.json"  # of what was published last, for a catalog that is lost
 
 _DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
     pl.String: "VARCHAR",
@@ -46,27 +44,23 @@ class Manifest:
 
 
 def read_manifest(warehouse: Path) -> Manifest | None:
-    """What is published in the warehouse; None where nothing is.
+    """What is published in the warehouse, also where the catalog is lost; None where nothing is.
 
     Raises:
         WarehouseError: the catalog cannot be read, or a later version of kp_batch made it.
     """
-    path = warehouse / CATALOG
-    if not path.exists():
-        return None
-    try:
-        with duckdb.connect(str(path), read_only=True) as connection:
-            [(found, threshold, tables)] = connection.execute(
+    if (warehouse / CATALOG).exists():
+        with open_catalog(warehouse) as connection:
+            [row] = connection.execute(
                 "SELECT format_version, threshold, tables FROM manifest"
             ).fetchall()
-    except duckdb.Error as error:
-        raise WarehouseError(
-            f"{path} cannot be read ({str(error).partition(chr(10))[0]}); "
-            f"remove it and run: kp-batch catalog --warehouse {quote(str(warehouse))}"
-        ) from error
-    if found != FORMAT_VERSION:
-        raise WarehouseError(f"{path} was made by another version of kp_batch; use that one")
-    return Manifest(threshold, json.loads(tables))
+    elif (warehouse / _COPY).exists():
+        row = json.loads((warehouse / _COPY).read_text("utf-8"))
+    else:
+        return None
+    if row[0] != FORMAT_VERSION:
+        raise WarehouseError(f"{warehouse} was made by another version of kp_batch; use that one")
+    return Manifest(row[1], json.loads(row[2]))
 
 
 def publish(warehouse: Path, manifest: Manifest) -> None:
@@ -75,36 +69,35 @@ def publish(warehouse: Path, manifest: Manifest) -> None:
     Raises:
         WarehouseError: a table of the manifest is gone.
     """
-    path = warehouse / CATALOG
-    beside = warehouse / f"{CATALOG}.new"
-    beside.unlink(missing_ok=True)  # what a killed run left
+    path, beside = warehouse / CATALOG, warehouse / f"{CATALOG}.new"
+    for left in (beside, *(Path(f"{each}.wal") for each in (beside, path))):
+        left.unlink(missing_ok=True)  # by a killed run, or by somebody who wrote into the catalog
     _build(beside, warehouse, manifest)
     with beside.open("rb") as file:
         os.fsync(file.fileno())
     beside.replace(path)
+    copy = warehouse / f"{_COPY}.new"
+    copy.write_text(json.dumps(_row(manifest)), "utf-8")
+    copy.replace(warehouse / _COPY)
 
 
 def rebuild(warehouse: Path) -> Manifest:
-    """Make the catalog anew for where the warehouse stands now.
-
-    From the manifest; where kp.duckdb is lost, from the last row of `runs`.
+    """Make the catalog anew for where the warehouse stands now, also where kp.duckdb is lost.
 
     Raises:
-        WarehouseError: there is neither, or a run is writing.
+        WarehouseError: nothing was ever published there, or a run is writing.
     """
-    runs = open_table(warehouse, "runs")
-    if runs is None and not (warehouse / CATALOG).exists():
-        raise WarehouseError(f"{warehouse} is no warehouse: it has neither {CATALOG} nor runs")
+    manifest = read_manifest(warehouse)
+    if manifest is None:
+        raise WarehouseError(f"{warehouse} is no warehouse: it has neither {CATALOG} nor {_COPY}")
     with writing(warehouse, wait=False):
-        manifest = read_manifest(warehouse) or _last_run(cast("DeltaTable", runs))
+        manifest = read_manifest(warehouse) or manifest
         publish(warehouse, manifest)
     return manifest
 
 
-def _last_run(runs: DeltaTable) -> Manifest:
-    last = pl.scan_delta(runs).sort("finished_at").last().collect().row(0, named=True)
-    published = json.loads(last["published"])
-    return Manifest(published["threshold"], published["tables"] | {"runs": runs.version()})
+def _row(manifest: Manifest) -> tuple[int, float, str]:
+    return (FORMAT_VERSION, manifest.threshold, json.dumps(manifest.tables))
 
 
 def _build(path: Path, warehouse: Path, manifest: Manifest) -> None:
@@ -115,12 +108,7 @@ def _build(path: Path, warehouse: Path, manifest: Manifest) -> None:
         connection.execute(
             "CREATE TABLE manifest AS SELECT ?::INTEGER AS format_version, "
             "?::DOUBLE AS threshold, ?::VARCHAR AS tables, ?::VARCHAR AS warehouse",
-            [
-                FORMAT_VERSION,
-                manifest.threshold,
-                json.dumps(manifest.tables),
-                str(warehouse.absolute()),
-            ],
+            [*_row(manifest), str(warehouse.resolve())],
         )
         values = {name: _source(warehouse, name, manifest.tables.get(name)) for name in TABLES}
         values["threshold"] = repr(manifest.threshold)
@@ -133,7 +121,7 @@ def _build(path: Path, warehouse: Path, manifest: Manifest) -> None:
 
 def _source(warehouse: Path, name: str, version: int | None) -> str:
     """What a view reads: the version's files, or no rows of the same columns."""
-    paths = [] if version is None else files_of(warehouse.absolute(), name, version)
+    paths = [] if version is None else files_of(warehouse.resolve(), name, version)
     if paths:
         listed = ", ".join(_quoted(str(path)) for path in paths)
         return f"read_parquet([{listed}], hive_partitioning = false)"

@@ -2,10 +2,13 @@
 
 import csv
 import json
+import math
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import duckdb
 
@@ -16,24 +19,51 @@ _ROWS_AT_ONCE = 10_000
 _ROWS_SHOWN = 100  # of a table; csv and json give all
 
 
-def connect(warehouse: Path) -> duckdb.DuckDBPyConnection:
-    """The warehouse's catalog, opened for reading, in UTC.
+def open_catalog(warehouse: Path) -> duckdb.DuckDBPyConnection:
+    """The warehouse's catalog as it is now, opened for reading.
+
+    A copy of the file, since whoever holds the file itself open for writing, which is DuckDB's
+    default, locks all others out.
 
     Raises:
-        WarehouseError: there is none, or the folder was moved since it was made.
+        WarehouseError: it cannot be read.
     """
-    path = warehouse / CATALOG
-    rebuild = f"kp-batch catalog --warehouse {quote(str(warehouse))}"
-    if not path.exists():
+    with tempfile.TemporaryDirectory() as folder:  # an open file outlives its name
+        try:
+            copy = shutil.copyfile(warehouse / CATALOG, Path(folder) / CATALOG)
+            return duckdb.connect(str(copy), read_only=True)
+        except (OSError, duckdb.Error) as error:
+            raise WarehouseError(
+                f"{warehouse / CATALOG} cannot be read ({' '.join(str(error).split())}); remove it "
+                f"and run: {rebuilding(warehouse)}"
+            ) from error
+
+
+def connect(warehouse: Path) -> duckdb.DuckDBPyConnection:
+    """The warehouse's catalog for questions, in UTC.
+
+    Raises:
+        WarehouseError: there is none, it cannot be read, or the folder was moved since it was made.
+    """
+    if not (warehouse / CATALOG).exists():
         raise WarehouseError(
-            f"no {CATALOG} in {warehouse}; run an archive first, or if it was lost: {rebuild}"
+            f"no {CATALOG} in {warehouse}; run an archive first, or if it was lost: "
+            f"{rebuilding(warehouse)}"
         )
-    connection = duckdb.connect(str(path), read_only=True)
+    connection = open_catalog(warehouse)
     connection.execute("SET TimeZone = 'UTC'")
     [(made_for,)] = connection.execute("SELECT warehouse FROM manifest").fetchall()
-    if Path(made_for) != warehouse.absolute():
-        raise WarehouseError(f"the warehouse was moved here from {made_for}; run: {rebuild}")
+    if Path(made_for) != warehouse.resolve():
+        connection.close()
+        raise WarehouseError(
+            f"the warehouse was moved here from {made_for}; run: {rebuilding(warehouse)}"
+        )
     return connection
+
+
+def rebuilding(warehouse: Path) -> str:
+    """The command that makes the catalog anew."""
+    return f"kp-batch catalog --warehouse {quote(str(warehouse))}"
 
 
 def write_answer(warehouse: Path, query: str, output_format: str, out: IO[str], width: int) -> None:
@@ -53,8 +83,8 @@ def write_answer(warehouse: Path, query: str, output_format: str, out: IO[str], 
         try:
             if output_format != "table":
                 _WRITERS[output_format](connection.execute(query), out)
-            else:
-                connection.sql(query).show(max_width=width, max_rows=_ROWS_SHOWN)
+            elif answer := cast("duckdb.DuckDBPyRelation | None", connection.sql(query)):
+                answer.show(max_width=width, max_rows=_ROWS_SHOWN)
         except duckdb.Error as error:
             raise KpBatchError(str(error)) from error
 
@@ -67,7 +97,9 @@ def _write_csv(cursor: duckdb.DuckDBPyConnection, out: IO[str]) -> None:
 
 def _write_json(cursor: duckdb.DuckDBPyConnection, out: IO[str]) -> None:
     columns = _columns(cursor)
-    objects = (dict(zip(columns, row, strict=True)) for row in _rows(cursor))
+    if len(set(columns)) < len(columns):
+        raise KpBatchError(f"an object holds a name once; name the columns apart: {columns}")
+    objects = (dict(zip(columns, map(_finite, row), strict=True)) for row in _rows(cursor))
     lines = (json.dumps(each, ensure_ascii=False, default=str) for each in objects)
     out.write("[")
     for number, line in enumerate(lines):
@@ -82,6 +114,11 @@ def _columns(cursor: duckdb.DuckDBPyConnection) -> list[str]:
 def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
     while rows := cursor.fetchmany(_ROWS_AT_ONCE):
         yield from rows
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they are null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 _WRITERS = {"csv": _write_csv, "json": _write_json}

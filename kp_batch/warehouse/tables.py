@@ -14,25 +14,7 @@ from kp_batch.errors import WarehouseError
 
 # What is published may be as old as the last successful run: the log keeps it.
 _CONFIGURATION: Mapping[str, str | None] = {"delta.logRetentionDuration": "interval 36500 days"}
-# What delta-rs 1.6.6 and DuckDB 2.0.0 take for part of a URL, not of a path.
-_NOT_IN_PATHS = frozenset(r"%?[]\^|")
-
 Mode = Literal["append", "overwrite"]
-
-
-def check_folder(warehouse: Path) -> None:
-    """Refuse a folder that Delta tables cannot be written to, before any work is done.
-
-    Raises:
-        WarehouseError: its path has a sign that delta-rs misreads.
-    """
-    path = str(warehouse.absolute())
-    wrong = sorted({sign for sign in path if sign in _NOT_IN_PATHS or not sign.isprintable()})
-    if wrong:
-        raise WarehouseError(
-            f"no Delta table can be written below {path!r}: its path has "
-            f"{' '.join(map(repr, wrong))}; choose another folder for the warehouse"
-        )
 
 
 class DeltaTables:
@@ -58,7 +40,8 @@ class DeltaTables:
     def _write(self, name: str, frame: pl.LazyFrame, run_id: str, mode: Mode) -> None:
         _check(name, frame)
         path = self._warehouse / name
-        self._undo_unpublished(name)
+        if self._undo_unpublished(name):
+            mode = "overwrite"
         # LazyFrame.sink_delta would not keep the order of the rows.
         batches = cast("Any", frame.collect_batches(maintain_order=True, lazy=True))
         write_deltalake(
@@ -71,11 +54,13 @@ class DeltaTables:
         )
         self.versions[name] = DeltaTable(str(path)).version()
 
-    def _undo_unpublished(self, name: str) -> None:
+    def _undo_unpublished(self, name: str) -> bool:
+        """Restore the published version; true where there is none and all rows have to go."""
         published = self.versions.get(name)
         table = open_table(self._warehouse, name)
         if table is not None and published is not None and table.version() > published:
             table.restore(published)
+        return table is not None and published is None
 
 
 def open_table(warehouse: Path, name: str, version: int | None = None) -> DeltaTable | None:
