@@ -2,7 +2,6 @@
 
 Prefect starts a temporary server beside a run. The child leads a new process group which both
 belong to; the parent waits for the child and, when a signal comes, kills the whole group at once.
-It imports no polars, whose own SIGINT handler would keep Python's waiting until the child ends.
 That is safe at any moment, since only the catalog's swap makes anything visible. Should the parent
 die, the child sees the end of its stdin and kills the group itself.
 """
@@ -52,6 +51,8 @@ def run_in_process(config: dict[str, Any], warehouse: Path) -> dict[str, Any]:
         env=os.environ | _prefect_settings(warehouse),
         start_new_session=True,
     )
+    # Polars, once imported, makes Python's handler wait while a call blocks: take SIGINT back.
+    signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
     try:
         with suppress(BrokenPipeError):  # it died at once: its status says so
             _send(child, config)

@@ -144,15 +144,22 @@ def test_a_failed_run_exits_1_with_one_clear_line(tmp_path: Path) -> None:
 
 @linux
 @pytest.mark.prefect
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("name", "number", "status"),
+    [
+        ("run", signal.SIGINT, 130),
+        ("run", signal.SIGTERM, 143),
+        ("demo", signal.SIGINT, 130),  # which imports polars itself, unlike run
+    ],
+)
 def test_a_signal_ends_everything_within_two_seconds(
-    tmp_path: Path, archive: Path, number: signal.Signals, status: int
+    tmp_path: Path, archive: Path, name: str, number: signal.Signals, status: int
 ) -> None:
-    run = subprocess.Popen(
-        command(["run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"]),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    arguments = {
+        "run": ["run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"],
+        "demo": ["demo", "--folder", tmp_path / "demo"],
+    }
+    run = subprocess.Popen(command(arguments[name]), stderr=subprocess.PIPE, text=True)
     assert run.stderr
     lines = [run.stderr.readline(), run.stderr.readline()]
     assert lines == ["kp-batch: starting\n", "kp-batch: starting Prefect\n"]
@@ -264,8 +271,8 @@ def test_a_server_that_does_not_answer_is_named(
     assert "start that Prefect server, or unset PREFECT_API_URL" in failed.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("module", ["kp_batch.cli", "kp_batch.warehouse.query", "flows.process"])
-def test_help_sql_and_the_process_that_waits_import_nothing_heavy(module: str) -> None:
+@pytest.mark.parametrize("module", ["kp_batch.cli", "kp_batch.warehouse.query"])
+def test_help_and_sql_import_nothing_heavy(module: str) -> None:
     probe = (
         f"import sys, {module};"
         "print(sorted({'polars', 'numpy', 'pyarrow', 'prefect', 'pydantic', 'deltalake', 'torch'}"
