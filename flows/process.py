@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import traceback
 from contextlib import suppress
@@ -62,15 +61,15 @@ def run_in_process(config: dict[str, Any], warehouse: Path) -> dict[str, Any]:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-    return _result(status, answer)
+    return _result(status, answer, _log(warehouse))
 
 
-def _result(status: int, answer: bytes) -> dict[str, Any]:
+def _result(status: int, answer: bytes, log: Path) -> dict[str, Any]:
     if not answer:
         end = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
         raise KpBatchError(
             f"the run's process ended {end} before it could answer, as where memory runs out; "
-            "what is published is whole as it was"
+            f"what is published is whole; details are in {log}"
         )
     result = json.loads(answer)
     if "error" in result:
@@ -119,11 +118,19 @@ def main() -> None:
     """The child: config on stdin, the summary or the error on stdout as JSON."""
     config = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    answer = os.dup(1)
-    os.dup2(2, 1)  # whatever a library prints goes to stderr
+    answer, user = os.dup(1), os.dup(2)
+    # What libraries and Prefect's server print is for the log; our own words are for the user.
+    with _log(Path(config["warehouse"])).open("wb") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    sys.stderr = os.fdopen(user, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
     result = _attempt(config)
     with os.fdopen(answer, "wb") as file:
         file.write(json.dumps(result).encode())
+
+
+def _log(warehouse: Path) -> Path:
+    return warehouse / "last-run.log"
 
 
 def _die_with_parent() -> None:
@@ -142,11 +149,13 @@ def _attempt(config: dict[str, Any]) -> dict[str, Any]:
             return rescore(RescoreConfig(**config))
     except KpBatchError as error:
         return {"error": str(error)}
-    except BaseException as error:  # noqa: BLE001 (a fault of ours; Rust's panics are none of Exception)
-        return {"error": str(explained(error))}
+    except BaseException as error:  # noqa: BLE001 (Rust's panics are no Exception)
+        with _log(Path(config["warehouse"])).open("a", encoding="utf-8") as log:
+            traceback.print_exception(error, file=log)
+        return {"error": str(explained(error, _log(Path(config["warehouse"]))))}
 
 
-def explained(error: BaseException) -> KpBatchError:
+def explained(error: BaseException, log: Path) -> KpBatchError:
     """An error that the machine made, or a fault of ours, as one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     if "Failed to reach API" in text:
@@ -155,11 +164,7 @@ def explained(error: BaseException) -> KpBatchError:
         return WarehouseError(f"the disk is full: {text}; nothing was published; free some space")
     if isinstance(error, OSError):
         return WarehouseError(f"cannot go on: {text}; nothing was published")
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="kp-batch-", suffix=".txt", delete=False, encoding="utf-8"
-    ) as file:
-        traceback.print_exception(error, file=file)
-    return KpBatchError(f"unexpected {type(error).__name__}: {text}; details are in {file.name}")
+    return KpBatchError(f"unexpected {type(error).__name__}: {text}; details are in {log}")
 
 
 if __name__ == "__main__":
