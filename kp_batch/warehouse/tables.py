@@ -1,11 +1,12 @@
 """The Delta tables: written by a run, not seen by anyone until the catalog names their version."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal
 from urllib.parse import unquote
 
 import polars as pl
+import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
@@ -42,11 +43,9 @@ class DeltaTables:
         path = self._warehouse / name
         if self._undo_unpublished(name):
             mode = "overwrite"
-        # LazyFrame.sink_delta would not keep the order of the rows.
-        batches = cast("Any", frame.collect_batches(maintain_order=True, lazy=True))
         write_deltalake(
             str(path),
-            batches,
+            _reader(frame, PARTITIONED_BY.get(name)),
             mode=mode,
             partition_by=PARTITIONED_BY.get(name),
             configuration=_CONFIGURATION,
@@ -82,6 +81,41 @@ def files_of(warehouse: Path, name: str, version: int) -> list[Path]:
         raise WarehouseError(f"the table {name} is gone from {warehouse}; run the archive again")
     actions = pl.DataFrame(table.get_add_actions(flatten=True))
     return sorted(warehouse / name / unquote(path) for path in actions.get_column("path"))
+
+
+def _reader(frame: pl.LazyFrame, partition: str | None) -> pa.RecordBatchReader:
+    """The frame as a stream; of a partitioned table a batch holds a whole partition.
+
+    delta-rs writes the batches of a stream in any order, so the rows of a file keep theirs only where
+    one batch holds them all. The frame has its partitions one after the other.
+    """
+    schema = frame.collect_schema().to_frame().to_arrow().schema
+    return pa.RecordBatchReader.from_batches(schema, _batches(frame, partition, schema))
+
+
+def _batches(
+    frame: pl.LazyFrame, partition: str | None, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    held: list[pl.DataFrame] = []
+    for chunk in frame.collect_batches(maintain_order=True):
+        for part in chunk.partition_by(partition, maintain_order=True) if partition else [chunk]:
+            if held and not (partition and _same(held[0], part, partition)):
+                yield _batch(held, schema)
+                held = []
+            held.append(part)
+    if held:
+        yield _batch(held, schema)
+
+
+def _same(left: pl.DataFrame, right: pl.DataFrame, partition: str) -> bool:
+    return left.item(0, partition) == right.item(0, partition)
+
+
+def _batch(frames: list[pl.DataFrame], schema: pa.Schema) -> pa.RecordBatch:
+    table = pl.concat(frames).to_arrow().cast(schema)
+    return pa.RecordBatch.from_arrays(
+        [column.combine_chunks() for column in table.columns], schema=schema
+    )
 
 
 def _check(name: str, frame: pl.LazyFrame) -> None:
