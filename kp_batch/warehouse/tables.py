@@ -86,8 +86,8 @@ def files_of(warehouse: Path, name: str, version: int) -> list[Path]:
 def _reader(frame: pl.LazyFrame, partition: str | None) -> pa.RecordBatchReader:
     """The frame as a stream; of a partitioned table a batch holds a whole partition.
 
-    delta-rs writes the batches of a stream in any order, so the rows of a file keep theirs only where
-    one batch holds them all. The frame has its partitions one after the other.
+    delta-rs writes the batches of a stream in any order, so the rows of a file keep theirs only
+    where one batch holds them all. The frame has its partitions one after the other.
     """
     schema = frame.collect_schema().to_frame().to_arrow().schema
     return pa.RecordBatchReader.from_batches(schema, _batches(frame, partition, schema))
