@@ -7,6 +7,15 @@ DIMENSIONS = ("complexity", "novelty", "tool_diversity", "outcome_confidence")
 
 TIMESTAMP = pl.Datetime("us", "UTC")
 
+_TRACE = {
+    "trace_id": pl.String,
+    "created_at": TIMESTAMP,
+    "task_domain": pl.String,
+    "agent_id": pl.String,
+    "framework": pl.String,
+    "success": pl.Boolean,
+}
+
 # One row of the archive as its file gave it, whatever the file's format: nothing checked yet.
 # Steps stand as parallel lists without the null steps, which are only counted.
 ROWS = pl.Schema(
@@ -15,12 +24,7 @@ ROWS = pl.Schema(
         "row": pl.Int64,  # from 0, within its file
         "is_object": pl.Boolean,  # false for a JSONL line that is no JSON object
         "type": pl.String,
-        "trace_id": pl.String,
-        "created_at": TIMESTAMP,
-        "task_domain": pl.String,
-        "agent_id": pl.String,
-        "framework": pl.String,
-        "success": pl.Boolean,
+        **_TRACE,
         "confidence": pl.Float64,
         "objective": pl.String,
         "null_steps": pl.Int64,
@@ -35,12 +39,7 @@ FACTS = pl.Schema(
     {
         "source_file": pl.String,
         "row": pl.Int64,
-        "trace_id": pl.String,
-        "created_at": TIMESTAMP,
-        "task_domain": pl.String,
-        "agent_id": pl.String,
-        "framework": pl.String,
-        "success": pl.Boolean,
+        **_TRACE,
         "confidence": pl.Float64,
         "n_steps": pl.Int64,
         "n_types": pl.Int64,
@@ -68,12 +67,7 @@ NOVELTY = pl.Schema(
 SCORES = pl.Schema(
     {
         "date": pl.Date,  # of created_at in UTC; the partition
-        "trace_id": pl.String,
-        "created_at": TIMESTAMP,
-        "task_domain": pl.String,
-        "agent_id": pl.String,
-        "framework": pl.String,
-        "success": pl.Boolean,
+        **_TRACE,
         "profile": pl.String,
         "complexity": pl.Float64,
         "novelty": pl.Float64,

@@ -163,10 +163,11 @@ def _resolve(
         if not isinstance(dtype, pl.Struct):
             faults.append(_wrong_type(name, dtype, "a struct around it"))
             return pl.lit(None)
-        found = {each.name: each.dtype for each in dtype.fields}.get(part, pl.Null())
-        if field.required and part not in {each.name for each in dtype.fields}:
+        inner = {each.name: each.dtype for each in dtype.fields}
+        if field.required and part not in inner:
             faults.append(Fault("missing_column", f"the column {name} is missing"))
         value = pl.col(part) if value is None else value.struct.field(part)
+        found = inner.get(part, pl.Null())
         dtype = found if isinstance(found, pl.DataType) else found()
     if dtype == pl.Null:
         # One null for each step: `start` itself is never null there.
