@@ -302,33 +302,56 @@ def test_score_gives_one_trace_its_score(tmp_path: Path) -> None:
     assert "empty_objective" in refused.stderr
 
 
+WEIGHT_OF_NOVELTY = {
+    "default": 0.35,
+    "finance": 0.25,
+    "code": 0.3,
+    "medical": 0.2,
+    "customer_service": 0.3,
+}
+
+
 @pytest.mark.prefect
 @pytest.mark.model
-def test_the_golden_archive_through_a_whole_run(tmp_path: Path) -> None:
-    done = kp_batch("run", GOLDEN / "traces.jsonl", "--warehouse", tmp_path / "wh")
+@pytest.mark.parametrize(
+    ("expected", "settings"),
+    [
+        ("cap1000", []),
+        ("cap8", ["--cache-size", "8"]),
+        ("cap1000_ttl1h", ["--ttl", "1h"]),
+        ("cap8_ttl1h", ["--cache-size", "8", "--ttl", "60m"]),
+        ("no_embedder", ["--embedder", "none"]),
+    ],
+)
+def test_the_golden_archive_through_a_whole_run(
+    golden_warehouse: Path, expected: str, settings: list[str]
+) -> None:
+    run = ["run", GOLDEN / "traces.jsonl", "--warehouse", golden_warehouse, *settings]
+    done = kp_batch(*run)
     assert done.returncode == 0, done.stderr
     query = (
         "SELECT trace_id AS id, complexity, novelty, tool_diversity, outcome_confidence, score, "
         "profile, single_thought FROM scores"
     )
-    asked = kp_batch("sql", query, "--warehouse", tmp_path / "wh", "--format", "json")
+    asked = kp_batch("sql", query, "--warehouse", golden_warehouse, "--format", "json")
     found = {row["id"]: row for row in json.loads(asked.stdout)}
-    weights = {"default": 0.35, "finance": 0.25, "code": 0.3, "medical": 0.2}
-    weights["customer_service"] = 0.3
-    lines = (GOLDEN / "expected_cap1000.jsonl").read_text("utf-8").splitlines()
-    for expected in map(json.loads, lines):
-        row = found.pop(expected["id"])
+    lines = (GOLDEN / f"expected_{expected}.jsonl").read_text("utf-8").splitlines()
+    for live in map(json.loads, lines):
+        row = found.pop(live["id"])
         for name in ("complexity", "tool_diversity", "outcome_confidence"):
-            assert row[name] == expected[name]
-        clamped = min(1.0, max(0.0, expected["novelty"]))
+            assert row[name] == live[name]
+        clamped = min(1.0, max(0.0, live["novelty"]))
         assert row["novelty"] == pytest.approx(clamped, abs=1e-6)
-        cut = (
-            0.0
-            if row["single_thought"]
-            else weights[row["profile"]] * (expected["novelty"] - clamped)
-        )
-        assert row["score"] == pytest.approx(expected["score"] - cut, abs=1e-6)
+        cut = WEIGHT_OF_NOVELTY[row["profile"]] * (live["novelty"] - clamped)
+        score = live["score"] - (0 if row["single_thought"] else cut)
+        assert row["score"] == pytest.approx(score, abs=1e-6)
     assert not found
+
+
+@pytest.fixture(scope="module")
+def golden_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all the runs, so that the texts are embedded once."""
+    return tmp_path_factory.mktemp("golden") / "warehouse"
 
 
 def children(pid: int) -> list[int]:
