@@ -161,7 +161,7 @@ def _publish(run: Run, manifest: Manifest, status: str, reason: str | None) -> N
         "counts": json.dumps(run.counts),
         "seconds": json.dumps(run.seconds),
         "versions": json.dumps(_versions()),
-        "published": json.dumps({"threshold": manifest.threshold, "tables": manifest.tables}),
+        "published": json.dumps(asdict(manifest)),
     }
     tables = DeltaTables(run.config.warehouse, manifest.tables)
     tables.append("runs", pl.LazyFrame([row], schema=RUNS), run.run_id)

@@ -16,6 +16,7 @@ from kp_batch.contracts import NOVELTY
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.store import VectorStore
 from kp_batch.novelty.replay import replay
+from kp_batch.novelty.similarity import NO_NEIGHBOUR
 from kp_batch.progress import progress
 
 # Traces replayed at once: their vectors are 50 MB at 384 dimensions.
@@ -45,7 +46,7 @@ def embed(embedder: str, vectors: Path, stage: Stage) -> Embedding:
         return Embedding("none", None, 0, 0)
     folder = vectors / encoder.encoder_id
     store = VectorStore(folder)
-    hashes_of = pl.scan_parquet(stage.timeline).select("text_hash").unique().collect()
+    hashes_of = pl.scan_parquet(stage.timeline, glob=False).select("text_hash").unique().collect()
     missing = store.missing(hashes_of.get_column("text_hash"))
     if len(missing):
         with progress("embedding", len(missing), "texts") as shown:
@@ -133,6 +134,6 @@ def _none(timeline: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(
         [
             pl.Series(name, [value], dtype=NOVELTY[name]).new_from_index(0, len(timeline))
-            for name, value in zip(NOVELTY, (0.5, None, None, None, 0), strict=True)
+            for name, value in zip(NOVELTY, (NO_NEIGHBOUR, None, None, None, 0), strict=True)
         ]
     )

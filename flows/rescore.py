@@ -107,15 +107,14 @@ def _steps(run: Run, published: Manifest, call: Call) -> None:
 
 
 def _timed(run: Run, call: Call) -> Call:
-    """`call`, adding the seconds that it takes to the run's."""
+    """`call`, noting the seconds of each step in the run."""
 
     def timed(step: Call, *inputs: Any) -> Any:
         began = time.monotonic()
         try:
             return call(step, *inputs)
         finally:
-            name = step.__name__
-            run.seconds[name] = run.seconds.get(name, 0.0) + time.monotonic() - began
+            run.seconds[step.__name__] = time.monotonic() - began
 
     return timed
 

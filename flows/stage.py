@@ -23,7 +23,7 @@ class Stage:
 
     @property
     def superseded(self) -> Path:
-        """The rows that another row replaced: source_file, row, trace_id, by."""
+        """The rows that another row replaced: source_file, row, trace_id, last_file, last_row."""
         return self.folder / "superseded.parquet"
 
     @property
@@ -37,9 +37,9 @@ class Stage:
 
     def begin(self) -> None:
         """An empty folder; what killed runs left beside it is removed."""
-        shutil.rmtree(self.folder.parent, ignore_errors=True)
+        self.end()
         self.folder.mkdir(parents=True)
 
     def end(self) -> None:
-        """Remove the folder."""
+        """Remove the folder, and those of killed runs."""
         shutil.rmtree(self.folder.parent, ignore_errors=True)

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-import duckdb
-
 from flows.outcome import Run
 from kp_batch.progress import printable
-from kp_batch.warehouse.query import CATALOG
+from kp_batch.warehouse.query import connect
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -80,7 +78,7 @@ def _aligned(rows: list[dict[str, str]]) -> list[str]:
 def _distribution(run: Run) -> list[dict[str, Any]]:
     """Count, share over the threshold, mean and quantiles of the published scores, by domain."""
     columns = ("task_domain", "traces", "share_over_threshold", "mean", "quantiles")
-    with duckdb.connect(str(run.config.warehouse / CATALOG), read_only=True) as connection:
+    with connect(run.config.warehouse) as connection:
         rows = connection.execute(
             "SELECT task_domain, count(*), avg(meets_threshold::INTEGER), avg(score), "
             "quantile_cont(score, ?::DOUBLE[]) FROM scores GROUP BY ALL ORDER BY ALL",

@@ -16,12 +16,12 @@ from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.errors import TraceError
 from kp_batch.facts import facts
 from kp_batch.novelty.cache import VectorCache
+from kp_batch.novelty.similarity import NO_NEIGHBOUR, novelty
 from kp_batch.scoring.composite import composite, dimensions, overrides, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
 
 # A single trace is scored at `now`, so nothing depends on who it is or when it was made.
 _NOT_NEEDED = {"missing_id", "bad_created_at"}
-_NO_NEIGHBOUR = 0.5
 _lock = threading.Lock()
 
 
@@ -46,8 +46,8 @@ def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> flo
     frame = _facts_of(trace)
     with _lock:  # the clock is read inside, or another thread's later call could come first
         moment = datetime.now(UTC) if now is None else now
-        novelty = _novelty(frame, moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-    return _scored(frame, novelty, load_profiles())
+        value = _novelty(frame, moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    return _scored(frame, value, load_profiles())
 
 
 def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
@@ -58,9 +58,9 @@ def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
     """
     frame = _facts_of(trace)
     with _lock:
-        novelty = _novelty(frame, None)
+        value = _novelty(frame, None)
     return {
-        name: _scored(frame, novelty, {"default": profile})
+        name: _scored(frame, value, {"default": profile})
         for name, profile in load_profiles().items()
     }
 
@@ -79,17 +79,17 @@ def _novelty(frame: pl.DataFrame, moment: datetime | None) -> float:
     """Novelty at this moment, which the trace then becomes part of; None: at the last one."""
     encoder = _encoder()
     if encoder is None:
-        return _NO_NEIGHBOUR
+        return NO_NEIGHBOUR
     vector = encoder.encode([frame.item(0, "text")])[0]
     similarity = _cache().max_cosine_similarity(vector, moment)
     if moment is not None:
         _cache().add(vector, moment)
-    return _NO_NEIGHBOUR if similarity is None else min(1.0, max(0.0, 1.0 - similarity))
+    return NO_NEIGHBOUR if similarity is None else float(novelty(similarity))
 
 
-def _scored(frame: pl.DataFrame, novelty: float, profiles: Mapping[str, WeightProfile]) -> float:
+def _scored(frame: pl.DataFrame, value: float, profiles: Mapping[str, WeightProfile]) -> float:
     return (
-        frame.with_columns(*dimensions(), *overrides(), novelty=pl.lit(novelty))
+        frame.with_columns(*dimensions(), *overrides(), novelty=pl.lit(value))
         .with_columns(composite(profiles))
         .select(score())
         .item()

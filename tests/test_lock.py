@@ -9,6 +9,7 @@ import pytest
 
 from kp_batch.errors import WarehouseError
 from kp_batch.warehouse.lock import writing
+from tests.holding import holding
 
 HOLD = """
 import sys
@@ -23,16 +24,8 @@ with writing(Path(sys.argv[1]), wait=False):
 
 @pytest.fixture
 def holder(tmp_path: Path) -> Generator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "held\n"
+    with holding(HOLD, tmp_path) as process:
         yield process
-        process.kill()
 
 
 def test_a_second_writer_is_told_who_writes_since_when(

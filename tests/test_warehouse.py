@@ -2,8 +2,6 @@
 
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import duckdb
@@ -16,6 +14,7 @@ from kp_batch.warehouse.catalog import Manifest, publish, read_manifest, rebuild
 from kp_batch.warehouse.folder import check_folder
 from kp_batch.warehouse.query import connect, write_answer
 from kp_batch.warehouse.tables import DeltaTables, files_of
+from tests.holding import holding
 
 
 def profile(name: str) -> pl.LazyFrame:
@@ -134,18 +133,10 @@ sys.stdin.read()
 
 def test_somebody_who_writes_into_the_catalog_locks_nobody_out(tmp_path: Path) -> None:
     publish_profile(tmp_path, "one")
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path / "kp.duckdb")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as analyst:
-        assert analyst.stdout
-        assert analyst.stdout.readline() == "held\n"
+    with holding(HOLD, tmp_path / "kp.duckdb"):  # and killed, leaving a write-ahead log behind
         assert published_names(tmp_path) == ["one"]
         publish_profile(tmp_path, "two")
         assert published_names(tmp_path) == ["two"]
-        analyst.kill()  # leaving a write-ahead log behind
     assert published_names(tmp_path) == ["two"]
     publish_profile(tmp_path, "three")
     with duckdb.connect(str(tmp_path / "kp.duckdb"), read_only=True) as connection:

@@ -126,9 +126,7 @@ def row_expressions(schema: pl.Schema) -> tuple[dict[str, pl.Expr], list[Fault]]
     """How to read a file of that schema: an expression a column of `ROWS`, and all its faults."""
     faults: list[Fault] = []
     top = pl.Struct(dict(schema))
-    columns = {
-        name: _resolve(field, None, top, faults, "").alias(name) for name, field in FIELDS.items()
-    }
+    columns = {name: _resolve(field, None, top, faults, "") for name, field in FIELDS.items()}
     steps, element = _steps(schema, faults)
     columns["null_steps"] = steps.list.eval(pl.element().is_null()).list.sum().cast(pl.Int64)
     for name, field in STEP_FIELDS.items():

@@ -12,7 +12,7 @@ from datetime import timedelta
 import numpy as np
 import numpy.typing as npt
 
-from kp_batch.novelty.similarity import Float32s, Float64s, cosines, is_unit, nonzero
+from kp_batch.novelty.similarity import Float32s, Float64s, cosines, is_unit, nonzero, novelty
 
 Int64s = npt.NDArray[np.int64]
 
@@ -36,8 +36,8 @@ class Replay:
 
     @property
     def novelty(self) -> Float64s:
-        """1 - max_similarity within [0, 1]; 0.5 where the cache was empty."""
-        return np.where(self.cache_size == 0, 0.5, np.clip(1.0 - self.max_similarity, 0.0, 1.0))
+        """Of each trace at its own time; see `similarity.novelty`."""
+        return novelty(self.max_similarity)
 
 
 def window_starts(times: Int64s, max_elements: int, ttl: timedelta | None) -> Int64s:

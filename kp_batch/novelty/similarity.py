@@ -11,6 +11,21 @@ _ONE_SUM = 8_192
 # A float32 unit vector's own norm is off by at most half a float32 step.
 _UNIT_TOLERANCE = 2.0**-23
 
+NO_NEIGHBOUR = 0.5  # the novelty of a trace that meets nothing
+
+
+def novelty(max_similarity: npt.ArrayLike) -> Float64s:
+    """Formula: `1 - max_similarity` within [0, 1]; 0.5 where that is NaN, the cache being empty.
+
+    Args:
+        max_similarity: float64 of any shape.
+
+    Returns:
+        float64 of the same shape.
+    """
+    similarity = np.asarray(max_similarity, dtype=np.float64)
+    return np.where(np.isnan(similarity), NO_NEIGHBOUR, np.clip(1.0 - similarity, 0.0, 1.0))
+
 
 def nonzero(vectors: Float32s) -> npt.NDArray[np.bool_]:
     """Which of the rows are not zero vectors: bool, shape (n,)."""

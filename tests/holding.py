@@ -1,0 +1,22 @@
+"""Another process that holds something until it is killed, or its stdin ends."""
+
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def holding(script: str, path: Path) -> Generator[subprocess.Popen[str]]:
+    """Run a script that prints "held" once it holds `path`, and reads its stdin to the end."""
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
