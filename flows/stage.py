@@ -1,8 +1,15 @@
-"""The files that a run's steps hand to each other, and the SQL that settles their order."""
+"""The files that a run's steps hand to each other."""
 
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+
+import duckdb
+import polars as pl
+
+from kp_batch.contracts import FACTS
+
+STAGED = pl.Schema({**FACTS, "text": pl.String})
 
 
 @dataclass(frozen=True)
@@ -13,27 +20,30 @@ class Stage:
 
     @property
     def rows(self) -> Path:
-        """Every row of the archive with its facts, in archive order: `FACTS`."""
+        """The rows of all content that was read: `STAGED`."""
         return self.folder / "rows.parquet"
 
     @property
     def timeline(self) -> Path:
-        """The accepted traces in replay order: `FACTS` without text and reasons."""
+        """The traces around what changed, in replay order: see settle.sql."""
         return self.folder / "timeline.parquet"
-
-    @property
-    def superseded(self) -> Path:
-        """The rows that another row replaced: source_file, row, trace_id, last_file, last_row."""
-        return self.folder / "superseded.parquet"
 
     @property
     def rejects(self) -> Path:
         """The rows and files that are refused: `REJECTS`."""
         return self.folder / "rejects.parquet"
 
-    def replayed(self, start: int) -> Path:
-        """The timeline from row `start` on, with what each trace met in the cache."""
-        return self.folder / f"replayed-{start:012d}.parquet"
+    def replayed(self, first: int) -> Path:
+        """What the traces from row `first` of the timeline on met: `NOVELTY`, and their row."""
+        return self.folder / f"replayed-{first:012d}.parquet"
+
+    def connect(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB in UTC, which sorts what is larger than its memory by spilling it here."""
+        connection = duckdb.connect(
+            config={"memory_limit": "2GB", "temp_directory": str(self.folder / "spill")}
+        )
+        connection.execute("SET TimeZone = 'UTC'")
+        return connection
 
     def begin(self) -> None:
         """An empty folder; what killed runs left beside it is removed."""

@@ -2,17 +2,19 @@
 
 from typing import Any
 
-from flows.outcome import Run
+from flows.plan import Plan
+from flows.run import Run
+from flows.tabular import aligned
 from kp_batch.progress import printable
 from kp_batch.warehouse.query import connect
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-def summarise(run: Run) -> dict[str, Any]:
-    """The run in figures, its scores read back from what it published."""
+def summarise(run: Run, plan: Plan) -> dict[str, Any]:
+    """The run in figures, its scores read back from what is published."""
     return {
-        "run_id": run.run_id,
+        "run_id": run.run_id if plan.differing else None,
         "warehouse": str(run.config.warehouse.absolute()),
         "counts": run.counts,
         "seconds": {step: round(seconds, 3) for step, seconds in run.seconds.items()},
@@ -25,8 +27,10 @@ def as_text(summary: dict[str, Any]) -> str:
     counts, seconds = summary["counts"], summary["seconds"]
     codes = ", ".join(f"{code} {count:,}" for code, count in counts["rejected_by_code"].items())
     total = sum(seconds.values())
+    done = f"run {summary['run_id']}: {counts['accepted']:,} traces scored in {total:.1f} s"
+    nothing = f"nothing to do: all {counts['accepted']:,} traces are scored as they have to be"
     lines = [
-        f"run {summary['run_id']}: {counts['accepted']:,} traces scored in {total:.1f} s",
+        done if summary["run_id"] else nothing,
         (
             f"  archive    {counts['files']:,} files, {counts['rows']:,} rows: "
             f"{counts['accepted']:,} accepted, {counts['duplicates']:,} duplicates, "
@@ -35,9 +39,14 @@ def as_text(summary: dict[str, Any]) -> str:
         *([f"  rejects    {codes}"] if codes else []),
         *(f"  unreadable {printable(path)}" for path in counts["unreadable_files"]),
         f"  texts      {counts['embedded']:,} embedded, {counts['reused']:,} reused",
+        (
+            f"  traces     {counts['restated']:,} restated ({counts['replayed']:,} replayed, "
+            f"{counts['recombined']:,} for their weights alone), {counts['removed']:,} removed; "
+            f"{counts['partitions']:,} partitions written"
+        ),
         "  seconds    " + ", ".join(f"{step} {spent:.2f}" for step, spent in seconds.items()),
         "",
-        *_aligned(as_table(summary)),
+        *aligned(as_table(summary)),
     ]
     return "\n".join(lines)
 
@@ -66,21 +75,12 @@ def as_markdown(summary: dict[str, Any]) -> str:
     return f"## kp_batch\n\n{indented}\n"
 
 
-def _aligned(rows: list[dict[str, str]]) -> list[str]:
-    cells = [list(rows[0]), *(list(row.values()) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
-        for row in cells
-    ]
-
-
 def _distribution(run: Run) -> list[dict[str, Any]]:
     """Count, share over the threshold, mean and quantiles of the published scores, by domain."""
     columns = ("task_domain", "traces", "share_over_threshold", "mean", "quantiles")
     with connect(run.config.warehouse) as connection:
         rows = connection.execute(
-            "SELECT task_domain, count(*), avg(meets_threshold::INTEGER), avg(score), "
+            "SELECT task_domain, count(*), avg(meets_threshold::INTEGER), round(avg(score), 12), "
             "quantile_cont(score, ?::DOUBLE[]) FROM scores GROUP BY ALL ORDER BY ALL",
             [list(_QUANTILES)],
         ).fetchall()

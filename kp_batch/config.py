@@ -1,11 +1,19 @@
 """What one run is told."""
 
 import re
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    model_validator,
+)
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -67,7 +75,18 @@ class RescoreConfig(BaseModel):
     ttl: Ttl = Field(None, description="Time to live in the cache: none, 90m, 12h, 7d.")
     profiles: Path | None = Field(None, description="A TOML file of weight profiles.")
     threshold: float = Field(0.75, ge=0, le=1, description="A score worth sharing.")
+    since: date | None = Field(None, description="Restate no day before this one.")
+    until: date | None = Field(None, description="Restate no day after this one.")
+    prune: bool = Field(
+        default=False, description="Remove the traces of files that are gone or unreadable."
+    )
     max_reject_share: float = Field(
         0.05, ge=0, le=1, description="More rejected rows than this share fail the run."
     )
     wait: bool = Field(default=False, description="Wait while another run writes to the warehouse.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "RescoreConfig":
+        if self.since and self.until and self.since > self.until:
+            raise ValueError(f"--since {self.since} is after --until {self.until}")
+        return self

@@ -34,23 +34,44 @@ ROWS = pl.Schema(
     }
 )
 
-# What a trace is known by and what its steps come to.
+# What a trace is by itself, whatever stands around it: who and when, three dimensions, the
+# overrides whose conditions hold, and what tells whether it has changed.
+_OWN = {
+    **_TRACE,
+    "complexity": pl.Float64,
+    "tool_diversity": pl.Float64,
+    "outcome_confidence": pl.Float64,
+    "single_thought": pl.Boolean,
+    "recovery_bonus": pl.Boolean,
+    "low_diversity_penalty": pl.Boolean,
+    "n_steps": pl.Int64,
+    "n_tools": pl.Int64,
+    "text_hash": pl.String,  # SHA-256 of the UTF-8 text, in hex
+    "content_hash": pl.String,  # equal where all that reaches score or text is equal
+}
+
+# One row of a file's content, accepted or not. Content is known by its file_id, not by the file's
+# name: a file that is copied, renamed or put back is not read again.
 FACTS = pl.Schema(
     {
-        "source_file": pl.String,
+        "file_id": pl.String,
         "row": pl.Int64,
-        **_TRACE,
-        "confidence": pl.Float64,
-        "n_steps": pl.Int64,
-        "n_types": pl.Int64,
-        "n_thoughts": pl.Int64,
-        "n_recoveries": pl.Int64,
-        "n_tool_steps": pl.Int64,
-        "n_tools": pl.Int64,
-        "text_hash": pl.String,  # SHA-256 of the UTF-8 text, in hex
-        "content_hash": pl.String,  # equal where all that reaches score or text is equal
-        "text": pl.String,
+        **_OWN,
         "reasons": pl.List(pl.String),  # the codes of its faults; empty: accepted
+    }
+)
+
+# The ledger: every file of the archive that was ever read, until it is pruned.
+FILES = pl.Schema(
+    {
+        "source_file": pl.String,
+        "status": pl.String,  # read | unreadable | gone
+        "size": pl.Int64,  # bytes
+        "mtime_ns": pl.Int64,  # 0 where the file system does not tell
+        "file_id": pl.String,  # of the content that counts; null where none was ever readable
+        "rows": pl.Int64,  # of that content
+        "reasons": pl.List(pl.String),  # why it is unreadable; else empty
+        "message": pl.String,
     }
 )
 
@@ -67,26 +88,13 @@ NOVELTY = pl.Schema(
 SCORES = pl.Schema(
     {
         "date": pl.Date,  # of created_at in UTC; the partition
-        **_TRACE,
-        "profile": pl.String,
-        "complexity": pl.Float64,
-        "novelty": pl.Float64,
-        "tool_diversity": pl.Float64,
-        "outcome_confidence": pl.Float64,
-        "composite": pl.Float64,  # before the overrides
-        "single_thought": pl.Boolean,
-        "recovery_bonus": pl.Boolean,
-        "low_diversity_penalty": pl.Boolean,
-        "score": pl.Float64,
-        "max_similarity": pl.Float64,
-        "nearest_trace_id": pl.String,
-        "nearest_age_s": pl.Float64,
-        "cache_size": pl.Int64,
-        "n_steps": pl.Int64,
-        "n_tools": pl.Int64,
-        "text_hash": pl.String,
+        **_OWN,
         "source_file": pl.String,
-        "run_id": pl.String,
+        **NOVELTY,
+        "profile": pl.String,
+        "composite": pl.Float64,  # before the overrides
+        "score": pl.Float64,
+        "run_id": pl.String,  # that stated the row last
         "encoder_id": pl.String,
         "cache_id": pl.String,
         "profile_id": pl.String,
@@ -100,8 +108,9 @@ REJECTS = pl.Schema(
         "trace_id": pl.String,
         "reasons": pl.List(pl.String),
         "message": pl.String,
-        "raw": pl.String,  # the row as JSON; null for a whole file
-        "run_id": pl.String,
+        "raw": pl.String,  # the row as JSON; null for a whole file, and where that is gone
+        "run_id": pl.String,  # that refused it first
+        "file_id": pl.String,  # of the content it stands in; null for a whole file
     }
 )
 
@@ -128,9 +137,22 @@ RUNS = pl.Schema(
         "counts": pl.String,
         "seconds": pl.String,
         "versions": pl.String,
+        "fingerprints": pl.String,  # what computed the current scores, and how many of them
         "published": pl.String,  # the manifest as this run left it
     }
 )
 
-TABLES = {"scores": SCORES, "rejects": REJECTS, "profiles": PROFILES, "runs": RUNS}
+# The SHA-256 of the ids that must never be scored again.
+FORGOTTEN = pl.Schema({"id_hash": pl.String})
+
+TABLES = {
+    "scores": SCORES,
+    "rejects": REJECTS,
+    "profiles": PROFILES,
+    "runs": RUNS,
+    "files": FILES,
+    "facts": FACTS,
+    "forgotten": FORGOTTEN,
+}
 PARTITIONED_BY = {"scores": "date"}
+VIEWS = ("scores", "rejects", "profiles", "runs", "files")

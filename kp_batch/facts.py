@@ -5,7 +5,8 @@ from typing import Any, cast
 import polars as pl
 import polars_hash as _  # noqa: F401
 
-# Raised with any change here that changes a count, the text or a hash.
+# Raised with any change that changes what is taken from a row: reading, checking, counts, text and
+# hashes, the three dimensions and the overrides' conditions. Every file_id bears it.
 FACTS_VERSION = 1
 
 
@@ -52,6 +53,11 @@ def hashes() -> list[pl.Expr]:
         pl.col("step_contents").list.eval(pl.element().fill_null("").str.len_bytes()),
     )
     return [text_hash, _sha256(content.struct.json_encode()).alias("content_hash")]
+
+
+def id_hash() -> pl.Expr:
+    """SHA-256 of the UTF-8 trace_id, in hex: what is kept of an id that must be forgotten."""
+    return _sha256(pl.col("trace_id"))
 
 
 def _sha256(value: pl.Expr) -> pl.Expr:

@@ -17,7 +17,7 @@ from kp_batch.errors import TraceError
 from kp_batch.facts import facts
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.similarity import NO_NEIGHBOUR, novelty
-from kp_batch.scoring.composite import composite, dimensions, overrides, score
+from kp_batch.scoring.composite import assign, composite, dimensions, overrides, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
 
 # A single trace is scored at `now`, so nothing depends on who it is or when it was made.
@@ -90,7 +90,8 @@ def _novelty(frame: pl.DataFrame, moment: datetime | None) -> float:
 def _scored(frame: pl.DataFrame, value: float, profiles: Mapping[str, WeightProfile]) -> float:
     return (
         frame.with_columns(*dimensions(), *overrides(), novelty=pl.lit(value))
-        .with_columns(composite(profiles))
+        .with_columns(assign(profiles))
+        .with_columns(composite(profiles.values()))
         .select(score())
         .item()
     )

@@ -36,7 +36,7 @@ class Progress:
         self._label, self._total, self._unit = label, total, unit
         self._done, self._began = 0, time.monotonic()
         self._spoken = self._began
-        if self._bar.disable:
+        if self._bar.disable and total:
             say(f"{label}: {total:,} {unit}")
 
     def add(self, count: int) -> None:

@@ -129,6 +129,16 @@ def write_parquet(
     return path
 
 
+def write_damaged(path: Path, traces: Sequence[Any], good: int) -> Path:
+    """Write a Parquet file of which the first `good` rows, an even number, can be read."""
+    write_parquet(path, traces, row_group_size=2, use_dictionary=False)
+    chunk = pq.read_metadata(path).row_group(good // 2).column(2)
+    content = bytearray(path.read_bytes())
+    content[chunk.data_page_offset : chunk.data_page_offset + 30] = b"\xff" * 30
+    path.write_bytes(content)
+    return path
+
+
 def write_jsonl(path: Path, lines: Iterable[Any]) -> Path:
     """Write a file of lines, its folders included: bytes as they are, all else as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)

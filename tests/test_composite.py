@@ -1,4 +1,5 @@
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kp_batch.scoring.composite import composite, dimensions, overrides, score
+from kp_batch.scoring.composite import assign, composite, dimensions, overrides, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
 
 ONE_STEP = {
@@ -79,9 +80,17 @@ def test_a_trace_without_recoveries_and_tools() -> None:
     assert frame.select(dimensions()).rows() == [(0.135, 0.0, 0.8), (0.135, 0.0, 0.24)]
 
 
-def weighted(rows: list[tuple[str, float, float, float, float]]) -> pl.DataFrame:
-    names = ("task_domain", "complexity", "novelty", "tool_diversity", "outcome_confidence")
-    return pl.DataFrame(rows, schema=names, orient="row")
+def traces(rows: list[tuple[str, float, float, float, float]]) -> pl.DataFrame:
+    names = ("complexity", "novelty", "tool_diversity", "outcome_confidence")
+    schema = {"task_domain": pl.String, **dict.fromkeys(names, pl.Float64)}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def weighted(
+    rows: list[tuple[str, float, float, float, float]], profiles: Mapping[str, WeightProfile]
+) -> pl.DataFrame:
+    assigned = traces(rows).with_columns(assign(profiles))
+    return assigned.select("profile", "profile_id", composite(profiles.values()))
 
 
 share = st.floats(0, 1)
@@ -106,8 +115,7 @@ def test_law_the_composite_sums_in_one_order_to_the_bit(
             c * by.complexity + n * by.novelty + d * by.tool_diversity + o * by.outcome_confidence
         )
 
-    totals = weighted(rows).select(composite(profiles)).get_column("composite")
-    assert totals.to_list() == [expected(*row) for row in rows]
+    assert weighted(rows, profiles)["composite"].to_list() == [expected(*row) for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +134,7 @@ def test_law_the_composite_sums_in_one_order_to_the_bit(
 )
 def test_a_profile_is_taken_by_its_exact_name_else_default(domain: str, profile: str) -> None:
     profiles = load_profiles()
-    row = weighted([(domain, 1.0, 0.0, 0.0, 0.0)]).select(composite(profiles)).row(0, named=True)
+    row = weighted([(domain, 1.0, 0.0, 0.0, 0.0)], profiles).row(0, named=True)
     assert row == {
         "profile": profile,
         "profile_id": profiles[profile].profile_id,
@@ -136,14 +144,24 @@ def test_a_profile_is_taken_by_its_exact_name_else_default(domain: str, profile:
 
 def test_a_profile_of_ones_own_is_taken() -> None:
     profiles = load_profiles() | {"Legal advice": WeightProfile("Legal advice", 0, 0, 0, 1)}
-    row = weighted([("Legal advice", 1.0, 1.0, 1.0, 0.5)]).select(composite(profiles)).row(0)
+    row = weighted([("Legal advice", 1.0, 1.0, 1.0, 0.5)], profiles).row(0)
     assert row == ("Legal advice", profiles["Legal advice"].profile_id, 0.5)
 
 
+def test_a_trace_is_weighted_by_the_profile_that_it_bears_whatever_its_name_means_now() -> None:
+    earlier, now = WeightProfile("code", 1, 0, 0, 0), WeightProfile("code", 0, 1, 0, 0)
+    rows = traces([("code", 0.25, 0.75, 0.0, 0.0)] * 2)
+    borne = rows.with_columns(profile_id=pl.Series([earlier.profile_id, now.profile_id]))
+    assert borne.select(composite([earlier, now, now])).to_series().to_list() == [0.25, 0.75]
+
+
+def test_a_trace_that_bears_an_unknown_profile_is_not_weighted() -> None:
+    rows = traces([("code", 0.25, 0.75, 0.0, 0.0)]).with_columns(profile_id=pl.lit("gone"))
+    assert rows.select(composite(load_profiles().values())).item() is None
+
+
 def test_no_traces_have_no_composite() -> None:
-    assert (
-        weighted([]).cast({"task_domain": pl.String}).select(composite(load_profiles())).is_empty()
-    )
+    assert weighted([], load_profiles()).is_empty()
 
 
 STEPS = {

@@ -1,4 +1,4 @@
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,9 @@ def test_defaults_are_the_live_engines() -> None:
         "ttl": "none",
         "profiles": None,
         "threshold": 0.75,
+        "since": None,
+        "until": None,
+        "prune": False,
         "max_reject_share": 0.05,
         "wait": False,
     }
@@ -83,9 +86,25 @@ def test_defaults_are_the_live_engines() -> None:
 
 def test_a_config_survives_json() -> None:
     config = RescoreConfig(
-        archive=("a",), warehouse=Path("w"), ttl="90m", profiles=Path("p.toml"), threshold=1
+        archive=("a",),
+        warehouse=Path("w"),
+        ttl="90m",
+        profiles=Path("p.toml"),
+        threshold=1,
+        since=date(2026, 1, 5),
+        until=date(2026, 1, 6),
+        prune=True,
     )
     assert RescoreConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_the_days_to_restate_are_in_order() -> None:
+    day, next_day = date(2026, 1, 5), date(2026, 1, 6)
+    for since, until in ((day, day), (day, next_day), (day, None), (None, day)):
+        config = RescoreConfig(archive=("a",), warehouse=Path("w"), since=since, until=until)
+        assert (config.since, config.until) == (since, until)
+    with pytest.raises(ValidationError, match="--since 2026-01-06 is after --until 2026-01-05"):
+        RescoreConfig(archive=("a",), warehouse=Path("w"), since=next_day, until=day)
 
 
 def test_a_config_is_frozen() -> None:
@@ -105,6 +124,9 @@ def test_a_config_is_frozen() -> None:
         {"threshold": -0.01},
         {"threshold": 1.01},
         {"threshold": float("nan")},
+        {"since": "2026-02-30"},
+        {"until": "yesterday"},
+        {"prune": 2},
         {"max_reject_share": -0.01},
         {"max_reject_share": 1.01},
         {"max_reject_share": float("nan")},

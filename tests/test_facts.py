@@ -2,11 +2,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kp_batch.contracts import FACTS, STEP_TYPES
+from flows.stage import STAGED
+from kp_batch.contracts import STEP_TYPES
 from tests.archives import read, step, trace, write_jsonl, write_parquet
 
 COUNTS = ("n_steps", "n_types", "n_thoughts", "n_recoveries", "n_tool_steps", "n_tools")
@@ -73,8 +75,9 @@ def test_facts_are_those_of_the_specification(
 
 def test_facts_have_their_types(tmp_path: Path) -> None:
     rows = read(write_parquet(tmp_path / "a.parquet", [trace()]))
-    names = [*COUNTS, "text", "text_hash", "content_hash", "reasons"]
-    assert [rows.schema[name] for name in names] == [FACTS[name] for name in names]
+    assert [rows.schema[name] for name in COUNTS] == [pl.Int64] * len(COUNTS)
+    names = ["n_steps", "n_tools", "text", "text_hash", "content_hash", "reasons"]
+    assert [rows.schema[name] for name in names] == [STAGED[name] for name in names]
 
 
 def test_counts_of_an_example(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from kp_batch.embedding.encoders import MiniLM
 from kp_batch.facts import facts
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.replay import replay
-from kp_batch.scoring.composite import composite, dimensions, overrides, score
+from kp_batch.scoring.composite import assign, composite, dimensions, overrides, score
 from kp_batch.scoring.profiles import load_profiles
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -59,7 +59,8 @@ def times() -> npt.NDArray[np.int64]:
 
 def scored(novelty: npt.ArrayLike) -> pl.DataFrame:
     frame = traces().with_columns(novelty=pl.Series(novelty, dtype=pl.Float64))
-    return frame.with_columns(composite(load_profiles())).with_columns(score())
+    weighted = frame.with_columns(assign(load_profiles()))
+    return weighted.with_columns(composite(load_profiles().values())).with_columns(score())
 
 
 def clamped(wanted: pl.DataFrame) -> pl.DataFrame:

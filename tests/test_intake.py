@@ -2,32 +2,56 @@ import json
 import math
 import random
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from flows.intake import Reading, arrange, collect_rejects, read_archive
-from flows.stage import Stage
+from flows.plan import make_plan
+from flows.rejecting import check_rejects
+from flows.run import Run
+from flows.stage import STAGED, Stage
 from kp_batch.archive import reading
-from kp_batch.archive.sources import discover
-from kp_batch.contracts import FACTS, REJECTS
-from tests.archives import SCHEMA, read, retyped, step, trace, write_jsonl, write_parquet
+from kp_batch.config import RescoreConfig
+from kp_batch.contracts import REJECTS, SCORES
+from kp_batch.errors import ArchiveError
+from tests.archives import (
+    SCHEMA,
+    read,
+    retyped,
+    step,
+    trace,
+    write_damaged,
+    write_jsonl,
+    write_parquet,
+)
+
+TIMELINE = {name: kind for name, kind in SCORES.items() if name != "date"}
+TIMELINE |= {"was": pl.Int64(), "restated": pl.Boolean()}
 
 
 @dataclass(frozen=True)
 class Intake:
     """What taking in an archive came to."""
 
-    reading: Reading
-    accepted: int
-    counts: dict[str, int]
+    run: Run
     rows: pl.DataFrame
     timeline: pl.DataFrame
     rejects: pl.DataFrame
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows and files bear each code."""
+        return self.run.counts["rejected_by_code"]
+
+    @property
+    def totals(self) -> tuple[int, int, int]:
+        """The rows of the readable files, and how many of them are accepted and rejected."""
+        counts = self.run.counts
+        return counts["rows"], counts["accepted"], counts["rejected"]
 
     @property
     def ids(self) -> list[str]:
@@ -39,31 +63,45 @@ class Intake:
         return [(Path(file).name, *rest) for file, *rest in columns.rows()]
 
 
-def take_in(folder: Path, *archive: Path) -> Intake:
-    """Read the archive, by default all of the folder's, with a stage in the folder."""
-    stage = Stage(folder / "_warehouse" / "staging" / "run-1")
-    stage.begin()
-    sources = discover(map(str, archive or [folder]))
-    result = read_archive(sources, stage)
-    accepted = arrange(result.unreadable, stage)
-    counts = collect_rejects(sources, result.unreadable, "run-1", stage)
-    frames = [
-        pl.read_parquet(path, glob=False) for path in (stage.rows, stage.timeline, stage.rejects)
-    ]
-    assert accepted == len(frames[1])
-    return Intake(result, accepted, counts, *frames)
+def take_in(folder: Path, *archive: Path | str) -> Intake:
+    """Take in the archive, by default all of the folder's, as a first run into it does."""
+    config = RescoreConfig(
+        archive=tuple(map(str, archive or [folder])),
+        warehouse=folder / "_warehouse",
+        embedder="none",
+        max_reject_share=1,
+    )
+    run = Run.begin(config)
+    run.stage.begin()
+    make_plan(run)
+    if run.counts["accepted"]:
+        check_rejects(run)
+        timeline = pl.read_parquet(run.stage.timeline, glob=False)
+    else:
+        with pytest.raises(ArchiveError, match="none of the archive's"):
+            check_rejects(run)
+        assert not run.stage.timeline.exists()
+        timeline = pl.DataFrame(schema=TIMELINE)
+    assert run.counts["accepted"] == len(timeline)
+    rows, rejects = (pl.read_parquet(p, glob=False) for p in (run.stage.rows, run.stage.rejects))
+    return Intake(run, rows, timeline, rejects)
+
+
+def text_hash(objective: str) -> str:
+    """Of a trace with that objective and the steps that `trace` gives it."""
+    return sha256(f"{objective} look at it run it".encode()).hexdigest()
 
 
 def test_the_tables_have_their_schemas(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", [trace(), trace(id="")])
     taken = take_in(tmp_path)
-    assert taken.rows.schema == FACTS
-    assert taken.timeline.schema == {
-        name: kind for name, kind in FACTS.items() if name not in {"text", "reasons"}
-    }
+    assert taken.rows.schema == STAGED
+    assert taken.timeline.schema == pl.Schema(TIMELINE)
     assert taken.rejects.schema == REJECTS
-    assert taken.rejects["run_id"].to_list() == ["run-1"]
-    assert (taken.reading, taken.accepted) == (Reading(2, 1, []), 1)
+    assert taken.rejects["run_id"].to_list() == [taken.run.run_id]
+    assert taken.rejects["file_id"].to_list() == taken.rows["file_id"].unique().to_list()
+    assert taken.totals == (2, 1, 1)
+    assert taken.run.counts["unreadable_files"] == []
     assert taken.counts == {"missing_id": 1}
 
 
@@ -80,7 +118,8 @@ def test_an_archive_without_any_good_row(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "b.jsonl", [b""])
     taken = take_in(tmp_path)
     assert taken.timeline.is_empty()
-    assert taken.reading == Reading(2, 2, [])
+    assert taken.totals == (2, 0, 2)
+    assert taken.run.counts["unreadable_files"] == []
     assert taken.counts == {"missing_id": 1, "malformed_json": 1}
 
 
@@ -107,16 +146,20 @@ def test_the_same_content_again_counts_once(tmp_path: Path) -> None:
     assert taken.timeline["source_file"].to_list() == [f"{tmp_path}/b.jsonl"] * 2
     assert taken.timeline["agent_id"].to_list() == ["agent-1", "later"]
     assert taken.rejects.is_empty()
-    assert taken.reading == Reading(5, 0, [])
+    assert taken.totals == (5, 2, 0)
+    assert taken.run.counts["duplicates"] == 3
 
 
 def test_of_other_content_the_last_by_file_and_row_wins(tmp_path: Path) -> None:
     first, second, third = (trace(objective=text) for text in ("first", "second", "third"))
     # By its path's bytes "a/1.jsonl" is the last, by its parts it would be the first.
-    write_jsonl(tmp_path / "a/1.jsonl", [first, third, second, third])
+    last_row = trace(objective="third", agent_id="in the last row")
+    write_jsonl(tmp_path / "a/1.jsonl", [first, third, second, last_row])
     write_parquet(tmp_path / "a-1.parquet", [third, first])
     taken = take_in(tmp_path)
-    assert taken.timeline.select("source_file", "row").rows() == [(f"{tmp_path}/a/1.jsonl", 3)]
+    assert taken.timeline.select("source_file", "text_hash", "agent_id").rows() == [
+        (f"{tmp_path}/a/1.jsonl", text_hash("third"), "in the last row")
+    ]
     assert taken.refused == [
         ("a-1.parquet", 1, "kp:trace:1", ["superseded"]),
         ("1.jsonl", 0, "kp:trace:1", ["superseded"]),
@@ -134,7 +177,7 @@ def test_of_other_content_the_last_by_file_and_row_wins(tmp_path: Path) -> None:
 def test_rows_are_ordered_as_numbers(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", [trace(objective=str(row)) for row in range(11)])
     taken = take_in(tmp_path)
-    assert taken.timeline["row"].to_list() == [10]
+    assert taken.timeline["text_hash"].to_list() == [text_hash("10")]
     assert taken.rejects["row"].to_list() == list(range(10))
 
 
@@ -150,12 +193,14 @@ def test_a_refused_later_version_supersedes_nothing(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", [trace(objective="good"), trace(confidence=2.0)])
     write_jsonl(tmp_path / "b.jsonl", [trace(objective="")])
     taken = take_in(tmp_path)
-    assert taken.timeline.select("source_file", "row").rows() == [(f"{tmp_path}/a.parquet", 0)]
+    assert taken.timeline.select("source_file", "text_hash").rows() == [
+        (f"{tmp_path}/a.parquet", text_hash("good"))
+    ]
     assert taken.refused == [
         ("a.parquet", 1, "kp:trace:1", ["bad_confidence"]),
         ("b.jsonl", 0, "kp:trace:1", ["empty_objective"]),
     ]
-    assert taken.reading == Reading(3, 2, [])
+    assert taken.totals == (3, 1, 2)
 
 
 def test_ids_of_null_are_not_one_trace(tmp_path: Path) -> None:
@@ -207,14 +252,11 @@ def test_an_unreadable_file_leaves_none_of_its_rows(
     monkeypatch.setattr(reading, "BATCH_ROWS", 2)
     write_parquet(tmp_path / "a.parquet", [trace(id="a"), trace(id="x", objective="before")])
     rows = [trace(id="x"), trace(id=""), trace(id="a", objective="other"), *[trace(id="y")] * 5]
-    bad = write_parquet(tmp_path / "b.parquet", rows, row_group_size=2, use_dictionary=False)
+    bad = write_damaged(tmp_path / "b.parquet", rows, good=6)
     write_jsonl(tmp_path / "c.jsonl", [trace(id="c"), b"{"])
-    chunk = pq.read_metadata(bad).row_group(3).column(2)
-    content = bytearray(bad.read_bytes())
-    content[chunk.data_page_offset : chunk.data_page_offset + 30] = b"\xff" * 30
-    bad.write_bytes(content)
     taken = take_in(tmp_path)
-    assert taken.rows.filter(pl.col("source_file") == str(bad)).height > 0  # it began well
+    of_bad = pl.col("file_id").str.contains(sha256(bad.read_bytes()).hexdigest())
+    assert taken.rows.filter(of_bad).height > 0  # it began well
     assert taken.ids == ["a", "c", "x"]
     assert taken.timeline["source_file"].to_list() == [
         f"{tmp_path}/{name}" for name in ("a.parquet", "c.jsonl", "a.parquet")
@@ -223,9 +265,8 @@ def test_an_unreadable_file_leaves_none_of_its_rows(
         ("b.parquet", None, None, ["unreadable_file"]),
         ("c.jsonl", 1, None, ["malformed_json"]),
     ]
-    assert (taken.reading.rows, taken.reading.rejected) == (4, 1)
-    (unreadable,) = taken.reading.unreadable
-    assert (unreadable.source_file, unreadable.reasons) == (str(bad), ["unreadable_file"])
+    assert taken.totals == (4, 3, 1)
+    assert taken.run.counts["unreadable_files"] == [str(bad)]
     assert taken.counts == {"unreadable_file": 1, "malformed_json": 1}
 
 
@@ -255,7 +296,7 @@ def test_whole_files_are_refused_with_all_their_faults(tmp_path: Path) -> None:
 def test_an_archive_of_unreadable_files_alone(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch()
     taken = take_in(tmp_path)
-    assert (taken.accepted, taken.reading.rows) == (0, 0)
+    assert taken.totals == (0, 0, 0)
     assert taken.counts == {"unreadable_file": 1}
 
 
@@ -276,16 +317,13 @@ def test_warehouses_of_odd_names(tmp_path: Path, name: str) -> None:
 def test_urls_are_read_and_read_again(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a b.parquet", [trace(), trace(id="")])
     write_jsonl(tmp_path / "c.jsonl", [b"{", trace(objective="later")])
-    stage = Stage(tmp_path / "_w" / "staging" / "run-1")
-    stage.begin()
-    sources = discover([f"file://{tmp_path}/*.*"])
-    result = read_archive(sources, stage)
-    assert arrange(result.unreadable, stage) == 1
-    counts = collect_rejects(sources, result.unreadable, "run-1", stage)
-    assert counts == {"superseded": 1, "missing_id": 1, "malformed_json": 1}
-    assert pl.read_parquet(stage.rejects, glob=False)["source_file"].to_list() == [
+    taken = take_in(tmp_path, f"file://{tmp_path}/*.*")
+    assert taken.totals == (4, 1, 2)
+    assert taken.counts == {"superseded": 1, "missing_id": 1, "malformed_json": 1}
+    assert taken.rejects["source_file"].to_list() == [
         f"{tmp_path}/{name}" for name in ("a b.parquet", "a b.parquet", "c.jsonl")
     ]
+    assert taken.rejects["raw"].null_count() == 0
 
 
 def test_the_formats_of_an_archive_may_be_mixed(tmp_path: Path) -> None:
@@ -293,10 +331,10 @@ def test_the_formats_of_an_archive_may_be_mixed(tmp_path: Path) -> None:
     parquet = write_parquet(tmp_path / "a.parquet", traces)
     jsonl = write_jsonl(tmp_path / "b.jsonl", traces)
     taken = take_in(tmp_path)
-    assert (taken.accepted, taken.rejects.height, taken.reading.rows) == (20, 0, 40)
+    assert (taken.totals, taken.rejects.height) == ((40, 20, 0), 0)
     assert set(taken.timeline["content_hash"]) == set(read(parquet)["content_hash"])
     assert taken.timeline["source_file"].unique().to_list() == [str(jsonl)]
-    assert taken.rows.head(20).drop("source_file").equals(taken.rows.tail(20).drop("source_file"))
+    assert taken.rows.head(20).drop("file_id").equals(taken.rows.tail(20).drop("file_id"))
 
 
 def test_a_stage_begins_empty_and_ends_gone(tmp_path: Path) -> None:

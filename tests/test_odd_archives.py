@@ -13,7 +13,7 @@ from kp_batch.archive.reading import UnreadableError
 from kp_batch.archive.sources import discover
 from kp_batch.errors import ArchiveError
 from tests.archives import SCHEMA, read, retyped, step, table, trace, write_jsonl, write_parquet
-from tests.test_intake import take_in
+from tests.test_intake import TIMELINE, take_in
 
 
 @pytest.mark.parametrize("kind", [None, pa.null()], ids=str)
@@ -163,10 +163,7 @@ def test_warehouse_with_brackets(tmp_path: Path) -> None:
 def test_warehouse_that_looks_hive_partitioned(tmp_path: Path, name: str) -> None:
     write_jsonl(tmp_path / name / "a.jsonl", [trace(), trace(id="b")])
     taken = take_in(tmp_path / name)
-    assert (
-        pq.read_schema(tmp_path / name / "_warehouse/staging/run-1/timeline.parquet").names[-1]
-        == "content_hash"
-    )
+    assert taken.timeline.columns == list(TIMELINE)
     assert taken.ids == ["b", "kp:trace:1"]
 
 

@@ -10,17 +10,23 @@ import polars as pl
 import pytest
 from polars.exceptions import PanicException
 
-import flows.replaying
-import flows.rescore
+import flows.stating
+import flows.steps
+import flows.timeline
 import kp_batch.archive.reading
 from flows.process import explained
-from flows.rescore import rescore_archive
+from flows.steps import rescore_archive
 from kp_batch.config import RescoreConfig
+from kp_batch.contracts import DIMENSIONS
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, KpBatchError, ProfileError
 from kp_batch.sample import write_sample
+from kp_batch.warehouse.catalog import read_manifest
 from kp_batch.warehouse.query import connect
-from tests.archives import trace, write_jsonl, write_parquet
+from kp_batch.warehouse.tables import files_of
+from tests.archives import trace, write_damaged, write_jsonl, write_parquet
+
+DAYS = "SELECT DISTINCT created_at::DATE FROM scores"
 
 
 def config(tmp_path: Path, *archive: Path, **settings: Any) -> RescoreConfig:
@@ -39,6 +45,12 @@ def scores(settings: RescoreConfig) -> pl.DataFrame:
         return pl.DataFrame(table.to_arrow_table())
 
 
+def facts(settings: RescoreConfig) -> pl.DataFrame:
+    manifest = read_manifest(settings.warehouse)
+    assert manifest
+    return pl.read_parquet(files_of(settings.warehouse, "facts", manifest.tables["facts"]))
+
+
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("archive")
@@ -46,15 +58,36 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_second_run_embeds_nothing_and_gives_the_same(tmp_path: Path, archive: Path) -> None:
+def test_a_second_run_has_nothing_to_do_and_publishes_nothing(
+    tmp_path: Path, archive: Path
+) -> None:
+    settings = config(tmp_path, archive)
+    first = rescore_archive(settings)
+    before, published = scores(settings), read_manifest(settings.warehouse)
+    second = rescore_archive(settings)
+    assert second["run_id"] is None
+    done = ("embedded", "reused", "replayed", "restated", "recombined", "removed", "partitions")
+    assert second["counts"] == first["counts"] | dict.fromkeys(done, 0)
+    assert second["scores"] == first["scores"]
+    assert scores(settings).equals(before)
+    assert read_manifest(settings.warehouse) == published
+    assert ask(settings, "SELECT run_id FROM runs") == [(first["run_id"],)]
+    assert len(before) == first["counts"]["accepted"] == first["counts"]["replayed"] == 300
+
+
+def test_another_cache_and_back_embeds_nothing_and_gives_the_same(
+    tmp_path: Path, archive: Path
+) -> None:
     settings = config(tmp_path, archive)
     first = rescore_archive(settings)
     before = scores(settings)
-    second = rescore_archive(settings)
-    assert first["counts"]["embedded"] == second["counts"]["reused"] > 100
-    assert second["counts"]["embedded"] == 0
-    assert scores(settings).equals(before)
-    assert len(before) == first["counts"]["accepted"] == 300
+    assert first["counts"]["embedded"] > 100
+    for changed in (config(tmp_path, archive, cache_size=50), settings):
+        counts = rescore_archive(changed)["counts"]
+        assert (counts["embedded"], counts["reused"]) == (0, first["counts"]["embedded"])
+        assert (counts["replayed"], counts["restated"], counts["recombined"]) == (300, 300, 0)
+        assert scores(changed).equals(before) == (changed == settings)
+    assert ask(settings, "SELECT count(*) FROM runs") == [(3,)]
 
 
 def test_ranges_batches_and_file_order_change_nothing(
@@ -62,7 +95,8 @@ def test_ranges_batches_and_file_order_change_nothing(
 ) -> None:
     whole = config(tmp_path, archive, cache_size=50, ttl="12h")
     rescore_archive(whole)
-    monkeypatch.setattr(flows.replaying, "RANGE_ROWS", 37)
+    monkeypatch.setattr(flows.timeline, "RANGE_ROWS", 37)
+    monkeypatch.setattr(flows.stating, "_ROWS_AT_ONCE", 29)
     monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 11)
     files = sorted(archive.iterdir(), reverse=True)
     parts = config(tmp_path, *files, cache_size=50, ttl="12h", warehouse=tmp_path / "parts")
@@ -92,11 +126,17 @@ def test_an_interrupted_embedding_keeps_the_chunks_it_made(
 def test_rows_within_a_file_stand_in_time_order(
     tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flows.replaying, "RANGE_ROWS", 20)  # many batches, which Delta may mix up
-    settings = config(tmp_path, archive, embedder="none")
-    for _ in range(3):
-        rescore_archive(settings)
-    for path in (settings.warehouse / "scores").glob("date=*/*.parquet"):
+    monkeypatch.setattr(flows.timeline, "RANGE_ROWS", 20)
+    monkeypatch.setattr(flows.stating, "_ROWS_AT_ONCE", 20)  # many batches, which Delta may mix up
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text("[profiles.default]\n" + "\n".join(f"{name} = 0.25" for name in DIMENSIONS))
+    changes = [{}, {"cache_size": 50}, {"cache_size": 50, "profiles": profiles}]
+    for change in changes:
+        settings = config(tmp_path, archive, **change)
+        assert rescore_archive(settings)["run_id"]
+    paths = list((settings.warehouse / "scores").glob("date=*/*.parquet"))
+    assert len(paths) == 5 * len(changes)
+    for path in paths:
         frame = pl.read_parquet(path, hive_partitioning=False)
         assert frame["created_at"].is_sorted()
         assert f"date={frame['created_at'][0]:%Y-%m-%d}" == path.parent.name
@@ -132,6 +172,23 @@ def test_superseded_rows_and_unreadable_files_fail_no_run(tmp_path: Path) -> Non
     assert (counts["rows"], counts["accepted"], counts["rejected"]) == (2, 1, 0)
     assert counts["unreadable_files"] == [str(tmp_path / "c.parquet")]
     assert ask(settings, "SELECT source_file FROM scores") == [(str(tmp_path / "b.jsonl"),)]
+
+
+def test_a_damaged_file_leaves_none_of_its_rows_in_any_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 2)
+    write_parquet(tmp_path / "a.parquet", [trace(id="good")])
+    rows = [trace(id=str(number)) for number in range(8)]
+    write_damaged(tmp_path / "b.parquet", rows, good=4)
+    settings = config(tmp_path, tmp_path, warehouse=tmp_path / "_warehouse")
+    counts = rescore_archive(settings)["counts"]
+    assert (counts["rows"], counts["accepted"]) == (1, 1)
+    assert facts(settings)["trace_id"].to_list() == ["good"]
+    assert ask(settings, "SELECT trace_id FROM scores") == [("good",)]
+    write_parquet(tmp_path / "b.parquet", rows)
+    assert rescore_archive(settings)["counts"]["accepted"] == 9
+    assert len(facts(settings)) == 9
 
 
 def test_an_archive_without_an_acceptable_row_fails(tmp_path: Path) -> None:
@@ -189,13 +246,29 @@ def test_a_row_of_runs_tells_the_run(tmp_path: Path, archive: Path) -> None:
     run_id, told, inputs, counts, seconds, versions = row
     assert run_id == summary["run_id"]
     assert RescoreConfig(**json.loads(told)) == settings
-    assert [each["path"] for each in json.loads(inputs)] == sorted(map(str, archive.iterdir()))
+    files = sorted(map(str, archive.iterdir()))
+    assert [each["source_file"] for each in json.loads(inputs)] == files
+    assert [each["status"] for each in json.loads(inputs)] == ["read"] * len(files)
     assert json.loads(counts) == summary["counts"]
-    assert {"read_archive", "embed", "replay_timeline"} <= json.loads(seconds).keys()
+    assert {"make_plan", "embed", "replay_timeline", "write_tables"} <= json.loads(seconds).keys()
     assert json.loads(versions)["polars"] == pl.__version__
     assert ask(settings, "SELECT DISTINCT run_id, cache_id FROM scores") == [
         (run_id, "fifo-1000-ttl-90m-v1")
     ]
+
+
+def test_a_row_of_runs_tells_what_computed_the_current_scores(
+    tmp_path: Path, archive: Path
+) -> None:
+    settings = config(tmp_path, archive)
+    rescore_archive(settings)
+    until = {"cache_size": 50, "until": min(day for (day,) in ask(settings, DAYS))}
+    rescore_archive(config(tmp_path, archive, **until))
+    query = "SELECT fingerprints FROM runs ORDER BY started_at DESC LIMIT 1"
+    told = json.loads(ask(settings, query)[0][0])
+    assert len(told["cache_id"]) == 2
+    for name, counts in told.items():
+        assert counts == dict(ask(settings, f"SELECT {name}, count(*) FROM scores GROUP BY ALL"))
 
 
 def test_without_an_embedder_novelty_is_a_half(tmp_path: Path, archive: Path) -> None:
@@ -225,7 +298,7 @@ def test_a_panic_of_a_library_leaves_a_failed_run(
     def panic(*_: object) -> None:
         raise PanicException("index\nout of bounds")
 
-    monkeypatch.setattr(flows.rescore, "embed", panic)
+    monkeypatch.setattr(flows.steps, "embed", panic)
     settings = config(tmp_path, archive)
     with pytest.raises(PanicException):
         rescore_archive(settings)

@@ -2,23 +2,51 @@
 
 import io
 import json
+from datetime import date
 from pathlib import Path
 
 import duckdb
 import polars as pl
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
-from kp_batch.contracts import PROFILES, REJECTS, TABLES
+from kp_batch.contracts import PROFILES, REJECTS, SCORES, VIEWS
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.warehouse.catalog import Manifest, publish, read_manifest, rebuild
 from kp_batch.warehouse.folder import check_folder
+from kp_batch.warehouse.published import partitions_of
 from kp_batch.warehouse.query import connect, write_answer
-from kp_batch.warehouse.tables import DeltaTables, files_of
+from kp_batch.warehouse.tables import DeltaTables, files_of, open_table
 from tests.holding import holding
 
 
-def profile(name: str) -> pl.LazyFrame:
-    return pl.LazyFrame([[name, name, 0.25, 0.25, 0.25, 0.25]], schema=PROFILES, orient="row")
+def profile(name: str) -> list[pl.DataFrame]:
+    row = [name, name, 0.25, 0.25, 0.25, 0.25]
+    return [pl.DataFrame([row], schema=PROFILES, orient="row")]
+
+
+def day(number: int) -> date:
+    return date(2026, 1, number)
+
+
+def scored(number: int, *ids: str) -> pl.DataFrame:
+    """Rows of `scores` for traces of one day."""
+    rows = pl.DataFrame({"date": [day(number)] * len(ids), "trace_id": ids})
+    return pl.concat([SCORES.to_frame(), rows], how="diagonal")
+
+
+def files_by_day(warehouse: Path, tables: DeltaTables) -> dict[int, list[str]]:
+    days = partitions_of(warehouse, "scores", tables.versions["scores"])
+    return {each.day: [path.name for path in paths] for each, paths in days.items()}
+
+
+def ids_by_day(warehouse: Path, tables: DeltaTables) -> dict[int, list[str]]:
+    days = partitions_of(warehouse, "scores", tables.versions["scores"])
+    return {
+        each.day: pl.read_parquet(paths, hive_partitioning=False)["trace_id"].to_list()
+        for each, paths in days.items()
+    }
 
 
 def published_names(warehouse: Path) -> list[str]:
@@ -28,8 +56,8 @@ def published_names(warehouse: Path) -> list[str]:
 
 def publish_profile(warehouse: Path, name: str) -> None:
     published = read_manifest(warehouse) or Manifest(0.75, {})
-    tables = DeltaTables(warehouse, published.tables)
-    tables.overwrite("profiles", profile(name), "a-run")
+    tables = DeltaTables(warehouse, published.tables, "a-run")
+    tables.overwrite("profiles", profile(name))
     publish(warehouse, Manifest(0.75, tables.versions))
 
 
@@ -50,11 +78,11 @@ def test_a_folder_that_delta_misreads_is_refused(tmp_path: Path, name: str) -> N
 
 def test_what_is_committed_but_not_published_is_seen_by_nobody_and_undone(tmp_path: Path) -> None:
     publish_profile(tmp_path, "published")
-    killed = DeltaTables(tmp_path, {"profiles": 0})
-    killed.append("profiles", profile("never published"), "killed")
+    killed = DeltaTables(tmp_path, {"profiles": 0}, "killed")
+    killed.append("profiles", profile("never published"))
     assert published_names(tmp_path) == ["published"]
-    later = DeltaTables(tmp_path, {"profiles": 0})
-    later.append("profiles", profile("next"), "later")
+    later = DeltaTables(tmp_path, {"profiles": 0}, "later")
+    later.append("profiles", profile("next"))
     publish(tmp_path, Manifest(0.75, later.versions))
     assert sorted(published_names(tmp_path)) == ["next", "published"]
 
@@ -70,11 +98,11 @@ def test_an_open_reader_keeps_its_tables_and_a_new_one_sees_the_new(tmp_path: Pa
 
 
 def test_views_of_missing_and_empty_tables_have_no_rows(tmp_path: Path) -> None:
-    tables = DeltaTables(tmp_path, {})
-    tables.overwrite("rejects", REJECTS.to_frame().lazy(), "a-run")
+    tables = DeltaTables(tmp_path, {}, "a-run")
+    tables.overwrite("rejects", [REJECTS.to_frame()])
     publish(tmp_path, Manifest(0.75, tables.versions))
     with connect(tmp_path) as connection:
-        for name in TABLES:
+        for name in VIEWS:
             assert connection.execute(f"SELECT * FROM {name}").fetchall() == []
         [(kind,)] = connection.execute(
             "SELECT typeof(created_at) FROM scores UNION ALL "
@@ -92,7 +120,7 @@ def test_every_view_says_what_it_is(tmp_path: Path) -> None:
                 "SELECT view_name, comment FROM duckdb_views() WHERE NOT internal"
             ).fetchall()
         )
-    assert comments.keys() == TABLES.keys()
+    assert comments.keys() == set(VIEWS)
     assert all(comments.values())
 
 
@@ -107,7 +135,7 @@ def test_a_moved_warehouse_says_so_until_its_catalog_is_made_anew(tmp_path: Path
 
 def test_a_lost_catalog_is_made_anew_for_what_was_published(tmp_path: Path) -> None:
     publish_profile(tmp_path, "published")
-    DeltaTables(tmp_path, {"profiles": 0}).append("profiles", profile("killed"), "killed")
+    DeltaTables(tmp_path, {"profiles": 0}, "killed").append("profiles", profile("killed"))
     (tmp_path / "kp.duckdb").unlink()
     assert read_manifest(tmp_path) == Manifest(0.75, {"profiles": 0})
     rebuild(tmp_path)
@@ -115,11 +143,85 @@ def test_a_lost_catalog_is_made_anew_for_what_was_published(tmp_path: Path) -> N
 
 
 def test_what_a_first_run_did_not_publish_is_not_built_upon(tmp_path: Path) -> None:
-    DeltaTables(tmp_path, {}).append("profiles", profile("killed"), "killed")
-    later = DeltaTables(tmp_path, {})
-    later.append("profiles", profile("next"), "later")
+    DeltaTables(tmp_path, {}, "killed").append("profiles", profile("killed"))
+    later = DeltaTables(tmp_path, {}, "later")
+    later.append("profiles", profile("next"))
     publish(tmp_path, Manifest(0.75, later.versions))
     assert published_names(tmp_path) == ["next"]
+
+
+def test_only_the_overwritten_partitions_change(tmp_path: Path) -> None:
+    tables = DeltaTables(tmp_path, {}, "first")
+    tables.overwrite("scores", [scored(5, "a", "b"), scored(6, "c"), scored(7, "d")])
+    before = files_by_day(tmp_path, tables)
+    later = DeltaTables(tmp_path, tables.versions, "later")
+    frames = [scored(6, "e", "f"), scored(6, "g"), scored(8, "h")]
+    later.overwrite_partitions("scores", frames, [day(6), day(8)])
+    after = files_by_day(tmp_path, later)
+    assert ids_by_day(tmp_path, later) == {5: ["a", "b"], 6: ["e", "f", "g"], 7: ["d"], 8: ["h"]}
+    assert (after[5], after[7]) == (before[5], before[7])
+    assert not set(after[6]) & set(before[6])
+    assert ids_by_day(tmp_path, tables) == {5: ["a", "b"], 6: ["c"], 7: ["d"]}
+
+
+def test_a_partition_can_be_emptied(tmp_path: Path) -> None:
+    tables = DeltaTables(tmp_path, {}, "first")
+    tables.overwrite("scores", [scored(number, f"{number}") for number in (5, 6, 7, 8)])
+    before = files_by_day(tmp_path, tables)
+    tables.overwrite_partitions("scores", [scored(6, "new")], [day(6), day(7)])
+    assert ids_by_day(tmp_path, tables) == {5: ["5"], 6: ["new"], 8: ["8"]}
+    tables.overwrite_partitions("scores", [], [day(6)])
+    assert files_by_day(tmp_path, tables) == {5: before[5], 8: before[8]}
+    publish(tmp_path, Manifest(0.75, tables.versions))
+    with connect(tmp_path) as connection:
+        assert connection.execute("SELECT trace_id FROM scores").fetchall() == [("5",), ("8",)]
+
+
+def test_rows_of_other_partitions_than_those_to_be_overwritten_are_refused(tmp_path: Path) -> None:
+    tables = DeltaTables(tmp_path, {}, "first")
+    tables.overwrite("scores", [scored(5, "a"), scored(6, "b")])
+    before = dict(tables.versions)
+    with pytest.raises(DeltaError):
+        tables.overwrite_partitions("scores", [scored(5, "c")], [day(6)])
+    assert tables.versions == before
+    assert ids_by_day(tmp_path, tables) == {5: ["a"], 6: ["b"]}
+
+
+def test_partitions_are_overwritten_in_what_is_published(tmp_path: Path) -> None:
+    first = DeltaTables(tmp_path, {}, "first")
+    first.overwrite("scores", [scored(5, "a"), scored(6, "b")])
+    killed = DeltaTables(tmp_path, first.versions, "killed")
+    killed.overwrite_partitions("scores", [scored(5, "never published")], [day(5), day(6)])
+    later = DeltaTables(tmp_path, first.versions, "later")
+    later.overwrite_partitions("scores", [scored(6, "c")], [day(6)])
+    assert ids_by_day(tmp_path, later) == {5: ["a"], 6: ["c"]}
+    assert files_by_day(tmp_path, later)[5] == files_by_day(tmp_path, first)[5]
+
+
+def test_the_log_tells_no_value_of_any_row(tmp_path: Path) -> None:
+    tables = DeltaTables(tmp_path, {}, "first")
+    tables.overwrite("scores", [scored(5, "kp:trace:secret"), scored(6, "kp:trace:secret")])
+    tables.overwrite_partitions("scores", [scored(6, "kp:trace:secret")], [day(6)])
+    tables.append("profiles", profile("kp:trace:secret"))
+    killed = DeltaTables(tmp_path, {"scores": 0}, "killed")
+    killed.overwrite("scores", [scored(5, "kp:trace:secret")])  # after the first was restored
+    for name in ("scores", "profiles"):
+        table = DeltaTable(tmp_path / name)
+        table.create_checkpoint()
+        logs = sorted((tmp_path / name / "_delta_log").iterdir())
+        assert {log.suffix for log in logs} >= {".json", ".parquet"}
+        assert not [log for log in logs if b"kp:trace:secret" in log.read_bytes()]
+        stated = [
+            json.loads(action["add"]["stats"] or "{}")
+            for log in logs
+            if log.suffix == ".json"
+            for action in map(json.loads, log.read_text("utf-8").splitlines())
+            if "add" in action
+        ]
+        assert stated
+        assert not any(stats.get(kind) for stats in stated for kind in ("minValues", "maxValues"))
+        files = files_of(tmp_path, name, table.version())
+        assert any(b"kp:trace:secret" in path.read_bytes() for path in files)
 
 
 HOLD = """
@@ -180,37 +282,42 @@ def test_a_url_is_no_warehouse() -> None:
 
 
 def test_a_frame_of_another_schema_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="the table profiles has the schema"):
-        DeltaTables(tmp_path, {}).overwrite("profiles", pl.LazyFrame({"name": ["x"]}), "a-run")
+    frames = [*profile("one"), pl.DataFrame({"name": ["x"]})]
+    tables = DeltaTables(tmp_path, {}, "a-run")
+    with pytest.raises(DeltaError, match=r"TypeError: the table profiles has the schema"):
+        tables.overwrite("profiles", frames)
+    assert tables.versions == {}
+    assert open_table(tmp_path, "profiles") is None
+
+
+def answer(warehouse: Path, query: str, output_format: str) -> str:
+    out = io.StringIO()
+    with connect(warehouse) as connection:
+        write_answer(connection, query, output_format, out, 80)
+    return out.getvalue()
 
 
 def test_answers_as_csv_and_json(tmp_path: Path) -> None:
     publish_profile(tmp_path, 'a "name", with\ncommas')
-    for output_format, expected in (
-        ("csv", 'name,half\n"a ""name"", with\ncommas",0.5\n'),
-        ("json", '[\n{"name": "a \\"name\\", with\\ncommas", "half": 0.5}\n]\n'),
-    ):
-        with (tmp_path / "out").open("w", encoding="utf-8") as out:
-            query = "SELECT name, 0.5::DOUBLE AS half FROM profiles"
-            write_answer(tmp_path, query, output_format, out, 80)
-        assert (tmp_path / "out").read_text("utf-8") == expected
-    with (tmp_path / "out").open("w", encoding="utf-8") as out:
-        write_answer(tmp_path, "SELECT 1 AS a WHERE false", "json", out, 80)
-    assert json.loads((tmp_path / "out").read_text("utf-8")) == []
+    query = "SELECT name, 0.5::DOUBLE AS half FROM profiles"
+    assert answer(tmp_path, query, "csv") == 'name,half\n"a ""name"", with\ncommas",0.5\n'
+    expected = '[\n{"name": "a \\"name\\", with\\ncommas", "half": 0.5}\n]\n'
+    assert answer(tmp_path, query, "json") == expected
+    assert json.loads(answer(tmp_path, "SELECT 1 AS a WHERE false", "json")) == []
 
 
 def test_json_holds_no_nan_and_each_name_once(tmp_path: Path) -> None:
     publish(tmp_path, Manifest(0.75, {}))
-    out = io.StringIO()
-    write_answer(tmp_path, "SELECT 'nan'::DOUBLE AS a, 'inf'::FLOAT AS b", "json", out, 80)
-    assert json.loads(out.getvalue()) == [{"a": None, "b": None}]
+    numbers = answer(tmp_path, "SELECT 'nan'::DOUBLE AS a, 'inf'::FLOAT AS b", "json")
+    assert json.loads(numbers) == [{"a": None, "b": None}]
     with pytest.raises(KpBatchError, match="name the columns apart"):
-        write_answer(tmp_path, "SELECT 1 AS a, 2 AS a", "json", out, 80)
-    write_answer(tmp_path, "", "table", out, 80)
+        answer(tmp_path, "SELECT 1 AS a, 2 AS a", "json")
+    assert answer(tmp_path, "", "table") == ""
 
 
 def test_a_wrong_query_and_a_writing_one_are_refused(tmp_path: Path) -> None:
     publish_profile(tmp_path, "one")
     for query in ("SELEC 1", "SELECT * FROM nothing", "DELETE FROM manifest"):
-        with pytest.raises(KpBatchError), (tmp_path / "out").open("w", encoding="utf-8") as out:
-            write_answer(tmp_path, query, "csv", out, 80)
+        with pytest.raises(KpBatchError):
+            answer(tmp_path, query, "csv")
+    assert published_names(tmp_path) == ["one"]

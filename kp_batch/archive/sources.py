@@ -1,5 +1,6 @@
 """What the user calls the archive, as a list of files."""
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -67,6 +68,25 @@ def open_file(path: str) -> Any:
     if "://" not in path:
         return Path(path).open("rb")
     return cast("Any", fsspec.open(path, "rb")).open()
+
+
+def content_digest(source: SourceFile) -> str:
+    """What names a file's content and how it is read: its format and the SHA-256 of its bytes.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open_file(source.path) as file:
+        return f"{source.format}-{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def described(path: str) -> SourceFile:
+    """The file as it is now.
+
+    Raises:
+        OSError: it is gone.
+    """
+    return _described(*_location(path))
 
 
 def _location(name: str) -> tuple[Any, str]:

@@ -5,6 +5,7 @@ others, and their hashes, written last: with them the chunk appears whole. Losin
 nothing else.
 """
 
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,11 +34,16 @@ class VectorStore:
         """Map the chunks that are there."""
         self._folder = folder
         self._chunks: list[Float32s] = []
+        self._names: list[str] = []  # of the chunks' files
         mapped = [
             self._map(path.name.removesuffix(_HASHES))
             for path in sorted(folder.glob(f"*{_HASHES}"))
         ]
         self._index = pl.concat([_NO_PLACES, *mapped]).unique("text_hash", keep="first")
+
+    def __len__(self) -> int:
+        """How many vectors it holds."""
+        return len(self._index)
 
     def missing(self, text_hashes: pl.Series) -> pl.Series:
         """Those of the hashes that have no vector yet, each once, in their order."""
@@ -53,15 +59,8 @@ class VectorStore:
             text_hashes: strings, not empty, none of them stored yet.
             vectors: float32, shape (hashes, dimensions).
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
         # No two chunks share a hash, so the first one names a chunk that no other run can mean.
-        name = text_hashes[0]
-        hashes = np.array(text_hashes.to_list(), dtype="S64")
-        # Hashes of a damaged chunk of that name must not be taken for those of the new vectors.
-        (self._folder / (name + _HASHES)).unlink(missing_ok=True)
-        _save(self._folder / (name + _VECTORS), np.ascontiguousarray(vectors, dtype="<f4"))
-        _save(self._folder / (name + _HASHES), hashes)
-        self._index = pl.concat([self._index, self._map(name)])
+        self._write(text_hashes[0], text_hashes, vectors)
 
     def gather(self, text_hashes: pl.Series) -> Float32s:
         """The vectors of the hashes, in their order: float32, shape (hashes, dimensions).
@@ -84,6 +83,38 @@ class VectorStore:
             gathered[members] = self._chunks[number][row[members]]
         return gathered
 
+    def keep(self, text_hashes: pl.Series) -> int:
+        """Remove all other vectors from the disk; the store is not to be used afterwards.
+
+        Returns:
+            How many.
+        """
+        kept = self._index.join(
+            pl.DataFrame({"text_hash": text_hashes}), on="text_hash", how="semi"
+        )
+        removed = 0
+        for number, vectors in enumerate(list(self._chunks)):
+            rows = kept.filter(pl.col("chunk") == number).sort("row")
+            if len(rows) == len(vectors):
+                continue
+            if len(rows):  # first of all, since vectors of a lost file cannot be made again
+                hashes = rows.get_column("text_hash")
+                name = hashlib.sha256("".join(hashes).encode()).hexdigest()
+                self._write(name, hashes, vectors[rows.get_column("row").to_numpy()])
+            (self._folder / (self._names[number] + _HASHES)).unlink()
+            (self._folder / (self._names[number] + _VECTORS)).unlink()
+            removed += len(vectors) - len(rows)
+        return removed
+
+    def _write(self, name: str, text_hashes: pl.Series, vectors: Float32s) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        hashes = np.array(text_hashes.to_list(), dtype="S64")
+        # Hashes of a damaged chunk of that name must not be taken for those of the new vectors.
+        (self._folder / (name + _HASHES)).unlink(missing_ok=True)
+        _save(self._folder / (name + _VECTORS), np.ascontiguousarray(vectors, dtype="<f4"))
+        _save(self._folder / (name + _HASHES), hashes)
+        self._index = pl.concat([self._index, self._map(name)])
+
     def _map(self, name: str) -> pl.DataFrame:
         """Map a chunk and say where its hashes are; none where it is damaged.
 
@@ -97,6 +128,7 @@ class VectorStore:
         if vectors.ndim != 2 or hashes.shape != vectors.shape[:1]:
             return _NO_PLACES
         self._chunks.append(vectors)
+        self._names.append(name)
         places = pl.DataFrame({"text_hash": pl.Series(hashes, dtype=pl.String)})
         return places.with_columns(
             chunk=pl.lit(len(self._chunks) - 1, pl.Int32),

@@ -1,6 +1,6 @@
 """Facts and novelty to the score: four dimensions, weights by domain, three overrides."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import polars as pl
 
@@ -17,7 +17,7 @@ def dimensions() -> list[pl.Expr]:
         tool_diversity      min(1, n_tools / max(1, n) * 3)
         outcome_confidence  confidence * (1 if success else 0.3)
 
-    Takes a frame of `FACTS`. Returns Float64 columns.
+    Takes the columns of `facts`, confidence and success. Returns Float64 columns.
     """
     steps = pl.col("n_steps")
     # Polars divides by a constant by multiplying with its reciprocal, which is off in the last bit;
@@ -37,9 +37,9 @@ def dimensions() -> list[pl.Expr]:
 def overrides() -> list[pl.Expr]:
     """Which overrides' conditions hold, whatever their effect.
 
-    Takes a frame of `FACTS`. Returns the Boolean columns single_thought (its only step is a
-    thought), recovery_bonus (more than 2 recoveries, and success) and low_diversity_penalty (some
-    step carries a tool, and at most 1 distinct tool).
+    Takes the columns of `facts` and success. Returns the Boolean columns single_thought (its only
+    step is a thought), recovery_bonus (more than 2 recoveries, and success) and
+    low_diversity_penalty (some step carries a tool, and at most 1 distinct tool).
     """
     return [
         ((pl.col("n_steps") == 1) & (pl.col("n_thoughts") == 1)).alias("single_thought"),
@@ -48,31 +48,39 @@ def overrides() -> list[pl.Expr]:
     ]
 
 
-def composite(profiles: Mapping[str, WeightProfile]) -> list[pl.Expr]:
-    """The weighted sum, and the profile that gave the weights.
+def assign(profiles: Mapping[str, WeightProfile]) -> list[pl.Expr]:
+    """The profile named exactly as task_domain, else `default`.
 
-    Formula: `C*wC + N*wN + D*wD + O*wO`, float64, summed in that order. The profile is the one
-    named exactly as task_domain, else `default`.
-
-    Takes the four dimensions and task_domain. Returns the columns profile, profile_id, composite.
+    Takes task_domain. Returns the strings profile and profile_id.
     """
     domain = pl.col("task_domain")
-    profile = pl.when(domain.is_in(list(profiles))).then(domain).otherwise(pl.lit(DEFAULT))
+    name = pl.when(domain.is_in(list(profiles))).then(domain).otherwise(pl.lit(DEFAULT))
     ids = {name: each.profile_id for name, each in profiles.items()}
+    return [
+        name.alias("profile"),
+        name.replace_strict(ids, return_dtype=pl.String).alias("profile_id"),
+    ]
+
+
+def composite(profiles: Iterable[WeightProfile]) -> pl.Expr:
+    """The weighted sum of the dimensions.
+
+    Formula: `C*wC + N*wN + D*wD + O*wO`, float64, summed in that order.
+
+    Takes the four dimensions and profile_id. Returns Float64, null where the profile is none of
+    these.
+    """
+    known = {each.profile_id: each for each in profiles}
     terms = [
         pl.col(dimension)
-        * profile.replace_strict(
-            {name: getattr(each, dimension) for name, each in profiles.items()},
+        * pl.col("profile_id").replace_strict(
+            {profile_id: getattr(each, dimension) for profile_id, each in known.items()},
+            default=None,
             return_dtype=pl.Float64,
         )
         for dimension in DIMENSIONS
     ]
-    total = terms[0] + terms[1] + terms[2] + terms[3]
-    return [
-        profile.alias("profile"),
-        profile.replace_strict(ids, return_dtype=pl.String).alias("profile_id"),
-        total.alias("composite"),
-    ]
+    return (terms[0] + terms[1] + terms[2] + terms[3]).alias("composite")
 
 
 def score() -> pl.Expr:

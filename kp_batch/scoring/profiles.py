@@ -13,7 +13,7 @@ from typing import Any, cast
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.errors import ProfileError
 
-# Raised with any change to the composite or its overrides: every profile_id bears it.
+# Raised with any change to the composite or what overrides do: every profile_id bears it.
 SCORING_VERSION = 1
 DEFAULT = "default"
 _SUM_TOLERANCE = 1e-9

@@ -13,26 +13,16 @@ from pathlib import Path
 from string import Template
 
 import duckdb
-import polars as pl
 
-from kp_batch.contracts import TABLES
+from kp_batch.contracts import VIEWS
 from kp_batch.errors import WarehouseError
 from kp_batch.warehouse.lock import writing
+from kp_batch.warehouse.published import relation
 from kp_batch.warehouse.query import CATALOG, open_catalog
-from kp_batch.warehouse.tables import files_of
+from kp_batch.warehouse.tables import quoted
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _COPY = "manifest.json"  # of what was published last, for a catalog that is lost
-
-_DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
-    pl.String: "VARCHAR",
-    pl.Int64: "BIGINT",
-    pl.Float64: "DOUBLE",
-    pl.Boolean: "BOOLEAN",
-    pl.Date: "DATE",
-    pl.Datetime: "TIMESTAMPTZ",
-    pl.List: "VARCHAR[]",
-}
 
 
 @dataclass(frozen=True)
@@ -59,7 +49,9 @@ def read_manifest(warehouse: Path) -> Manifest | None:
     else:
         return None
     if row[0] != FORMAT_VERSION:
-        raise WarehouseError(f"{warehouse} was made by another version of kp_batch; use that one")
+        raise WarehouseError(
+            f"{warehouse} was made by another version of kp_batch; use that one, or a new warehouse"
+        )
     return Manifest(row[1], json.loads(row[2]))
 
 
@@ -72,7 +64,8 @@ def publish(warehouse: Path, manifest: Manifest) -> None:
     path, beside = warehouse / CATALOG, warehouse / f"{CATALOG}.new"
     for left in (beside, *(Path(f"{each}.wal") for each in (beside, path))):
         left.unlink(missing_ok=True)  # by a killed run, or by somebody who wrote into the catalog
-    _build(beside, warehouse, manifest)
+    rows = {name: relation(warehouse, name, manifest.tables.get(name)) for name in VIEWS}
+    build(beside, warehouse, manifest, rows)
     with beside.open("rb") as file:
         os.fsync(file.fileno())
     beside.replace(path)
@@ -100,37 +93,27 @@ def _row(manifest: Manifest) -> tuple[int, float, str]:
     return (FORMAT_VERSION, manifest.threshold, json.dumps(manifest.tables))
 
 
-def _build(path: Path, warehouse: Path, manifest: Manifest) -> None:
+def build(path: Path, warehouse: Path, manifest: Manifest, rows: Mapping[str, str]) -> None:
+    """Make a catalog: a DuckDB file with the manifest, and a view of each table.
+
+    Args:
+        path: the file, which is not there yet.
+        warehouse: the folder of the tables.
+        manifest: what is published.
+        rows: SQL for the rows of each view.
+    """
     with duckdb.connect() as connection:
         # Clients of DuckDB 1.4 and later can open this format; the newest only by 2.0.
-        connection.execute(f"ATTACH {_quoted(str(path))} AS kp (STORAGE_VERSION 'v1.4.0')")
+        connection.execute(f"ATTACH {quoted(str(path))} AS kp (STORAGE_VERSION 'v1.4.0')")
         connection.execute("USE kp")
         connection.execute(
             "CREATE TABLE manifest AS SELECT ?::INTEGER AS format_version, "
             "?::DOUBLE AS threshold, ?::VARCHAR AS tables, ?::VARCHAR AS warehouse",
             [*_row(manifest), str(warehouse.resolve())],
         )
-        values = {name: _source(warehouse, name, manifest.tables.get(name)) for name in TABLES}
-        values["threshold"] = repr(manifest.threshold)
-        for name in TABLES:
+        values = {**rows, "threshold": repr(manifest.threshold)}
+        for name in VIEWS:
             view = files("kp_batch.warehouse").joinpath("sql", f"{name}.sql").read_text("utf-8")
             connection.execute(Template(view).substitute(values))
         connection.execute("USE memory")
         connection.execute("DETACH kp")
-
-
-def _source(warehouse: Path, name: str, version: int | None) -> str:
-    """What a view reads: the version's files, or no rows of the same columns."""
-    paths = [] if version is None else files_of(warehouse.resolve(), name, version)
-    if paths:
-        listed = ", ".join(_quoted(str(path)) for path in paths)
-        return f"read_parquet([{listed}], hive_partitioning = false)"
-    columns = ", ".join(
-        f'NULL::{_DUCKDB_TYPES[dtype.base_type()]} AS "{column}"'
-        for column, dtype in TABLES[name].items()
-    )
-    return f"(SELECT {columns} WHERE false)"
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

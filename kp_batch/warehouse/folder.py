@@ -1,12 +1,33 @@
 """Where a warehouse may stand."""
 
 import re
+import shutil
 from pathlib import Path
 
 from kp_batch.errors import WarehouseError
 
 # What delta-rs 1.6.6 and DuckDB 2.0.0 take for part of a URL, not of a path.
 _NOT_IN_PATHS = frozenset(r"%?[]\^|")
+# Prefect's new database takes 5 MB, its log as much; below this nothing of use would fit.
+_NEEDED_BYTES = 32 << 20
+
+
+def make_folder(warehouse: Path) -> None:
+    """Make the folder where it is missing, and look whether a run fits onto its disk.
+
+    Before Prefect starts, which would try for minutes to make its database there.
+
+    Raises:
+        WarehouseError: Delta tables cannot be written there, or the disk is full.
+    """
+    check_folder(warehouse)
+    warehouse.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(warehouse).free
+    if free < _NEEDED_BYTES:
+        raise WarehouseError(
+            f"the disk is full: {warehouse} has {free >> 20} MiB left, "
+            f"and a run needs {_NEEDED_BYTES >> 20} at the least; free some space"
+        )
 
 
 def check_folder(warehouse: Path) -> None:

@@ -39,11 +39,16 @@ def open_catalog(warehouse: Path) -> duckdb.DuckDBPyConnection:
             ) from error
 
 
-def connect(warehouse: Path) -> duckdb.DuckDBPyConnection:
+def connect(warehouse: Path, as_of: str | None = None) -> duckdb.DuckDBPyConnection:
     """The warehouse's catalog for questions, in UTC.
 
+    Args:
+        warehouse: the folder of the tables.
+        as_of: a run_id: the tables as that run left them; None: as they are published now.
+
     Raises:
-        WarehouseError: there is none, it cannot be read, or the folder was moved since it was made.
+        WarehouseError: there is none, it cannot be read, the folder was moved since it was made, or
+            what the run left is not there any more.
     """
     if not (warehouse / CATALOG).exists():
         raise WarehouseError(
@@ -51,13 +56,18 @@ def connect(warehouse: Path) -> duckdb.DuckDBPyConnection:
             f"{rebuilding(warehouse)}"
         )
     connection = open_catalog(warehouse)
-    connection.execute("SET TimeZone = 'UTC'")
     [(made_for,)] = connection.execute("SELECT warehouse FROM manifest").fetchall()
     if Path(made_for) != warehouse.resolve():
         connection.close()
         raise WarehouseError(
             f"the warehouse was moved here from {made_for}; run: {rebuilding(warehouse)}"
         )
+    if as_of is not None:
+        from kp_batch.warehouse.history import open_as_of  # it reads Delta's log
+
+        with connection as now:
+            connection = open_as_of(warehouse, as_of, now)
+    connection.execute("SET TimeZone = 'UTC'")
     return connection
 
 
@@ -66,12 +76,14 @@ def rebuilding(warehouse: Path) -> str:
     return f"kp-batch catalog --warehouse {quote(str(warehouse))}"
 
 
-def write_answer(warehouse: Path, query: str, output_format: str, out: IO[str], width: int) -> None:
+def write_answer(
+    connection: duckdb.DuckDBPyConnection, query: str, output_format: str, out: IO[str], width: int
+) -> None:
     """Answer a query.
 
     Args:
-        warehouse: the folder of the tables.
-        query: SQL over the catalog's views.
+        connection: the catalog.
+        query: SQL over its views.
         output_format: table (printed to sys.stdout), csv or json (a list of objects).
         out: where csv and json go.
         width: of the table, in characters.
@@ -79,14 +91,13 @@ def write_answer(warehouse: Path, query: str, output_format: str, out: IO[str], 
     Raises:
         KpBatchError: DuckDB refuses the query; the message is its own.
     """
-    with connect(warehouse) as connection:
-        try:
-            if output_format != "table":
-                _WRITERS[output_format](connection.execute(query), out)
-            elif answer := cast("duckdb.DuckDBPyRelation | None", connection.sql(query)):
-                answer.show(max_width=width, max_rows=_ROWS_SHOWN)
-        except duckdb.Error as error:
-            raise KpBatchError(str(error)) from error
+    try:
+        if output_format != "table":
+            _WRITERS[output_format](connection.execute(query), out)
+        elif answer := cast("duckdb.DuckDBPyRelation | None", connection.sql(query)):
+            answer.show(max_width=width, max_rows=_ROWS_SHOWN)
+    except duckdb.Error as error:
+        raise KpBatchError(str(error)) from error
 
 
 def _write_csv(cursor: duckdb.DuckDBPyConnection, out: IO[str]) -> None:

@@ -1,65 +1,120 @@
 """The Delta tables: written by a run, not seen by anyone until the catalog names their version."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, cast
 from urllib.parse import unquote
 
 import polars as pl
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from kp_batch.contracts import PARTITIONED_BY, TABLES
 from kp_batch.errors import WarehouseError
 
-# What is published may be as old as the last successful run: the log keeps it.
-_CONFIGURATION: Mapping[str, str | None] = {"delta.logRetentionDuration": "interval 36500 days"}
-Mode = Literal["append", "overwrite"]
+# What is published may be as old as the last successful run: the log keeps it. It holds no
+# statistics, whose least and greatest values would be traces' ids that outlive their rows.
+_CONFIGURATION: Mapping[str, str | None] = {
+    "delta.logRetentionDuration": "interval 36500 days",
+    "delta.dataSkippingNumIndexedCols": "0",
+}
 
 
 class DeltaTables:
     """The tables of one warehouse, starting from the versions that its catalog names.
 
     What a killed run committed after them is undone before the next write: only what is published
-    ever happened.
+    ever happened. Frames have the table's schema; of a partitioned table they stand in the order of
+    its partitions.
     """
 
-    def __init__(self, warehouse: Path, published: dict[str, int]) -> None:
+    def __init__(self, warehouse: Path, published: Mapping[str, int], run_id: str) -> None:
         """Nothing is touched before the first write."""
         self._warehouse = warehouse
+        self._run_id = run_id
         self.versions = dict(published)
 
-    def overwrite(self, name: str, frame: pl.LazyFrame, run_id: str) -> None:
-        """Replace a table's rows; `frame` has the table's schema, in the order of its rows."""
-        self._write(name, frame, run_id, "overwrite")
+    def overwrite(self, name: str, frames: Iterable[pl.DataFrame]) -> None:
+        """Replace all rows of a table.
 
-    def append(self, name: str, frame: pl.LazyFrame, run_id: str) -> None:
-        """Add rows to a table."""
-        self._write(name, frame, run_id, "append")
+        Raises:
+            WarehouseError: another writer changed the table at the same time.
+        """
+        self._write(name, frames, mode="overwrite")
 
-    def _write(self, name: str, frame: pl.LazyFrame, run_id: str, mode: Mode) -> None:
-        _check(name, frame)
+    def overwrite_partitions(
+        self, name: str, frames: Iterable[pl.DataFrame], partitions: Iterable[object]
+    ) -> None:
+        """Replace the rows of some partitions; the frames hold rows of these only.
+
+        Raises:
+            WarehouseError: another writer changed the table at the same time.
+        """
+        column = PARTITIONED_BY[name]
+        values = ", ".join(quoted(str(value)) for value in partitions)
+        self._write(name, frames, mode="overwrite", predicate=f"{column} IN ({values})")
+
+    def append(self, name: str, frames: Iterable[pl.DataFrame]) -> None:
+        """Add rows to a table.
+
+        Raises:
+            WarehouseError: another writer changed the table at the same time.
+        """
+        self._write(name, frames, mode="append")
+
+    def _write(self, name: str, frames: Iterable[pl.DataFrame], **how: Any) -> None:
         path = self._warehouse / name
-        if self._undo_unpublished(name):
-            mode = "overwrite"
-        write_deltalake(
-            str(path),
-            _reader(frame, PARTITIONED_BY.get(name)),
-            mode=mode,
-            partition_by=PARTITIONED_BY.get(name),
-            configuration=_CONFIGURATION,
-            commit_properties=CommitProperties(custom_metadata={"run_id": run_id}),
-        )
+        if self.undo_unpublished(name):
+            how = {"mode": "overwrite"}
+        faults: list[Exception] = []
+        try:
+            write_deltalake(
+                str(path),
+                _reader(name, _noting(frames, faults)),
+                partition_by=PARTITIONED_BY.get(name),
+                configuration=_CONFIGURATION,
+                commit_properties=CommitProperties(custom_metadata={"run_id": self._run_id}),
+                **how,
+            )
+        except CommitFailedError as error:
+            raise WarehouseError(
+                f"another writer changed the table {name} of {self._warehouse} at the same time; "
+                "nothing was published; run again"
+            ) from error
+        except DeltaError:
+            if faults:  # it came up while the rows were made, and means what it says there
+                raise faults[0] from None
+            raise
         self.versions[name] = DeltaTable(str(path)).version()
 
-    def _undo_unpublished(self, name: str) -> bool:
+    def undo_unpublished(self, name: str) -> bool:
         """Restore the published version; true where there is none and all rows have to go."""
         published = self.versions.get(name)
         table = open_table(self._warehouse, name)
         if table is not None and published is not None and table.version() > published:
             table.restore(published)
+            self.versions[name] = table.version()
         return table is not None and published is None
+
+
+def remove_unneeded(warehouse: Path, name: str, versions: Iterable[int]) -> int:
+    """Remove the files of a table that none of these versions needs.
+
+    Returns:
+        How many.
+    """
+    table = open_table(warehouse, name)
+    if table is None:
+        return 0
+    removed = table.vacuum(
+        retention_hours=0,
+        dry_run=False,
+        enforce_retention_duration=False,
+        full=True,  # what killed runs left, too
+        keep_versions=sorted(versions),
+    )
+    return len(removed)
 
 
 def open_table(warehouse: Path, name: str, version: int | None = None) -> DeltaTable | None:
@@ -70,12 +125,14 @@ def open_table(warehouse: Path, name: str, version: int | None = None) -> DeltaT
         return None
 
 
-def files_of(warehouse: Path, name: str, version: int) -> list[Path]:
-    """The Parquet files of a table's version, in the order of their paths.
+def files_of(warehouse: Path, name: str, version: int | None) -> list[Path]:
+    """The Parquet files of a table's version, in the order of their paths; of None: none.
 
     Raises:
         WarehouseError: the table or that version is gone.
     """
+    if version is None:
+        return []
     table = open_table(warehouse, name, version)
     if table is None:
         raise WarehouseError(f"the table {name} is gone from {warehouse}; run the archive again")
@@ -83,22 +140,38 @@ def files_of(warehouse: Path, name: str, version: int) -> list[Path]:
     return sorted(warehouse / name / unquote(path) for path in actions.get_column("path"))
 
 
-def _reader(frame: pl.LazyFrame, partition: str | None) -> pa.RecordBatchReader:
-    """The frame as a stream; of a partitioned table a batch holds a whole partition.
+def quoted(text: str) -> str:
+    """Text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _reader(name: str, frames: Iterable[pl.DataFrame]) -> pa.RecordBatchReader:
+    """The frames as a stream; of a partitioned table a batch holds a whole partition.
 
     delta-rs writes the batches of a stream in any order, so the rows of a file keep theirs only
-    where one batch holds them all. The frame has its partitions one after the other.
+    where one batch holds them all.
     """
-    schema = frame.collect_schema().to_frame().to_arrow().schema
-    return pa.RecordBatchReader.from_batches(schema, _batches(frame, partition, schema))
+    schema = cast("Any", TABLES[name].to_frame().to_arrow()).schema
+    return pa.RecordBatchReader.from_batches(schema, _batches(name, frames, schema))
+
+
+def _noting(frames: Iterable[pl.DataFrame], faults: list[Exception]) -> Iterator[pl.DataFrame]:
+    """The frames; an error in making them is noted, since delta-rs keeps its words alone."""
+    try:
+        yield from frames
+    except Exception as error:
+        faults.append(error)
+        raise
 
 
 def _batches(
-    frame: pl.LazyFrame, partition: str | None, schema: pa.Schema
+    name: str, frames: Iterable[pl.DataFrame], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
+    partition = PARTITIONED_BY.get(name)
     held: list[pl.DataFrame] = []
-    for chunk in frame.collect_batches(maintain_order=True):
-        for part in chunk.partition_by(partition, maintain_order=True) if partition else [chunk]:
+    for frame in frames:
+        _check(name, frame)
+        for part in frame.partition_by(partition, maintain_order=True) if partition else [frame]:
             if held and not (partition and _same(held[0], part, partition)):
                 yield _batch(held, schema)
                 held = []
@@ -118,7 +191,6 @@ def _batch(frames: list[pl.DataFrame], schema: pa.Schema) -> pa.RecordBatch:
     )
 
 
-def _check(name: str, frame: pl.LazyFrame) -> None:
-    got, expected = frame.collect_schema(), TABLES[name]
-    if got != expected:
-        raise TypeError(f"the table {name} has the schema {expected}, got {got}")
+def _check(name: str, frame: pl.DataFrame) -> None:
+    if frame.schema != TABLES[name]:
+        raise TypeError(f"the table {name} has the schema {TABLES[name]}, got {frame.schema}")

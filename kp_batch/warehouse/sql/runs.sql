@@ -10,7 +10,8 @@ SELECT
     counts,
     seconds,
     versions,
+    fingerprints,
     published
 FROM $runs;
 
-COMMENT ON VIEW runs IS 'One row a run, done or failed; config, inputs, counts, seconds, versions and published are JSON.';
+COMMENT ON VIEW runs IS 'One row a run, done or failed; config, inputs, counts, seconds, versions, fingerprints and published are JSON.';

@@ -1,0 +1,177 @@
+"""What a run has to do, told from what changed: all else stays as it is published."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from typing import Any
+
+import polars as pl
+
+from flows.ledger import Entry, Ledger, as_ledger, with_gone
+from flows.reading import read_changed
+from flows.rejecting import count_rejects
+from flows.run import Run
+from flows.scorer import Scorer
+from flows.settling import Archive
+from flows.timeline import Texts, Timeline, look_around, texts_for
+from kp_batch.archive.sources import discover
+from kp_batch.progress import printable, say
+
+_WORK = ("task_domain", "day", "replay", "restate", "recombine")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What has to be done."""
+
+    ledger: Ledger
+    files: dict[str, list[str]]  # new, changed, gone, unreadable: their paths
+    scorer: Scorer
+    timeline: Timeline
+    texts: Texts
+    work: pl.DataFrame  # by domain and day: how many traces to replay, restate and recombine
+    partitions: tuple[date, ...]  # to be written anew
+    differing: tuple[str, ...]  # what is not published as it has to be
+
+
+def make_plan(run: Run, forgetting: Sequence[str] = ()) -> Plan:
+    """Compare the archive and the settings with what is published.
+
+    Writes to the run's stage only, and sets the run's inputs and counts.
+
+    Args:
+        run: the run.
+        forgetting: ids of traces that stand in no table of facts any more; the archive's files are
+            not looked at then.
+
+    Raises:
+        KpBatchError: the archive, the profiles or the encoder cannot be used.
+    """
+    config, published = run.config, run.published
+    with Archive(config.warehouse, run.tables, run.stage) as archive:
+        scorer = Scorer.of(config, archive.table("profiles"))
+        before = as_ledger(archive.table("files"))
+        found, ledger = _look(run, archive, before, forgetting)
+        changes = archive.settle(ledger.values(), forgetting)
+        fingerprints = archive.fingerprints()
+        timeline = look_around(run, archive, scorer, changes, fingerprints)
+        texts = texts_for(run, archive, scorer, timeline, ledger)
+        work = _work(run, fingerprints, timeline, scorer)
+        partitions = changes.days | set(work.get_column("day"))
+        differing = {
+            "the archive": _contents(ledger) != _contents(before),
+            "the scores": bool(partitions),
+            "the rejects": archive.write_rejects(ledger, run.run_id),
+            "the threshold": config.threshold != published.threshold,
+            "what is forgotten": bool(forgetting),
+        }
+    accepted = int(fingerprints.get_column("traces").sum()) + changes.added - changes.removed
+    run.inputs = [_input(entry) for entry in found.values()]
+    run.counts = {
+        "files": len(found),
+        "rows": sum(entry.rows for entry in ledger.values()),
+        "accepted": accepted,
+        "embedded": len(texts.missing),
+        "reused": texts.distinct - len(texts.missing),
+        "replayed": int(work.get_column("replay").sum()),
+        "restated": int(work.get_column("restate").sum()),
+        "recombined": int(work.get_column("recombine").sum()),
+        "removed": changes.removed,
+        "partitions": len(partitions),
+    }
+    count_rejects(run)
+    return Plan(
+        ledger=ledger,
+        files=_files(found, before),
+        scorer=scorer,
+        timeline=timeline,
+        texts=texts,
+        work=work,
+        partitions=tuple(sorted(partitions)),
+        differing=tuple(what for what, differs in differing.items() if differs),
+    )
+
+
+def _look(
+    run: Run, archive: Archive, before: Ledger, forgetting: Sequence[str]
+) -> tuple[Ledger, Ledger]:
+    """The ledger of the archive's files, whatever is new of them read; and that of all that counts.
+
+    To forget traces the archive is not looked at: only the rows are counted again.
+    """
+    sources = [] if forgetting else discover(run.config.archive, run.config.warehouse)
+    forgotten = archive.table("forgotten").get_column("id_hash")
+    found = read_changed(sources, before, archive.rows_by_content, forgotten, run)
+    if forgetting:
+        rows = archive.rows_by_content()
+        return before, {
+            path: replace(each, rows=rows.get(each.file_id or "", 0))
+            for path, each in before.items()
+        }
+    _warn_of_loss(found, before)
+    return found, with_gone(found, before, prune=run.config.prune)
+
+
+def _contents(ledger: Ledger) -> dict[str, Any]:
+    return {path: entry.content for path, entry in ledger.items()}
+
+
+def _files(found: Ledger, before: Ledger) -> dict[str, list[str]]:
+    """The paths of the files that differ, by how."""
+    read = {path: each for path, each in found.items() if each.status == "read"}
+    return {
+        "new": [path for path in read if path not in before],
+        "changed": [
+            path
+            for path, each in read.items()
+            if path in before and each.file_id != before[path].file_id
+        ],
+        "gone": [path for path in before if path not in found],
+        "unreadable": [path for path, each in found.items() if each.status == "unreadable"],
+    }
+
+
+def _input(entry: Entry) -> dict[str, Any]:
+    known = asdict(entry)
+    return {name: known[name] for name in ("source_file", "status", "size", "mtime_ns", "file_id")}
+
+
+def _warn_of_loss(found: Ledger, before: Ledger) -> None:
+    rows = sum(each.rows for each in found.values() if each.status == "read")
+    held = sum(each.rows for each in before.values())
+    gone = [path for path in before if path not in found]
+    if held and 2 * rows <= held:
+        example = f" (such as {printable(gone[0])})" if gone else ""
+        say(
+            f"warning: the archive has lost half of its rows or more: it holds {rows:,} now, and "
+            f"held {held:,}; {len(gone):,} files are gone{example}"
+        )
+
+
+def _work(run: Run, fingerprints: pl.DataFrame, timeline: Timeline, scorer: Scorer) -> pl.DataFrame:
+    """How many traces are to be replayed, restated and recombined, by domain and day."""
+    otherwise = scorer.weighted_otherwise().fill_null(value=False)
+    by_itself = pl.col("replay") | pl.col("restated")
+    looked_at = timeline.rows.lazy().select(
+        "task_domain",
+        "day",
+        pl.col("replay"),
+        recombine=otherwise & pl.col("in_range") & ~by_itself,
+        restate=by_itself | (otherwise & pl.col("in_range")),
+        traces=pl.lit(1, pl.Int64),
+    )
+    elsewhere = fingerprints.lazy().filter(~pl.col("day").is_in(list(timeline.days)))
+    weighted = elsewhere.filter(otherwise, run.in_range("day")).select(
+        "task_domain",
+        "day",
+        replay=pl.lit(value=False),
+        recombine=pl.lit(value=True),
+        restate=pl.lit(value=True),
+        traces="traces",
+    )
+    totals = [
+        (pl.col(what).cast(pl.Int64) * pl.col("traces")).sum().alias(what) for what in _WORK[2:]
+    ]
+    both = pl.concat([looked_at, weighted], how="diagonal")
+    work = both.filter("restate").group_by("task_domain", "day").agg(totals)
+    return work.select(_WORK).sort("day", "task_domain").collect()

@@ -1,0 +1,103 @@
+"""What scores are computed with: encoder, cache, profiles. Each part has an id that rows bear."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+import polars as pl
+
+from kp_batch.config import RescoreConfig, format_ttl, parse_ttl
+from kp_batch.contracts import SCORES
+from kp_batch.embedding.encoders import load_encoder
+from kp_batch.novelty.replay import REPLAY_VERSION
+from kp_batch.scoring.composite import assign, composite, score
+from kp_batch.scoring.profiles import WeightProfile, load_profiles
+
+NO_ENCODER = "none"
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """What one run scores with."""
+
+    encoder_id: str
+    cache_id: str
+    profiles: Mapping[str, WeightProfile]  # by name
+    earlier: tuple[WeightProfile, ...]  # that published rows may bear
+
+    @classmethod
+    def of(cls, config: RescoreConfig, published: pl.DataFrame) -> "Scorer":
+        """What a run of that config scores with.
+
+        Args:
+            config: what the run is told.
+            published: the published table of profiles.
+
+        Raises:
+            ProfileError, EncoderError: a profiles file has faults, or a model's files are missing.
+        """
+        encoder = load_encoder(config.embedder)
+        rows = published.drop("profile_id").iter_rows(named=True)
+        return cls(
+            encoder_id=encoder.encoder_id if encoder else NO_ENCODER,
+            cache_id=_cache_id(config) if encoder else NO_ENCODER,
+            profiles=load_profiles(config.profiles),
+            earlier=tuple(WeightProfile(**row) for row in rows),
+        )
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether novelty comes from vectors at all."""
+        return self.encoder_id != NO_ENCODER
+
+    def met_otherwise(self) -> pl.Expr:
+        """Whether a published row was replayed with another encoder or cache."""
+        return (pl.col("encoder_id") != self.encoder_id) | (pl.col("cache_id") != self.cache_id)
+
+    def weighted_otherwise(self) -> pl.Expr:
+        """Whether a published row was weighted by another profile than its domain has now."""
+        return pl.col("profile_id") != assign(self.profiles)[1]
+
+    def state(self, rows: pl.LazyFrame, run_id: str) -> pl.LazyFrame:
+        """Rows as the table `scores` has them.
+
+        Args:
+            rows: the columns of `SCORES`, the novelty among them up to date, and the bools
+                `replayed`, `restated` (what the trace is by itself is new) and `in_range` (the day
+                may be weighted anew).
+            run_id: of the run that states them.
+        """
+        profile, profile_id = assign(self.profiles)
+        known = [*self.earlier, *self.profiles.values()]
+        older = ~pl.col("profile_id").is_in([each.profile_id for each in known])  # a formula's
+        anew = pl.col("restated") | pl.col("in_range") | (pl.col("replayed") & older)
+        weighted = anew & pl.col("profile_id").ne_missing(profile_id)
+        stated = pl.col("replayed") | pl.col("restated") | weighted
+        return (
+            rows.with_columns(
+                *(
+                    pl.when(which).then(value).otherwise(name).alias(name)
+                    for name, which, value in (
+                        ("run_id", stated, pl.lit(run_id)),
+                        ("encoder_id", pl.col("replayed"), pl.lit(self.encoder_id)),
+                        ("cache_id", pl.col("replayed"), pl.lit(self.cache_id)),
+                        ("profile", anew, profile),
+                        ("profile_id", anew, profile_id),
+                    )
+                ),
+                stated=stated,
+            )
+            .with_columns(pl.when("stated").then(composite(known)).otherwise("composite"))
+            .with_columns(pl.when("stated").then(score()).otherwise("score").alias("score"))
+            .select(list(SCORES))
+        )
+
+
+def _cache_id(config: RescoreConfig) -> str:
+    return f"fifo-{config.cache_size}-ttl-{format_ttl(config.ttl)}-v{REPLAY_VERSION}"
+
+
+def cache_of(cache_id: str) -> tuple[int, timedelta | None]:
+    """The capacity and the ttl that a cache_id names."""
+    _, size, _, ttl, _ = cache_id.split("-")
+    return int(size), parse_ttl(ttl)

@@ -1,0 +1,104 @@
+-- How the scores of two runs differ, over the ids in both. Given: the schemas first and second (their
+-- tables), and the variables first_threshold and second_threshold.
+
+CREATE TEMP TABLE moves AS
+WITH first_scores AS (
+    SELECT s.*, p.complexity AS wc, p.novelty AS wn, p.tool_diversity AS wd,
+        p.outcome_confidence AS wo
+    FROM first.scores AS s
+    JOIN first.profiles AS p USING (profile_id)
+),
+steps AS (
+    SELECT
+        b.trace_id,
+        b.task_domain,
+        a.score AS first_score,
+        b.score AS second_score,
+        a.single_thought AS was_single,
+        b.single_thought AS is_single,
+        a.composite AS before,
+        b.complexity * wc + a.novelty * wn + b.tool_diversity * wd + b.outcome_confidence * wo
+            AS with_facts,
+        b.complexity * wc + b.novelty * wn + b.tool_diversity * wd + b.outcome_confidence * wo
+            AS with_novelty,
+        b.composite AS with_weights
+    FROM first_scores AS a
+    JOIN second.scores AS b USING (trace_id)
+)
+-- A single thought's score is 0.1 whatever its composite: on either side of that, nothing of the
+-- change comes from the composite.
+SELECT
+    trace_id,
+    task_domain,
+    first_score,
+    second_score,
+    second_score - first_score AS change,
+    CASE
+        WHEN was_single AND is_single THEN 'both'
+        WHEN was_single THEN 'first'
+        WHEN is_single THEN 'second'
+    END AS single_thought,
+    CASE WHEN single_thought IS NULL THEN with_facts - before ELSE 0 END AS from_facts,
+    CASE WHEN single_thought IS NULL THEN with_novelty - with_facts ELSE 0 END AS from_novelty,
+    CASE WHEN single_thought IS NULL THEN with_weights - with_novelty ELSE 0 END AS from_weights,
+    CASE
+        WHEN single_thought IS NULL
+            THEN (second_score - with_weights) - (first_score - before)
+        ELSE second_score - first_score
+    END AS from_overrides
+FROM steps;
+
+CREATE TEMP TABLE domains AS
+WITH scoped AS (
+    SELECT task_domain AS scope, * FROM moves
+    UNION ALL
+    SELECT NULL AS scope, * FROM moves
+),
+ranked AS (
+    SELECT
+        *,
+        rank() OVER (PARTITION BY scope ORDER BY first_score)
+            + (count(*) OVER (PARTITION BY scope, first_score) - 1) / 2 AS first_rank,
+        rank() OVER (PARTITION BY scope ORDER BY second_score)
+            + (count(*) OVER (PARTITION BY scope, second_score) - 1) / 2 AS second_rank
+    FROM scoped
+),
+-- Population stability index over ten bins of equal width; an empty bin counts as 0.0001.
+binned AS (
+    SELECT
+        scope,
+        bin,
+        greatest(avg((least(floor(first_score * 10), 9) = bin)::INTEGER), 0.0001) AS p,
+        greatest(avg((least(floor(second_score * 10), 9) = bin)::INTEGER), 0.0001) AS q
+    FROM scoped, range(10) AS bins(bin)
+    GROUP BY ALL
+),
+stability AS (
+    SELECT scope, sum((q - p) * ln(q / p)) AS psi FROM binned GROUP BY ALL
+)
+SELECT
+    ranked.scope AS task_domain,
+    count(*) AS traces,
+    avg(first_score) AS first_mean,
+    avg(second_score) AS second_mean,
+    quantile_cont(first_score, [0.05, 0.25, 0.5, 0.75, 0.95]) AS first_quantiles,
+    quantile_cont(second_score, [0.05, 0.25, 0.5, 0.75, 0.95]) AS second_quantiles,
+    any_value(psi) AS psi,
+    corr(first_rank, second_rank) AS rank_correlation,
+    count(*) FILTER (
+        first_score < getvariable('first_threshold')
+        AND second_score >= getvariable('second_threshold')
+    ) AS crossed_up,
+    count(*) FILTER (
+        first_score >= getvariable('first_threshold')
+        AND second_score < getvariable('second_threshold')
+    ) AS crossed_down,
+    avg(from_facts) AS from_facts,
+    avg(from_novelty) AS from_novelty,
+    avg(from_weights) AS from_weights,
+    avg(from_overrides) AS from_overrides,
+    count(single_thought) AS single_thoughts
+FROM ranked
+LEFT JOIN stability ON ranked.scope IS NOT DISTINCT FROM stability.scope
+GROUP BY ranked.scope
+ORDER BY ranked.scope NULLS FIRST;

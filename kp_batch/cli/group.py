@@ -1,0 +1,81 @@
+"""The command itself: how it begins, how it ends, and the options that several commands share."""
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from kp_batch.errors import KpBatchError
+
+warehouse_option = click.option(
+    "--warehouse",
+    required=True,
+    envvar="KP_BATCH_WAREHOUSE",
+    show_envvar=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder of the tables.",
+)
+format_option = click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+
+
+class EndedBySignal(BaseException):
+    """The user, or the system, ended the command."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="kp-batch")
+def kp_batch() -> None:
+    """Rescore archives of AI reasoning traces, and ask about the scores."""
+
+
+def main() -> None:
+    """Run the command line and leave with its exit status."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
+    try:
+        kp_batch.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        _leave(error.exit_code)
+    except EndedBySignal as error:
+        number = signal.Signals(error.args[0])
+        _leave(128 + number, f"ended by {number.name}; what is published is whole")
+    except BrokenPipeError:
+        sys.stdout = None  # whoever read our output has left; so do we, without a word
+        _leave(1)
+    except (KpBatchError, OSError) as error:
+        _leave(1, str(error))
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    raise EndedBySignal(number)
+
+
+def _leave(status: int, message: str | None = None) -> NoReturn:
+    if message:
+        click.echo(f"kp-batch: {message}", err=True)
+    sys.exit(status)
+
+
+def in_process(work: str, arguments: dict[str, Any], log: Path | None = None) -> dict[str, Any]:
+    """Do long work in a process of its own, which a signal ends at once."""
+    from flows.process import run_in_process
+
+    return run_in_process(f"flows.commands:{work}", arguments, log)
+
+
+def log_of(warehouse: Path) -> Path:
+    """What libraries print while a command writes to the warehouse goes there."""
+    return warehouse / "last-run.log"

@@ -1,0 +1,13 @@
+CREATE VIEW files AS
+SELECT
+    source_file,
+    status,
+    size,
+    mtime_ns,
+    file_id,
+    "rows",
+    reasons,
+    message
+FROM $files;
+
+COMMENT ON VIEW files IS 'The ledger: one row a file that was ever read, until it is pruned; status read, unreadable or gone.';
