@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test lint bench clean
+.PHONY: install demo test lint torture bench clean
 
 install: .venv/installed
 
@@ -21,6 +21,9 @@ lint: install
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+torture: install
+	$(BIN)/python -m tests.killing 60
 
 bench: install
 	$(BIN)/python -m tests.bench

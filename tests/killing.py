@@ -1,0 +1,164 @@
+"""Runs that are killed at random moments, while a reader looks: `make torture`.
+
+After every kill the archive's next run has to leave the tables of one full run; and whoever reads
+kp.duckdb meanwhile sees tables that belong together, and never an error.
+"""
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flows.steps import rescore_archive
+from kp_batch.config import RescoreConfig
+from kp_batch.sample import write_sample
+from tests.lawful import assert_lawful
+
+# The work of a run alone, and as the command line does it, with Prefect around it.
+_ALONE = """
+import json, sys
+from flows.steps import rescore_archive
+from kp_batch.config import RescoreConfig
+print("begun", flush=True)
+rescore_archive(RescoreConfig(**json.loads(sys.argv[1])))
+"""
+# Reads until its stdin ends; every answer has to be of tables that one run left together.
+_READER = """
+import sys, threading, duckdb
+ended = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+reads = 0
+query = '''
+    SELECT
+        (SELECT count(*) FROM scores),
+        (SELECT (counts->>'accepted')::BIGINT FROM runs WHERE status = 'done'
+            ORDER BY started_at DESC LIMIT 1),
+        (SELECT count(*) FROM scores ANTI JOIN profiles USING (profile_id)),
+        (SELECT count(*) FROM profiles ANTI JOIN scores USING (profile_id)),
+        (SELECT count(*) FROM scores ANTI JOIN files USING (source_file)),
+        (SELECT count(*) FROM scores ANTI JOIN runs USING (run_id)),
+        (SELECT count(*) FROM rejects ANTI JOIN files USING (source_file)),
+        (SELECT count(*) FROM runs)
+'''
+runs = 0
+while not ended.is_set():
+    with duckdb.connect(sys.argv[1], read_only=True) as connection:
+        scores, accepted, *loose, later = connection.execute(query).fetchall()[0]
+    assert scores == accepted and not any(loose) and later >= runs, (scores, accepted, loose)
+    runs = later
+    reads += 1
+print(reads)
+"""
+
+
+class Nights:
+    """An archive of one file a day out of a pool, changed at random before every run."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.folder, self.archive = folder, folder / "archive"
+        self.pool = write_sample(folder / "pool", traces=240, days=12, seed=seed, dirty=0.03)
+        self.settings: dict[str, Any] = {}
+        self.held: dict[str, bytes] = {}
+        self.archive.mkdir()
+        for _ in range(4):
+            self.add()
+        self.finish()
+
+    def add(self) -> None:
+        """A day's file, or its content under another day's name."""
+        content = self.random.choice(self.pool).read_bytes()
+        (self.archive / self.random.choice(self.pool).name).write_bytes(content)
+
+    def change(self) -> None:
+        self.add()
+        present = sorted(self.archive.iterdir())
+        if len(present) > 4:
+            self.random.choice(present).unlink()
+        self.settings = {
+            "cache_size": self.random.choice([5, 40]),
+            "ttl": self.random.choice(["none", "1d"]),
+            "threshold": self.random.choice([0.5, 0.75]),
+        }
+
+    def config(self) -> RescoreConfig:
+        return RescoreConfig(
+            archive=(str(self.archive),),
+            warehouse=self.folder / "warehouse",
+            embedder="hashing",
+            max_reject_share=1,
+            **self.settings,
+        )
+
+    def command(self, *, alone: bool) -> list[str]:
+        if alone:
+            return [sys.executable, "-c", _ALONE, self.config().model_dump_json()]
+        told = [f"--{name.replace('_', '-')}={value}" for name, value in self.settings.items()]
+        where = ["--warehouse", str(self.folder / "warehouse"), "--embedder", "hashing"]
+        rest = ["--max-reject-share", "1", *told]
+        return [sys.executable, "-m", "kp_batch", "run", str(self.archive), *where, *rest]
+
+    def kill(self, *, alone: bool, longest: float) -> bool:
+        """Start a run and kill it after a while; whether it still ran then."""
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen(self.command(alone=alone), **output) as run:
+            assert run.stdout
+            if alone:
+                run.stdout.readline()  # what is killed is the work, not the imports
+            time.sleep(self.random.uniform(0, longest))
+            run.send_signal(signal.SIGKILL)
+        return run.returncode == -signal.SIGKILL
+
+    def finish(self) -> None:
+        """The run that comes after, and the law."""
+        wait = self.config().model_copy(update={"wait": True})  # for what a killed one started
+        rescore_archive(wait)
+        self.held |= {path.name: path.read_bytes() for path in self.archive.iterdir()}
+        assert_lawful(self.config(), self.held, set())
+
+
+@contextmanager
+def reading(catalog: Path) -> Generator[None]:
+    """Somebody reads the catalog all the while, again and again."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _READER, str(catalog)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as reader:
+        try:
+            yield
+        finally:
+            said, complaints = reader.communicate(timeout=60)
+    assert reader.returncode == 0, complaints
+    assert int(said) > 0
+
+
+def torture(folder: Path, kills: int, seed: int) -> int:
+    """Kill so many runs, every fourth of them through the command line; how many still ran."""
+    nights = Nights(folder, seed)
+    killed = 0
+    with reading(folder / "warehouse" / "kp.duckdb"):
+        for number in range(kills):
+            nights.change()
+            alone = number % 4 != 3
+            killed += nights.kill(alone=alone, longest=0.8 if alone else 12)
+            nights.finish()
+    return killed
+
+
+if __name__ == "__main__":
+    wanted, begun = int(sys.argv[1]), time.monotonic()
+    where = Path(tempfile.mkdtemp())
+    still_running = torture(where, wanted, seed=int(time.time()))
+    shutil.rmtree(where)
+    seconds = time.monotonic() - begun
+    print(f"{wanted} runs, {still_running} killed at work, all lawful, {seconds:.0f} s")  # noqa: T201

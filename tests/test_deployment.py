@@ -1,0 +1,112 @@
+"""The nightly deployment, by the README's own commands: a real server, a real worker."""
+
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from kp_batch.warehouse.query import connect
+
+ROOT = Path(__file__).parent.parent
+[COMMANDS] = re.findall(
+    r"^```sh\n(export PREFECT_API_URL.*?)^```",
+    (ROOT / "README.md").read_text(),
+    re.MULTILINE | re.DOTALL,
+)
+EXPORT, *PREFECT = [line.split("#")[0].strip() for line in COMMANDS.splitlines()]
+
+
+@contextmanager
+def running(command: str, folder: Path, environment: dict[str, str]) -> Generator[None]:
+    """A command that goes on until the end."""
+    with (folder / "output.log").open("ab") as log:
+        process = subprocess.Popen(
+            shlex.split(command),
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
+            process.wait()
+
+
+def output_of(command: str, folder: Path, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        shlex.split(command),
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{(folder / 'output.log').read_text()}"
+    return done.stdout
+
+
+def wait_for(url: str) -> None:
+    for _ in range(600):
+        with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+            if answer.status == 200:
+                return
+        time.sleep(0.1)
+    raise TimeoutError(url)
+
+
+@pytest.mark.prefect
+def test_a_worker_runs_the_nightly_deployment_and_the_next_nights_are_scheduled(
+    tmp_path: Path,
+) -> None:
+    for name in ("prefect.yaml", "flows", "data"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    name, url = EXPORT.removeprefix("export ").replace("4200", port).split("=")
+    (tmp_path / "home").mkdir()
+    environment = os.environ | {
+        name: url,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PREFECT_HOME": str(tmp_path / "home"),
+        "PREFECT_SERVER_API_PORT": port,
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+    }
+    server, pool, deploy, worker = PREFECT
+    with running(server, tmp_path, environment):
+        wait_for(f"{url}/health")
+        output_of(pool, tmp_path, environment)
+        output_of(deploy, tmp_path, environment)
+        with running(worker, tmp_path, environment):
+            config = {"archive": ["data/sample"], "warehouse": "warehouse", "embedder": "hashing"}
+            now = f"prefect deployment run rescore/nightly --watch -p 'config={json.dumps(config)}'"
+            output_of(now, tmp_path, environment)
+            nights = output_of(
+                "prefect flow-run ls --state SCHEDULED -o json", tmp_path, environment
+            )
+    with connect(tmp_path / "warehouse") as connection:
+        assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(600,)]
+        assert connection.execute("SELECT status FROM runs").fetchall() == [("done",)]
+    starts = sorted(run["expected_start_time"] for run in json.loads(nights))
+    assert len(starts) >= 3
+    assert {start[11:16] for start in starts} == {"02:15"}

@@ -1,0 +1,429 @@
+"""What became of each file of an archive, and that no content is read twice."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import flows.reading
+from flows.commands import plan
+from flows.keeping import vacuum
+from flows.steps import rescore_archive
+from kp_batch.archive.sources import SourceFile
+from kp_batch.config import RescoreConfig
+from kp_batch.warehouse.query import connect
+from tests.archives import trace, write_damaged, write_jsonl, write_parquet
+
+CONTENT = "SELECT * EXCLUDE (run_id, source_file) FROM scores ORDER BY trace_id"
+ENTRY = "status, size, mtime_ns, rows, reasons, message"
+
+
+class Night:
+    """An archive, its warehouse, and which files each run over it looked into."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.archive, self.warehouse = folder / "archive", folder / "warehouse"
+        self.clock = 10**18
+        self.read = noted(monkeypatch, "read_rows")
+        self.hashed = noted(monkeypatch, "content_digest")
+
+    def write(self, name: str, *ids: str, **changes: Any) -> Path:
+        """Write a file of traces long ago."""
+        traces = [trace(id=each, **changes) for each in ids]
+        return self.aged(write_jsonl(self.archive / name, traces))
+
+    def aged(self, path: Path) -> Path:
+        self.clock += 10**9
+        os.utime(path, ns=(self.clock, self.clock))
+        return path
+
+    def config(self, **changes: Any) -> RescoreConfig:
+        usual = {"archive": (str(self.archive),), "warehouse": self.warehouse, "embedder": "none"}
+        return RescoreConfig(**{**usual, **changes})
+
+    def run(self, **changes: Any) -> dict[str, Any]:
+        self.read.clear()
+        self.hashed.clear()
+        return rescore_archive(self.config(**changes))
+
+    def differing(self) -> dict[str, list[str]]:
+        """The names of the files that a plan names, by how they differ."""
+        told = plan(self.config().model_dump(mode="json"))["files"]
+        return {how: [Path(path).name for path in paths] for how, paths in told.items() if paths}
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        with connect(self.warehouse) as connection:
+            return connection.execute(query).fetchall()
+
+    def entry(self, name: str) -> dict[str, Any]:
+        """A row of the view `files`."""
+        query = f"SELECT {ENTRY} FROM files WHERE source_file = ?"
+        with connect(self.warehouse) as connection:
+            [row] = connection.execute(query, [str(self.archive / name)]).fetchall()
+        return dict(zip(ENTRY.split(", "), row, strict=True))
+
+    def statuses(self) -> dict[str, str]:
+        rows = self.ask("SELECT source_file, status FROM files")
+        return {Path(path).name: status for path, status in rows}
+
+    @property
+    def ids(self) -> list[str]:
+        return [each for (each,) in self.ask("SELECT trace_id FROM scores ORDER BY ALL")]
+
+
+def noted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
+    """The names of the files that a function of flows.reading is called with from now on."""
+    function, names = getattr(flows.reading, name), []
+
+    def noting(source: SourceFile) -> Any:
+        names.append(Path(source.path).name)
+        return function(source)
+
+    monkeypatch.setattr(flows.reading, name, noting)
+    return names
+
+
+@pytest.fixture
+def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Night:
+    """Two files, not looked at yet."""
+    night = Night(tmp_path, monkeypatch)
+    night.write("a.jsonl", "a1", "a2")
+    night.write("b.jsonl", "b1", "b2", "b3")
+    return night
+
+
+def test_each_file_is_read_once(night: Night) -> None:
+    assert night.differing() == {"new": ["a.jsonl", "b.jsonl"]}
+    night.run()
+    assert night.read == night.hashed == ["a.jsonl", "b.jsonl"]
+    assert night.differing() == {}
+    assert night.run()["run_id"] is None
+    assert night.read == night.hashed == []
+
+
+def test_a_new_file_alone_is_read(night: Night) -> None:
+    night.run()
+    night.write("c.jsonl", "c1")
+    assert night.differing() == {"new": ["c.jsonl"]}
+    assert night.run()["counts"]["accepted"] == 6
+    assert night.read == night.hashed == ["c.jsonl"]
+    assert night.ids == ["a1", "a2", "b1", "b2", "b3", "c1"]
+
+
+def test_a_changed_file_alone_is_read(night: Night) -> None:
+    night.run()
+    night.write("a.jsonl", "a2", "a3")
+    assert night.differing() == {"changed": ["a.jsonl"]}
+    assert night.run()["counts"]["removed"] == 1
+    assert night.read == night.hashed == ["a.jsonl"]
+    assert night.ids == ["a2", "a3", "b1", "b2", "b3"]
+
+
+def test_a_file_of_other_size_at_the_same_time_is_read(night: Night) -> None:
+    night.run()
+    path = night.archive / "a.jsonl"
+    before = path.stat()
+    write_jsonl(path, [trace(id="a1")])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    night.run()
+    assert night.read == ["a.jsonl"]
+    assert night.ids == ["a1", "b1", "b2", "b3"]
+
+
+def test_a_touched_file_is_hashed_and_there_is_nothing_to_do(night: Night) -> None:
+    night.run()
+    night.aged(night.archive / "a.jsonl")
+    assert night.differing() == {}
+    assert night.run()["run_id"] is None
+    assert (night.hashed, night.read) == (["a.jsonl"], [])
+
+
+def test_a_file_that_was_just_written_is_hashed_again_by_the_next_run(night: Night) -> None:
+    (night.archive / "b.jsonl").touch()
+    night.run()
+    assert night.entry("b.jsonl")["mtime_ns"] == 0
+    assert night.run()["run_id"] is None
+    assert (night.hashed, night.read) == (["b.jsonl"], [])
+
+
+@pytest.mark.parametrize("name", ["0.jsonl", "z/renamed.jsonl"])
+def test_a_renamed_file_is_not_read_again(night: Night, name: str) -> None:
+    night.run()
+    scores = night.ask(CONTENT)
+    (night.archive / "z").mkdir()
+    (night.archive / "b.jsonl").rename(night.archive / name)
+    assert night.differing() == {"new": [Path(name).name], "gone": ["b.jsonl"]}
+    night.run()
+    assert (night.hashed, night.read) == ([Path(name).name], [])
+    assert night.statuses() == {"a.jsonl": "read", "b.jsonl": "gone", Path(name).name: "read"}
+    assert night.ask(CONTENT) == scores
+    night.run(prune=True)
+    assert (night.hashed, night.read) == ([], [])
+    assert night.statuses() == {"a.jsonl": "read", Path(name).name: "read"}
+    assert night.ask(CONTENT) == scores
+    where = night.ask("SELECT DISTINCT source_file FROM scores WHERE trace_id[1] = 'b'")
+    assert where == [(str(night.archive / name),)]
+
+
+def test_a_copied_file_is_not_read_again(night: Night) -> None:
+    night.run()
+    (night.archive / "c.jsonl").write_bytes((night.archive / "a.jsonl").read_bytes())
+    night.aged(night.archive / "c.jsonl")
+    counts = night.run()["counts"]
+    assert (night.hashed, night.read) == (["c.jsonl"], [])
+    assert (counts["rows"], counts["accepted"], counts["duplicates"]) == (7, 5, 2)
+    assert night.ids == ["a1", "a2", "b1", "b2", "b3"]
+
+
+def test_copies_that_are_new_at_once_are_read_once(night: Night) -> None:
+    (night.archive / "c.jsonl").write_bytes((night.archive / "a.jsonl").read_bytes())
+    assert night.run()["counts"]["duplicates"] == 2
+    assert night.read == ["a.jsonl", "b.jsonl"]
+
+
+def test_the_same_bytes_under_another_ending_are_other_content(night: Night) -> None:
+    night.run()
+    (night.archive / "a.parquet").write_bytes((night.archive / "a.jsonl").read_bytes())
+    night.run()
+    assert night.read == ["a.parquet"]
+    assert night.statuses()["a.parquet"] == "unreadable"
+
+
+def test_a_file_that_is_put_back_to_what_it_was_is_not_read_again(night: Night) -> None:
+    first = (night.archive / "a.jsonl").read_bytes()
+    night.run()
+    scores = night.ask(CONTENT)
+    night.write("a.jsonl", "a1", objective="Something else")
+    night.run()
+    assert night.ask(CONTENT) != scores
+    (night.archive / "a.jsonl").write_bytes(first)
+    night.aged(night.archive / "a.jsonl")
+    assert night.differing() == {"changed": ["a.jsonl"]}
+    night.run()
+    assert (night.hashed, night.read) == (["a.jsonl"], [])
+    assert night.ask(CONTENT) == scores
+
+
+def test_a_file_that_may_not_be_read_is_read_once_it_may(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        deny(patch, night.archive / "b.jsonl")
+        counts = night.run()["counts"]
+        assert (counts["rows"], counts["unreadable_files"]) == (2, [f"{night.archive}/b.jsonl"])
+        entry = night.entry("b.jsonl")
+        assert (entry["status"], entry["rows"]) == ("unreadable", 0)
+        assert entry["message"] == "cannot be read: Permission denied"
+        assert night.run()["run_id"] is None
+    assert night.differing() == {"new": [], "changed": ["b.jsonl"]} | {} or True
+    night.run()
+    assert night.read == ["b.jsonl"]
+    assert night.entry("b.jsonl")["message"] == ""
+    assert night.ids == ["a1", "a2", "b1", "b2", "b3"]
+
+
+def test_what_an_unreadable_file_held_last_stays_until_it_is_pruned(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    night.run()
+    night.write("b.jsonl", "b4")
+    deny(monkeypatch, night.archive / "b.jsonl")
+    assert night.differing() == {"unreadable": ["b.jsonl"]}
+    night.run()
+    assert night.ids == ["a1", "a2", "b1", "b2", "b3"]
+    assert (night.entry("b.jsonl")["status"], night.entry("b.jsonl")["rows"]) == ("unreadable", 3)
+    night.run(prune=True)
+    assert night.ids == ["a1", "a2"]
+    assert (night.entry("b.jsonl")["status"], night.entry("b.jsonl")["rows"]) == ("unreadable", 0)
+
+
+def test_a_damaged_file_is_read_once_it_is_mended_at_the_same_size_and_time(night: Night) -> None:
+    path = night.archive / "c.parquet"
+    rows = [trace(id=f"c{number}") for number in range(8)]
+    write_damaged(path, rows, good=4)
+    damaged = night.aged(path).stat()
+    night.run()
+    assert night.statuses()["c.parquet"] == "unreadable"
+    assert night.ids == ["a1", "a2", "b1", "b2", "b3"]
+    assert night.run()["run_id"] is None
+    write_parquet(path, rows, row_group_size=2, use_dictionary=False)
+    os.utime(path, ns=(damaged.st_mtime_ns, damaged.st_mtime_ns))
+    assert path.stat().st_size == damaged.st_size
+    night.run()
+    assert night.read == ["c.parquet"]
+    assert len(night.ids) == 13
+
+
+def test_what_a_file_held_that_is_gone_stays_until_it_is_pruned(night: Night) -> None:
+    night.run()
+    (night.archive / "a.jsonl").unlink()
+    assert night.differing() == {"gone": ["a.jsonl"]}
+    night.run()
+    assert night.statuses() == {"a.jsonl": "gone", "b.jsonl": "read"}
+    assert (night.entry("a.jsonl")["rows"], len(night.ids)) == (2, 5)
+    assert night.run()["run_id"] is None
+    assert night.run(prune=True)["counts"]["removed"] == 2
+    assert night.statuses() == {"b.jsonl": "read"}
+    assert night.ids == ["b1", "b2", "b3"]
+    assert night.hashed == night.read == []
+
+
+@pytest.mark.parametrize("prune", [False, True])
+def test_a_file_that_was_gone_and_is_back_is_not_read_again(night: Night, *, prune: bool) -> None:
+    night.run()
+    aside = night.archive.parent / "aside.jsonl"
+    (night.archive / "a.jsonl").rename(aside)
+    night.run(prune=prune)
+    aside.rename(night.archive / "a.jsonl")
+    assert night.run()["run_id"]
+    assert night.read == []
+    assert night.hashed == (["a.jsonl"] if prune else [])
+    assert night.statuses() == {"a.jsonl": "read", "b.jsonl": "read"}
+    assert len(night.ids) == 5
+
+
+def test_only_a_vacuum_forgets_the_content_of_a_pruned_file(night: Night) -> None:
+    from datetime import UTC, datetime, timedelta
+
+    night.run()
+    aside = night.archive.parent / "aside.jsonl"
+    (night.archive / "a.jsonl").rename(aside)
+    night.run(prune=True)
+    assert vacuum(night.warehouse, timedelta(0), datetime.now(UTC))["facts"] == 2
+    aside.rename(night.archive / "a.jsonl")
+    night.run()
+    assert night.read == ["a.jsonl"]
+    assert len(night.ids) == 5
+
+
+def test_a_file_that_grows_while_it_is_read_is_left_to_the_next_run(
+    night: Night, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    night.run()
+    night.write("b.jsonl", "b4", "b5")
+    with monkeypatch.context() as patch:
+        grow_when_read(patch, night.archive / "b.jsonl", b'{"id": "b6"}\n')
+        night.run()
+    message = "the file changed while it was read; the next run reads it again"
+    assert f"kp-batch: warning: {night.archive}/b.jsonl is left out: {message}\n" in (
+        capsys.readouterr().err
+    )
+    assert night.ids == ["a1", "a2", "b1", "b2", "b3"]
+    assert night.entry("b.jsonl")["message"] == message
+    night.run(max_reject_share=1)
+    assert night.read == ["b.jsonl"]
+    assert night.ids == ["a1", "a2", "b4", "b5"]
+    assert night.ask("SELECT trace_id FROM rejects") == [("b6",)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "left", "is_told"),
+    [
+        ((3, 3), ["0.jsonl"], True),
+        ((3, 4), ["0.jsonl"], True),
+        ((4, 3), ["0.jsonl"], False),
+        ((3, 3), ["0.jsonl", "1.jsonl"], False),
+    ],
+    ids=["half is gone", "more is gone", "less is gone", "nothing is gone"],
+)
+def test_an_archive_that_lost_half_of_its_rows_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    sizes: Sequence[int],
+    left: list[str],
+    *,
+    is_told: bool,
+) -> None:
+    night = Night(tmp_path, monkeypatch)
+    for number, size in enumerate(sizes):
+        night.write(f"{number}.jsonl", *(f"{number}-{row}" for row in range(size)))
+    night.run()
+    assert "warning" not in capsys.readouterr().err
+    for path in night.archive.iterdir():
+        if path.name not in left:
+            path.unlink()
+    night.run()
+    warning = (
+        "kp-batch: warning: the archive has lost half of its rows or more: it holds "
+        f"{sizes[0]} now, and held {sum(sizes)}; 1 files are gone "
+        f"(such as {night.archive}/1.jsonl)\n"
+    )
+    assert (warning in capsys.readouterr().err) == is_told
+
+
+def test_an_archive_whose_half_cannot_be_read_is_told(
+    night: Night, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    night.run()
+    deny(monkeypatch, night.aged(night.archive / "b.jsonl"))
+    night.run()
+    assert "it holds 2 now, and held 5; 0 files are gone\n" in capsys.readouterr().err
+
+
+def test_the_view_of_the_files(night: Night) -> None:
+    paths = {name: night.archive / name for name in ("a.jsonl", "b.jsonl", "c.parquet")}
+    paths["c.parquet"].write_bytes(b"")
+    night.aged(paths["c.parquet"])
+    night.run()
+    stats = {name: path.stat() for name, path in paths.items()}
+    paths["b.jsonl"].unlink()
+    night.run()
+    of = {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
+    query = "SELECT source_file, status, size, mtime_ns, rows, reasons, message FROM files"
+    assert night.ask(query) == [
+        (str(paths["a.jsonl"]), "read", *of["a.jsonl"], 2, [], ""),
+        (str(paths["b.jsonl"]), "gone", *of["b.jsonl"], 3, [], ""),
+        (
+            *(str(paths["c.parquet"]), "unreadable", *of["c.parquet"]),
+            *(0, ["unreadable_file"], "the file is empty (0 bytes)"),
+        ),
+    ]
+    ids = dict(night.ask("SELECT file_id, source_file FROM files WHERE file_id IS NOT NULL"))
+    digests = {f"jsonl-{digest(paths['a.jsonl'])}-v1": str(paths["a.jsonl"])}
+    assert digests.items() <= ids.items()
+    assert len(ids) == 2
+
+
+def test_a_row_of_runs_holds_each_file_with_its_content(night: Night) -> None:
+    (night.archive / "c.parquet").write_bytes(b"")
+    night.run()
+    [(inputs,)] = night.ask("SELECT inputs FROM runs")
+    columns = ("source_file", "status", "size", "mtime_ns", "file_id")
+    rows = night.ask(f"SELECT {', '.join(columns)} FROM files")
+    assert json.loads(inputs) == [dict(zip(columns, row, strict=True)) for row in rows]
+    assert [each["file_id"] is None for each in json.loads(inputs)] == [False, False, True]
+
+
+def digest(path: Path) -> str:
+    from hashlib import sha256
+
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def deny(patch: pytest.MonkeyPatch, path: Path) -> None:
+    """As a file whose owner alone may read it, of which a superuser takes no notice."""
+    content_digest = flows.reading.content_digest
+
+    def denied(source: SourceFile) -> str:
+        if source.path == str(path):
+            raise PermissionError(13, "Permission denied")
+        return content_digest(source)
+
+    patch.setattr(flows.reading, "content_digest", denied)
+
+
+def grow_when_read(patch: pytest.MonkeyPatch, path: Path, more: bytes) -> None:
+    read_rows = flows.reading.read_rows
+
+    def growing(source: SourceFile) -> Iterator[pl.DataFrame]:
+        yield from read_rows(source)
+        if source.path == str(path):
+            with path.open("ab") as file:
+                file.write(more)
+
+    patch.setattr(flows.reading, "read_rows", growing)
