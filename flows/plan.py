@@ -138,8 +138,9 @@ def _input(entry: Entry) -> dict[str, Any]:
 
 def _warn_of_loss(found: Ledger, before: Ledger) -> None:
     rows = sum(each.rows for each in found.values() if each.status == "read")
-    held = sum(each.rows for each in before.values())
-    gone = [path for path in before if path not in found]
+    known = {path: each for path, each in before.items() if each.status != "gone"}
+    held = sum(each.rows for each in known.values())
+    gone = [path for path in known if path not in found]
     if held and 2 * rows <= held:
         example = f" (such as {printable(gone[0])})" if gone else ""
         say(
