@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +44,17 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> dict[str, int]:
     with writing(warehouse, wait=False):
         published = _published(warehouse)
         runs = _rows(warehouse, "runs", published)
-        old = runs.filter(pl.col("finished_at") < now - keep)
-        tables = DeltaTables(warehouse, published.tables, "vacuum")
+        recent = pl.col("finished_at") >= now - keep
+        tables = _restored(warehouse, published)
         facts = _compact_facts(warehouse, tables)
-        raw = _drop_raw(warehouse, tables, old.get_column("run_id"))
-        tables.overwrite("runs", [runs.sort("started_at")])
+        raw = _drop_raw(warehouse, tables, runs.filter(~recent).get_column("run_id"))
+        if len(files_of(warehouse, "runs", tables.versions["runs"])) > 1:
+            tables.overwrite("runs", [runs.sort("started_at")])
         left = Manifest(published.threshold, tables.versions)
         publish(warehouse, left)
-        recent = runs.filter(pl.col("finished_at") >= now - keep).get_column("published")
-        manifests = [left.tables, *(json.loads(each)["tables"] for each in recent)]
+        told = runs.filter(recent).get_column("published")
+        # Who reads what was published until now reads on.
+        manifests = [left.tables, published.tables, *(json.loads(each)["tables"] for each in told)]
         files = _remove_files(warehouse, TABLES, manifests)
         vectors = _remove_vectors(warehouse, left)
         records = remove_records(warehouse, now - keep)
@@ -84,7 +86,9 @@ def forget(warehouse: Path, ids: Sequence[str]) -> dict[str, Any]:
     with running(_last_config(warehouse)) as run:
         run.tables = _without(run, ids)
         summary = carry_out(run, planned(run, forgetting=ids))
-        left = _published(warehouse)
+        now = _published(warehouse)
+        left = Manifest(now.threshold, _restored(warehouse, now).versions)
+        publish(warehouse, left)
         _remove_files(warehouse, _HOLDING_TRACES, [left.tables])
         _keep_vectors(warehouse, left)
     return summary
@@ -95,6 +99,15 @@ def _published(warehouse: Path) -> Manifest:
     if manifest is None:
         raise WarehouseError(f"{warehouse} is no warehouse; run an archive first")
     return manifest
+
+
+def _restored(warehouse: Path, published: Manifest) -> DeltaTables:
+    """The tables, without what killed runs wrote and did not publish."""
+    tables = DeltaTables(warehouse, published.tables, "upkeep")
+    for name in TABLES:
+        if tables.undo_unpublished(name):
+            shutil.rmtree(warehouse / name)
+    return tables
 
 
 def _rows(warehouse: Path, name: str, published: Manifest) -> pl.DataFrame:
@@ -115,7 +128,9 @@ def _last_config(warehouse: Path) -> RescoreConfig:
     if done.is_empty():
         raise WarehouseError(f"nothing was scored in {warehouse} yet; run an archive first")
     told = json.loads(done.sort("started_at").item(-1, "config"))
-    changes = {"warehouse": str(warehouse), "prune": False, "wait": False}
+    changes = {"warehouse": str(warehouse), "wait": False}
+    # The traces after those that go are replayed, and keep their weights: no day is weighted anew.
+    changes |= {"profiles": None, "since": str(date.max), "until": None}
     return RescoreConfig.model_validate({**told, **changes})
 
 
@@ -138,7 +153,8 @@ def _compact_facts(warehouse: Path, tables: DeltaTables) -> int:
     facts = _scan(warehouse, "facts", tables.versions)
     needed = facts.filter(pl.col("file_id").is_in(ledger.get_column("file_id").implode()))
     before, after = (each.select(pl.len()).collect().item() for each in (facts, needed))
-    tables.overwrite("facts", needed.collect_batches(maintain_order=True))
+    if before > after or len(files_of(warehouse, "facts", tables.versions.get("facts"))) > 1:
+        tables.overwrite("facts", needed.collect_batches(maintain_order=True))
     return before - after
 
 
@@ -149,7 +165,8 @@ def _drop_raw(warehouse: Path, tables: DeltaTables, runs: pl.Series) -> int:
     dropping = old & pl.col("raw").is_not_null() & (pl.col("raw") != _DROPPED)
     dropped = rejects.select(dropping.sum()).item()
     raw = pl.when(dropping).then(pl.lit(_DROPPED)).otherwise("raw")
-    tables.overwrite("rejects", [rejects.with_columns(raw=raw)])
+    if dropped:
+        tables.overwrite("rejects", [rejects.with_columns(raw=raw)])
     return dropped
 
 

@@ -40,12 +40,13 @@ class Meeting:
         window = self._archive.window(row["position"] - size, row["position"])
         hashes = [*window.get_column("text_hash"), row["text_hash_now"]]
         vectors = self._store(encoder_id).gather(pl.Series(hashes, dtype=pl.String))
-        if not np.isfinite(vectors).all():
+        moments = [*window.get_column("created_at"), row["created_at_now"]]
+        if not np.isfinite(vectors).all() or moments != sorted(moments):
             return (np.nan, np.nan, None, None, len(window), np.inf)
         cache = VectorCache(size, vectors.shape[1], ttl)
-        for vector, moment in zip(vectors[:-1], window.get_column("created_at"), strict=True):
+        for vector, moment in zip(vectors[:-1], moments[:-1], strict=True):
             cache.add(vector, moment)
-        nearest = cache.nearest(vectors[-1], row["created_at_now"])
+        nearest = cache.nearest(vectors[-1], moments[-1])
         fresh = self._fresh.get((encoder_id, row["text_hash_now"]))
         off = 0.0 if fresh is None else float(np.abs(fresh - vectors[-1]).max())
         if nearest is None:
@@ -54,7 +55,7 @@ class Meeting:
         if nearest.position is None or nearest.added_at is None:
             return (value, nearest.similarity, None, None, cache.size, off)
         name = window.item(nearest.position, "trace_id")
-        age = (row["created_at_now"] - nearest.added_at).total_seconds()
+        age = (moments[-1] - nearest.added_at).total_seconds()
         return (value, nearest.similarity, name, age, cache.size, off)
 
     def _store(self, encoder_id: str) -> VectorStore:

@@ -9,6 +9,7 @@ import polars as pl
 
 from flows.meeting import Meeting
 from flows.reading import staged
+from flows.scorer import NO_ENCODER
 from flows.settling import Archive
 from flows.stage import Stage
 from flows.tabular import aligned
@@ -133,8 +134,9 @@ def _own(sampled: pl.DataFrame) -> pl.DataFrame:
 def _vectors(archive: Archive, rows: pl.DataFrame) -> dict[tuple[str, str], Any]:
     """The vectors of the rows' texts, made again, by encoder and text hash."""
     done = archive.table("runs").filter(pl.col("status") == "done").sort("started_at")
-    encoder = load_encoder(json.loads(done.item(-1, "config"))["embedder"])
-    if encoder is None:
+    told = json.loads(done.item(-1, "config")) if len(done) else {"embedder": NO_ENCODER}
+    encoder = load_encoder(told["embedder"])
+    if encoder is None or rows.is_empty():
         return {}
     texts = rows.filter(pl.col("encoder_id") == encoder.encoder_id).unique("text_hash")
     hashes = texts.get_column("text_hash_now")

@@ -1,40 +1,58 @@
-"""`make bench`: each figure beside something that does comparable work in the same run."""
+"""`make bench`: each figure beside something that does comparable work in the same run.
 
+KP_BENCH_TRACES sets the size of the archive.
+"""
+
+import os
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
+import duckdb
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from flows.intake import arrange, read_archive
-from flows.rescore import rescore_archive
+from flows.ledger import Ledger
+from flows.reading import read_changed
+from flows.run import Run
+from flows.scorer import Scorer
+from flows.settling import Archive
 from flows.stage import Stage
+from flows.steps import rescore_archive
+from flows.timeline import look_around
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.config import RescoreConfig
+from kp_batch.contracts import PROFILES
 from kp_batch.facts import facts, hashes
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.replay import replay
 from kp_batch.novelty.similarity import unit
 from kp_batch.sample import write_sample
-from kp_batch.scoring.composite import composite, dimensions, overrides, score
-from kp_batch.scoring.profiles import load_profiles
+from kp_batch.warehouse.catalog import read_manifest
+from kp_batch.warehouse.published import reading
+from kp_batch.warehouse.tables import files_of
 
 REPLAYED, LOOPED, CACHED = 100_000, 20_000, 300
-ARCHIVE = 50_000
+ARCHIVE = int(os.environ.get("KP_BENCH_TRACES", "50_000"))
 CAPACITY, DIMENSIONS = 1_000, 384
+WEIGHTS = {"complexity": 0.1, "novelty": 0.4, "tool_diversity": 0.3, "outcome_confidence": 0.2}
 T = TypeVar("T")
 
 
 def main() -> None:
     """Print the table."""
     bench_replay()
-    with tempfile.TemporaryDirectory() as folder:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Path(os.devnull).open("w", encoding="utf-8") as nothing,
+        redirect_stderr(nothing),
+    ):
         bench_archive(Path(folder))
 
 
@@ -53,37 +71,76 @@ def bench_replay() -> None:
 
 
 def bench_archive(folder: Path) -> None:
-    write_sample(folder / "archive", traces=ARCHIVE, days=100)
-    sources = discover([str(folder / "archive")])
-    print(f"an archive of {ARCHIVE:,} traces in {len(sources)} Parquet files")
+    files = write_sample(folder / "archive", traces=ARCHIVE, days=100)
+    last, aside = files[-1], folder / "aside.parquet"
+    added = pq.read_metadata(last).num_rows
+    last.rename(aside)  # until a night adds it
+    config = RescoreConfig(
+        archive=(str(folder / "archive"),), warehouse=folder / "warehouse", embedder="hashing"
+    )
+    bench_steps(config, ARCHIVE - added)
+    _row("a whole run, hashing encoder", ARCHIVE - added, lambda: rescore_archive(config))
+    bench_nights(config, lambda: aside.rename(last), added)
+
+
+def bench_steps(config: RescoreConfig, traces: int) -> None:
+    sources = discover(config.archive)
+    print(f"an archive of {traces:,} traces in {len(sources)} Parquet files")
     paths = [source.path for source in sources]
-    _row("pyarrow, reading every column", ARCHIVE, lambda: [pq.read_table(p) for p in paths])
-    rows = _row("reading", ARCHIVE, lambda: [b for s in sources for b in read_rows(s)])
+    _row("pyarrow, reading every column", traces, lambda: [pq.read_table(p) for p in paths])
+    rows = _row("reading", traces, lambda: [b for s in sources for b in read_rows(s)])
     _row(
         "facts",
-        ARCHIVE,
+        traces,
         lambda: [
             each.lazy().with_columns(facts()).with_columns(hashes()).collect() for each in rows
         ],
     )
-    stage = Stage(folder / "staging" / "bench")
-    stage.begin()
-    _row("reading, checking, facts, written", ARCHIVE, lambda: read_archive(sources, stage))
-    _row("settling and ordering", ARCHIVE, lambda: arrange([], stage))
-    _row("scoring", ARCHIVE, lambda: _score(stage))
-    config = RescoreConfig(
-        archive=(str(folder / "archive"),), warehouse=folder / "warehouse", embedder="hashing"
+    run = Run.begin(config, Stage(config.warehouse.with_name("staging") / "bench"))
+    run.stage.begin()
+    scorer, none = Scorer.of(config, PROFILES.to_frame()), pl.Series([], dtype=pl.String)
+    ledger = _row(
+        "reading, checking, facts, written",
+        traces,
+        lambda: read_changed(sources, {}, dict, none, run),
     )
-    _row("a whole run, hashing encoder", ARCHIVE, lambda: rescore_archive(config))
-    _row("the same again, nothing to embed", ARCHIVE, lambda: rescore_archive(config))
+    _row("settling and ordering", traces, lambda: _settle(run, ledger, scorer))
+    _row("scoring", traces, lambda: _score(run, scorer))
+
+
+def bench_nights(config: RescoreConfig, add: Callable[[], Path], added: int) -> None:
+    """What later runs take, in seconds: it does not depend on the archive's size alone."""
+    print("and then")
+    _seconds("nothing to do", lambda: rescore_archive(config))
+    add()
+    _seconds(f"a night that adds {added:,} traces", lambda: rescore_archive(config))
+    anew = config.model_copy(update={"warehouse": config.warehouse.with_name("anew")})
+    _seconds("the same by a whole run", lambda: rescore_archive(anew))
+    assert _scores(_published(config)).equals(_scores(_published(anew)))
+    profiles = config.warehouse.with_name("profiles.toml")
+    weights = [f"{name} = {weight}" for name, weight in WEIGHTS.items()]
+    profiles.write_text("\n".join(["[profiles.code]", *weights]))
+    copied = config.warehouse.with_name("copied")
+    _seconds("DuckDB, other weights, COPY", lambda: _copy_weighted(_published(config), copied))
+    changed = config.model_copy(update={"profiles": profiles})
+    _seconds("a profile changed", lambda: rescore_archive(changed))
+    assert _scores(_published(config)).equals(_scores(sorted(copied.rglob("*.parquet"))))
 
 
 def _row(label: str, count: int, work: Callable[[], T]) -> T:
-    began = time.perf_counter()
-    result = work()
-    seconds = time.perf_counter() - began
+    result, seconds = _timed(work)
     print(f"  {label:<36}{count / seconds:>12,.0f} traces/s", flush=True)
     return result
+
+
+def _seconds(label: str, work: Callable[[], object]) -> None:
+    _, seconds = _timed(work)
+    print(f"  {label:<36}{seconds:>12,.2f} s", flush=True)
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    began = time.perf_counter()
+    return work(), time.perf_counter() - began
 
 
 def _products(vectors: np.ndarray) -> None:
@@ -105,14 +162,57 @@ def _cached(cache: VectorCache, vectors: np.ndarray, now: datetime) -> None:
         now += timedelta(seconds=1)
 
 
-def _score(stage: Stage) -> pl.DataFrame:
-    return (
-        pl.scan_parquet(stage.timeline)
-        .with_columns(*dimensions(), *overrides(), novelty=pl.lit(0.5))
-        .with_columns(composite(load_profiles()))
-        .with_columns(score())
-        .collect(engine="streaming")
+def _settle(run: Run, ledger: Ledger, scorer: Scorer) -> None:
+    with Archive(run.config.warehouse, run.tables, run.stage) as archive:
+        changes = archive.settle(ledger.values(), [])
+        look_around(run, archive, scorer, changes, archive.fingerprints())
+        archive.write_rejects(ledger, run.run_id)
+
+
+def _score(run: Run, scorer: Scorer) -> pl.DataFrame:
+    rows = pl.scan_parquet(run.stage.timeline).with_columns(
+        date=pl.col("created_at").dt.date(), novelty=0.5, replayed=True, in_range=True
     )
+    return scorer.state(rows, run.run_id).collect(engine="streaming")
+
+
+def _published(config: RescoreConfig) -> list[Path]:
+    manifest = read_manifest(config.warehouse)
+    assert manifest
+    return files_of(config.warehouse, "scores", manifest.tables["scores"])
+
+
+def _scores(paths: list[Path]) -> pl.DataFrame:
+    rows = pl.scan_parquet(paths, hive_partitioning=False)
+    return rows.select("trace_id", "composite", "score").sort("trace_id").collect()
+
+
+def _copy_weighted(paths: list[Path], out: Path) -> None:
+    """The arithmetic of changed weights, and all of the scores written anew, a folder a day."""
+    weighted = " + ".join(f"{name} * {weight}::DOUBLE" for name, weight in WEIGHTS.items())
+    query = f"""
+        WITH composed AS (
+            SELECT * REPLACE (
+                CASE WHEN task_domain = 'code' THEN {weighted} ELSE composite END AS composite
+            )
+            FROM {reading("scores", paths)}
+        ),
+        started AS (
+            SELECT *, CASE WHEN single_thought THEN 0.1 ELSE composite END AS started FROM composed
+        ),
+        raised AS (
+            SELECT *, CASE WHEN recovery_bonus THEN least(1, started + 0.1) ELSE started END AS high
+            FROM started
+        )
+        SELECT
+            * EXCLUDE (started, high) REPLACE (
+                CASE WHEN low_diversity_penalty THEN greatest(0, high - 0.1) ELSE high END AS score
+            ),
+            (created_at AT TIME ZONE 'UTC')::DATE AS date
+        FROM raised
+    """
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY ({query}) TO '{out}' (FORMAT parquet, PARTITION_BY (date))")
 
 
 if __name__ == "__main__":

@@ -2,33 +2,56 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
 import pytest
 from prefect.states import Failed
 
 import flows.rescore as flow_module
-from flows.process import run_in_process
+from flows.steps import rescore_archive
+from kp_batch.cli import rescoring
+from kp_batch.cli.group import kp_batch as group
+from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.sample import write_sample
+from kp_batch.warehouse.catalog import Manifest, publish, read_manifest, rebuild
+from kp_batch.warehouse.query import connect
+from kp_batch.warehouse.tables import files_of
 from tests.archives import trace, write_parquet
+from tests.holding import holding
+from tests.test_lock import HOLD
 
 linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
 GOLDEN = Path(__file__).parent / "golden"
+PLANNED = [
+    "files",
+    "texts_to_embed",
+    "traces_to_replay",
+    "traces_to_restate",
+    "traces_to_recombine",
+    "traces_to_remove",
+    "by_domain_and_day",
+    "partitions",
+    "differing",
+    "seconds",
+]
 
 
 def kp_batch(
     *arguments: object, home: Path | None = None, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"COLUMNS": "100"} | ({"HOME": str(home)} if home else {})
+    environment = os.environ | {"COLUMNS": "200"} | ({"HOME": str(home)} if home else {})
     return subprocess.run(
         command(arguments),
         capture_output=True,
@@ -40,8 +63,40 @@ def kp_batch(
     )
 
 
+@contextmanager
+def working(*arguments: object) -> Generator[subprocess.Popen[str]]:
+    """The command while it works; whatever happens meanwhile, it and all that it began end."""
+    with subprocess.Popen(
+        command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def command(arguments: Sequence[object]) -> list[str]:
     return [sys.executable, "-m", "kp_batch", *map(str, arguments)]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A warehouse of two runs; the second restated the first day alone, with another cache."""
+
+    archive: Path
+    warehouse: Path
+    runs: tuple[str, str]
+    settings: tuple[object, ...]  # of the second run
+
+    @property
+    def run(self) -> list[object]:
+        """What has nothing to do."""
+        return ["run", self.archive, "--warehouse", self.warehouse, *self.settings]
+
+    def copy(self, folder: Path) -> "Scored":
+        shutil.copytree(self.warehouse, folder)
+        rebuild(folder)
+        return Scored(self.archive, folder, self.runs, self.settings)
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +104,17 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("archive")
     write_sample(folder, traces=120, days=4, seed=3)
     return folder
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Scored:
+    """Made without Prefect."""
+    warehouse = tmp_path_factory.mktemp("scored") / "ware house's é"
+    usual = {"archive": (str(archive),), "warehouse": warehouse, "embedder": "hashing"}
+    first = rescore_archive(RescoreConfig(**usual))
+    second = rescore_archive(RescoreConfig(**usual, cache_size=5, until="2026-01-05"))
+    settings = ("--embedder", "hashing", "--cache-size", 5, "--until", "2026-01-05")
+    return Scored(archive, warehouse, (first["run_id"], second["run_id"]), settings)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +126,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Path:
     )
     assert done.returncode == 0, done.stderr
     (folder / "summary.json").write_text(done.stdout)
+    (folder / "stderr.txt").write_text(done.stderr)
     return folder
 
 
@@ -69,6 +136,24 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
     assert summary["counts"]["accepted"] == 120
     assert sum(row["traces"] for row in summary["scores"]) == 120
     assert list(summary) == ["run_id", "warehouse", "counts", "seconds", "scores"]
+    assert (warehouse / "stderr.txt").read_text().splitlines() == [
+        "kp-batch: starting",
+        "kp-batch: reading: 4 files",
+        "kp-batch: plan: the archive, the scores will change",
+        "kp-batch:   files      4 new",
+        "kp-batch:   embed      98 texts",
+        "kp-batch:   replay     120 traces",
+        (
+            "kp-batch:   restate    120 traces "
+            "(customer_service 47, legal 26, medical 20, code 18, finance 8, 1 more)"
+        ),
+        "kp-batch:   recombine  0 of them: their weights alone differ",
+        "kp-batch:   rewrite    4 partitions: 2026-01-05, 2026-01-06, 2026-01-07, 2026-01-08",
+        "kp-batch:   time       no rates yet",
+        "kp-batch: starting Prefect",
+        "kp-batch: embedding: 98 texts",
+        "kp-batch: replaying: 120 traces",
+    ]
 
 
 @pytest.mark.prefect
@@ -86,7 +171,7 @@ def test_run_leaves_its_summary_as_artifacts_of_a_completed_flow(warehouse: Path
         tasks = database.execute("SELECT name FROM task_run WHERE state_type = 'COMPLETED'")
         steps = {name.rpartition("-")[0] for (name,) in tasks}
     assert state == ("COMPLETED",)
-    assert {"read_archive", "arrange", "embed", "replay_timeline", "publish_success"} <= steps
+    assert steps == {"embed", "replay_timeline", "write_tables", "publish_success"}
     assert "120 traces scored" in artifacts["kp-batch-summary"]
     assert {row["domain"] for row in json.loads(json.loads(artifacts["kp-batch-scores"]))} >= {
         "code",
@@ -96,11 +181,12 @@ def test_run_leaves_its_summary_as_artifacts_of_a_completed_flow(warehouse: Path
 
 def test_only_input_and_output_is_tried_again() -> None:
     retries = {step.__name__: task.retries for step, task in flow_module.TASKS.items()}
-    assert {name for name, times in retries.items() if times} == {
-        "discover",
-        "read_archive",
-        "collect_rejects",
-        "write_tables",
+    assert retries == {
+        "make_plan": 2,
+        "embed": 2,
+        "replay_timeline": 0,
+        "write_tables": 2,
+        "publish_success": 0,
     }
     for error, again in (
         (ConnectionResetError(104, "reset"), True),
@@ -110,25 +196,171 @@ def test_only_input_and_output_is_tried_again() -> None:
         assert flow_module.is_passing(None, None, Failed(data=error)) is again
 
 
-@pytest.mark.prefect
-def test_sql_answers_in_every_format(warehouse: Path) -> None:
-    query = "SELECT count(*) AS traces FROM scores"
-    table = kp_batch("sql", query, "--warehouse", warehouse)
-    assert "120" in table.stdout
-    assert kp_batch("sql", query, "--warehouse", warehouse, "--format", "csv").stdout == (
-        "traces\n120\n"
+def test_a_run_with_nothing_to_do_publishes_nothing_and_starts_no_prefect(scored: Scored) -> None:
+    before = contents(scored.warehouse)
+    done = kp_batch(*scored.run, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["run_id"] is None
+    assert json.loads(done.stdout)["counts"]["accepted"] == 120
+    assert done.stderr.splitlines()[-1] == "kp-batch: nothing to do (no file changed)"
+    after = contents(scored.warehouse)
+    for own in (".", "kp.lock", "last-run.log"):
+        before.pop(own, None)
+        after.pop(own)
+    assert after == before
+    assert {"kp.duckdb", "manifest.json"} <= after.keys()
+
+
+def test_run_says_that_there_was_nothing_to_do(scored: Scored) -> None:
+    done = kp_batch(*scored.run)
+    first = "nothing to do: all 120 traces are scored as they have to be"
+    assert done.stdout.splitlines()[0] == first
+    assert not (scored.warehouse / "prefect").exists()
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_plan_tells_what_a_run_would_do_and_changes_nothing(
+    scored: Scored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_json: bool
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    before = contents(scored.warehouse)
+    plan = ["plan", scored.archive, "--warehouse", scored.warehouse, "--embedder", "hashing"]
+    done = kp_batch(*plan, *["--json"] * is_json)
+    assert (done.returncode, "Prefect" in done.stderr) == (0, False)
+    if is_json:
+        told = json.loads(done.stdout)
+        assert list(told) == PLANNED
+        assert (told["partitions"], told["differing"]) == (["2026-01-05"], ["the scores"])
+        assert (told["traces_to_replay"], told["traces_to_recombine"]) == (21, 0)
+    else:
+        lines = done.stdout.splitlines()
+        assert lines[0] == "plan: the scores will change"
+        assert "  rewrite    1 partitions: 2026-01-05" in lines
+    assert contents(scored.warehouse) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_plan_makes_no_warehouse(tmp_path: Path, archive: Path) -> None:
+    plan = ["plan", archive, "--warehouse", tmp_path / "wh" / "within", "--embedder", "hashing"]
+    done = kp_batch(*plan)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "plan: the archive, the scores will change"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_waits_works_once_the_other_has_ended(scored: Scored) -> None:
+    with holding(HOLD, scored.warehouse) as holder, working(*scored.run, "--wait") as run:
+        assert run.stdout
+        assert run.stderr
+        assert holder.stdin
+        assert run.stderr.readline() == "kp-batch: starting\n"
+        time.sleep(3)  # without --wait it would end in one
+        assert run.poll() is None
+        holder.stdin.close()
+        assert run.wait(timeout=30) == 0
+        assert run.stdout.readline().startswith("nothing to do: all 120 traces")
+        assert run.stderr.read().splitlines()[-1] == "kp-batch: nothing to do (no file changed)"
+
+
+def test_sql_answers_in_every_format(scored: Scored) -> None:
+    ask = ["sql", "SELECT count(*) AS traces FROM scores", "--warehouse", scored.warehouse]
+    assert "120" in kp_batch(*ask).stdout
+    assert kp_batch(*ask, "--format", "csv").stdout == "traces\n120\n"
+    assert json.loads(kp_batch(*ask, "--format", "json").stdout) == [{"traces": 120}]
+
+
+def test_sql_answers_as_of_a_run(scored: Scored) -> None:
+    query = (
+        "SELECT count(DISTINCT cache_id) AS caches, (SELECT count(*) FROM runs) AS runs FROM scores"
     )
-    answer = kp_batch("sql", query, "--warehouse", warehouse, "--format", "json")
-    assert json.loads(answer.stdout) == [{"traces": 120}]
+    ask = ["sql", query, "--warehouse", scored.warehouse, "--format", "csv"]
+    for as_of, answer in (([], "2,2"), (["--as-of", scored.runs[0]], "1,1")):
+        assert kp_batch(*ask, *as_of).stdout == f"caches,runs\n{answer}\n"
+    unknown = kp_batch(*ask, "--as-of", "yesterday")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    [line] = unknown.stderr.splitlines()
+    assert line.startswith("kp-batch: there is no run 'yesterday' in ")
+    assert "; see: kp-batch runs --warehouse " in line
 
 
-@pytest.mark.prefect
-def test_runs_lists_the_runs(warehouse: Path) -> None:
-    [row] = json.loads(kp_batch("runs", "--warehouse", warehouse, "--format", "json").stdout)
-    assert (row["status"], row["accepted"], row["embedder"]) == ("done", "120", "hashing")
+def test_runs_lists_the_runs_the_last_one_first(scored: Scored) -> None:
+    answer = kp_batch("runs", "--warehouse", scored.warehouse, "--format", "json")
+    rows = json.loads(answer.stdout)
+    columns = ("run_id", "status", "accepted", "embedder", "replayed", "restated", "mixed")
+    assert [tuple(row[name] for name in columns) for row in rows] == [
+        (scored.runs[1], "done", "120", "hashing", "21", "21", True),
+        (scored.runs[0], "done", "120", "hashing", "120", "120", False),
+    ]
+    table = kp_batch("runs", "--warehouse", scored.warehouse).stdout
+    assert all(f" {name} " in table for name in columns)
 
 
-@pytest.mark.prefect
+def test_compare_tells_what_moved_the_scores(scored: Scored) -> None:
+    compare = ["compare", *scored.runs, "--warehouse", scored.warehouse]
+    done = kp_batch(*compare)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:2] == [
+        f"from {scored.runs[0]} to {scored.runs[1]}",
+        "  120 traces in both, 0 in the first alone, 0 in the second alone",
+    ]
+    [whole, *_] = json.loads(kp_batch(*compare, "--json").stdout)["domains"]
+    assert (whole["task_domain"], whole["traces"]) == (None, 120)
+    assert whole["from_weights"] == whole["from_facts"] == 0 != whole["from_novelty"]
+
+
+def test_verify_exits_1_where_a_stored_score_was_changed(scored: Scored, tmp_path: Path) -> None:
+    copy = scored.copy(tmp_path / "wh")
+    verify = ["verify", "--warehouse", copy.warehouse, "--sample", "200"]
+    sound = kp_batch(*verify)
+    assert (sound.returncode, sound.stdout.splitlines()[0]) == (0, "120 traces verified")
+    identity = tamper(copy.warehouse)
+    wrong = kp_batch(*verify, "--json")
+    assert wrong.returncode == 1
+    assert json.loads(wrong.stdout)["wrong"] == f"score of {identity} is off by 0.01"
+    assert wrong.stderr.splitlines()[-1].startswith("kp-batch: the scores do not verify: score of")
+
+
+def tamper(warehouse: Path) -> str:
+    """Change one stored score by 0.01; the trace's id."""
+    manifest = read_manifest(warehouse)
+    assert manifest
+    path = files_of(warehouse, "scores", manifest.tables["scores"])[1]
+    rows = pl.read_parquet(path, hive_partitioning=False)
+    first = pl.int_range(pl.len()) == 0
+    rows.with_columns(
+        pl.when(first).then(pl.col("score") + 0.01).otherwise("score").alias("score")
+    ).write_parquet(path)
+    return rows.item(0, "trace_id")
+
+
+def test_vacuum_removes_what_older_runs_left(scored: Scored, tmp_path: Path) -> None:
+    copy = scored.copy(tmp_path / "wh")
+    time.sleep(1)
+    done = kp_batch("vacuum", "--keep", "1s", "--warehouse", copy.warehouse)
+    assert done.returncode == 0, done.stderr
+    assert re.match("removed: [1-9][0-9]* files, 0 facts, 0 raw rows, 0 vectors", done.stdout)
+    ask = ["sql", "SELECT count(*) AS n FROM scores", "--warehouse", copy.warehouse]
+    assert kp_batch(*ask, "--format", "csv").stdout == "n\n120\n"
+    gone = kp_batch(*ask, "--as-of", scored.runs[0])
+    assert gone.returncode == 1
+    assert "were removed (by kp-batch vacuum or forget)" in gone.stderr
+
+
+def test_forget_removes_a_trace_for_good(scored: Scored, tmp_path: Path) -> None:
+    copy = scored.copy(tmp_path / "wh")
+    with connect(copy.warehouse) as connection:
+        [(identity,)] = connection.execute("SELECT min(trace_id) FROM scores").fetchall()
+    done = kp_batch("forget", identity, "--warehouse", copy.warehouse)
+    assert done.returncode == 0, done.stderr
+    assert "119 traces scored" in done.stdout.splitlines()[0]
+    assert " 1 removed;" in done.stdout
+    assert kp_batch(*copy.run).returncode == 0
+    with connect(copy.warehouse) as connection:
+        query = "SELECT count(*), count(*) FILTER (trace_id = ?) FROM scores"
+        assert connection.execute(query, [identity]).fetchall() == [(119, 0)]
+    assert not (copy.warehouse / "prefect").exists()
+
+
 def test_a_failed_run_exits_1_with_one_clear_line(tmp_path: Path) -> None:
     write_parquet(tmp_path / "bad.parquet", [trace(success=None)])
     failed = kp_batch(
@@ -138,8 +370,51 @@ def test_a_failed_run_exits_1_with_one_clear_line(tmp_path: Path) -> None:
     assert failed.stdout == ""
     assert "none of the archive's 1 rows" in failed.stderr.splitlines()[-1]
     assert "Traceback" not in failed.stderr
+    assert "starting Prefect" not in failed.stderr
     reasons = kp_batch("sql", "SELECT reasons[1] AS r FROM rejects", "--warehouse", tmp_path / "wh")
     assert "missing_success" in reasons.stdout
+
+
+@pytest.mark.prefect
+def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
+    tmp_path: Path, archive: Path
+) -> None:
+    (tmp_path / "scores").touch()  # where a folder has to be
+    failed = kp_batch("run", archive, "--warehouse", tmp_path, "--embedder", "none")
+    assert (failed.returncode, failed.stdout) == (1, "")
+    *lines, last = failed.stderr.splitlines()
+    assert lines[-2:] == ["kp-batch: starting Prefect", "kp-batch: replaying: 120 traces"]
+    assert re.match(r"kp-batch: unexpected DeltaError: .*; details are in .*/last-run\.log", last)
+    with closing(sqlite3.connect(tmp_path / "prefect" / "prefect.db")) as database:
+        flow_runs = database.execute("SELECT state_type FROM flow_run").fetchall()
+        failures = database.execute(
+            "SELECT name, run_count FROM task_run WHERE state_type = 'FAILED'"
+        ).fetchall()
+    assert flow_runs == [("FAILED",)]
+    assert [(name.rpartition("-")[0], count) for name, count in failures] == [("write_tables", 1)]
+    with connect(tmp_path) as connection:
+        [row] = connection.execute("SELECT status, reason FROM runs").fetchall()
+    assert row[0] == "failed"
+    assert row[1] in last
+
+
+@pytest.mark.parametrize("name", ["run", "plan"])
+def test_what_is_misspelt_or_faulty_is_told_before_prefect_starts(
+    tmp_path: Path, archive: Path, name: str
+) -> None:
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text("[profiles.code]\ncomplexity = 1.5\n")
+    for arguments, message in (
+        ([f"{archive}s"], f"kp-batch: no Parquet or JSONL file at '{archive}s'; name a file"),
+        ([archive, "--profiles", profiles], f"kp-batch: the profiles file {profiles} has 4 fault"),
+        ([archive, "--embedder", tmp_path / "model"], "kp-batch: "),
+    ):
+        told = kp_batch(name, "--embedder", "none", *arguments, "--warehouse", tmp_path / "wh")
+        assert (told.returncode, told.stdout) == (1, "")
+        assert told.stderr.splitlines()[-1].startswith(message)
+        assert "starting Prefect" not in told.stderr
+        assert "Traceback" not in told.stderr
+    assert (tmp_path / "wh").exists() == (name == "run")
 
 
 @linux
@@ -159,42 +434,35 @@ def test_a_signal_ends_everything_within_two_seconds(
         "run": ["run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"],
         "demo": ["demo", "--folder", tmp_path / "demo"],
     }
-    run = subprocess.Popen(command(arguments[name]), stderr=subprocess.PIPE, text=True)
-    assert run.stderr
-    lines = [run.stderr.readline(), run.stderr.readline()]
-    assert lines == ["kp-batch: starting\n", "kp-batch: starting Prefect\n"]
-    time.sleep(3)  # Prefect and its server are on their way up
-    group = children(run.pid)
-    assert group
-    began = time.monotonic()
-    run.send_signal(number)
-    _, said = run.communicate(timeout=20)
-    assert time.monotonic() - began < 2
-    assert run.returncode == status
-    assert said == f"kp-batch: ended by {number.name}; what is published is whole\n"
-    assert not [pid for pid in group if is_running(pid)]
+    with working(*arguments[name]) as run:
+        expect_prefect(run)
+        check_signal(run, number, status)
+
+
+@linux
+@pytest.mark.parametrize("name", ["plan", "verify"])
+def test_a_signal_ends_a_question_within_two_seconds(tmp_path: Path, name: str) -> None:
+    archive, warehouse = write_parquet(tmp_path / "a.parquet", [trace()]), tmp_path / "wh"
+    rescore_archive(RescoreConfig(archive=(str(archive),), warehouse=warehouse, embedder="none"))
+    profiles = tmp_path / "profiles.toml"
+    arguments, pipe = {
+        "plan": (["plan", archive, "--embedder", "none", "--profiles", profiles], profiles),
+        "verify": (["verify"], archive),
+    }[name]
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    with working(*arguments, "--warehouse", warehouse) as asking, reading(pipe):
+        check_signal(asking, signal.SIGINT, 130)
 
 
 @linux
 @pytest.mark.prefect
 def test_nothing_survives_a_killed_run(tmp_path: Path, archive: Path) -> None:
-    run = subprocess.Popen(
-        command(["run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"]),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert run.stderr
-    while "starting Prefect" not in run.stderr.readline():
-        pass
-    time.sleep(3)
-    group = children(run.pid)
-    run.kill()
-    run.communicate(timeout=20)
-    deadline = time.monotonic() + 10
-    while any(is_running(pid) for pid in group) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert group
-    assert not [pid for pid in group if is_running(pid)]
+    with working("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing") as run:
+        expect_prefect(run)
+        group = children(run.pid)
+        run.kill()
+        until(lambda: not any(map(is_running, group)), 10)
 
 
 def test_wrong_usage_exits_2(tmp_path: Path) -> None:
@@ -209,10 +477,25 @@ def test_wrong_usage_exits_2(tmp_path: Path) -> None:
         assert wrong.returncode == 2, arguments
         assert wrong.stdout == ""
         assert "Traceback" not in wrong.stderr
-    assert (
-        "a ttl is none, or a whole number"
-        in kp_batch("run", tmp_path, "--warehouse", tmp_path, "--ttl", "soon").stderr
-    )
+
+
+@pytest.mark.parametrize("name", ["run", "plan"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--ttl", "soon"], "--ttl: a ttl is none, or a whole number with s, m, h or d"),
+        (["--since", "2026-02-01", "--until", "2026-01-01"], "--since 2026-02-01 is after --until"),
+        (["--since", "soon"], "--since: Input should be a valid date"),
+    ],
+    ids=["ttl", "order", "date"],
+)
+def test_wrong_settings_are_named(
+    tmp_path: Path, name: str, options: list[str], message: str
+) -> None:
+    wrong = kp_batch(name, tmp_path, "--warehouse", tmp_path / "wh", *options)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert f"Error: {message}" in wrong.stderr.splitlines()[-1]
+    assert not (tmp_path / "wh").exists()
 
 
 def test_the_warehouse_may_come_from_the_environment(
@@ -225,8 +508,6 @@ def test_the_warehouse_may_come_from_the_environment(
 
 
 def test_a_wrong_query_is_no_traceback(tmp_path: Path) -> None:
-    from kp_batch.warehouse.catalog import Manifest, publish
-
     publish(tmp_path, Manifest(0.75, {}))
     wrong = kp_batch("sql", "SELEC 1", "--warehouse", tmp_path)
     assert wrong.returncode == 1
@@ -244,21 +525,27 @@ def test_what_the_system_refuses_is_one_line(tmp_path: Path) -> None:
         ["score", tmp_path / "deep.json"],
         ["sql", "SELECT 1", "--warehouse", tmp_path / "file"],
         ["catalog", "--warehouse", tmp_path],
+        ["plan", tmp_path, "--warehouse", tmp_path / "100%"],
+        ["verify", "--warehouse", tmp_path],
+        ["compare", "one", "other", "--warehouse", tmp_path],
+        ["vacuum", "--warehouse", tmp_path / "none"],
+        ["forget", "kp:trace:1", "--warehouse", tmp_path / "none"],
     ):
         refused = kp_batch(*arguments)
         assert refused.returncode in {1, 2}, arguments
         assert refused.stdout == ""
         assert "Traceback" not in refused.stderr, arguments
-    assert not (tmp_path / "kp.lock").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep.json", "file"]
 
 
-def test_a_disk_with_no_room_is_told_before_prefect_starts(
+def test_a_disk_with_no_room_is_told_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=5 << 20))
+    monkeypatch.setattr(rescoring, "in_process", pytest.fail)
     with pytest.raises(WarehouseError, match=r"the disk is full: .* has 5 MiB left"):
-        run_in_process({}, tmp_path)
+        group.main(["run", "a", "--warehouse", str(tmp_path)], standalone_mode=False)
 
 
 @pytest.mark.prefect
@@ -354,19 +641,83 @@ def golden_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("golden") / "warehouse"
 
 
+def contents(folder: Path) -> dict[str, tuple[int, int, bytes | None]]:
+    """Size, time and bytes of everything in a folder."""
+    found: dict[str, tuple[int, int, bytes | None]] = {}
+    for path in [folder, *folder.rglob("*")]:
+        stat = path.stat()
+        content = path.read_bytes() if path.is_file() else None
+        found[str(path.relative_to(folder))] = (stat.st_size, stat.st_mtime_ns, content)
+    return found
+
+
+def expect_prefect(run: subprocess.Popen[str]) -> None:
+    """Wait until Prefect's server is on its way up."""
+    assert run.stderr
+    assert run.stderr.readline() == "kp-batch: starting\n"
+    assert "kp-batch: starting Prefect\n" in iter(run.stderr.readline, "")
+    until(lambda: any("prefect" in arguments(pid) for pid in children(run.pid)), 60)
+
+
+def check_signal(process: subprocess.Popen[str], number: signal.Signals, status: int) -> None:
+    """That it ends the command and all that it began, in two seconds and with one line."""
+    assert process.stdout
+    assert process.stderr
+    group = children(process.pid)
+    assert group
+    began = time.monotonic()
+    process.send_signal(number)
+    assert process.wait(timeout=20) == status
+    until(lambda: not any(map(is_running, group)), 20)
+    assert time.monotonic() - began < 2
+    assert process.stdout.read() == ""
+    line = f"kp-batch: ended by {number.name}; what is published is whole\n"
+    assert process.stderr.read() == line
+
+
+@contextmanager
+def reading(pipe: Path) -> Generator[None]:
+    """Somebody reads a pipe, to which nothing is written."""
+    ends: list[int] = []
+
+    def is_read() -> bool:
+        with suppress(OSError):  # nobody reads it yet
+            ends.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(ends)
+
+    until(is_read, 60)
+    try:
+        yield
+    finally:
+        os.close(ends[0])
+
+
+def until(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def children(pid: int) -> list[int]:
     """All processes below one, from /proc."""
-    found = [
-        int(each)
-        for path in Path(f"/proc/{pid}/task").glob("*/children")
-        for each in path.read_text().split()
-    ]
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # it has just ended
+            found += map(int, path.read_text().split())
     return found + [below for each in found for below in children(each)]
+
+
+def arguments(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def is_running(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"

@@ -84,7 +84,7 @@ SELECT
     quantile_cont(first_score, [0.05, 0.25, 0.5, 0.75, 0.95]) AS first_quantiles,
     quantile_cont(second_score, [0.05, 0.25, 0.5, 0.75, 0.95]) AS second_quantiles,
     any_value(psi) AS psi,
-    corr(first_rank, second_rank) AS rank_correlation,
+    nullif(corr(first_rank, second_rank), 'nan'::DOUBLE) AS rank_correlation,
     count(*) FILTER (
         first_score < getvariable('first_threshold')
         AND second_score >= getvariable('second_threshold')

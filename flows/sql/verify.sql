@@ -10,11 +10,12 @@ FROM published.scores;
 
 CREATE TEMP TABLE sampled AS
 SELECT scores.*, timeline.position, found.file_id, found."row", found.status
-FROM (FROM published.scores USING SAMPLE reservoir($traces ROWS)) AS scores
+FROM (FROM published.scores ORDER BY random() LIMIT $traces) AS scores
 JOIN timeline USING (trace_id)
 LEFT JOIN (
     SELECT trace_id, content_hash, source_file, status, file_id, max("row") AS "row"
     FROM published.facts
     JOIN published.files USING (file_id)
+    WHERE len(facts.reasons) = 0
     GROUP BY ALL
 ) AS found USING (trace_id, content_hash, source_file);

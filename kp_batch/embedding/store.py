@@ -84,26 +84,29 @@ class VectorStore:
         return gathered
 
     def keep(self, text_hashes: pl.Series) -> int:
-        """Remove all other vectors from the disk; the store is not to be used afterwards.
+        """Remove all other vectors from the disk, and what killed runs left there.
+
+        The store is not to be used afterwards.
 
         Returns:
-            How many.
+            How many vectors.
         """
-        kept = self._index.join(
-            pl.DataFrame({"text_hash": text_hashes}), on="text_hash", how="semi"
-        )
-        removed = 0
+        needed = text_hashes.to_frame("text_hash")
+        kept = self._index.join(needed, on="text_hash", how="semi")
+        removed = len(self._index) - len(kept)
+        names: set[str] = set()
         for number, vectors in enumerate(list(self._chunks)):
             rows = kept.filter(pl.col("chunk") == number).sort("row")
             if len(rows) == len(vectors):
-                continue
-            if len(rows):  # first of all, since vectors of a lost file cannot be made again
+                names.add(self._names[number])
+            elif len(rows):  # written before any is removed: some cannot be made again
                 hashes = rows.get_column("text_hash")
                 name = hashlib.sha256("".join(hashes).encode()).hexdigest()
                 self._write(name, hashes, vectors[rows.get_column("row").to_numpy()])
-            (self._folder / (self._names[number] + _HASHES)).unlink()
-            (self._folder / (self._names[number] + _VECTORS)).unlink()
-            removed += len(vectors) - len(rows)
+                names.add(name)
+        for path in sorted(self._folder.iterdir()):  # hashes come before their vectors
+            if path.name.partition(".")[0] not in names or path.suffix == ".part":
+                path.unlink()
         return removed
 
     def _write(self, name: str, text_hashes: pl.Series, vectors: Float32s) -> None:

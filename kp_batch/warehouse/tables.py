@@ -171,7 +171,7 @@ def _batches(
     held: list[pl.DataFrame] = []
     for frame in frames:
         _check(name, frame)
-        for part in frame.partition_by(partition, maintain_order=True) if partition else [frame]:
+        for part in _parts(frame, partition) if partition else [frame]:
             if held and not (partition and _same(held[0], part, partition)):
                 yield _batch(held, schema)
                 held = []
@@ -180,15 +180,25 @@ def _batches(
         yield _batch(held, schema)
 
 
+def _parts(frame: pl.DataFrame, partition: str) -> Iterator[pl.DataFrame]:
+    """The frame's partitions, which stand one after the other in it."""
+    first = 0
+    for length in frame.get_column(partition).rle().struct.field("len"):
+        yield frame.slice(first, length)
+        first += length
+
+
 def _same(left: pl.DataFrame, right: pl.DataFrame, partition: str) -> bool:
     return left.item(0, partition) == right.item(0, partition)
 
 
 def _batch(frames: list[pl.DataFrame], schema: pa.Schema) -> pa.RecordBatch:
-    table = pl.concat(frames).to_arrow().cast(schema)
-    return pa.RecordBatch.from_arrays(
-        [column.combine_chunks() for column in table.columns], schema=schema
-    )
+    table = pl.concat(frames, rechunk=True).to_arrow().cast(schema)
+    columns = [
+        column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        for column in table.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _check(name: str, frame: pl.DataFrame) -> None:

@@ -1,0 +1,758 @@
+"""What is removed for good, old versions and forgotten traces, and that all else stays."""
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+
+import flows.keeping
+import flows.steps
+from flows.keeping import forget, vacuum
+from flows.prefect_records import remove_records
+from flows.steps import rescore_archive
+from kp_batch.config import RescoreConfig
+from kp_batch.contracts import TABLES, VIEWS
+from kp_batch.embedding.encoders import Hashing
+from kp_batch.embedding.store import VectorStore
+from kp_batch.errors import ArchiveError, WarehouseError
+from kp_batch.warehouse.catalog import Manifest, read_manifest
+from kp_batch.warehouse.query import connect
+from kp_batch.warehouse.tables import DeltaTables, files_of
+from tests.archives import step, trace, write_jsonl
+from tests.holding import holding
+from tests.lawful import tables
+from tests.test_rescore import ask, config
+
+SECRET = "kp:trace:secret"
+DROPPED = '"removed by kp-batch vacuum"'
+HOLD = """
+import sys
+from pathlib import Path
+from kp_batch.warehouse.lock import writing
+with writing(Path(sys.argv[1]), wait=False):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+class Killed(BaseException):
+    """As SIGKILL: nothing that follows is done."""
+
+
+def killed(*_: object, **__: object) -> None:
+    raise Killed
+
+
+def said(number: int | str, words: str, hour: int, **more: Any) -> dict[str, Any]:
+    """A trace whose text is `words words`."""
+    given = {"steps": [step("thought", words)], "created_at": f"2026-01-05T{hour:02d}:00:00Z"}
+    return trace(**{"id": f"kp:trace:{number}", "objective": words, **given, **more})
+
+
+def text_hash(words: str) -> str:
+    return hashlib.sha256(f"{words} {words}".encode()).hexdigest()
+
+
+def refused(number: int | str, **more: Any) -> dict[str, Any]:
+    return said(number, "refused words", 8, **{"confidence": 7.0, **more})
+
+
+def settings_of(folder: Path, **changes: Any) -> RescoreConfig:
+    return config(folder, folder / "archive", **{"max_reject_share": 1, **changes})
+
+
+def write(folder: Path, content: dict[str, list[Any]], without: Iterable[str] = ()) -> None:
+    """The archive; a row that is left out leaves a blank line, so that the others keep theirs."""
+    for name, rows in content.items():
+        lines = [b"" if row["id"] in without else row for row in rows]
+        write_jsonl(folder / "archive" / name, lines)
+
+
+def published(warehouse: Path) -> Manifest:
+    manifest = read_manifest(warehouse)
+    assert manifest
+    return manifest
+
+
+def parquet(warehouse: Path) -> set[Path]:
+    return {path for name in TABLES for path in (warehouse / name).rglob("*.parquet")}
+
+
+def needed(warehouse: Path) -> set[Path]:
+    """The files of all that is published."""
+    versions = published(warehouse).tables.items()
+    return {path for name, version in versions for path in files_of(warehouse, name, version)}
+
+
+def views(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[Any, ...]]]:
+    return {name: connection.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in VIEWS}
+
+
+def restore(folder: Path) -> None:
+    """The folder as it was, at the same path: tables name their files by it."""
+    shutil.rmtree(folder)
+    shutil.copytree(f"{folder}-as-it-was", folder)
+
+
+def facts(warehouse: Path) -> pl.DataFrame:
+    paths = files_of(warehouse, "facts", published(warehouse).tables["facts"])
+    return pl.concat([TABLES["facts"].to_frame(), *map(pl.read_parquet, paths)])
+
+
+def of_a_full_run(settings: RescoreConfig) -> dict[str, pl.DataFrame]:
+    """The tables of a full run over the archive as it stands, in a new warehouse."""
+    warehouse = settings.warehouse.with_name("reference")
+    shutil.rmtree(warehouse, ignore_errors=True)
+    rescore_archive(settings.model_copy(update={"warehouse": warehouse}))
+    return tables(warehouse)
+
+
+def assert_same(found: dict[str, pl.DataFrame], wanted: dict[str, pl.DataFrame]) -> None:
+    for name, each in wanted.items():
+        assert found[name].equals(each), f"{name}\n{found[name]}\n{each}"
+
+
+def stored(warehouse: Path) -> set[str]:
+    """The names of all vectors, as their encoder and hash."""
+    return {
+        f"{path.parent.name}/{each.decode()}"
+        for path in (warehouse / "vectors").glob("*/*.hashes.npy")
+        for each in np.load(path)
+    }
+
+
+def hashing(*texts: str) -> set[str]:
+    return {f"hashing-384-v1/{text_hash(words)}" for words in texts}
+
+
+# --- vacuum ---
+
+
+class Nights:
+    """Three runs: the last one's archive has lost a file and rewritten another."""
+
+    def __init__(self, folder: Path) -> None:
+        self.settings = settings_of(folder)
+        self.warehouse = folder / "warehouse"
+        self.archive = folder / "archive"
+        self.runs: list[str] = []
+        self.left: list[dict[str, list[tuple[Any, ...]]]] = []
+        self.first = {
+            "a.jsonl": [said(1, "fix it", 8), refused("no", success=None)],
+            "b.jsonl": [said(2, "lose it", 9), refused("never")],
+        }
+        write(folder, self.first)
+        self.run()
+        write_jsonl(self.archive / "a.jsonl", [said(1, "fix all", 8), said(3, "see it", 10)])
+        (self.archive / "b.jsonl").unlink()
+        self.run()
+        write_jsonl(self.archive / "a.jsonl", [said(1, "fix more", 8), said(3, "see it", 10)])
+        write_jsonl(self.archive / "c.jsonl", [said(4, "sum it", 11), refused("later")])
+        self.run()
+
+    def run(self) -> None:
+        self.runs.append(rescore_archive(self.settings)["run_id"])
+        with connect(self.warehouse) as connection:
+            self.left.append(views(connection))
+
+    def vacuum(self, kept: int) -> dict[str, int]:
+        """Remove what is older than the last so many runs."""
+        ends = sorted(end for (end,) in ask(self.settings, "SELECT finished_at FROM runs"))
+        keep = timedelta(days=30)
+        since = ends[-kept] if kept else ends[-1] + timedelta(seconds=1)
+        return vacuum(self.warehouse, keep, since + keep)
+
+
+@pytest.fixture(scope="module")
+def all_nights(tmp_path_factory: pytest.TempPathFactory) -> Nights:
+    folder = tmp_path_factory.mktemp("vacuum")
+    nights = Nights(folder)
+    shutil.copytree(folder, f"{folder}-as-it-was")
+    return nights
+
+
+@pytest.fixture
+def nights(all_nights: Nights) -> Nights:
+    """The same nights again, whatever the last test made of them."""
+    restore(all_nights.archive.parent)
+    return all_nights
+
+
+@pytest.mark.parametrize("kept", [3, 2, 1])
+def test_vacuum_keeps_what_the_last_runs_left_and_all_that_is_published(
+    nights: Nights, kept: int
+) -> None:
+    removed = nights.vacuum(kept)
+    assert (removed["raw rows"] > 0) == (kept < 3)
+    for run_id, left in zip(nights.runs[-kept:], nights.left[-kept:], strict=True):
+        with connect(nights.warehouse, run_id) as connection:
+            assert views(connection) == left
+    for run_id in nights.runs[:-kept]:
+        with pytest.raises(WarehouseError, match="left them were removed"):
+            connect(nights.warehouse, run_id)
+    with connect(nights.warehouse) as connection:
+        now = views(connection)
+    for name in ("scores", "profiles", "runs", "files"):
+        assert now[name] == nights.left[-1][name]
+
+
+def test_vacuum_leaves_no_file_that_nothing_needs(nights: Nights) -> None:
+    before = parquet(nights.warehouse)
+    removed = nights.vacuum(0)
+    assert parquet(nights.warehouse) == needed(nights.warehouse)
+    assert removed["files"] == len(before - parquet(nights.warehouse))
+    assert nights.vacuum(0) | {"files": 0} == dict.fromkeys(removed, 0)
+
+
+@pytest.mark.parametrize("name", ["scores", "profiles", "files", "facts", "rejects", "forgotten"])
+def test_vacuum_removes_what_killed_runs_left(nights: Nights, name: str) -> None:
+    dead = pl.DataFrame(
+        {"date": [datetime(2026, 1, 5, tzinfo=UTC).date()]}
+        if name == "scores"
+        else {next(iter(TABLES[name])): ["of a killed run"]}
+    )
+    rows = pl.concat([TABLES[name].to_frame(), dead], how="diagonal")
+    DeltaTables(nights.warehouse, published(nights.warehouse).tables, "killed").append(name, [rows])
+    assert parquet(nights.warehouse) > needed(nights.warehouse)
+    nights.vacuum(0)
+    assert parquet(nights.warehouse) == needed(nights.warehouse)
+    with connect(nights.warehouse) as connection:
+        assert views(connection)["scores"] == nights.left[-1]["scores"]
+
+
+def test_vacuum_removes_a_file_that_stands_in_no_log(nights: Nights) -> None:
+    paths = [
+        nights.warehouse / "scores" / "date=2026-01-05" / "half-written.parquet",
+        nights.warehouse / "facts" / "half-written.parquet",
+    ]
+    for path in paths:
+        path.write_bytes(b"PAR1")
+    nights.vacuum(3)
+    assert not any(path.exists() for path in paths)
+
+
+def test_vacuum_removes_the_facts_of_content_that_was_replaced(nights: Nights) -> None:
+    assert len(facts(nights.warehouse)) == 2 + 2 + 2 + 2 + 2
+    assert nights.vacuum(3)["facts"] == 4
+    rows = facts(nights.warehouse)
+    ledger = ask(nights.settings, "SELECT file_id FROM files")
+    assert set(rows["file_id"]) == {file_id for (file_id,) in ledger}
+    ids = ["1", "2", "3", "4", "later", "never"]
+    assert sorted(rows["trace_id"]) == [f"kp:trace:{each}" for each in ids]
+
+
+def test_vacuum_removes_vectors_of_encoders_and_texts_that_nothing_needs(nights: Nights) -> None:
+    needless = pl.Series([text_hash("fix more"), text_hash("other")])
+    other = VectorStore(nights.warehouse / "vectors" / "hashing-8-v0")
+    other.add(needless, np.eye(2, 8, dtype=np.float32))
+    assert nights.vacuum(3)["vectors"] == 2 + 2
+    assert stored(nights.warehouse) == hashing("lose it", "see it", "fix more", "sum it")
+    assert not (nights.warehouse / "vectors" / "hashing-8-v0").exists()
+    kept = VectorStore(nights.warehouse / "vectors" / Hashing.encoder_id)
+    words = ["sum it", "lose it", "fix more", "see it"]
+    vectors = kept.gather(pl.Series([text_hash(each) for each in words]))
+    assert (vectors == Hashing().encode([f"{each} {each}" for each in words])).all()
+
+
+def test_vacuum_drops_the_json_of_old_rejects_for_good(nights: Nights) -> None:
+    query = "SELECT trace_id, raw FROM rejects ORDER BY trace_id"
+    [later, never] = ask(nights.settings, query)
+    assert nights.vacuum(1)["raw rows"] == 1
+    rows = [later, (never[0], DROPPED)]
+    assert ask(nights.settings, query) == rows
+    assert nights.vacuum(1)["raw rows"] == 0
+    assert rescore_archive(nights.settings)["run_id"] is None
+    write_jsonl(nights.archive / "d.jsonl", [said(5, "add it", 12)])
+    rescore_archive(nights.settings)
+    assert ask(nights.settings, query) == rows
+    write(nights.archive.parent, {"b.jsonl": nights.first["b.jsonl"]})
+    rescore_archive(nights.settings)
+    assert ask(nights.settings, query) == rows
+    assert json.loads(DROPPED) == "removed by kp-batch vacuum"
+
+
+@pytest.mark.parametrize("kept", [3, 0])
+def test_law_after_vacuum_nothing_is_to_be_done_and_later_runs_are_lawful(
+    nights: Nights, kept: int
+) -> None:
+    nights.vacuum(kept)
+    assert rescore_archive(nights.settings)["run_id"] is None
+    # What is back is of content that was known and removed, and of content that was kept.
+    write_jsonl(nights.archive / "a.jsonl", nights.first["a.jsonl"])
+    write_jsonl(nights.archive / "b.jsonl", nights.first["b.jsonl"])
+    write_jsonl(nights.archive / "d.jsonl", [said(5, "add it", 9), refused("last")])
+    changed = nights.settings.model_copy(update={"cache_size": 2, "threshold": 0.2})
+    assert rescore_archive(changed)["counts"]["embedded"] == 2  # fix it, add it
+    found, wanted = tables(nights.warehouse), of_a_full_run(changed)
+    raw = found["rejects"]["raw"], wanted["rejects"]["raw"]
+    dropped = found["rejects"].filter(raw[0] != raw[1])
+    assert dropped["raw"].to_list() == ([] if kept else [DROPPED] * 2)
+    for each in (found, wanted):
+        each["rejects"] = each["rejects"].drop("raw")
+    assert_same(found, wanted)
+
+
+@pytest.mark.parametrize("kept", [3, 0])
+def test_who_reads_while_vacuum_works_reads_on(nights: Nights, kept: int) -> None:
+    with duckdb.connect(str(nights.warehouse / "kp.duckdb"), read_only=True) as reader:
+        reader.execute("SET TimeZone = 'UTC'")
+        before = views(reader)
+        nights.vacuum(kept)
+        assert views(reader) == before
+
+
+def test_vacuum_waits_for_no_other_writer(nights: Nights) -> None:
+    before = parquet(nights.warehouse)
+    with (
+        holding(HOLD, nights.warehouse) as holder,
+        pytest.raises(WarehouseError, match=rf"another run is writing.*process {holder.pid} "),
+    ):
+        nights.vacuum(0)
+    assert parquet(nights.warehouse) == before
+
+
+@pytest.mark.parametrize("work", ["_remove_files", "_remove_vectors", "remove_records", "publish"])
+def test_a_killed_vacuum_takes_nothing_away_and_the_next_one_ends_it(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(flows.keeping, work, killed)
+        with pytest.raises(Killed):
+            nights.vacuum(0)
+    assert rescore_archive(nights.settings)["run_id"] is None
+    nights.vacuum(0)
+    assert parquet(nights.warehouse) == needed(nights.warehouse)
+    assert stored(nights.warehouse) == hashing("lose it", "see it", "fix more", "sum it")
+    assert tables(nights.warehouse)["scores"].height == 4
+
+
+def test_vectors_survive_a_killed_removal(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vector of a file that is gone cannot be made again."""
+    unlink = Path.unlink
+
+    def dying(path: Path, *, missing_ok: bool = False) -> None:
+        if not missing_ok and path.name.endswith(".hashes.npy"):
+            raise Killed
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", dying)
+        with pytest.raises(Killed):
+            nights.vacuum(0)
+    nights.vacuum(0)
+    assert stored(nights.warehouse) == hashing("lose it", "see it", "fix more", "sum it")
+
+
+@pytest.mark.parametrize("work", [vacuum, forget])
+def test_where_no_warehouse_is_nothing_is_made(tmp_path: Path, work: Any) -> None:
+    rest = ([SECRET],) if work is forget else (timedelta(days=1), datetime.now(UTC))
+    with pytest.raises(WarehouseError, match=r"(is no warehouse|was scored in).*archive first"):
+        work(tmp_path / "none", *rest)
+
+
+def test_a_warehouse_without_scores_can_be_vacuumed(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [refused("no")])
+    settings = settings_of(tmp_path)
+    with pytest.raises(ArchiveError):
+        rescore_archive(settings)
+    vacuum(settings.warehouse, timedelta(0), datetime.now(UTC))
+    assert ask(settings, "SELECT raw FROM rejects") == [(DROPPED,)]
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [said(1, "fix it", 8)])
+    rescore_archive(settings)
+    assert_same(tables(settings.warehouse), of_a_full_run(settings))
+
+
+def test_without_prefects_records_none_are_removed_or_made(tmp_path: Path) -> None:
+    (tmp_path / "prefect").mkdir()
+    assert remove_records(tmp_path, datetime.now(UTC)) == 0
+    assert list((tmp_path / "prefect").iterdir()) == []
+    assert "PREFECT_HOME" not in os.environ
+
+
+def test_a_named_server_keeps_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "prefect").mkdir()
+    (tmp_path / "prefect" / "prefect.db").write_bytes(b"another one's")
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    assert remove_records(tmp_path, datetime.now(UTC)) == 0
+
+
+@pytest.mark.prefect
+def test_prefects_records_of_old_runs_are_removed(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [said(1, "fix it", 8)])
+    warehouse = tmp_path / "warehouse"
+
+    def kp_batch(*words: object) -> str:
+        command = [sys.executable, "-m", "kp_batch", *map(str, words), "--warehouse", warehouse]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def records() -> dict[str, int]:
+        with closing(sqlite3.connect(warehouse / "prefect" / "prefect.db")) as database:
+            return {
+                name: database.execute(f"SELECT count(*) FROM {name}").fetchone()[0]
+                for name in ("flow_run", "task_run", "artifact")
+            }
+
+    kp_batch("run", tmp_path / "archive", "--embedder", "hashing")
+    assert records()["flow_run"] == 1
+    assert min(records().values()) > 0
+    assert "0 Prefect records" in kp_batch("vacuum")
+    assert records()["flow_run"] == 1
+    assert "1 Prefect records" in kp_batch("vacuum", "--keep", "1s")
+    assert set(records().values()) == {0}
+
+
+# --- forget ---
+
+TWICE = "said by two"
+OLDER = {"a.jsonl": [said(SECRET, "older words", 8, id=SECRET), said(1, "fix it", 8)]}
+NEWER = {
+    "a.jsonl": [said(SECRET, "first words", 8, id=SECRET), said(1, "fix it", 8)],
+    "b.jsonl": [
+        said(2, "sum it", 9),
+        said(SECRET, "a secret plan", 10, id=SECRET),
+        said(3, "a secret trip", 11),
+        said(SECRET, "refused plan", 8, id=SECRET, confidence=7.0),
+        refused("bad"),
+        said(4, "plan it", 12),
+    ],
+    "c.jsonl": [said(5, TWICE, 13), said("five, too", TWICE, 14), said(1, "fix it all", 15)],
+}
+EMBEDDED = ("older words", "first words", "a secret plan")  # of the secret
+
+
+@pytest.fixture(scope="module")
+def as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs over an archive that held the secret in all ways."""
+    folder = tmp_path_factory.mktemp("forget")
+    write(folder, OLDER)
+    rescore_archive(settings_of(folder))
+    write(folder, NEWER)
+    rescore_archive(settings_of(folder))
+    rescore_archive(settings_of(folder, cache_size=3))
+    shutil.copytree(folder, f"{folder}-as-it-was")
+    return folder
+
+
+@pytest.fixture
+def folder(as_it_was: Path) -> Path:
+    restore(as_it_was)
+    return as_it_was
+
+
+@cache
+def without(folder: Path, *ids: str) -> dict[str, pl.DataFrame]:
+    """The tables of a full run over the same archive without some traces."""
+    write(folder, NEWER, ids)
+    wanted = of_a_full_run(settings_of(folder, cache_size=3))
+    write(folder, NEWER)
+    return wanted
+
+
+def places(warehouse: Path, sought: Iterable[str]) -> list[str]:
+    """Every file below the folder in whose name or content one of the words stands."""
+    words = [word.encode() for word in sought]
+    found = []
+    for path in sorted(warehouse.rglob("*")):
+        if not path.is_file():
+            continue
+        content = path.read_bytes() + str(path.relative_to(warehouse)).encode()
+        if path.suffix == ".parquet":
+            content += repr(pl.read_parquet(path, hive_partitioning=False).rows()).encode()
+        if any(word in content for word in words):
+            found.append(str(path.relative_to(warehouse)))
+    return found
+
+
+def vectors_in(warehouse: Path, texts: Iterable[str]) -> list[str]:
+    """Every file below the folder in which a text's vector stands."""
+    vectors = Hashing().encode([f"{words} {words}" for words in texts])
+    sought = [vector.tobytes() for vector in vectors]
+    paths = [path for path in sorted(warehouse.rglob("*")) if path.is_file()]
+    return [str(path) for path in paths if any(each in path.read_bytes() for each in sought)]
+
+
+def traces_of(warehouse: Path) -> list[str]:
+    """Every place in which something of the secret stands."""
+    texts = (*EMBEDDED, "refused plan")
+    found = places(warehouse, [SECRET, *texts, *map(text_hash, texts)])
+    return found + vectors_in(warehouse, EMBEDDED)
+
+
+def test_what_is_sought_is_found_before_it_is_forgotten(folder: Path) -> None:
+    assert {path.partition("/")[0] for path in places(folder / "warehouse", [SECRET])} == {
+        "facts",
+        "rejects",
+        "scores",
+    }
+    assert len(vectors_in(folder / "warehouse", ["a secret plan"])) == 1
+    assert {path.split("/")[0] for path in places(folder / "warehouse", [text_hash(TWICE)])} == {
+        "facts",
+        "scores",
+        "vectors",
+    }
+
+
+def test_law_forgetting_leaves_the_tables_of_an_archive_without_that_trace(folder: Path) -> None:
+    summary = forget(folder / "warehouse", [SECRET])
+    assert summary["counts"]["removed"] == 1
+    found = tables(folder / "warehouse")
+    assert_same(found, without(folder, SECRET))
+    assert found["rejects"]["trace_id"].to_list() == ["kp:trace:1", "kp:trace:bad"]
+    assert rescore_archive(settings_of(folder, cache_size=3))["run_id"] is None
+    assert ask(settings_of(folder), 'SELECT "rows" FROM files ORDER BY ALL') == [(1,), (3,), (4,)]
+
+
+def test_nothing_of_a_forgotten_trace_is_left(folder: Path) -> None:
+    content = facts(folder / "warehouse").filter(pl.col("trace_id") == SECRET)["content_hash"]
+    assert places(folder / "warehouse", content)
+    forget(folder / "warehouse", [SECRET])
+    assert traces_of(folder / "warehouse") == []
+    assert places(folder / "warehouse", content) == []
+    digest = hashlib.sha256(SECRET.encode()).hexdigest()
+    assert {path.partition("/")[0] for path in places(folder / "warehouse", [digest])} == {
+        "forgotten"
+    }
+    assert hashing("older words").isdisjoint(stored(folder / "warehouse"))
+
+
+def test_a_forgotten_trace_stays_out_of_later_runs(folder: Path) -> None:
+    forget(folder / "warehouse", [SECRET])
+    settings = settings_of(folder, cache_size=2)
+    rescore_archive(settings)
+    again = {"b.jsonl": [*NEWER["b.jsonl"], said(6, "see it", 16)]}
+    write(folder, again)
+    write(folder, {"d.jsonl": [said(SECRET, "a secret plan", 17, id=SECRET)]})
+    rescore_archive(settings)
+    assert traces_of(folder / "warehouse") == []
+    found = tables(folder / "warehouse")
+    write(folder, NEWER | again, [SECRET])
+    (folder / "archive" / "d.jsonl").write_bytes(b"\n")
+    assert_same(found, of_a_full_run(settings))
+
+
+def test_a_text_that_another_trace_has_keeps_its_vector(folder: Path) -> None:
+    forget(folder / "warehouse", ["kp:trace:5"])
+    assert hashing(TWICE) <= stored(folder / "warehouse")
+    assert_same(tables(folder / "warehouse"), without(folder, "kp:trace:5"))
+    summary = rescore_archive(settings_of(folder, cache_size=4))
+    assert summary["counts"]["embedded"] == 0
+    forget(folder / "warehouse", ["kp:trace:five, too"])
+    assert hashing(TWICE).isdisjoint(stored(folder / "warehouse"))
+    assert places(folder / "warehouse", [text_hash(TWICE), "kp:trace:5", "five, too"]) == []
+
+
+def test_the_row_that_a_forgotten_one_superseded_goes_as_well(folder: Path) -> None:
+    forget(folder / "warehouse", ["kp:trace:1"])
+    found = tables(folder / "warehouse")
+    assert_same(found, without(folder, "kp:trace:1"))
+    assert places(folder / "warehouse", [f'kp:trace:{1}"', text_hash("fix it all")]) == []
+
+
+def test_an_id_that_nobody_knows_is_kept_out_of_later_runs(folder: Path) -> None:
+    before = tables(folder / "warehouse")
+    summary = forget(folder / "warehouse", ["kp:trace:unknown", "kp:trace:unknown", "é 日本"])
+    assert summary["counts"]["replayed"] == summary["counts"]["removed"] == 0
+    assert_same(tables(folder / "warehouse"), before)
+    write(folder, {"d.jsonl": [said("unknown", "not yet known", 7), said(7, "known", 7)]})
+    rescore_archive(settings_of(folder, cache_size=3))
+    scored = tables(folder / "warehouse")["scores"]["trace_id"].to_list()
+    assert "kp:trace:7" in scored
+    assert "kp:trace:unknown" not in scored
+    assert places(folder / "warehouse", ["unknown", text_hash("not yet known")]) == []
+
+
+def test_forgetting_all_traces_leaves_empty_tables(folder: Path) -> None:
+    ids = {row["id"] for rows in NEWER.values() for row in rows}
+    summary = forget(folder / "warehouse", sorted(ids))
+    assert summary["counts"]["accepted"] == 0
+    assert summary["scores"] == []
+    assert {name: len(rows) for name, rows in tables(folder / "warehouse").items()} == {
+        "scores": 0,
+        "rejects": 0,
+        "profiles": 0,
+    }
+    assert len(facts(folder / "warehouse")) == len(stored(folder / "warehouse")) == 0
+    assert places(folder / "warehouse", ids) == []
+    write(folder, {"d.jsonl": [said(8, "anew", 7)]})
+    rescore_archive(settings_of(folder, cache_size=3))
+    assert tables(folder / "warehouse")["scores"]["trace_id"].to_list() == ["kp:trace:8"]
+
+
+def test_what_runs_left_before_is_no_more_to_be_read(folder: Path) -> None:
+    *earlier, last = (
+        run for (run,) in ask(settings_of(folder), "SELECT run_id FROM runs ORDER BY started_at")
+    )
+    summary = forget(folder / "warehouse", [SECRET])
+    for run_id in (*earlier, last):
+        with pytest.raises(WarehouseError, match="by kp-batch vacuum or forget"):
+            connect(folder / "warehouse", run_id)
+    with connect(folder / "warehouse", summary["run_id"]) as connection:
+        assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(6,)]
+
+
+def test_traces_of_files_that_are_gone_can_be_forgotten(folder: Path) -> None:
+    (folder / "archive" / "b.jsonl").unlink()
+    rescore_archive(settings_of(folder, cache_size=3))
+    forget(folder / "warehouse", [SECRET])
+    assert traces_of(folder / "warehouse") == []
+    assert_same(tables(folder / "warehouse"), without(folder, SECRET))
+
+
+def test_vacuum_after_forget_brings_nothing_back(folder: Path) -> None:
+    forget(folder / "warehouse", [SECRET])
+    vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC))
+    assert traces_of(folder / "warehouse") == []
+    rescore_archive(settings_of(folder, cache_size=3, threshold=0.1))
+    assert traces_of(folder / "warehouse") == []
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (flows.steps, "publish_success"),
+        (flows.keeping, "_remove_files"),
+        (flows.keeping, "_keep_vectors"),
+    ],
+)
+def test_a_killed_forget_is_ended_by_the_same_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, killed)
+        with pytest.raises(Killed):
+            forget(folder / "warehouse", [SECRET])
+    forget(folder / "warehouse", [SECRET])
+    assert traces_of(folder / "warehouse") == []
+    assert_same(tables(folder / "warehouse"), without(folder, SECRET))
+    assert rescore_archive(settings_of(folder, cache_size=3))["run_id"] is None
+
+
+def test_forget_killed_between_two_tables_is_ended_by_the_same_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = flows.keeping.remove_unneeded
+
+    def once(*inputs: Any) -> int:
+        removed(*inputs)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flows.keeping, "remove_unneeded", once)
+        with pytest.raises(Killed):
+            forget(folder / "warehouse", [SECRET])
+    forget(folder / "warehouse", [SECRET])
+    assert traces_of(folder / "warehouse") == []
+    assert_same(tables(folder / "warehouse"), without(folder, SECRET))
+
+
+def test_after_a_killed_forget_a_run_works_with_what_is_published(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tables(folder / "warehouse")
+    with monkeypatch.context() as patch:
+        patch.setattr(flows.steps, "publish_success", killed)
+        with pytest.raises(Killed):
+            forget(folder / "warehouse", [SECRET])
+    assert rescore_archive(settings_of(folder, cache_size=3))["run_id"] is None
+    assert_same(tables(folder / "warehouse"), before)
+    write(folder, {"d.jsonl": [said(8, "anew", 7)]})
+    rescore_archive(settings_of(folder, cache_size=3))
+    assert_same(tables(folder / "warehouse"), of_a_full_run(settings_of(folder, cache_size=3)))
+
+
+def test_what_a_killed_run_left_of_a_trace_is_forgotten_as_well(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, {"d.jsonl": [said("dead", "never published", 7)]})
+    with monkeypatch.context() as patch:
+        patch.setattr(flows.steps, "publish_success", killed)
+        with pytest.raises(Killed):
+            rescore_archive(settings_of(folder, cache_size=3))
+    assert places(folder / "warehouse", ["kp:trace:dead"])
+    forget(folder / "warehouse", ["kp:trace:dead"])
+    assert places(folder / "warehouse", ["kp:trace:dead", text_hash("never published")]) == []
+    assert vectors_in(folder / "warehouse", ["never published"]) == []
+
+
+@pytest.mark.parametrize("work", ["forget", "vacuum"])
+@pytest.mark.parametrize("ending", [".vectors.npy", ".hashes.npy"])
+def test_half_a_chunk_of_a_killed_run_is_removed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, ending: str, work: str
+) -> None:
+    write(folder, {"d.jsonl": [said("dead", "never published", 7)]})
+    replace = Path.replace
+
+    def dying(path: Path, target: Path) -> Path:
+        if str(target).endswith(ending):
+            raise Killed
+        return replace(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", dying)
+        with pytest.raises(Killed):
+            rescore_archive(settings_of(folder, cache_size=3))
+    assert vectors_in(folder / "warehouse", ["never published"])
+    if work == "forget":
+        forget(folder / "warehouse", ["kp:trace:dead"])
+    else:
+        vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC))
+    assert places(folder / "warehouse", ["kp:trace:dead", text_hash("never published")]) == []
+    assert vectors_in(folder / "warehouse", ["never published"]) == []
+
+
+def test_forget_waits_for_no_other_writer(folder: Path) -> None:
+    before = tables(folder / "warehouse")
+    with (
+        holding(HOLD, folder / "warehouse") as holder,
+        pytest.raises(WarehouseError, match=rf"another run is writing.*process {holder.pid} "),
+    ):
+        forget(folder / "warehouse", [SECRET])
+    assert_same(tables(folder / "warehouse"), before)
+
+
+def test_forget_needs_no_archive(folder: Path) -> None:
+    wanted = without(folder, SECRET)
+    shutil.rmtree(folder / "archive")
+    forget(folder / "warehouse", [SECRET])
+    assert_same(tables(folder / "warehouse"), wanted)
+
+
+def test_forget_needs_no_profiles_file_of_the_last_run(folder: Path) -> None:
+    profiles = folder / "profiles.toml"
+    weights = ("complexity", "novelty", "tool_diversity", "outcome_confidence")
+    profiles.write_text("[profiles.code]\n" + "".join(f"{name} = 0.25\n" for name in weights))
+    settings = settings_of(folder, cache_size=3, profiles=profiles)
+    rescore_archive(settings)
+    write(folder, NEWER, [SECRET])
+    wanted = of_a_full_run(settings)
+    profiles.unlink()
+    forget(folder / "warehouse", [SECRET])
+    assert_same(tables(folder / "warehouse"), wanted)
+
+
+@pytest.mark.parametrize("words", ["", "é 日本", "it's", "a\nb", "%", '"'])
+def test_any_id_can_be_forgotten(tmp_path: Path, words: str) -> None:
+    write_jsonl(
+        tmp_path / "archive" / "a.jsonl",
+        [said(1, "fix it", 8), said(2, "odd words", 9, id=f"kp {words}")],
+    )
+    rescore_archive(settings_of(tmp_path))
+    forget(tmp_path / "warehouse", [f"kp {words}"])
+    assert tables(tmp_path / "warehouse")["scores"]["trace_id"].to_list() == ["kp:trace:1"]
+    assert hashing("odd words").isdisjoint(stored(tmp_path / "warehouse"))
