@@ -29,10 +29,7 @@ REFUSED = trace(id="kp:trace:refused", confidence=7.0)
 
 def tables(connection: duckdb.DuckDBPyConnection) -> Tables:
     """All rows of all views."""
-    return {
-        name: connection.execute(f"FROM {name} ORDER BY ALL").fetchall()
-        for name in VIEWS
-    }
+    return {name: connection.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in VIEWS}
 
 
 def last_run(connection: duckdb.DuckDBPyConnection) -> str:

@@ -249,15 +249,17 @@ def test_what_an_unreadable_file_held_last_stays_until_it_is_pruned(
     night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     night.run()
-    night.write("b.jsonl", "b4")
+    stat = night.write("b.jsonl", "b4").stat()
     deny(monkeypatch, night.archive / "b.jsonl")
     assert night.differing() == {"unreadable": ["b.jsonl"]}
     night.run()
     assert night.ids == ["a1", "a2", "b1", "b2", "b3"]
-    assert (night.entry("b.jsonl")["status"], night.entry("b.jsonl")["rows"]) == ("unreadable", 3)
+    entry = night.entry("b.jsonl")
+    assert (entry["status"], entry["rows"]) == ("unreadable", 3)
+    assert (entry["size"], entry["mtime_ns"]) == (stat.st_size, stat.st_mtime_ns)
     night.run(prune=True)
     assert night.ids == ["a1", "a2"]
-    assert (night.entry("b.jsonl")["status"], night.entry("b.jsonl")["rows"]) == ("unreadable", 0)
+    assert night.entry("b.jsonl") == entry | {"rows": 0}
 
 
 def test_a_damaged_file_is_read_once_it_is_mended_at_the_same_size_and_time(night: Night) -> None:
@@ -289,6 +291,22 @@ def test_what_a_file_held_that_is_gone_stays_until_it_is_pruned(night: Night) ->
     assert night.statuses() == {"b.jsonl": "read"}
     assert night.ids == ["b1", "b2", "b3"]
     assert night.hashed == night.read == []
+
+
+@pytest.mark.parametrize("was_read", [False, True])
+def test_an_unreadable_file_that_is_gone_is_no_reject_any_more(
+    night: Night, *, was_read: bool
+) -> None:
+    if was_read:
+        night.run()
+    night.archive.joinpath("b.jsonl").write_bytes(b"")
+    night.run()
+    assert night.ask("SELECT reasons FROM rejects") == [(["unreadable_file"],)]
+    (night.archive / "b.jsonl").unlink()
+    night.run()
+    assert night.ask("SELECT reasons FROM rejects") == []
+    assert night.statuses() == {"a.jsonl": "read", **({"b.jsonl": "gone"} if was_read else {})}
+    assert len(night.ids) == (5 if was_read else 2)
 
 
 @pytest.mark.parametrize("prune", [False, True])

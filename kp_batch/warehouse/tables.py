@@ -107,14 +107,16 @@ def remove_unneeded(warehouse: Path, name: str, versions: Iterable[int]) -> int:
     table = open_table(warehouse, name)
     if table is None:
         return 0
-    removed = table.vacuum(
+    folder = warehouse / name
+    before = len(list(folder.rglob("*.parquet")))
+    table.vacuum(
         retention_hours=0,
         dry_run=False,
         enforce_retention_duration=False,
         full=True,  # what killed runs left, too
         keep_versions=sorted(versions),
     )
-    return len(removed)
+    return before - len(list(folder.rglob("*.parquet")))
 
 
 def open_table(warehouse: Path, name: str, version: int | None = None) -> DeltaTable | None:
