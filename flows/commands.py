@@ -1,6 +1,5 @@
 """What the command line asks for: JSON values in, JSON values out, in a process of its own."""
 
-import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,13 +34,12 @@ def run(config: dict[str, Any]) -> dict[str, Any]:
         return carry_out_in_flow(begun, plan)
 
 
-def plan(config: dict[str, Any]) -> dict[str, Any]:
-    """What a run would do; changes nothing."""
+def plan(config: dict[str, Any], folder: str) -> dict[str, Any]:
+    """What a run would do; writes to an empty folder only, which is the caller's to remove."""
     settings = RescoreConfig(**config)
     check_folder(settings.warehouse)
-    with tempfile.TemporaryDirectory() as folder:
-        begun = Run.begin(settings, Stage(Path(folder)))
-        told = forecast(begun, make_plan(begun))
+    begun = Run.begin(settings, Stage(Path(folder)))
+    told = forecast(begun, make_plan(begun))
     return told | {"text": as_text(told)}
 
 
@@ -51,10 +49,9 @@ def compare(warehouse: str, first: str, second: str, *, force: bool) -> dict[str
     return told | {"text": comparing.as_text(told)}
 
 
-def verify(warehouse: str, traces: int, *, embed: bool) -> dict[str, Any]:
-    """Compute some published traces from scratch, and compare."""
-    with tempfile.TemporaryDirectory() as folder:
-        told = verifying.verify(Path(warehouse), traces, Stage(Path(folder)), embed=embed)
+def verify(warehouse: str, traces: int, folder: str, *, embed: bool) -> dict[str, Any]:
+    """Compute some published traces from scratch, and compare; `folder` as for `plan`."""
+    told = verifying.verify(Path(warehouse), traces, Stage(Path(folder)), embed=embed)
     return told | {"text": verifying.as_text(told)}
 
 

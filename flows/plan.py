@@ -126,7 +126,9 @@ def _files(found: Ledger, before: Ledger) -> dict[str, list[str]]:
             for path, each in read.items()
             if path in before and each.file_id != before[path].file_id
         ],
-        "gone": [path for path in before if path not in found],
+        "gone": [
+            path for path, each in before.items() if path not in found and each.status != "gone"
+        ],
         "unreadable": [path for path, each in found.items() if each.status == "unreadable"],
     }
 

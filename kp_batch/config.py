@@ -57,6 +57,16 @@ Ttl = Annotated[
 ]
 
 
+def _parse_day(text: Any) -> Any:
+    try:
+        return date.fromisoformat(text) if isinstance(text, str) else text
+    except ValueError:
+        raise ValueError(f"a day is written as 2026-01-31, got {text!r}") from None
+
+
+Day = Annotated[date, BeforeValidator(_parse_day)]
+
+
 class RescoreConfig(BaseModel):
     """The parameters of one run; Prefect shows them as a form."""
 
@@ -75,8 +85,8 @@ class RescoreConfig(BaseModel):
     ttl: Ttl = Field(None, description="Time to live in the cache: none, 90m, 12h, 7d.")
     profiles: Path | None = Field(None, description="A TOML file of weight profiles.")
     threshold: float = Field(0.75, ge=0, le=1, description="A score worth sharing.")
-    since: date | None = Field(None, description="Restate no day before this one.")
-    until: date | None = Field(None, description="Restate no day after this one.")
+    since: Day | None = Field(None, description="Restate no day before this one.")
+    until: Day | None = Field(None, description="Restate no day after this one.")
     prune: bool = Field(
         default=False, description="Remove the traces of files that are gone or unreadable."
     )

@@ -187,7 +187,7 @@ def two_runs(tmp_path: Path) -> tuple[Path, str]:
     return tmp_path / "warehouse", first
 
 
-@pytest.mark.parametrize("name", ["scores", "rejects", "profiles", "files"])
+@pytest.mark.parametrize("name", ["scores", "rejects"])
 def test_a_run_whose_files_were_removed_is_told(two_runs: tuple[Path, str], name: str) -> None:
     warehouse, first = two_runs
     manifest = read_manifest(warehouse)

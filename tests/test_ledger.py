@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import fsspec
@@ -56,7 +57,8 @@ class Night:
 
     def differing(self) -> dict[str, list[str]]:
         """The names of the files that a plan names, by how they differ."""
-        told = plan(self.config().model_dump(mode="json"))["files"]
+        with TemporaryDirectory() as folder:
+            told = plan(self.config().model_dump(mode="json"), folder)["files"]
         return {how: [Path(path).name for path in paths] for how, paths in told.items() if paths}
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:

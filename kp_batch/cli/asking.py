@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -75,7 +76,8 @@ def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: b
 def verify(warehouse: Path, traces: int, *, no_embed: bool, as_json: bool) -> None:
     """Compute some traces from scratch, from their files, and compare; exit 1 where any differs."""
     arguments: dict[str, Any] = {"traces": traces, "embed": not no_embed}
-    told = in_process("verify", {"warehouse": str(warehouse), **arguments})
+    with TemporaryDirectory() as folder:  # removed also where a signal ends the other process
+        told = in_process("verify", {"warehouse": str(warehouse), "folder": folder, **arguments})
     text = told.pop("text")
     click.echo(json.dumps(told) if as_json else text)
     if told["wrong"]:

@@ -33,10 +33,10 @@ def vacuum(warehouse: Path, keep: str) -> None:
 
     try:
         kept = parse_ttl(keep)
-    except ValueError as error:
-        raise click.UsageError(f"--keep: {error}") from error
+    except ValueError:
+        kept = None
     if kept is None:
-        raise click.UsageError("--keep: give a time, such as 30d")
+        raise click.UsageError(f"--keep: a time such as 30d or 12h, got {keep!r}")
     _check(warehouse)
     arguments = {"warehouse": str(warehouse), "keep_seconds": kept.total_seconds()}
     removed = in_process("vacuum", arguments, log_of(warehouse))

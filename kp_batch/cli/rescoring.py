@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -83,7 +84,8 @@ def run(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes i
 def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
     """Tell what a run over ARCHIVE would do, and why; changes nothing."""
     config = _checked(settings)
-    told = in_process("plan", {"config": config.model_dump(mode="json")})
+    with TemporaryDirectory() as folder:  # removed also where a signal ends the other process
+        told = in_process("plan", {"config": config.model_dump(mode="json"), "folder": folder})
     text = told.pop("text")
     click.echo(json.dumps(told) if as_json else text)
 
