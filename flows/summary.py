@@ -41,7 +41,7 @@ def as_text(summary: dict[str, Any]) -> str:
         f"  texts      {counts['embedded']:,} embedded, {counts['reused']:,} reused",
         (
             f"  traces     {counts['restated']:,} restated ({counts['replayed']:,} replayed, "
-            f"{counts['recombined']:,} for their weights alone), {counts['removed']:,} removed; "
+            f"{counts['recombined']:,} recombined), {counts['removed']:,} removed; "
             f"{counts['partitions']:,} partitions written"
         ),
         "  seconds    " + ", ".join(f"{step} {spent:.2f}" for step, spent in seconds.items()),
