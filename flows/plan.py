@@ -65,17 +65,16 @@ def make_plan(run: Run, forgetting: Sequence[str] = ()) -> Plan:
             "the threshold": config.threshold != published.threshold,
             "what is forgotten": bool(forgetting),
         }
-    accepted = int(fingerprints.get_column("traces").sum()) + changes.added - changes.removed
     run.inputs = [_input(entry) for entry in found.values()]
     run.counts = {
         "files": len(found),
         "rows": sum(entry.rows for entry in ledger.values()),
-        "accepted": accepted,
+        "accepted": fingerprints["traces"].sum() + changes.added - changes.removed,
         "embedded": len(texts.missing),
         "reused": texts.distinct - len(texts.missing),
-        "replayed": int(work.get_column("replay").sum()),
-        "restated": int(work.get_column("restate").sum()),
-        "recombined": int(work.get_column("recombine").sum()),
+        "replayed": int(work["replay"].sum()),
+        "restated": int(work["restate"].sum()),
+        "recombined": int(work["recombine"].sum()),
         "removed": changes.removed,
         "partitions": len(partitions),
     }
