@@ -69,13 +69,14 @@ def verify(warehouse: Path, traces: int, stage: Stage, *, embed: bool) -> dict[s
             .with_columns(score())
         )
         missing = archive.missing()
+    unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id").to_list()
     differences = list(_differences(stored.with_columns(vector=0.0), again))
     return {
         "missing": missing,
         "sampled": len(sampled),
         "checked": len(stored),
         "differences": differences,
-        "wrong": "; ".join(_wrong(missing, differences)),
+        "wrong": "; ".join(_wrong(missing, unknown, differences)),
     }
 
 
@@ -101,7 +102,9 @@ def as_text(result: dict[str, Any]) -> str:
     )
 
 
-def _wrong(missing: int, differences: list[dict[str, Any]]) -> Iterator[str]:
+def _wrong(missing: int, unknown: list[str], differences: list[dict[str, Any]]) -> Iterator[str]:
+    if unknown:
+        yield f"{len(unknown):,} scored traces (such as {unknown[0]}) stand in no file so"
     if missing:
         yield f"{missing:,} traces of the archive have no score"
     for each in differences:

@@ -426,3 +426,11 @@ def test_a_warehouse_without_scores_verifies(tmp_path: Path, *, embed: bool) -> 
 def test_no_warehouse_is_told(tmp_path: Path) -> None:
     with pytest.raises(WarehouseError, match="is no warehouse; run an archive first"):
         checked(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["trace_id", "content_hash", "source_file"])
+def test_a_scored_trace_that_stands_in_no_file_is_found(folder: Path, name: str) -> None:
+    tamper(folder, setting("t4", name, pl.lit("invented")))
+    told = checked(folder)
+    assert "1 scored traces (such as " in told["wrong"]
+    assert "stand in no file so" in told["wrong"]
