@@ -112,8 +112,12 @@ def build(path: Path, warehouse: Path, manifest: Manifest, rows: Mapping[str, st
             [*_row(manifest), str(warehouse.resolve())],
         )
         values = {**rows, "threshold": repr(manifest.threshold)}
+        folder = files("kp_batch.warehouse").joinpath("sql")
         for name in VIEWS:
-            view = files("kp_batch.warehouse").joinpath("sql", f"{name}.sql").read_text("utf-8")
+            view = folder.joinpath(f"{name}.sql").read_text("utf-8")
             connection.execute(Template(view).substitute(values))
+        questions = folder.joinpath("questions").iterdir()
+        for question in sorted(questions, key=lambda each: each.name):
+            connection.execute(question.read_text("utf-8"))
         connection.execute("USE memory")
         connection.execute("DETACH kp")

@@ -1,0 +1,13 @@
+CREATE VIEW days_without_traces AS
+WITH days AS (
+    SELECT DISTINCT (created_at AT TIME ZONE 'UTC')::DATE AS day FROM scores
+),
+gaps AS (
+    SELECT day AS last_day, lead(day) OVER (ORDER BY day) AS next_day FROM days
+)
+SELECT last_day + 1 AS first_day, next_day - 1 AS last_day, next_day - gaps.last_day - 1 AS days
+FROM gaps
+WHERE next_day - gaps.last_day > 1
+ORDER BY first_day;
+
+COMMENT ON VIEW days_without_traces IS 'On which days (UTC) between the first and the last is there no trace at all?';

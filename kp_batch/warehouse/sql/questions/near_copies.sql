@@ -1,0 +1,7 @@
+CREATE MACRO near_copies(similarity) AS TABLE
+SELECT trace_id, task_domain, created_at, max_similarity, nearest_trace_id, nearest_age_s, score
+FROM scores
+WHERE max_similarity >= similarity
+ORDER BY max_similarity DESC, trace_id;
+
+COMMENT ON MACRO TABLE near_copies IS 'Which traces were at least so similar to one that they met, and to which?';

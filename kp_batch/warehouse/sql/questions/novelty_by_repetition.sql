@@ -1,0 +1,18 @@
+CREATE VIEW novelty_by_repetition AS
+WITH counted AS (
+    SELECT
+        novelty,
+        row_number() OVER (PARTITION BY text_hash ORDER BY created_at, trace_id) - 1 AS before
+    FROM scores
+)
+SELECT
+    least(before, 10) AS times_before,
+    count(*) AS traces,
+    avg(novelty) AS mean_novelty,
+    min(novelty) AS least_novelty,
+    max(novelty) AS greatest_novelty
+FROM counted
+GROUP BY ALL
+ORDER BY ALL;
+
+COMMENT ON VIEW novelty_by_repetition IS 'How does novelty fall with repetition? By how often the same text came before; 10 stands for 10 and more.';

@@ -1,0 +1,12 @@
+CREATE VIEW rejects_by_code AS
+SELECT
+    source_file,
+    (started_at AT TIME ZONE 'UTC')::DATE AS refused_on,
+    code,
+    count(*) AS refused
+FROM (SELECT source_file, run_id, unnest(reasons) AS code FROM rejects)
+LEFT JOIN runs USING (run_id)
+GROUP BY ALL
+ORDER BY ALL;
+
+COMMENT ON VIEW rejects_by_code IS 'What is refused, and why? By file, day of the run that refused it first (UTC), and code.';

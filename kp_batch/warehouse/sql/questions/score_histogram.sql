@@ -1,0 +1,11 @@
+CREATE MACRO score_histogram(bins) AS TABLE
+SELECT
+    task_domain,
+    least(floor(score * bins), bins - 1) / bins AS low,
+    (least(floor(score * bins), bins - 1) + 1) / bins AS high,
+    count(*) AS traces
+FROM scores
+GROUP BY ALL
+ORDER BY ALL;
+
+COMMENT ON MACRO TABLE score_histogram IS 'How many scores of each domain fall into each of so many bins of equal width? Empty bins have no row.';

@@ -1,0 +1,368 @@
+"""Every question's answer against an independent computation in Polars."""
+
+import math
+import re
+from collections.abc import Callable
+from datetime import date, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+
+from flows.steps import rescore_archive
+from kp_batch.config import RescoreConfig
+from kp_batch.contracts import DIMENSIONS, VIEWS
+from kp_batch.sample import write_sample
+from kp_batch.scoring.composite import assign, composite, score
+from kp_batch.scoring.profiles import WeightProfile, load_profiles
+from kp_batch.warehouse.query import connect
+from tests.archives import trace, write_jsonl
+
+ROOT = Path(__file__).parent.parent
+QUESTIONS = ROOT / "kp_batch" / "warehouse" / "sql" / "questions"
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("questions")
+    write_sample(folder / "archive", traces=400, days=12, seed=5, dirty=0.05)
+    late = [trace(id=f"kp:trace:{n}", created_at=f"2026-03-{n:02d}T23:30:00Z") for n in (1, 5)]
+    ties = [trace(id=f"kp:trace:tie-{n}", created_at="2026-03-09T00:00:00Z") for n in range(3)]
+    write_jsonl(folder / "archive" / "late.jsonl", [*late, *ties])
+    where = folder / "warehouse"
+    rescore_archive(
+        RescoreConfig(
+            archive=(str(folder / "archive"),),
+            warehouse=where,
+            embedder="hashing",
+            threshold=0.6,
+            max_reject_share=1,
+        )
+    )
+    return where
+
+
+@pytest.fixture(scope="module")
+def scores(warehouse: Path) -> pl.DataFrame:
+    return ask(warehouse, "FROM scores ORDER BY created_at, trace_id")
+
+
+def ask(warehouse: Path, query: str, zone: str = "UTC") -> pl.DataFrame:
+    with connect(warehouse) as connection:
+        connection.execute(f"SET TimeZone = '{zone}'")
+        return pl.DataFrame(connection.sql(query).to_arrow_table())
+
+
+def assert_same(found: pl.DataFrame, wanted: pl.DataFrame) -> None:
+    """Equal to 1e-12, whatever order the rows of the second stand in."""
+    exact = [name for name, kind in found.schema.items() if not kind.is_float()]
+    keys = [*exact, *(pl.col(name).round(9) for name in found.columns if name not in exact)]
+    assert found.columns == wanted.columns
+    assert len(found) == len(wanted)
+    left, right = (frame.sort(keys, nulls_last=True) for frame in (found, wanted))
+    for name, kind in found.schema.items():
+        if kind.is_float():
+            for a, b in zip(left[name], right[name], strict=True):
+                assert (
+                    a is b is None
+                    or math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-12)
+                    or (math.isnan(a) and (b is None or math.isnan(b)))
+                ), name
+        else:
+            assert left[name].to_list() == right[name].to_list(), name
+
+
+def day() -> pl.Expr:
+    return pl.col("created_at").dt.convert_time_zone("UTC").dt.date()
+
+
+def distribution(scores: pl.DataFrame) -> pl.DataFrame:
+    value = pl.col("score")
+    return scores.group_by("task_domain").agg(
+        traces=pl.len(),
+        mean=value.mean(),
+        deviation=value.std(),
+        skewness=value.skew(bias=False),
+        least=value.min(),
+        **{f"p{q}": value.quantile(q / 100, "linear") for q in (5, 25, 50, 75, 95)},
+        greatest=value.max(),
+    )
+
+
+def over_time(scores: pl.DataFrame, name: str, when: pl.Expr) -> pl.DataFrame:
+    return scores.group_by(when.alias(name), "task_domain").agg(
+        traces=pl.len(),
+        mean=pl.col("score").mean(),
+        median=pl.col("score").median(),
+        novelty=pl.col("novelty").mean(),
+        worth_sharing=(pl.col("score") >= 0.6).sum(),
+    )
+
+
+def dimension_statistics(scores: pl.DataFrame) -> pl.DataFrame:
+    values = [
+        each
+        for name in DIMENSIONS
+        for each in (pl.col(name).mean(), pl.col(name).std().alias(f"{name}_deviation"))
+    ]
+    return scores.group_by("task_domain").agg(pl.len().alias("traces"), *values)
+
+
+def dimension_correlations(scores: pl.DataFrame) -> pl.DataFrame:
+    pairs = [(a, b) for i, a in enumerate(DIMENSIONS) for b in DIMENSIONS[i + 1 :]]
+    return scores.group_by("task_domain").agg(pl.corr(a, b).alias(f"{a}_{b}") for a, b in pairs)
+
+
+def override_effects(scores: pl.DataFrame) -> pl.DataFrame:
+    rows: dict[tuple[str, str], list[float]] = {}
+    for row in scores.iter_rows(named=True):
+        now = row["composite"]
+        for name, changed in (
+            ("single_thought", lambda _: 0.1),
+            ("recovery_bonus", lambda value: min(1.0, value + 0.1)),
+            ("low_diversity_penalty", lambda value: max(0.0, value - 0.1)),
+        ):
+            if row[name]:
+                rows.setdefault((row["task_domain"], name), []).append(changed(now) - now)
+                now = changed(now)
+    of_all = dict(scores.group_by("task_domain").len().iter_rows())
+    return pl.DataFrame(
+        [
+            {
+                "task_domain": domain,
+                "override": name,
+                "traces": len(effects),
+                "share": len(effects) / of_all[domain],
+                "mean_effect": sum(effects) / len(effects),
+                "effect_on_mean": sum(effects) / of_all[domain],
+            }
+            for (domain, name), effects in rows.items()
+        ]
+    )
+
+
+def by_repetition(scores: pl.DataFrame) -> pl.DataFrame:
+    before = pl.int_range(pl.len()).over("text_hash", order_by=["created_at", "trace_id"])
+    value = pl.col("novelty")
+    return scores.group_by(before.clip(0, 10).alias("times_before")).agg(
+        traces=pl.len(),
+        mean_novelty=value.mean(),
+        least_novelty=value.min(),
+        greatest_novelty=value.max(),
+    )
+
+
+def by_similarity(scores: pl.DataFrame) -> pl.DataFrame:
+    at = pl.col("max_similarity")
+    band = (
+        pl.when(at.is_null())
+        .then(pl.lit("nothing met"))
+        .when(at >= 0.999999)
+        .then(pl.lit("the same"))
+        .when(at >= 0.95)
+        .then(pl.lit("0.95 to the same"))
+        .when(at >= 0.8)
+        .then(pl.lit("0.80 to 0.95"))
+        .when(at >= 0.5)
+        .then(pl.lit("0.50 to 0.80"))
+        .otherwise(pl.lit("below 0.50"))
+    )
+    return scores.group_by(band.alias("similarity")).agg(
+        traces=pl.len(),
+        share=pl.len() / len(scores),
+        mean_novelty=pl.col("novelty").mean(),
+        mean_age_s=pl.col("nearest_age_s").mean(),
+    )
+
+
+def by_age(scores: pl.DataFrame) -> pl.DataFrame:
+    edges = [0, 60, 3600, 86_400, 604_800]
+    met = scores.drop_nulls("nearest_age_s")
+    band = pl.Series([max(e for e in edges if age >= e) for age in met["nearest_age_s"]])
+    return (
+        met.with_columns(from_age_s=band)
+        .group_by("from_age_s")
+        .agg(
+            traces=pl.len(),
+            mean_novelty=pl.col("novelty").mean(),
+            median_novelty=pl.col("novelty").median(),
+        )
+    )
+
+
+def repeated(scores: pl.DataFrame) -> pl.DataFrame:
+    return (
+        scores.group_by("text_hash")
+        .agg(
+            traces=pl.len(),
+            first_at=pl.col("created_at").min(),
+            last_at=pl.col("created_at").max(),
+            mean_novelty=pl.col("novelty").mean(),
+            first_trace_id=pl.col("trace_id").sort_by("created_at", "trace_id").first(),
+        )
+        .filter(pl.col("traces") > 1)
+    )
+
+
+def gaps(scores: pl.DataFrame) -> pl.DataFrame:
+    days = sorted(set(scores.select(day()).to_series()))
+    return pl.DataFrame(
+        [
+            {
+                "first_day": a + timedelta(1),
+                "last_day": b - timedelta(1),
+                "days": (b - a).days - 1,
+            }
+            for a, b in pairwise(days)
+            if b - a > timedelta(1)
+        ],
+        schema={"first_day": pl.Date, "last_day": pl.Date, "days": pl.Int64},
+    )
+
+
+def ties(scores: pl.DataFrame) -> pl.DataFrame:
+    return (
+        scores.group_by("created_at")
+        .agg(traces=pl.len(), trace_ids=pl.col("trace_id").sort())
+        .filter(pl.col("traces") > 1)
+    )
+
+
+ANSWERS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    "score_distribution": distribution,
+    "scores_by_day": lambda scores: over_time(scores, "day", day()),
+    "scores_by_week": lambda scores: over_time(scores, "week", day().dt.truncate("1w")),
+    "dimension_statistics": dimension_statistics,
+    "dimension_correlations": dimension_correlations,
+    "override_effects": override_effects,
+    "novelty_by_repetition": by_repetition,
+    "novelty_by_similarity": by_similarity,
+    "novelty_by_age": by_age,
+    "repeated_texts": repeated,
+    "days_without_traces": gaps,
+    "clock_ties": ties,
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati"])
+def test_a_view_answers_as_polars_does_in_any_zone(
+    warehouse: Path, scores: pl.DataFrame, name: str, zone: str
+) -> None:
+    found = ask(warehouse, f"FROM {name}", zone)
+    assert len(found) > 0
+    assert_same(found, ANSWERS[name](scores))
+
+
+@pytest.mark.parametrize("bins", [1, 7, 10, 20])
+def test_the_histogram_counts_each_score_once(
+    warehouse: Path, scores: pl.DataFrame, bins: int
+) -> None:
+    found = ask(warehouse, f"FROM score_histogram({bins})")
+    number = (pl.col("score") * bins).floor().clip(0, bins - 1)
+    wanted = scores.group_by("task_domain", (number / bins).alias("low")).agg(
+        high=(number.first() + 1) / bins, traces=pl.len()
+    )
+    assert_same(found, wanted)
+    assert found["traces"].sum() == len(scores)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 20, 100])
+def test_the_threshold_curve_counts_what_reaches_each_threshold_exactly(
+    warehouse: Path, scores: pl.DataFrame, steps: int
+) -> None:
+    wanted = [
+        {
+            "task_domain": domain,
+            "threshold": step / steps,
+            "reaching": sum(value >= step / steps for value in values),
+            "share": sum(value >= step / steps for value in values) / len(values),
+        }
+        for domain, values in scores.group_by("task_domain").agg("score").iter_rows()
+        for step in range(steps + 1)
+    ]
+    assert_same(ask(warehouse, f"FROM threshold_curve({steps})"), pl.DataFrame(wanted))
+
+
+def under(scores: pl.DataFrame, profile: WeightProfile) -> pl.DataFrame:
+    profiles = {"default": profile}
+    return (
+        scores.with_columns(assign(profiles))
+        .with_columns(composite(profiles.values()))
+        .select("trace_id", score())
+    )
+
+
+def test_what_if_is_what_the_engine_gives_under_these_weights(
+    warehouse: Path, scores: pl.DataFrame
+) -> None:
+    found = ask(warehouse, "FROM what_if(0.1, 0.2, 0.3, 0.4)").sort("trace_id")
+    wanted = under(scores, WeightProfile("default", 0.1, 0.2, 0.3, 0.4)).sort("trace_id")
+    assert found["other_score"].to_list() == wanted["score"].to_list()
+    assert (
+        found["change"].to_list() == (wanted["score"] - scores.sort("trace_id")["score"]).to_list()
+    )
+
+
+def test_every_trace_under_every_profile_is_what_the_engine_gives(
+    warehouse: Path, scores: pl.DataFrame
+) -> None:
+    found = ask(warehouse, "FROM profile_comparison")
+    names = set(found["other_profile"])
+    assert names >= {"code", "default"}
+    assert len(found) == len(names) * len(scores)
+    for name in names:
+        theirs = found.filter(pl.col("other_profile") == name).sort("trace_id")
+        wanted = under(scores, load_profiles()[name]).sort("trace_id")
+        assert theirs["other_score"].to_list() == wanted["score"].to_list()
+    own = found.filter(pl.col("profile") == pl.col("other_profile"))
+    assert own["score"].to_list() == own["other_score"].to_list()
+
+
+def test_near_copies_are_those_over_the_given_similarity(
+    warehouse: Path, scores: pl.DataFrame
+) -> None:
+    found = ask(warehouse, "FROM near_copies(0.9)")
+    wanted = scores.filter(pl.col("max_similarity") >= 0.9).select(found.columns)
+    assert len(found) > 0
+    assert_same(found, wanted)
+
+
+def test_rejects_are_counted_by_file_and_code(warehouse: Path) -> None:
+    found = ask(warehouse, "FROM rejects_by_code")
+    rejects = ask(warehouse, "FROM rejects").explode("reasons")
+    wanted = rejects.group_by("source_file", code="reasons").agg(refused=pl.len())
+    assert len(found) > 0
+    assert_same(found.drop("refused_on"), wanted)
+    [(started,)] = ask(warehouse, "SELECT started_at FROM runs").rows()
+    assert set(found["refused_on"]) == {date.fromisoformat(str(started)[:10])}
+
+
+def test_every_question_says_what_it_answers_and_stands_in_the_readme(warehouse: Path) -> None:
+    with connect(warehouse) as connection:
+        views = "SELECT view_name, comment FROM duckdb_views() WHERE NOT internal"
+        macros = "SELECT function_name, comment FROM duckdb_functions() WHERE NOT internal"
+        told = dict(connection.execute(f"{views} UNION ALL {macros}").fetchall())
+    names = {path.stem for path in QUESTIONS.glob("*.sql")}
+    assert told.keys() == names | set(VIEWS)
+    assert all(told[name] and "?" in told[name] for name in names)
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert {name for name in names if f"`{name}" in readme} == names
+
+
+def test_the_examples_of_the_readme_have_answers(warehouse: Path) -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    [block] = re.findall(r"^```sql\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    queries = [line for line in block.splitlines() if line and not line.startswith("--")]
+    assert len(queries) == len(list(QUESTIONS.glob("*.sql")))
+    for query in queries:
+        assert len(ask(warehouse, query.partition(" --")[0])) > 0, query
+
+
+def test_the_catalog_opens_in_any_duckdb_and_answers_there(warehouse: Path) -> None:
+    with duckdb.connect(str(warehouse / "kp.duckdb"), read_only=True) as connection:
+        rows: list[Any] = connection.execute("FROM threshold_curve(4)").fetchall()
+    assert rows
