@@ -48,8 +48,9 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> dict[str, int]:
         tables = _restored(warehouse, published)
         facts = _compact_facts(warehouse, tables)
         raw = _drop_raw(warehouse, tables, runs.filter(~recent).get_column("run_id"))
-        if len(files_of(warehouse, "runs", tables.versions["runs"])) > 1:
-            tables.overwrite("runs", [runs.sort("started_at")])
+        for name in ("runs", "distributions"):  # each run adds a file
+            if len(files_of(warehouse, name, tables.versions.get(name))) > 1:
+                tables.overwrite(name, [_rows(warehouse, name, published).sort("run_id")])
         left = Manifest(published.threshold, tables.versions)
         publish(warehouse, left)
         told = runs.filter(recent).get_column("published")

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from flows.distributions import distributions
 from flows.run import Run
 from kp_batch.contracts import RUNS
 from kp_batch.embedding.encoders import ENCODER_VERSION
@@ -22,8 +23,10 @@ _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "
 
 
 def publish_success(run: Run, tables: dict[str, int]) -> None:
-    """Write the run's row, then swap the catalog: now everyone sees it."""
-    _publish(run, Manifest(run.config.threshold, tables), "done", None)
+    """Write the run's rows, then swap the catalog: now everyone sees it."""
+    written = DeltaTables(run.config.warehouse, tables, run.run_id)
+    written.append("distributions", [distributions(run, tables)])
+    _publish(run, Manifest(run.config.threshold, written.versions), "done", None)
 
 
 def publish_failure(run: Run, reason: str) -> None:

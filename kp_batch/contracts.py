@@ -142,6 +142,22 @@ RUNS = pl.Schema(
     }
 )
 
+# How the scores stood when a run had ended, a row a domain: small, so that runs compare for good.
+DISTRIBUTIONS = pl.Schema(
+    {
+        "run_id": pl.String,
+        "task_domain": pl.String,  # null: all domains
+        "traces": pl.Int64,
+        "mean": pl.Float64,
+        "p5": pl.Float64,
+        "p25": pl.Float64,
+        "p50": pl.Float64,
+        "p75": pl.Float64,
+        "p95": pl.Float64,
+        "bins": pl.List(pl.Int64),  # how many scores fall into each of ten bins of equal width
+    }
+)
+
 # The SHA-256 of the ids that must never be scored again.
 FORGOTTEN = pl.Schema({"id_hash": pl.String})
 
@@ -151,8 +167,9 @@ TABLES = {
     "profiles": PROFILES,
     "runs": RUNS,
     "files": FILES,
+    "distributions": DISTRIBUTIONS,
     "facts": FACTS,
     "forgotten": FORGOTTEN,
 }
 PARTITIONED_BY = {"scores": "date"}
-VIEWS = ("scores", "rejects", "profiles", "runs", "files")
+VIEWS = ("scores", "rejects", "profiles", "runs", "files", "distributions")

@@ -33,15 +33,17 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ties = [trace(id=f"kp:trace:tie-{n}", created_at="2026-03-09T00:00:00Z") for n in range(3)]
     write_jsonl(folder / "archive" / "late.jsonl", [*late, *ties])
     where = folder / "warehouse"
-    rescore_archive(
-        RescoreConfig(
-            archive=(str(folder / "archive"),),
-            warehouse=where,
-            embedder="hashing",
-            threshold=0.6,
-            max_reject_share=1,
+    for ttl in ("none", "1d"):
+        rescore_archive(
+            RescoreConfig(
+                archive=(str(folder / "archive"),),
+                warehouse=where,
+                embedder="hashing",
+                ttl=ttl,
+                threshold=0.6,
+                max_reject_share=1,
+            )
         )
-    )
     return where
 
 
@@ -337,8 +339,55 @@ def test_rejects_are_counted_by_file_and_code(warehouse: Path) -> None:
     wanted = rejects.group_by("source_file", code="reasons").agg(refused=pl.len())
     assert len(found) > 0
     assert_same(found.drop("refused_on"), wanted)
-    [(started,)] = ask(warehouse, "SELECT started_at FROM runs").rows()
+    [(started,)] = ask(warehouse, "SELECT min(started_at) FROM runs").rows()
     assert set(found["refused_on"]) == {date.fromisoformat(str(started)[:10])}
+
+
+def standing(scores: pl.DataFrame) -> pl.DataFrame:
+    value = pl.col("score")
+    bins = [((value * 10).floor().clip(0, 9) == each).sum().cast(pl.Int64) for each in range(10)]
+    numbers = {
+        "traces": pl.len().cast(pl.Int64),
+        "mean": value.mean(),
+        **{f"p{each}": value.quantile(each / 100, "linear") for each in (5, 25, 50, 75, 95)},
+        "bins": pl.concat_list(bins),
+    }
+    by_domain = scores.group_by("task_domain").agg(**numbers)
+    everyone = scores.select(pl.lit(None, pl.String).alias("task_domain"), **numbers).head(1)
+    return pl.concat([by_domain, everyone]).sort("task_domain", nulls_last=True)
+
+
+def test_each_run_leaves_how_the_scores_stood(warehouse: Path) -> None:
+    with connect(warehouse) as connection:
+        runs = connection.execute("SELECT run_id FROM runs ORDER BY started_at").fetchall()
+    for (run_id,) in runs:
+        with connect(warehouse, run_id) as connection:
+            scores = pl.DataFrame(connection.sql("FROM scores").to_arrow_table())
+        query = f"SELECT * EXCLUDE (run_id) FROM distributions WHERE run_id = '{run_id}'"
+        found = ask(warehouse, f"{query} ORDER BY task_domain NULLS LAST")
+        wanted = standing(scores)
+        assert found["bins"].to_list() == wanted["bins"].to_list()
+        assert_same(found.drop("bins"), wanted.drop("bins"))
+
+
+def test_drift_is_told_from_what_the_runs_left(warehouse: Path) -> None:
+    runs = ask(warehouse, "SELECT run_id FROM runs ORDER BY started_at")["run_id"]
+    first, second = (
+        ask(warehouse, f"FROM distributions WHERE run_id = '{run}'").sort("task_domain")
+        for run in runs
+    )
+    found = ask(warehouse, f"FROM drift('{runs[0]}', '{runs[1]}')").sort("task_domain")
+    assert found["task_domain"].to_list() == first["task_domain"].to_list()
+    for name in ("mean", "p5", "p25", "p50", "p75", "p95"):
+        shift = second[name] - first[name]
+        assert found[f"{name}_shift"].to_list() == shift.to_list()
+    for row, a, b in zip(found.iter_rows(named=True), first["bins"], second["bins"], strict=True):
+        shares = [[max(n / sum(bins), 0.0001) for n in bins] for bins in (a, b)]
+        wanted = sum((q - p) * math.log(q / p) for p, q in zip(*shares, strict=True))
+        assert row["stability_index"] == pytest.approx(wanted, abs=1e-12)
+    assert found["stability_index"].sum() > 0
+    same = ask(warehouse, f"SELECT DISTINCT stability_index FROM drift('{runs[0]}', '{runs[0]}')")
+    assert same.rows() == [(0.0,)]
 
 
 def test_every_question_says_what_it_answers_and_stands_in_the_readme(warehouse: Path) -> None:

@@ -83,7 +83,7 @@ def test_the_tables_of_the_readme_are_the_views(tmp_path: Path) -> None:
 
     publish(tmp_path, Manifest(0.75, {}))
     with connect(tmp_path) as connection:
-        for view in ("scores", "rejects", "profiles", "runs", "files"):
+        for view in ("scores", "rejects", "profiles", "runs", "files", "distributions"):
             described = connection.execute(f"DESCRIBE {view}").fetchall()
             [line] = re.findall(rf"^\| `{view}` \|.*$", README, re.MULTILINE)
             named = re.findall(r"`(\w+)`", line.split("|")[3])

@@ -17,7 +17,6 @@ _DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
     pl.Boolean: "BOOLEAN",
     pl.Date: "DATE",
     pl.Datetime: "TIMESTAMPTZ",
-    pl.List: "VARCHAR[]",
 }
 
 
@@ -49,10 +48,15 @@ def reading(name: str, paths: list[Path]) -> str:
         listed = ", ".join(quoted(str(path)) for path in paths)
         return f"read_parquet([{listed}], hive_partitioning = false)"
     columns = ", ".join(
-        f'NULL::{_DUCKDB_TYPES[dtype.base_type()]} AS "{column}"'
-        for column, dtype in TABLES[name].items()
+        f'NULL::{_duckdb_type(dtype)} AS "{column}"' for column, dtype in TABLES[name].items()
     )
     return f"(SELECT {columns} WHERE false)"
+
+
+def _duckdb_type(dtype: pl.DataType) -> str:
+    if isinstance(dtype, pl.List):
+        return f"{_DUCKDB_TYPES[dtype.inner.base_type()]}[]"
+    return _DUCKDB_TYPES[dtype.base_type()]
 
 
 def show(

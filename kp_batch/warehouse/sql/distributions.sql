@@ -1,0 +1,15 @@
+CREATE VIEW distributions AS
+SELECT
+    run_id,
+    task_domain,
+    traces,
+    mean,
+    p5,
+    p25,
+    p50,
+    p75,
+    p95,
+    bins
+FROM $distributions;
+
+COMMENT ON VIEW distributions IS 'How the scores stood when each run had ended, one row a domain (null: all of them); bins counts ten bins of equal width.';

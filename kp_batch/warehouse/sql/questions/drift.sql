@@ -1,0 +1,25 @@
+CREATE MACRO drift(run_a, run_b) AS TABLE
+SELECT
+    a.task_domain,
+    a.traces AS traces_a,
+    b.traces AS traces_b,
+    b.mean - a.mean AS mean_shift,
+    b.p5 - a.p5 AS p5_shift,
+    b.p25 - a.p25 AS p25_shift,
+    b.p50 - a.p50 AS p50_shift,
+    b.p75 - a.p75 AS p75_shift,
+    b.p95 - a.p95 AS p95_shift,
+    (
+        SELECT sum((q - p) * ln(q / p))
+        FROM (
+            SELECT
+                greatest(unnest(a.bins) / a.traces, 0.0001) AS p,
+                greatest(unnest(b.bins) / b.traces, 0.0001) AS q
+        )
+    ) AS stability_index
+FROM distributions AS a
+JOIN distributions AS b ON a.task_domain IS NOT DISTINCT FROM b.task_domain
+WHERE a.run_id = run_a AND b.run_id = run_b
+ORDER BY a.task_domain NULLS FIRST;
+
+COMMENT ON MACRO TABLE drift IS 'How did the scores shift from one run to another, by domain (null: all)? Mean, quantiles, population stability index.';
