@@ -9,6 +9,8 @@ from kp_batch.progress import printable
 from kp_batch.warehouse.query import connect
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_BINS = 10  # of a bar line, over 0 to 1
+_BARS = " ▁▂▃▄▅▆▇█"
 
 
 def summarise(run: Run, plan: Plan) -> dict[str, Any]:
@@ -56,6 +58,7 @@ def as_table(summary: dict[str, Any]) -> list[dict[str, str]]:
     return [
         {
             "domain": printable(row["task_domain"]),
+            "0 to 1": bar_line(row["bins"]),
             "traces": f"{row['traces']:,}",
             "shared": f"{row['share_over_threshold']:.1%}",
             "mean": f"{row['mean']:.3f}",
@@ -68,6 +71,12 @@ def as_table(summary: dict[str, Any]) -> list[dict[str, str]]:
     ]
 
 
+def bar_line(counts: list[int]) -> str:
+    """Counts as a line of bars, the greatest of full height; a bin that is not empty shows."""
+    most = max(counts, default=0)
+    return "".join(_BARS[-(-count * (len(_BARS) - 1) // most) if most else 0] for count in counts)
+
+
 def as_markdown(summary: dict[str, Any]) -> str:
     """The summary as a markdown artifact; what traces contain stands in it as plain text."""
     # Indented text is code: nothing in it is markup, and no line of it can end it.
@@ -76,7 +85,7 @@ def as_markdown(summary: dict[str, Any]) -> str:
 
 
 def _distribution(run: Run) -> list[dict[str, Any]]:
-    """Count, share over the threshold, mean and quantiles of the published scores, by domain."""
+    """Count, share over the threshold, mean, quantiles and bins of the scores, by domain."""
     columns = ("task_domain", "traces", "share_over_threshold", "mean", "quantiles")
     with connect(run.config.warehouse) as connection:
         rows = connection.execute(
@@ -84,4 +93,11 @@ def _distribution(run: Run) -> list[dict[str, Any]]:
             "quantile_cont(score, ?::DOUBLE[]) FROM scores GROUP BY ALL ORDER BY ALL",
             [list(_QUANTILES)],
         ).fetchall()
-    return [dict(zip(columns, row, strict=True)) for row in rows]
+        histogram = connection.execute(
+            "SELECT task_domain, round(low * ?)::INTEGER, traces FROM score_histogram(?)",
+            [_BINS, _BINS],
+        ).fetchall()
+    bins = {row[0]: [0] * _BINS for row in rows}
+    for domain, number, traces in histogram:
+        bins[domain][number] = traces
+    return [{**dict(zip(columns, row, strict=True)), "bins": bins[row[0]]} for row in rows]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
+from typing import cast
 
 import duckdb
 import polars as pl
@@ -55,7 +56,7 @@ def reading(name: str, paths: list[Path]) -> str:
 
 def _duckdb_type(dtype: pl.DataType) -> str:
     if isinstance(dtype, pl.List):
-        return f"{_DUCKDB_TYPES[dtype.inner.base_type()]}[]"
+        return f"{_duckdb_type(cast('pl.DataType', dtype.inner))}[]"
     return _DUCKDB_TYPES[dtype.base_type()]
 
 
