@@ -3,8 +3,8 @@
 import polars as pl
 
 from flows.run import Run
-from kp_batch.contracts import DISTRIBUTIONS, TABLES
-from kp_batch.warehouse.tables import files_of
+from kp_batch.contracts import DISTRIBUTIONS
+from kp_batch.warehouse.published import scan
 
 _BINS = 10
 _QUANTILES = (5, 25, 50, 75, 95)
@@ -17,10 +17,7 @@ def distributions(run: Run, tables: dict[str, int]) -> pl.DataFrame:
         run: the run that leaves them.
         tables: the version of each table.
     """
-    paths = files_of(run.config.warehouse, "scores", tables.get("scores"))
-    scores = TABLES["scores"].to_frame().lazy()
-    if paths:
-        scores = pl.scan_parquet(paths, glob=False, hive_partitioning=False)
+    scores = scan(run.config.warehouse, "scores", tables.get("scores"))
     columns = scores.select("task_domain", "score").collect()
     value = pl.col("score")
     bin_of = (value * _BINS).floor().clip(0, _BINS - 1)

@@ -8,7 +8,7 @@ import polars as pl
 from flows.plan import Plan
 from flows.run import Run
 from kp_batch.progress import printable
-from kp_batch.warehouse.tables import files_of
+from kp_batch.warehouse.published import scan
 
 # What each step takes its time for.
 _RATED = {"embed": "embedded", "replay_timeline": "replayed", "write_tables": "partitions"}
@@ -90,10 +90,9 @@ def _days(days: list[str]) -> str:
 
 def _seconds(run: Run, work: dict[str, int]) -> float | None:
     """The time of the steps to come, from what the same steps took in the last runs."""
-    paths = files_of(run.config.warehouse, "runs", run.published.tables.get("runs"))
-    if not paths:
+    runs = scan(run.config.warehouse, "runs", run.published.tables.get("runs")).collect()
+    if runs.is_empty():
         return None
-    runs = pl.read_parquet(paths, glob=False)
     last = runs.filter(pl.col("status") == "done").sort("started_at").tail(_RUNS_RATED)
     done = [
         (json.loads(counts), json.loads(seconds))

@@ -17,8 +17,9 @@ from kp_batch.contracts import TABLES
 from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import WarehouseError
 from kp_batch.facts import id_hash
-from kp_batch.warehouse.catalog import Manifest, publish, read_manifest
+from kp_batch.warehouse.catalog import Manifest, publish, require_manifest
 from kp_batch.warehouse.lock import writing
+from kp_batch.warehouse.published import scan
 from kp_batch.warehouse.tables import DeltaTables, files_of, remove_unneeded
 
 _DROPPED = '"removed by kp-batch vacuum"'  # not null, or the next run would read the row again
@@ -40,9 +41,9 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> dict[str, int]:
     Raises:
         WarehouseError: it is no warehouse, or a run is writing.
     """
-    _published(warehouse)
+    require_manifest(warehouse)
     with writing(warehouse, wait=False):
-        published = _published(warehouse)
+        published = require_manifest(warehouse)
         runs = _rows(warehouse, "runs", published)
         recent = pl.col("finished_at") >= now - keep
         tables = _restored(warehouse, published)
@@ -87,19 +88,12 @@ def forget(warehouse: Path, ids: Sequence[str]) -> dict[str, Any]:
     with running(_last_config(warehouse)) as run:
         run.tables = _without(run, ids)
         summary = carry_out(run, planned(run, forgetting=ids))
-        now = _published(warehouse)
+        now = require_manifest(warehouse)
         left = Manifest(now.threshold, _restored(warehouse, now).versions)
         publish(warehouse, left)
         _remove_files(warehouse, _HOLDING_TRACES, [left.tables])
         _keep_vectors(warehouse, left)
     return summary
-
-
-def _published(warehouse: Path) -> Manifest:
-    manifest = read_manifest(warehouse)
-    if manifest is None:
-        raise WarehouseError(f"{warehouse} is no warehouse; run an archive first")
-    return manifest
 
 
 def _restored(warehouse: Path, published: Manifest) -> DeltaTables:
@@ -113,19 +107,12 @@ def _restored(warehouse: Path, published: Manifest) -> DeltaTables:
 
 def _rows(warehouse: Path, name: str, published: Manifest) -> pl.DataFrame:
     """All rows of a published table."""
-    return _scan(warehouse, name, published.tables).collect()
-
-
-def _scan(warehouse: Path, name: str, tables: dict[str, int]) -> pl.LazyFrame:
-    paths = files_of(warehouse, name, tables.get(name))
-    if not paths:
-        return TABLES[name].to_frame().lazy()
-    return pl.scan_parquet(paths, glob=False, hive_partitioning=False)
+    return scan(warehouse, name, published.tables.get(name)).collect()
 
 
 def _last_config(warehouse: Path) -> RescoreConfig:
     """What the last successful run was told."""
-    done = _rows(warehouse, "runs", _published(warehouse)).filter(pl.col("status") == "done")
+    done = _rows(warehouse, "runs", require_manifest(warehouse)).filter(pl.col("status") == "done")
     if done.is_empty():
         raise WarehouseError(f"nothing was scored in {warehouse} yet; run an archive first")
     told = json.loads(done.sort("started_at").item(-1, "config"))
@@ -142,7 +129,7 @@ def _without(run: Run, ids: Sequence[str]) -> dict[str, int]:
     known = _rows(warehouse, "forgotten", published)
     hashes = pl.DataFrame({"trace_id": list(ids)}).select(id_hash=id_hash())
     tables.overwrite("forgotten", [pl.concat([known, hashes]).unique(maintain_order=True)])
-    facts = _scan(warehouse, "facts", published.tables)
+    facts = scan(warehouse, "facts", published.tables.get("facts"))
     rest = facts.filter(~pl.col("trace_id").is_in(list(ids)).fill_null(value=False))
     tables.overwrite("facts", rest.collect_batches(maintain_order=True))
     return tables.versions
@@ -150,8 +137,8 @@ def _without(run: Run, ids: Sequence[str]) -> dict[str, int]:
 
 def _compact_facts(warehouse: Path, tables: DeltaTables) -> int:
     """Keep the facts of content that the ledger names, in few files."""
-    ledger = _scan(warehouse, "files", tables.versions).select("file_id").collect()
-    facts = _scan(warehouse, "facts", tables.versions)
+    ledger = scan(warehouse, "files", tables.versions.get("files")).select("file_id").collect()
+    facts = scan(warehouse, "facts", tables.versions.get("facts"))
     needed = facts.filter(pl.col("file_id").is_in(ledger.get_column("file_id").implode()))
     before, after = (each.select(pl.len()).collect().item() for each in (facts, needed))
     if before > after or len(files_of(warehouse, "facts", tables.versions.get("facts"))) > 1:
@@ -161,7 +148,7 @@ def _compact_facts(warehouse: Path, tables: DeltaTables) -> int:
 
 def _drop_raw(warehouse: Path, tables: DeltaTables, runs: pl.Series) -> int:
     """Drop the JSON of the rows that old runs refused."""
-    rejects = _scan(warehouse, "rejects", tables.versions).collect()
+    rejects = scan(warehouse, "rejects", tables.versions.get("rejects")).collect()
     old = pl.col("run_id").is_in(runs.implode())
     dropping = old & pl.col("raw").is_not_null() & (pl.col("raw") != _DROPPED)
     dropped = rejects.select(dropping.sum()).item()
@@ -182,7 +169,9 @@ def _remove_files(
 
 def _remove_vectors(warehouse: Path, published: Manifest) -> int:
     """Remove the vectors that no published score's encoder made, and those of unknown texts."""
-    scores = _scan(warehouse, "scores", published.tables).select(pl.col("encoder_id").unique())
+    scores = scan(warehouse, "scores", published.tables.get("scores")).select(
+        pl.col("encoder_id").unique()
+    )
     encoders = scores.collect().get_column("encoder_id").to_list()
     removed = 0
     for folder in (warehouse / "vectors").glob("*"):
@@ -194,6 +183,8 @@ def _remove_vectors(warehouse: Path, published: Manifest) -> int:
 
 def _keep_vectors(warehouse: Path, published: Manifest) -> int:
     """Keep only the vectors of texts that an accepted row of known content has."""
-    facts = _scan(warehouse, "facts", published.tables).filter(pl.col("reasons").list.len() == 0)
+    facts = scan(warehouse, "facts", published.tables.get("facts")).filter(
+        pl.col("reasons").list.len() == 0
+    )
     hashes = facts.select(pl.col("text_hash").unique()).collect().get_column("text_hash")
     return sum(VectorStore(each).keep(hashes) for each in (warehouse / "vectors").glob("*"))

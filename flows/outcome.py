@@ -17,7 +17,8 @@ from kp_batch.facts import FACTS_VERSION
 from kp_batch.novelty.replay import REPLAY_VERSION
 from kp_batch.scoring.profiles import SCORING_VERSION
 from kp_batch.warehouse.catalog import Manifest, publish
-from kp_batch.warehouse.tables import DeltaTables, files_of
+from kp_batch.warehouse.published import scan
+from kp_batch.warehouse.tables import DeltaTables
 
 _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "torch")
 
@@ -59,13 +60,9 @@ def _publish(run: Run, manifest: Manifest, status: str, reason: str | None) -> N
 
 def _fingerprints(run: Run, manifest: Manifest) -> dict[str, dict[str, int]]:
     """How many current scores bear each id of what computed them."""
-    version = manifest.tables.get("scores")
-    paths = files_of(run.config.warehouse, "scores", version)
     ids = ("encoder_id", "cache_id", "profile_id")
-    if not paths:
-        return {name: {} for name in ids}
-    rows = pl.scan_parquet(paths, glob=False, hive_partitioning=False).select(ids)
-    counts = rows.group_by(ids).len().collect()
+    scores = scan(run.config.warehouse, "scores", manifest.tables.get("scores"))
+    counts = scores.group_by(ids).len().collect()
     return {
         name: dict(counts.group_by(name).agg(pl.col("len").sum()).sort(name).iter_rows())
         for name in ids

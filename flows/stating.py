@@ -12,8 +12,8 @@ from flows.ledger import as_frame
 from flows.plan import Plan
 from flows.run import Run
 from kp_batch.contracts import FACTS, NOVELTY, PROFILES
-from kp_batch.warehouse.published import partitions_of
-from kp_batch.warehouse.tables import DeltaTables, files_of
+from kp_batch.warehouse.published import partitions_of, scan
+from kp_batch.warehouse.tables import DeltaTables
 
 # Rows stated at once: some 60 MB. Of a larger day all rows are.
 _ROWS_AT_ONCE = 65_536
@@ -146,11 +146,8 @@ def _published(paths: list[Path]) -> pl.LazyFrame:
 
 def _profiles(run: Run, plan: Plan, version: int) -> pl.DataFrame:
     """The profiles that current rows bear."""
-    paths = files_of(run.config.warehouse, "scores", version)
-    borne: set[str] = set()
-    if paths:
-        rows = pl.scan_parquet(paths, glob=False, hive_partitioning=False)
-        borne = set(rows.select("profile_id").unique().collect().get_column("profile_id"))
+    scores = scan(run.config.warehouse, "scores", version)
+    borne = set(scores.select("profile_id").unique().collect().get_column("profile_id"))
     known = {
         each.profile_id: each for each in (*plan.scorer.earlier, *plan.scorer.profiles.values())
     }

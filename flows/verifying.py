@@ -17,11 +17,10 @@ from kp_batch.archive.reading import UnreadableError, read_rows
 from kp_batch.archive.sources import content_digest, described
 from kp_batch.contracts import FACTS, NOVELTY, SCORES
 from kp_batch.embedding.encoders import load_encoder
-from kp_batch.errors import WarehouseError
 from kp_batch.progress import printable, progress
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
-from kp_batch.warehouse.catalog import read_manifest
+from kp_batch.warehouse.catalog import require_manifest
 
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.
@@ -48,10 +47,7 @@ def verify(warehouse: Path, traces: int, stage: Stage, *, embed: bool) -> dict[s
     Raises:
         WarehouseError: it is no warehouse, or vectors are missing.
     """
-    published = read_manifest(warehouse)
-    if published is None:
-        raise WarehouseError(f"{warehouse} is no warehouse; run an archive first")
-    with Archive(warehouse, published.tables, stage) as archive:
+    with Archive(warehouse, require_manifest(warehouse).tables, stage) as archive:
         sampled = archive.sample(traces)
         stored = sampled.join(_own(sampled), on=("source_file", "row"), suffix="_now")
         fresh = _vectors(archive, stored) if embed else {}

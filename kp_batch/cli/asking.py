@@ -12,8 +12,8 @@ import click
 from kp_batch.cli.group import format_option, in_process, json_option, kp_batch, warehouse_option
 from kp_batch.errors import KpBatchError
 
-# `scorers`: how many encoders, caches and weights the scores bear that the run left, if more than
-# one of a kind: what --since and --until leave mixed.
+# `mixed`: whether the scores that the run left bear several encoders or caches, or several weights
+# of one profile, as --since and --until leave them.
 _RUNS = r"""
     SELECT run_id, status, started_at, date_diff('millisecond', started_at, finished_at) / 1000
         AS seconds, counts->>'accepted' AS accepted, counts->>'rejected' AS rejected,

@@ -55,6 +55,18 @@ def read_manifest(warehouse: Path) -> Manifest | None:
     return Manifest(row[1], json.loads(row[2]))
 
 
+def require_manifest(warehouse: Path) -> Manifest:
+    """What is published in the warehouse.
+
+    Raises:
+        WarehouseError: nothing is, or the catalog cannot be read.
+    """
+    manifest = read_manifest(warehouse)
+    if manifest is None:
+        raise WarehouseError(f"{warehouse} is no warehouse; run an archive first")
+    return manifest
+
+
 def publish(warehouse: Path, manifest: Manifest) -> None:
     """Build the catalog for the manifest and swap it in: the last act of a run.
 

@@ -30,6 +30,18 @@ def relation(warehouse: Path, name: str, version: int | None) -> str:
     return reading(name, files_of(warehouse.resolve(), name, version))
 
 
+def scan(warehouse: Path, name: str, version: int | None) -> pl.LazyFrame:
+    """The rows of a table's version, without its partition; of None, and of no files: no rows.
+
+    Raises:
+        WarehouseError: the table or that version is gone.
+    """
+    paths = files_of(warehouse, name, version)
+    if not paths:
+        return TABLES[name].to_frame().lazy()
+    return pl.scan_parquet(paths, glob=False, hive_partitioning=False)
+
+
 def partitions_of(warehouse: Path, name: str, version: int | None) -> dict[date, list[Path]]:
     """The files of a table's version, by the day that they hold, ascending.
 
