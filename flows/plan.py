@@ -14,10 +14,9 @@ from flows.run import Run
 from flows.scorer import Scorer
 from flows.settling import Archive
 from flows.timeline import Texts, Timeline, look_around, texts_for
+from flows.work import profiles_left, traces_left, work_on
 from kp_batch.archive.sources import discover
 from kp_batch.progress import printable, say
-
-_WORK = ("task_domain", "day", "replay", "restate", "recombine")
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,7 @@ class Plan:
     texts: Texts
     work: pl.DataFrame  # by domain and day: how many traces to replay, restate and recombine
     partitions: tuple[date, ...]  # to be written anew
+    profiles: pl.DataFrame  # the whole table
     differing: tuple[str, ...]  # what is not published as it has to be
 
 
@@ -42,25 +42,29 @@ def make_plan(run: Run, forgetting: Sequence[str] = ()) -> Plan:
     Args:
         run: the run.
         forgetting: ids of traces that stand in no table of facts any more; the archive's files are
-            not looked at then.
+            not looked at then, and all profiles stay.
 
     Raises:
         KpBatchError: the archive, the profiles or the encoder cannot be used.
     """
     config, published = run.config, run.published
     with Archive(config.warehouse, run.tables, run.stage) as archive:
-        scorer = Scorer.of(config, archive.table("profiles"))
+        known = archive.table("profiles").sort("profile_id")
+        scorer = Scorer.of(config, known)
         before = as_ledger(archive.table("files"))
         found, ledger = _look(run, archive, before, forgetting)
         changes = archive.settle(ledger.values(), forgetting)
         fingerprints = archive.fingerprints()
         timeline = look_around(run, archive, scorer, changes, fingerprints)
         texts = texts_for(run, archive, scorer, timeline, ledger)
-        work = _work(run, fingerprints, timeline, scorer)
+        traces = traces_left(run, fingerprints, timeline)
+        work = work_on(traces, scorer)
+        profiles = profiles_left(traces, scorer, known, forgetting=bool(forgetting))
         partitions = changes.days | set(work.get_column("day"))
         differing = {
             "the archive": _contents(ledger) != _contents(before),
             "the scores": bool(partitions),
+            "the profiles": not profiles.equals(known),
             "the rejects": archive.write_rejects(ledger, run.run_id),
             "the threshold": config.threshold != published.threshold,
             "what is forgotten": bool(forgetting),
@@ -87,6 +91,7 @@ def make_plan(run: Run, forgetting: Sequence[str] = ()) -> Plan:
         texts=texts,
         work=work,
         partitions=tuple(sorted(partitions)),
+        profiles=profiles,
         differing=tuple(what for what, differs in differing.items() if differs),
     )
 
@@ -148,32 +153,3 @@ def _warn_of_loss(found: Ledger, before: Ledger) -> None:
             f"warning: the archive has lost half of its rows or more: it holds {rows:,} now, and "
             f"held {held:,}; {len(gone):,} files are gone{example}"
         )
-
-
-def _work(run: Run, fingerprints: pl.DataFrame, timeline: Timeline, scorer: Scorer) -> pl.DataFrame:
-    """How many traces are to be replayed, restated and recombined, by domain and day."""
-    otherwise = scorer.weighted_otherwise().fill_null(value=False)
-    by_itself = pl.col("replay") | pl.col("restated")
-    looked_at = timeline.rows.lazy().select(
-        "task_domain",
-        "day",
-        pl.col("replay"),
-        recombine=otherwise & pl.col("in_range") & ~by_itself,
-        restate=by_itself | (otherwise & pl.col("in_range")),
-        traces=pl.lit(1, pl.Int64),
-    )
-    elsewhere = fingerprints.lazy().filter(~pl.col("day").is_in(list(timeline.days)))
-    weighted = elsewhere.filter(otherwise, run.in_range("day")).select(
-        "task_domain",
-        "day",
-        replay=pl.lit(value=False),
-        recombine=pl.lit(value=True),
-        restate=pl.lit(value=True),
-        traces="traces",
-    )
-    totals = [
-        (pl.col(what).cast(pl.Int64) * pl.col("traces")).sum().alias(what) for what in _WORK[2:]
-    ]
-    both = pl.concat([looked_at, weighted], how="diagonal")
-    work = both.filter("restate").group_by("task_domain", "day").agg(totals)
-    return work.select(_WORK).sort("day", "task_domain").collect()

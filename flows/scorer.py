@@ -58,6 +58,11 @@ class Scorer:
         """Whether a published row was weighted by another profile than its domain has now."""
         return pl.col("profile_id") != assign(self.profiles)[1]
 
+    def profile_left(self) -> pl.Expr:
+        """The profile_id that a row bears when the run has ended; takes the columns of `state`."""
+        anew = pl.when(self._weighted_anew()).then(assign(self.profiles)[1])
+        return anew.otherwise("profile_id").alias("profile_id")
+
     def state(self, rows: pl.LazyFrame, run_id: str) -> pl.LazyFrame:
         """Rows as the table `scores` has them.
 
@@ -68,9 +73,7 @@ class Scorer:
             run_id: of the run that states them.
         """
         profile, profile_id = assign(self.profiles)
-        known = [*self.earlier, *self.profiles.values()]
-        older = ~pl.col("profile_id").is_in([each.profile_id for each in known])  # a formula's
-        anew = pl.col("restated") | pl.col("in_range") | (pl.col("replayed") & older)
+        anew = self._weighted_anew()
         weighted = anew & pl.col("profile_id").ne_missing(profile_id)
         stated = pl.col("replayed") | pl.col("restated") | weighted
         return (
@@ -87,10 +90,20 @@ class Scorer:
                 ),
                 stated=stated,
             )
-            .with_columns(pl.when("stated").then(composite(known)).otherwise("composite"))
+            .with_columns(pl.when("stated").then(composite(self._known)).otherwise("composite"))
             .with_columns(pl.when("stated").then(score()).otherwise("score").alias("score"))
             .select(list(SCORES))
         )
+
+    @property
+    def _known(self) -> list[WeightProfile]:
+        return [*self.earlier, *self.profiles.values()]
+
+    def _weighted_anew(self) -> pl.Expr:
+        """Whether a row takes the profile that its domain has now; else it keeps its own."""
+        known = [each.profile_id for each in self._known]
+        older = ~pl.col("profile_id").is_in(known)  # a formula's
+        return pl.col("restated") | pl.col("in_range") | (pl.col("replayed") & older)
 
 
 def _cache_id(config: RescoreConfig) -> str:

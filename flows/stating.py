@@ -1,7 +1,6 @@
 """The tables that a run restates: of the scores only the days in which anything differs."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from datetime import date
 from itertools import groupby
 from pathlib import Path
@@ -11,8 +10,8 @@ import polars as pl
 from flows.ledger import as_frame
 from flows.plan import Plan
 from flows.run import Run
-from kp_batch.contracts import FACTS, NOVELTY, PROFILES
-from kp_batch.warehouse.published import partitions_of, scan
+from kp_batch.contracts import FACTS, NOVELTY
+from kp_batch.warehouse.published import partitions_of
 from kp_batch.warehouse.tables import DeltaTables
 
 # Rows stated at once: some 60 MB. Of a larger day all rows are.
@@ -29,9 +28,9 @@ def write_tables(run: Run, plan: Plan, replayed: list[Path]) -> dict[str, int]:
     _write_facts(tables, run, plan)
     tables.overwrite("files", [as_frame(plan.ledger.values())])
     tables.overwrite("rejects", [pl.read_parquet(run.stage.rejects, glob=False)])
+    tables.overwrite("profiles", [plan.profiles])
     if plan.partitions:
         _write_scores(tables, run, plan, replayed)
-        tables.overwrite("profiles", [_profiles(run, plan, tables.versions["scores"])])
     return tables.versions
 
 
@@ -142,18 +141,3 @@ def _as_published(days: list[list[Path]]) -> Iterator[pl.LazyFrame]:
 def _published(paths: list[Path]) -> pl.LazyFrame:
     rows = pl.scan_parquet(paths, glob=False, hive_partitioning=False)
     return rows.sort("created_at", "trace_id").with_columns(replayed=False, restated=False)
-
-
-def _profiles(run: Run, plan: Plan, version: int) -> pl.DataFrame:
-    """The profiles that current rows bear."""
-    scores = scan(run.config.warehouse, "scores", version)
-    borne = set(scores.select("profile_id").unique().collect().get_column("profile_id"))
-    known = {
-        each.profile_id: each for each in (*plan.scorer.earlier, *plan.scorer.profiles.values())
-    }
-    rows = [
-        {"profile_id": profile_id, **asdict(each)}
-        for profile_id, each in known.items()
-        if profile_id in borne
-    ]
-    return pl.DataFrame(rows, schema=PROFILES).sort("profile_id")

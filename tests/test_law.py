@@ -117,7 +117,7 @@ class Nights(RuleBasedStateMachine):
         cache_size=st.integers(1, 4),
         ttl=st.sampled_from(["none", "2h", "1d"]),
         threshold=st.sampled_from([0.3, 0.75]),
-        profiles=st.sampled_from([("code", 0.1), ("code", 0.4), ("default", 0.1)]),
+        profiles=st.sampled_from([("code", 0.1), ("code", 0.4), ("default", 0.1), ("legal", 0.1)]),
         changed=st.sets(st.sampled_from(["cache_size", "ttl", "threshold", "profiles"])),
     )
     def change_settings_or_change_back(self, changed: set[str], **settings: Any) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import date, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -298,6 +298,18 @@ def under(scores: pl.DataFrame, profile: WeightProfile) -> pl.DataFrame:
     )
 
 
+def assert_compared(
+    found: pl.DataFrame, scores: pl.DataFrame, profiles: Collection[WeightProfile]
+) -> None:
+    """That every trace stands under each of these profiles, as the engine scores it there."""
+    assert len(found) == len(profiles) * len(scores)
+    for each in profiles:
+        theirs = found.filter(other_profile=each.name, other_profile_id=each.profile_id)
+        wanted = under(scores, each).sort("trace_id")
+        found_here = theirs.sort("trace_id").select("trace_id", score="other_score")
+        assert found_here.rows() == wanted.rows()
+
+
 def test_what_if_is_what_the_engine_gives_under_these_weights(
     warehouse: Path, scores: pl.DataFrame
 ) -> None:
@@ -313,15 +325,27 @@ def test_every_trace_under_every_profile_is_what_the_engine_gives(
     warehouse: Path, scores: pl.DataFrame
 ) -> None:
     found = ask(warehouse, "FROM profile_comparison")
-    names = set(found["other_profile"])
-    assert names >= {"code", "default"}
-    assert len(found) == len(names) * len(scores)
-    for name in names:
-        theirs = found.filter(pl.col("other_profile") == name).sort("trace_id")
-        wanted = under(scores, load_profiles()[name]).sort("trace_id")
-        assert theirs["other_score"].to_list() == wanted["score"].to_list()
+    assert_compared(found, scores, load_profiles().values())
     own = found.filter(pl.col("profile") == pl.col("other_profile"))
+    assert len(own) == len(scores)
     assert own["score"].to_list() == own["other_score"].to_list()
+
+
+def test_profiles_that_no_score_bears_and_two_of_one_name_are_compared(tmp_path: Path) -> None:
+    days = [f"2026-01-{day:02d}T08:00:00Z" for day in (5, 6)]
+    write_jsonl(tmp_path / "a.jsonl", [trace(id=day, created_at=day) for day in days])
+    profiles = tmp_path / "profiles.toml"
+    usual = {"archive": (str(tmp_path / "a.jsonl"),), "warehouse": tmp_path / "wh"}
+    rescore_archive(RescoreConfig(**usual, embedder="hashing"))
+    equal = "".join(f"{name} = 0.25\n" for name in DIMENSIONS)
+    profiles.write_text(f"[profiles.code]\n{equal}[profiles.poetry]\n{equal}")
+    changed = {"embedder": "hashing", "profiles": profiles, "since": "2026-01-06"}
+    rescore_archive(RescoreConfig(**usual, **changed))
+    scores = ask(tmp_path / "wh", "FROM scores")
+    assert scores["profile_id"].n_unique() == 2
+    compared = [*load_profiles(profiles).values(), load_profiles()["code"]]
+    assert len(compared) == 7
+    assert_compared(ask(tmp_path / "wh", "FROM profile_comparison"), scores, compared)
 
 
 def test_near_copies_are_those_over_the_given_similarity(

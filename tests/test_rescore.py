@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from kp_batch.contracts import DIMENSIONS
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, KpBatchError, ProfileError
 from kp_batch.sample import write_sample
+from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.catalog import read_manifest
 from kp_batch.warehouse.query import connect
 from kp_batch.warehouse.tables import files_of
@@ -212,7 +214,7 @@ def test_a_run_that_fails_early_leaves_its_row(tmp_path: Path, archive: Path) ->
     assert not (settings.warehouse / "staging").exists()
 
 
-def test_profiles_hold_what_current_scores_bear(tmp_path: Path) -> None:
+def test_profiles_hold_all_that_were_loaded_and_scores_bear(tmp_path: Path) -> None:
     write_parquet(
         tmp_path / "a.parquet",
         [trace(id="1", task_domain="code"), trace(id="2", task_domain="poetry")],
@@ -223,7 +225,8 @@ def test_profiles_hold_what_current_scores_bear(tmp_path: Path) -> None:
         "SELECT s.task_domain, p.name, p.novelty FROM scores s JOIN profiles p USING (profile_id)"
     )
     assert sorted(ask(settings, query)) == [("code", "code", 0.3), ("poetry", "default", 0.35)]
-    assert ask(settings, "SELECT count(*) FROM profiles") == [(2,)]
+    known = [(each.profile_id, *astuple(each)) for each in load_profiles().values()]
+    assert ask(settings, "FROM profiles") == sorted(known)
 
 
 def test_the_threshold_is_met_by_a_score_equal_to_it(tmp_path: Path, archive: Path) -> None:

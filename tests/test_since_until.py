@@ -11,10 +11,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+import kp_batch.scoring.profiles
+from flows.keeping import forget
 from flows.steps import rescore_archive
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.embedding.encoders import Hashing
+from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.query import connect
 from tests.archives import step, trace, write_jsonl
 from tests.lawful import tables
@@ -58,7 +61,14 @@ class Nights:
         return config(self.folder, self.archive, **{"cache_size": 2, **changes})
 
     def run(self, **changes: Any) -> dict[str, Any]:
-        return rescore_archive(self.config(**changes))
+        """A run, and what has to be true of the profiles after every one."""
+        config = self.config(**changes)
+        summary = rescore_archive(config)
+        loaded = load_profiles(config.profiles).values()
+        borne = {each for (each,) in ask(config, "SELECT profile_id FROM scores")}
+        known = [each for (each,) in ask(config, "SELECT profile_id FROM profiles ORDER BY ALL")]
+        assert known == sorted(borne | {each.profile_id for each in loaded})
+        return summary
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """The published rows by id, whole: with who stated them, and when."""
@@ -166,6 +176,50 @@ def test_what_a_run_left_mixed_is_counted_and_a_run_without_limits_ends_it(
     assert nights.run(**settings)["run_id"] is None
     profiles = tables(nights.warehouse)["profiles"]
     assert profiles.equals(tables(nights.folder / "reference")["profiles"])
+
+
+def test_a_profile_that_the_last_forgotten_trace_bore_goes_with_the_next_run(
+    nights: Nights,
+) -> None:
+    settings = {"profiles": nights.profiles, "since": "2026-01-06"}
+    nights.run(**settings)
+    query = "SELECT count(*) FROM profiles WHERE name = 'code'"
+    forget(nights.warehouse, ["t5-8", "t5-16"])
+    before = nights.rows()
+    assert ask(nights.config(), query) == [(2,)]
+    counts = nights.run(**settings)["counts"]
+    assert (counts["restated"], counts["partitions"]) == (0, 0)
+    assert ask(nights.config(), query) == [(1,)]
+    assert nights.rows() == before
+    assert nights.run(**settings)["run_id"] is None
+
+
+def test_weights_of_an_older_formula_stay_as_long_as_a_score_bears_them(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = nights.rows()
+    monkeypatch.setattr(kp_batch.scoring.profiles, "SCORING_VERSION", 2)
+    late = said("late", 5, 12, "fix the import, too")
+    write_jsonl(nights.archive / "b.jsonl", [late])
+    nights.run(since="2026-01-09")
+    older = {each for each, row in nights.rows().items() if row["profile_id"].endswith("-v1")}
+    # What met the late trace is weighted by the formula of now, wherever it stands.
+    assert older == before.keys() - {"t5-16", "t6-8", "t9-8", "t9-16"}
+    query = "SELECT count(*) FROM profiles WHERE profile_id LIKE '%-v1'"
+    assert ask(nights.config(), query) == [(1,)]
+    nights.run()
+    assert ask(nights.config(), query) == [(0,)]
+
+
+def test_what_forgetting_weighs_by_a_newer_formula_stands_among_the_profiles(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kp_batch.scoring.profiles, "SCORING_VERSION", 2)
+    forget(nights.warehouse, ["t5-8"])
+    newer = {each for each, row in nights.rows().items() if row["profile_id"].endswith("-v2")}
+    assert newer == {"t5-16", "t6-8"}
+    query = "SELECT count(*) FROM scores ANTI JOIN profiles USING (profile_id)"
+    assert ask(nights.config(), query) == [(0,)]
 
 
 def test_limits_alone_are_nothing_to_do(nights: Nights) -> None:

@@ -8,4 +8,4 @@ SELECT
     outcome_confidence
 FROM $profiles;
 
-COMMENT ON VIEW profiles IS 'The weights of every profile_id that a current score bears.';
+COMMENT ON VIEW profiles IS 'The weights of every profile_id that the last run had loaded, or that a current score bears.';

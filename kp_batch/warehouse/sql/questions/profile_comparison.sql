@@ -3,6 +3,7 @@ WITH weighted AS (
     SELECT
         s.*,
         p.name AS other_profile,
+        p.profile_id AS other_profile_id,
         s.complexity * p.complexity + s.novelty * p.novelty + s.tool_diversity * p.tool_diversity
             + s.outcome_confidence * p.outcome_confidence AS other_composite
     FROM scores AS s, profiles AS p
@@ -20,8 +21,9 @@ SELECT
     profile,
     score,
     other_profile,
+    other_profile_id,
     CASE WHEN low_diversity_penalty THEN greatest(0, before_penalty - 0.1) ELSE before_penalty END
         AS other_score
 FROM raised;
 
-COMMENT ON VIEW profile_comparison IS 'What would every score be under every profile that a current score bears?';
+COMMENT ON VIEW profile_comparison IS 'What would every score be under every weight profile, also those that no score bears? other_profile_id tells apart weights of one name.';
