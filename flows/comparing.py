@@ -7,9 +7,8 @@ from typing import Any
 
 import duckdb
 
-from flows.tabular import aligned
 from kp_batch.errors import KpBatchError
-from kp_batch.progress import printable
+from kp_batch.plain_text import aligned, printable
 from kp_batch.warehouse.history import kept_files, manifest_of
 from kp_batch.warehouse.published import reading
 from kp_batch.warehouse.query import connect

@@ -7,7 +7,7 @@ import polars as pl
 
 from flows.plan import Plan
 from flows.run import Run
-from kp_batch.progress import printable
+from kp_batch.plain_text import printable
 from kp_batch.warehouse.published import scan
 
 # What each step takes its time for.

@@ -16,7 +16,8 @@ from flows.settling import Archive
 from flows.timeline import Texts, Timeline, look_around, texts_for
 from flows.work import profiles_left, traces_left, work_on
 from kp_batch.archive.sources import discover
-from kp_batch.progress import printable, say
+from kp_batch.plain_text import printable
+from kp_batch.progress import say
 
 
 @dataclass(frozen=True)

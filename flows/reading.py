@@ -17,7 +17,8 @@ from kp_batch.archive.reading import UnreadableError, read_rows
 from kp_batch.archive.sources import SourceFile, content_digest, described
 from kp_batch.archive.validation import reasons
 from kp_batch.facts import FACTS_VERSION, facts, hashes, id_hash
-from kp_batch.progress import printable, progress, say
+from kp_batch.plain_text import printable
+from kp_batch.progress import progress, say
 from kp_batch.scoring.composite import dimensions, overrides
 
 Known = dict[str, int | UnreadableError]  # by file_id: its rows, or why it cannot be read

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from errno import ENOSPC
+from pathlib import Path
 from typing import Any, cast
 
 from prefect import flow, task
@@ -12,10 +13,11 @@ from prefect.client.schemas.objects import State, TaskRun
 from flows.outcome import publish_success
 from flows.plan import Plan, make_plan
 from flows.replaying import embed, replay_timeline
+from flows.reporting import report, write_report
 from flows.run import Run
 from flows.stating import write_tables
 from flows.steps import Call, carry_out, rescore_archive
-from flows.summary import as_markdown, as_table
+from flows.summary import as_table
 from kp_batch.config import RescoreConfig
 from kp_batch.progress import say
 
@@ -33,21 +35,21 @@ def rescore(config: RescoreConfig) -> dict[str, Any]:
     Raises:
         KpBatchError: the run failed and published no scores.
     """
-    return _with_artifacts(rescore_archive(config, call=_as_task))
+    return _with_artifacts(config.warehouse, rescore_archive(config, call=_as_task))
 
 
 def carry_out_in_flow(run: Run, plan: Plan) -> dict[str, Any]:
     """The same flow for a run that was planned before Prefect started."""
 
-    def rescore(config: RescoreConfig) -> dict[str, Any]:  # noqa: ARG001 (Prefect shows it)
-        return _with_artifacts(carry_out(run, plan, _as_task))
+    def rescore(config: RescoreConfig) -> dict[str, Any]:
+        return _with_artifacts(config.warehouse, carry_out(run, plan, _as_task))
 
     return flow(name="rescore", persist_result=False)(rescore)(run.config)
 
 
-def _with_artifacts(summary: dict[str, Any]) -> dict[str, Any]:
+def _with_artifacts(warehouse: Path, summary: dict[str, Any]) -> dict[str, Any]:
     try:
-        create_markdown_artifact(as_markdown(summary), key="kp-batch-summary")
+        create_markdown_artifact(report(warehouse, "markdown"), key="kp-batch-report")
         create_table_artifact(as_table(summary), key="kp-batch-scores")
     except Exception as error:  # noqa: BLE001 (the scores are published, whatever the server says)
         say(f"warning: Prefect did not take the run's artifacts: {error}")
@@ -81,5 +83,6 @@ TASKS: dict[Callable[..., Any], Callable[..., Any]] = {
         replay_timeline: 0,
         write_tables: 2,
         publish_success: 0,
+        write_report: 0,
     }.items()
 }

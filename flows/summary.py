@@ -1,16 +1,14 @@
-"""A finished run in figures: as data, for a terminal, and as Prefect's artifacts."""
+"""A finished run in figures: as data, for a terminal, and as a table in Prefect."""
 
 from typing import Any
 
 from flows.plan import Plan
 from flows.run import Run
-from flows.tabular import aligned
-from kp_batch.progress import printable
+from kp_batch.plain_text import aligned, bar_line, printable
 from kp_batch.warehouse.query import connect
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BINS = 10  # of a bar line, over 0 to 1
-_BARS = " ▁▂▃▄▅▆▇█"
 
 
 def summarise(run: Run, plan: Plan) -> dict[str, Any]:
@@ -69,19 +67,6 @@ def as_table(summary: dict[str, Any]) -> list[dict[str, str]]:
         }
         for row in summary["scores"]
     ]
-
-
-def bar_line(counts: list[int]) -> str:
-    """Counts as a line of bars, the greatest of full height; a bin that is not empty shows."""
-    most = max(counts, default=0)
-    return "".join(_BARS[-(-count * (len(_BARS) - 1) // most) if most else 0] for count in counts)
-
-
-def as_markdown(summary: dict[str, Any]) -> str:
-    """The summary as a markdown artifact; what traces contain stands in it as plain text."""
-    # Indented text is code: nothing in it is markup, and no line of it can end it.
-    indented = "\n".join(f"    {line}" for line in as_text(summary).splitlines())
-    return f"## kp_batch\n\n{indented}\n"
 
 
 def _distribution(run: Run) -> list[dict[str, Any]]:

@@ -14,8 +14,8 @@ from kp_batch.archive.sources import SourceFile
 from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import ArchiveError
 from kp_batch.novelty.replay import window_starts
+from kp_batch.plain_text import printable
 from kp_batch.planning import Bools, Int64s, Span, around, meets_others, needed, spans
-from kp_batch.progress import printable
 
 # Traces replayed at once: their vectors are 50 MB at 384 dimensions.
 RANGE_ROWS = 32_768

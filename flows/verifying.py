@@ -12,12 +12,12 @@ from flows.reading import staged
 from flows.scorer import NO_ENCODER
 from flows.settling import Archive
 from flows.stage import Stage
-from flows.tabular import aligned
 from kp_batch.archive.reading import UnreadableError, read_rows
 from kp_batch.archive.sources import content_digest, described
 from kp_batch.contracts import FACTS, NOVELTY, SCORES
 from kp_batch.embedding.encoders import load_encoder
-from kp_batch.progress import printable, progress
+from kp_batch.plain_text import aligned, printable
+from kp_batch.progress import progress
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.warehouse.catalog import require_manifest

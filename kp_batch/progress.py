@@ -15,11 +15,6 @@ def say(message: str) -> None:
     print(f"kp-batch: {message}", file=sys.stderr, flush=True)  # noqa: T201
 
 
-def printable(text: str) -> str:
-    """Text with all control characters written out, so that no terminal obeys them."""
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
-
-
 class Progress:
     """How far a stage is, with its rate and the time left."""
 

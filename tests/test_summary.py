@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from flows.steps import rescore_archive
-from flows.summary import as_markdown, as_text, bar_line
+from flows.summary import as_text
 from kp_batch.config import RescoreConfig
+from kp_batch.plain_text import bar_line
 from tests.archives import trace, write_jsonl
 
 

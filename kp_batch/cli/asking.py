@@ -1,4 +1,4 @@
-"""`sql`, `runs`, `compare` and `verify`: questions to a warehouse."""
+"""`sql`, `runs`, `report`, `compare` and `verify`: questions to a warehouse."""
 
 import json
 import shutil
@@ -82,6 +82,30 @@ def verify(warehouse: Path, traces: int, *, no_embed: bool, as_json: bool) -> No
     click.echo(json.dumps(told) if as_json else text)
     if told["wrong"]:
         raise KpBatchError(f"the scores do not verify: {told['wrong']}")
+
+
+@kp_batch.command()
+@warehouse_option
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["html", "markdown"]),
+    default="html",
+    show_default=True,
+)
+@click.option("-o", "--output", metavar="FILE", help="Where it goes: report.html, or stdout (-).")
+def report(warehouse: Path, output_format: str, output: str | None) -> None:
+    """Tell and show how the scores stand: one page, or its words and numbers as markdown."""
+    from flows.reporting import replace_text
+    from flows.reporting import report as told
+
+    text = told(warehouse, output_format)
+    path = output or ("report.html" if output_format == "html" else "-")
+    if path == "-":
+        click.echo(text, nl=False)
+    else:
+        replace_text(Path(path), text)
+        click.echo(f"kp-batch: the report is in {path}", err=True)
 
 
 def ask(warehouse: Path, query: str, output_format: str, as_of: str | None = None) -> None:

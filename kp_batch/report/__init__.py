@@ -1,0 +1,1 @@
+"""Tables to pictures: what a person should notice, as one page and as markdown."""

@@ -1,0 +1,16 @@
+-- How the scores stand in each domain, and in all (null).
+SELECT
+    domain,
+    count(*) AS traces,
+    count(*) FILTER (meets_threshold) AS worth_sharing,
+    avg(score) AS mean,
+    quantile_cont(score, 0.05) AS p5,
+    quantile_cont(score, 0.25) AS p25,
+    quantile_cont(score, 0.50) AS p50,
+    quantile_cont(score, 0.75) AS p75,
+    quantile_cont(score, 0.95) AS p95
+FROM scores
+JOIN labels USING (task_domain)
+GROUP BY GROUPING SETS ((domain), ())
+HAVING count(*) > 0
+ORDER BY traces DESC, domain NULLS FIRST;

@@ -1,0 +1,14 @@
+-- What changed from the run before the last to the last one; null: all domains.
+SELECT
+    domain,
+    traces_a,
+    traces_b,
+    mean_shift,
+    p5_shift,
+    p50_shift,
+    p95_shift,
+    stability_index
+FROM drift(getvariable('run_before'), getvariable('last_run')) AS d
+LEFT JOIN labels AS l USING (task_domain)
+WHERE d.task_domain IS NULL OR l.apart
+ORDER BY traces_b DESC;

@@ -1,0 +1,27 @@
+-- Traces, and sums of score and novelty, in steps of time without gaps; all sums, so that domains add.
+WITH told AS (
+    SELECT
+        date_trunc(getvariable('grain'), day)::DATE AS start,
+        domain,
+        sum(traces)::BIGINT AS traces,
+        sum(mean * traces) AS score,
+        sum(novelty * traces) AS novelty
+    FROM scores_by_day
+    JOIN labels USING (task_domain)
+    GROUP BY ALL
+),
+steps AS (
+    SELECT unnest(generate_series(min(start), max(start), getvariable('step')::INTERVAL))::DATE AS start
+    FROM told
+)
+SELECT
+    strftime(start, '%Y-%m-%d') AS start,
+    strftime(start + getvariable('step')::INTERVAL, '%Y-%m-%d') AS "end",
+    domain,
+    coalesce(traces, 0) AS traces,
+    round(score, 6) AS score,
+    round(novelty, 6) AS novelty
+FROM steps
+CROSS JOIN (SELECT DISTINCT domain FROM labels)
+LEFT JOIN told USING (start, domain)
+ORDER BY ALL;

@@ -1,0 +1,35 @@
+-- The traces with the highest and the lowest scores of each domain, and which are so of all.
+WITH extremes AS (
+    SELECT
+        domain,
+        max_by(trace_id, (score, trace_id), 10) AS highest,
+        min_by(trace_id, (score, trace_id), 10) AS lowest
+    FROM scores
+    JOIN labels USING (task_domain)
+    GROUP BY domain
+),
+chosen AS (
+    SELECT domain, 'highest' AS which, unnest(highest) AS trace_id FROM extremes
+    UNION ALL
+    SELECT domain, 'lowest', unnest(lowest) FROM extremes
+)
+SELECT
+    which,
+    domain,
+    trace_id,
+    strftime(created_at AT TIME ZONE 'UTC', '%Y-%m-%d %H:%M') AS created_at,
+    complexity,
+    novelty,
+    tool_diversity,
+    outcome_confidence,
+    score,
+    max_similarity,
+    nearest_trace_id,
+    nearest_age_s,
+    row_number() OVER (
+        PARTITION BY which
+        ORDER BY CASE which WHEN 'highest' THEN -score ELSE score END, trace_id
+    ) <= 10 AS of_all
+FROM chosen
+JOIN scores USING (trace_id)
+ORDER BY which, CASE which WHEN 'highest' THEN -score ELSE score END, trace_id;
