@@ -8,6 +8,11 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
+def printable_lines(text: str) -> str:
+    """The same, but for the ends of lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def shortened(text: str, length: int) -> str:
     """Printable text of at most so many characters; an ellipsis stands for what is left out."""
     told = printable(text[: length + 1])

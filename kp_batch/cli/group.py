@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from kp_batch.errors import KpBatchError
+from kp_batch.plain_text import printable_lines
 
 warehouse_option = click.option(
     "--warehouse",
@@ -65,7 +66,7 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
 
 def _leave(status: int, message: str | None = None) -> NoReturn:
     if message:
-        click.echo(f"kp-batch: {message}", err=True)
+        click.echo(f"kp-batch: {printable_lines(message)}", err=True)
     sys.exit(status)
 
 

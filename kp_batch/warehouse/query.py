@@ -6,13 +6,19 @@ import math
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from shlex import quote
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import duckdb
 
 from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.plain_text import printable_lines
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 CATALOG = "kp.duckdb"
 _ROWS_AT_ONCE = 10_000
@@ -84,8 +90,8 @@ def write_answer(
     Args:
         connection: the catalog.
         query: SQL over its views.
-        output_format: table (printed to sys.stdout), csv or json (a list of objects).
-        out: where csv and json go.
+        output_format: table, csv or json (a list of objects).
+        out: where it goes; a terminal, and a table, get control characters written out.
         width: of the table, in characters.
 
     Raises:
@@ -93,20 +99,34 @@ def write_answer(
     """
     try:
         if output_format != "table":
-            _WRITERS[output_format](connection.execute(query), out)
+            _WRITERS[output_format](
+                connection.execute(query), _Terminal(out) if out.isatty() else out
+            )
         elif answer := cast("duckdb.DuckDBPyRelation | None", connection.sql(query)):
-            answer.show(max_width=width, max_rows=_ROWS_SHOWN)
+            with redirect_stdout(StringIO()) as shown:
+                answer.show(max_width=width, max_rows=_ROWS_SHOWN)
+            out.write(printable_lines(shown.getvalue()))
     except duckdb.Error as error:
         raise KpBatchError(str(error)) from error
 
 
-def _write_csv(cursor: duckdb.DuckDBPyConnection, out: IO[str]) -> None:
+class _Terminal:
+    """A terminal that obeys nothing of what is written to it."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+
+    def write(self, text: str) -> int:
+        return self._out.write(printable_lines(text))
+
+
+def _write_csv(cursor: duckdb.DuckDBPyConnection, out: "SupportsWrite[str]") -> None:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_columns(cursor))
     writer.writerows(_rows(cursor))
 
 
-def _write_json(cursor: duckdb.DuckDBPyConnection, out: IO[str]) -> None:
+def _write_json(cursor: duckdb.DuckDBPyConnection, out: "SupportsWrite[str]") -> None:
     columns = _columns(cursor)
     if len(set(columns)) < len(columns):
         raise KpBatchError(f"an object holds a name once; name the columns apart: {columns}")
