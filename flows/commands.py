@@ -9,6 +9,7 @@ from flows import comparing, keeping, verifying
 from flows.forecast import as_text, forecast
 from flows.plan import make_plan
 from flows.prefect_home import prepare_prefect
+from flows.reporting import reported
 from flows.run import Run
 from flows.stage import Stage
 from flows.steps import carry_out, planned, running
@@ -23,7 +24,7 @@ def run(config: dict[str, Any]) -> dict[str, Any]:
     Planned before Prefect starts, which takes seconds: with nothing to do it is not needed.
     """
     settings = RescoreConfig(**config)
-    with running(settings) as begun:
+    with reported(settings.warehouse), running(settings) as begun:
         plan = planned(begun)
         if not plan.differing:
             return carry_out(begun, plan)
@@ -63,4 +64,5 @@ def vacuum(warehouse: str, keep_seconds: float) -> dict[str, int]:
 
 def forget(warehouse: str, ids: Sequence[str]) -> dict[str, Any]:
     """Remove traces for good."""
-    return keeping.forget(Path(warehouse), ids)
+    with reported(Path(warehouse)):
+        return keeping.forget(Path(warehouse), ids)

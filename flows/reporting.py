@@ -1,17 +1,19 @@
 """The report of a warehouse: what is published, as a page and as markdown."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from polars.exceptions import PanicException
 
 from kp_batch.progress import say
-from kp_batch.report.figures import gather
-from kp_batch.warehouse.query import connect
+from kp_batch.report.figures import Figures, gather
+from kp_batch.warehouse.query import CATALOG, connect
 
 PAGE = "report.html"  # inside the warehouse
 
 
-def report(warehouse: Path, output_format: str = "html") -> str:
+def report(warehouse: Path, output_format: str) -> str:
     """The report of what is published.
 
     Args:
@@ -21,29 +23,37 @@ def report(warehouse: Path, output_format: str = "html") -> str:
     Raises:
         WarehouseError: there is no warehouse, or it cannot be read.
     """
-    with connect(warehouse) as connection:
-        figures = gather(connection)
-    if output_format == "markdown":
-        from kp_batch.report.markdown import markdown
-
-        return markdown(figures)
-    from kp_batch.report.page import page
-
-    return page(figures)
+    return _FORMATS[output_format](_figures(warehouse))
 
 
-def write_report(warehouse: Path) -> None:
-    """Write the page into the warehouse, the last step of every run.
+def write_report(warehouse: Path) -> str:
+    """Write the page into the warehouse.
 
-    The scores are published by then: should it fail, that is said, and the page is removed, since
-    it shows what is not there any more.
+    Returns:
+        The same report as markdown.
     """
-    path = warehouse / PAGE
+    figures = _figures(warehouse)
+    replace_text(warehouse / PAGE, _page(figures))
+    say(f"the report is in {warehouse / PAGE}")
+    return _markdown(figures)
+
+
+@contextmanager
+def reported(warehouse: Path) -> Generator[None]:
+    """Work after which the page shows what is published, whatever came of the work.
+
+    A page that cannot be written is removed, since it shows what is not published any more; the
+    scores are published by then, so that this is a warning.
+    """
     try:
-        replace_text(path, report(warehouse))
-    except (Exception, PanicException) as error:  # noqa: BLE001 (a page is not worth a failed run)
-        say(f"warning: the report was not written: {' '.join(str(error).split())}")
-        path.unlink(missing_ok=True)
+        yield
+    finally:
+        try:
+            if _is_behind(warehouse):
+                write_report(warehouse)
+        except (Exception, PanicException) as error:  # noqa: BLE001 (no page is worth a failed run)
+            say(f"warning: the report was not written: {' '.join(str(error).split())}")
+            (warehouse / PAGE).unlink(missing_ok=True)
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -51,3 +61,31 @@ def replace_text(path: Path, text: str) -> None:
     beside = path.with_name(f".{path.name}.new")
     beside.write_text(text, "utf-8")
     beside.replace(path)
+
+
+def _is_behind(warehouse: Path) -> bool:
+    """Whether something was published since the page was written."""
+    catalog, page = warehouse / CATALOG, warehouse / PAGE
+    if not catalog.exists():
+        return False
+    return not page.exists() or page.stat().st_mtime_ns < catalog.stat().st_mtime_ns
+
+
+def _figures(warehouse: Path) -> Figures:
+    with connect(warehouse) as connection:
+        return gather(connection)
+
+
+def _page(figures: Figures) -> str:
+    from kp_batch.report.page import page  # charts take a while to import
+
+    return page(figures)
+
+
+def _markdown(figures: Figures) -> str:
+    from kp_batch.report.markdown import markdown
+
+    return markdown(figures)
+
+
+_FORMATS = {"html": _page, "markdown": _markdown}

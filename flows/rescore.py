@@ -13,7 +13,7 @@ from prefect.client.schemas.objects import State, TaskRun
 from flows.outcome import publish_success
 from flows.plan import Plan, make_plan
 from flows.replaying import embed, replay_timeline
-from flows.reporting import report, write_report
+from flows.reporting import reported, write_report
 from flows.run import Run
 from flows.stating import write_tables
 from flows.steps import Call, carry_out, rescore_archive
@@ -35,7 +35,8 @@ def rescore(config: RescoreConfig) -> dict[str, Any]:
     Raises:
         KpBatchError: the run failed and published no scores.
     """
-    return _with_artifacts(config.warehouse, rescore_archive(config, call=_as_task))
+    with reported(config.warehouse):
+        return _with_artifacts(config.warehouse, rescore_archive(config, call=_as_task))
 
 
 def carry_out_in_flow(run: Run, plan: Plan) -> dict[str, Any]:
@@ -49,10 +50,10 @@ def carry_out_in_flow(run: Run, plan: Plan) -> dict[str, Any]:
 
 def _with_artifacts(warehouse: Path, summary: dict[str, Any]) -> dict[str, Any]:
     try:
-        create_markdown_artifact(report(warehouse, "markdown"), key="kp-batch-report")
+        create_markdown_artifact(write_report(warehouse), key="kp-batch-report")
         create_table_artifact(as_table(summary), key="kp-batch-scores")
     except Exception as error:  # noqa: BLE001 (the scores are published, whatever the server says)
-        say(f"warning: Prefect did not take the run's artifacts: {error}")
+        say(f"warning: Prefect has not all artifacts of this run: {error}")
     return summary
 
 
@@ -83,6 +84,5 @@ TASKS: dict[Callable[..., Any], Callable[..., Any]] = {
         replay_timeline: 0,
         write_tables: 2,
         publish_success: 0,
-        write_report: 0,
     }.items()
 }

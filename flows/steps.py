@@ -12,7 +12,6 @@ from flows.outcome import publish_failure, publish_success
 from flows.plan import Plan, make_plan
 from flows.rejecting import check_rejects
 from flows.replaying import embed, replay_timeline
-from flows.reporting import write_report
 from flows.run import Run
 from flows.stating import write_tables
 from flows.summary import summarise
@@ -62,7 +61,6 @@ def running(config: RescoreConfig) -> Generator[Run]:
         except (Exception, PanicException) as error:
             with suppress(Exception):  # a full disk, say: the error that counts is the first
                 publish_failure(run, " ".join(str(error).split()))
-                write_report(config.warehouse)
             raise
         finally:
             run.stage.end()
@@ -93,7 +91,6 @@ def carry_out(run: Run, plan: Plan, call: Call = directly) -> dict[str, Any]:
     replayed = call(replay_timeline, plan.timeline, config.cache_size, config.ttl, store, run.stage)
     tables = call(write_tables, run, plan, replayed)
     call(publish_success, run, tables)
-    call(write_report, config.warehouse)
     return summarise(run, plan)
 
 
