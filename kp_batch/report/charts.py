@@ -73,9 +73,8 @@ def over_time(figures: Figures) -> Drawing:
 
 def volume(figures: Figures) -> Drawing:
     """The traces of each step of time, the domains on top of each other."""
-    stacked = chosen(figures.over_time).transform_stack(
-        stack="traces", as_=["low", "high"], groupby=["start"]
-    )
+    there = chosen(figures.over_time.filter(pl.col("traces") > 0))
+    stacked = there.transform_stack(stack="traces", as_=["low", "high"], groupby=["start"])
     return (
         stacked.mark_rect()
         .encode(

@@ -13,7 +13,8 @@ async function draw() {
   const config = { ...themes[theme], legend };
   for (const [name, spec] of Object.entries(specs)) {
     views.get(name)?.finalize();
-    const options = { config, renderer: "svg", actions: false, tooltip: { theme } };
+    // Errors alone: that a chart has no row of the chosen domain is none.
+    const options = { config, renderer: "svg", actions: false, tooltip: { theme }, logLevel: 1 };
     const drawn = await vegaEmbed(`#${name}`, spec, options);
     views.set(name, drawn);
     await drawn.view.signal("chosen", chosen()).runAsync();

@@ -2,6 +2,7 @@
 
 import hashlib
 from base64 import b64encode
+from functools import cache
 from importlib.resources import files
 
 import altair as alt
@@ -56,6 +57,7 @@ def _text(name: str) -> str:
     return files("kp_batch.report").joinpath(name).read_text("utf-8")
 
 
+@cache
 def _vega() -> str:
     """Vega, Vega-Lite and Vega-Embed in the version that Altair writes for."""
     major_minor = ".".join(alt.VEGALITE_VERSION.split(".")[:2])

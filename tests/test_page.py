@@ -1,0 +1,201 @@
+"""The report's page as it stands on disk, and as a real browser shows it."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from flows.reporting import report, write_report
+from flows.steps import rescore_archive
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import ArchiveError
+from kp_batch.report.pictures import PICTURES
+from kp_batch.report.themes import THEMES
+from kp_batch.sample import write_sample
+from kp_batch.warehouse.catalog import Manifest, publish
+from kp_batch.warehouse.query import connect
+from tests.archives import trace, write_jsonl
+from tests.browsing import CHROMIUM, opened
+
+in_browser = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: see the end of this output")
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' || alert(1) || '",
+    "{{7*7}}\x1b[31mred\x9b31m\u202e",
+)
+LIMIT = 3_000_000
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs over a sample, some refused rows, and all kinds of hostile text."""
+    folder = tmp_path_factory.mktemp("page")
+    write_sample(folder / "archive", traces=300, days=20, seed=3, dirty=0.03)
+    settings = {"warehouse": folder / "warehouse", "embedder": "hashing", "max_reject_share": 1}
+    rescore_archive(RescoreConfig(archive=(str(folder / "archive"),), **settings))
+    hostile = [
+        trace(id=f"{text}{number}", task_domain=text, created_at=f"2026-01-{number + 5:02d}")
+        for text in HOSTILE
+        for number in range(3)
+    ]
+    refused = [trace(id=text, task_domain=text, steps=[]) for text in HOSTILE]
+    write_jsonl(folder / "archive" / "hostile.jsonl", hostile + refused)
+    rescore_archive(RescoreConfig(archive=(str(folder / "archive"),), **settings))
+    write_report(folder / "warehouse")
+    return folder / "warehouse"
+
+
+@pytest.fixture(scope="module")
+def path(warehouse: Path) -> Path:
+    return warehouse / "report.html"
+
+
+class Elements(HTMLParser):
+    """The elements of a page, with their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_the_page_holds_no_element_but_its_own(path: Path) -> None:
+    found = Elements(path.read_text("utf-8")).found
+    tags = [tag for tag, _ in found]
+    assert tags.count("script") == 3
+    assert {"img", "a", "iframe", "object", "link", "svg"}.isdisjoint(tags)
+    attributes = {name for _, each in found for name in each}
+    assert not any(name.startswith("on") or name in {"href", "src"} for name in attributes)
+    [data] = re.findall(
+        r'<script type="application/json" id="report">(.*?)</script>', path.read_text("utf-8")
+    )
+    assert json.loads(data)["specs"].keys() == {picture.name for picture in PICTURES}
+    assert not any(sign in path.read_text("utf-8") for sign in "\x1b\x9b\u202e")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 390)])
+@in_browser
+def test_every_chart_is_drawn_without_a_word_of_complaint(
+    path: Path, scheme: str, width: int, zone: str
+) -> None:
+    with opened(path, scheme, width, zone) as (page, said):
+        assert said == []
+        for picture in PICTURES:
+            marks = page.locator(f"#{picture.name} svg .mark-group .role-mark path")
+            assert marks.count() > 0, picture.name
+            box = page.locator(f"#{picture.name} svg").first.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0
+            assert 250 <= box["x"] + box["width"] <= width
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        theme = THEMES[scheme]["axis"]["labelColor"]
+        label = page.locator("#histogram .role-axis-label text").first
+        assert label.get_attribute("fill") == theme
+
+
+def bars(page: Page, chart: str) -> dict[str, int]:
+    """How many traces the bars of a chart stand for, by domain, as they say themselves."""
+    told = page.locator(f"#{chart} svg [aria-roledescription=bar]").evaluate_all(
+        "bars => bars.map(bar => bar.getAttribute('aria-label'))"
+    )
+    counts: dict[str, int] = {}
+    for label in told:
+        parts = dict(part.split(": ", 1) for part in label.split("; "))
+        counts[parts["domain"]] = counts.get(parts["domain"], 0) + int(
+            parts["traces"].replace(",", "")
+        )
+    return counts
+
+
+@in_browser
+def test_a_domain_that_is_chosen_filters_charts_and_tables(path: Path, warehouse: Path) -> None:
+    with connect(warehouse) as connection:
+        query = "SELECT task_domain, count(*) FROM scores GROUP BY ALL"
+        counted = dict(connection.execute(query).fetchall())
+    with opened(path) as (page, said):
+        everywhere = bars(page, "histogram")
+        assert sum(everywhere.values()) == sum(counted.values())
+        page.get_by_label("code", exact=True).check()
+        page.wait_for_selector("body[data-chosen=code]")
+        assert bars(page, "histogram") == {"code": counted["code"]}
+        for picture in PICTURES:
+            marks = page.locator(f"#{picture.name} svg [aria-label*='domain: ']")
+            other = marks.locator("xpath=self::*[not(contains(@aria-label, 'domain: code'))]")
+            assert other.count() == 0, picture.name
+        for table in ("by-domain", "highest", "lowest"):
+            rows = page.locator(f"[aria-labelledby={table}] tbody tr[data-domain]:visible")
+            assert {row.get_attribute("data-domain") for row in rows.all()} == {"code"}
+        page.get_by_label("all", exact=True).focus()
+        page.keyboard.press("ArrowRight")  # the first domain
+        page.keyboard.press("ArrowLeft")
+        page.wait_for_selector("body[data-chosen='']")
+        assert bars(page, "histogram") == everywhere
+        assert page.locator("[aria-labelledby=highest] tbody tr:visible").count() == 10
+        assert said == []
+
+
+@in_browser
+def test_hostile_domains_are_chosen_and_pointed_at_like_any_other(path: Path) -> None:
+    with opened(path) as (page, said):
+        for text in HOSTILE[:3]:
+            page.locator("#chosen label").filter(has_text=text).click()
+            page.wait_for_function("text => document.body.dataset.chosen === text", arg=text)
+            assert bars(page, "histogram") == {text: 3}
+        bar = page.locator("#histogram svg [aria-roledescription=bar]").first
+        bar.hover(force=True)
+        page.wait_for_selector("#vg-tooltip-element.visible")
+        assert HOSTILE[2] in page.inner_text("#vg-tooltip-element")
+        assert page.locator("#vg-tooltip-element :is(script, img, a)").count() == 0
+        assert said == []
+
+
+@in_browser
+def test_the_charts_follow_the_theme_and_keep_what_is_chosen(path: Path) -> None:
+    with opened(path) as (page, said):
+        page.get_by_label("code", exact=True).check()
+        page.emulate_media(color_scheme="dark")
+        page.wait_for_selector("body[data-drawn=dark]")
+        assert bars(page, "histogram").keys() == {"code"}
+        label = page.locator("#histogram .role-axis-label text").first
+        assert label.get_attribute("fill") == THEMES["dark"]["axis"]["labelColor"]
+        assert said == []
+
+
+@in_browser
+@pytest.mark.parametrize("what", ["nothing", "failure"])
+def test_a_warehouse_without_scores_has_a_page_that_says_so(tmp_path: Path, what: str) -> None:
+    if what == "nothing":
+        publish(tmp_path, Manifest(0.75, {}))
+    else:
+        write_jsonl(tmp_path / "a.jsonl", [trace(steps=[])])
+        with pytest.raises(ArchiveError):
+            rescore_archive(RescoreConfig(archive=(str(tmp_path / "a.jsonl"),), warehouse=tmp_path))
+    (tmp_path / "page.html").write_text(report(tmp_path, "html"), "utf-8")
+    with opened(tmp_path / "page.html") as (page, said):
+        text = page.inner_text("body")
+        assert "No trace is scored yet." in text
+        assert ("failed" in text) == (what == "failure")
+        assert said == []
+
+
+def test_the_page_stays_small_however_many_domains_and_days_there_are(tmp_path: Path) -> None:
+    traces = [
+        trace(
+            id=f"{number}-{'i' * 2000}",
+            task_domain=f"{number % 50}-{'d' * 5000}",
+            created_at=f"{1900 + number % 7 * 30}-01-01",
+        )
+        for number in range(700)
+    ]
+    write_jsonl(tmp_path / "a.jsonl", traces)
+    settings = {"warehouse": tmp_path / "warehouse", "embedder": "none"}
+    rescore_archive(RescoreConfig(archive=(str(tmp_path / "a.jsonl"),), **settings))
+    assert len(report(tmp_path / "warehouse", "html").encode()) < LIMIT
