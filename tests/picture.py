@@ -1,0 +1,26 @@
+"""`python -m tests.picture WAREHOUSE FILE.svg`: the chart that the README shows."""
+
+import sys
+from pathlib import Path
+
+import vl_convert
+
+from kp_batch.report.figures import Figures, gather
+from kp_batch.report.pictures import PICTURES
+from kp_batch.report.themes import THEMES
+from kp_batch.warehouse.query import connect
+
+SHOWN = "domains"
+
+
+def picture(figures: Figures) -> str:
+    """The chart as SVG, on white paper of its own."""
+    [shown] = [each for each in PICTURES if each.name == SHOWN]
+    spec = shown.spec(figures)
+    sized = {**(spec or {}), "width": 720, "title": shown.title}
+    return vl_convert.vegalite_to_svg(sized, config={**THEMES["light"], "background": "white"})
+
+
+if __name__ == "__main__":
+    with connect(Path(sys.argv[1])) as catalog:
+        Path(sys.argv[2]).write_text(picture(gather(catalog)), "utf-8")
