@@ -1,6 +1,6 @@
 """How the scores moved from one run to another, and what moved them."""
 
-import json
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,12 @@ import duckdb
 
 from kp_batch.errors import KpBatchError
 from kp_batch.plain_text import aligned, printable
+from kp_batch.provenance import differences
 from kp_batch.warehouse.history import kept_files, manifest_of
 from kp_batch.warehouse.published import reading
 from kp_batch.warehouse.query import connect
 
 _TABLES = ("scores", "profiles")
-_FORMULAS = ("facts", "encoder", "replay", "scoring")
 _MOVERS = 10
 
 
@@ -126,27 +126,19 @@ def _signed(value: float) -> str:
 def _check_comparable(now: duckdb.DuckDBPyConnection, first: str, second: str) -> None:
     """Refuse runs whose scores were computed by different encoders or formulas."""
     query = "SELECT run_id, versions, fingerprints FROM runs WHERE run_id IN (?, ?)"
-    found = {run: rest for run, *rest in now.execute(query, [first, second]).fetchall()}
+    found = {row["run_id"]: row for row in _objects(now, query, [first, second])}
     if len(found) < len({first, second}):
         return  # which one is missing is told where it is looked for
-    told = [(json.loads(found[run][0]), json.loads(found[run][1])) for run in (first, second)]
-    (versions, ids), (later_versions, later_ids) = told
-    differing = [
-        f"{name} {versions[name]} and {later_versions[name]}"
-        for name in _FORMULAS
-        if versions[name] != later_versions[name]
-    ]
-    encoders = [", ".join(each["encoder_id"]) for each in (ids, later_ids)]
-    if encoders[0] != encoders[1]:
-        differing.append(f"encoders {encoders[0]} and {encoders[1]}")
-    if differing:
+    if differing := differences(found[first], found[second]):
         raise KpBatchError(
             f"runs {first} and {second} do not compare: they were computed with "
             f"{'; '.join(differing)}; compare them all the same with --force"
         )
 
 
-def _objects(connection: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
-    answer = connection.execute(query)
+def _objects(
+    connection: duckdb.DuckDBPyConnection, query: str, values: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    answer = connection.execute(query, values)
     names = [str(column[0]) for column in answer.description or []]
     return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]

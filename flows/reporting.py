@@ -6,6 +6,7 @@ from pathlib import Path
 
 from polars.exceptions import PanicException
 
+from kp_batch.errors import KpBatchError
 from kp_batch.progress import say
 from kp_batch.report.figures import Figures, gather
 from kp_batch.warehouse.query import CATALOG, connect
@@ -57,10 +58,24 @@ def reported(warehouse: Path) -> Generator[None]:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text, "utf-8")
-    beside.replace(path)
+    """Write a file whole or not at all; what is no file, such as /dev/null, is written to.
+
+    Raises:
+        KpBatchError: it cannot be written.
+    """
+    target = path.resolve()
+    beside = target.with_name(f".{target.name}.new")
+    try:
+        if target.exists() and not target.is_file():
+            target.write_text(text, "utf-8")
+            return
+        try:
+            beside.write_text(text, "utf-8")
+            beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise KpBatchError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _is_behind(warehouse: Path) -> bool:

@@ -5,6 +5,7 @@ from errno import ENOSPC
 from pathlib import Path
 from typing import Any, cast
 
+from polars.exceptions import PanicException
 from prefect import flow, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
@@ -52,7 +53,7 @@ def _with_artifacts(warehouse: Path, summary: dict[str, Any]) -> dict[str, Any]:
     try:
         create_markdown_artifact(write_report(warehouse), key="kp-batch-report")
         create_table_artifact(as_table(summary), key="kp-batch-scores")
-    except Exception as error:  # noqa: BLE001 (the scores are published, whatever the server says)
+    except (Exception, PanicException) as error:  # noqa: BLE001 (the scores are published by now)
         say(f"warning: Prefect has not all artifacts of this run: {error}")
     return summary
 

@@ -7,12 +7,14 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
+from kp_batch.plain_text import printable_lines
+
 _SECONDS_BETWEEN_LINES = 10.0
 
 
 def say(message: str) -> None:
     """One line on stderr."""
-    print(f"kp-batch: {message}", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"kp-batch: {printable_lines(message)}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 class Progress:

@@ -1,5 +1,6 @@
 """What the charts have in common: their rows, colours, formats and the line of the threshold."""
 
+from datetime import datetime
 from typing import Any
 
 import altair as alt
@@ -11,8 +12,14 @@ from kp_batch.report.figures import Figures
 CHOSEN = "chosen"
 ROW = 24  # pixels a domain
 HEIGHT = 240
+_FEW = 10  # days, each of which is named
 SCHEME = "dark2"  # of what is no domain, whose colours are the theme's
 SCORES = alt.Scale(domain=[0, 1])
+EXTENT = 44  # pixels of labels, so that charts above each other share their time
+# Of counts, however few there are: no fractions of a trace.
+_WHOLE = "datum.value % 1 ? '' : datum.label"
+COUNTS_UP = alt.Axis(format=",d", labelExpr=_WHOLE, minExtent=EXTENT, maxExtent=EXTENT)
+COUNTS_ALONG = alt.Axis(format=",d", labelExpr=_WHOLE)
 
 Drawing = alt.Chart | alt.LayerChart | alt.FacetChart
 
@@ -33,11 +40,24 @@ def summed(frame: pl.DataFrame, by: str) -> alt.Chart:
 
 def over_threshold(figures: Figures, *layers: alt.Chart) -> Drawing:
     """Charts over 0 to 1, and a line at the threshold."""
-    line = alt.Chart(alt.InlineData([{"threshold": figures.whole["threshold"]}])).encode(
-        alt.X("threshold:Q"), tooltip=numbers(threshold="")
-    )
+    line = alt.Chart(alt.InlineData([{"at": figures.whole["threshold"]}])).encode(alt.X("at:Q"))
     rule = line.mark_rule(strokeDash=[4, 3])
     return alt.layer(*layers, rule).properties(height=HEIGHT)
+
+
+def unit(name: str, title: str, **more: Any) -> alt.X:
+    """Something from 0 to 1 along the chart."""
+    axis = alt.Axis(tickCount=10, format=".1f")
+    return alt.X(f"{name}:Q", scale=SCORES, title=title, axis=axis, **more)
+
+
+def times(figures: Figures, frame: pl.DataFrame) -> alt.X:
+    """The steps of time along the chart, from the first to the end of the last."""
+    ends = (str(frame["start"].min()), str(frame["end"].max()))
+    span = [1000 * datetime.fromisoformat(f"{day}T00Z").timestamp() for day in ends]
+    few = figures.grain == "day" and frame["start"].n_unique() <= _FEW
+    axis = alt.Axis(tickCount="day") if few else alt.Undefined
+    return alt.X("start:T", scale=alt.Scale(type="utc", domain=span), title=None, axis=axis)
 
 
 def rows(figures: Figures, frame: pl.DataFrame) -> alt.Y:
@@ -52,9 +72,9 @@ def height(frame: pl.DataFrame, row: float = ROW, by: str = "domain") -> float:
     return row * frame[by].n_unique() + 10
 
 
-def colour(figures: Figures, *more: str) -> alt.Color:
+def colour(figures: Figures) -> alt.Color:
     """The domain's colour, the same in all charts; the page's chooser is the legend."""
-    return alt.Color("domain:N", scale=alt.Scale(domain=[*figures.labels, *more]), legend=None)
+    return alt.Color("domain:N", scale=alt.Scale(domain=figures.labels), legend=None)
 
 
 def numbers(**formats: str) -> list[alt.Tooltip]:
@@ -65,6 +85,8 @@ def numbers(**formats: str) -> list[alt.Tooltip]:
     ]
 
 
-def day(figures: Figures) -> alt.Tooltip:
+def step(figures: Figures) -> alt.Tooltip:
     """The tooltip of a step of time."""
-    return alt.Tooltip("utcyearmonthdate(start):T", title=f"{figures.grain} from")
+    return alt.Tooltip(
+        "utcyearmonthdate(start):T", title=f"{figures.grain} from", format="%Y-%m-%d"
+    )

@@ -1,7 +1,7 @@
 """What the report tells, as small frames: aggregated by DuckDB, whatever the number of traces."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.resources import files
 from typing import Any, cast
 
@@ -18,8 +18,10 @@ _STEPS = 120
 _GRAINS = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366, "decade": 3660}
 _INTERVALS = {"quarter": "3 months"}
 _RUNS = """
-    SELECT run_id, status, reason, started_at, finished_at, counts, seconds
-    FROM runs ORDER BY started_at DESC, run_id DESC
+    SELECT run_id, status, reason, started_at, finished_at, counts, seconds, versions, fingerprints
+    FROM runs
+    QUALIFY row_number() OVER (PARTITION BY status ORDER BY started_at DESC, run_id DESC) <= 2
+    ORDER BY started_at DESC, run_id DESC
 """
 
 
@@ -31,8 +33,10 @@ class Figures:
     """
 
     run: Mapping[str, Any]  # the last run that is done; empty before there is one
+    before: Mapping[str, Any]  # the one that was done before it; empty likewise
     failed: Mapping[str, Any]  # the last run, where it failed; else empty
     labels: list[str]  # the domains with most traces, then one label for all the others
+    others: str | None  # the last of these, where there are others
     grain: str  # the unit of time
     whole: Mapping[str, Any]
     domains: pl.DataFrame
@@ -56,7 +60,7 @@ class Figures:
         return counts
 
 
-_FRAMES = tuple(name for name, kind in Figures.__annotations__.items() if kind is pl.DataFrame)
+_FRAMES = tuple(field.name for field in fields(Figures) if field.type is pl.DataFrame)
 
 
 def gather(connection: duckdb.DuckDBPyConnection) -> Figures:
@@ -67,7 +71,7 @@ def gather(connection: duckdb.DuckDBPyConnection) -> Figures:
     """
     runs = list(connection.sql(_RUNS).to_arrow_table().to_pylist())
     done = [run for run in runs if run["status"] == "done"]
-    labels = _label(connection)
+    labels, others = _label(connection)
     whole = _frame(connection, "whole").row(0, named=True)
     grain = _grain(whole)
     for name, value in {
@@ -79,15 +83,17 @@ def gather(connection: duckdb.DuckDBPyConnection) -> Figures:
         connection.execute(f"SET VARIABLE {name} = ?::VARCHAR", [value])
     return Figures(
         run=done[0] if done else {},
+        before=done[1] if len(done) > 1 else {},
         failed=runs[0] if runs and runs[0]["status"] == "failed" else {},
         labels=labels,
+        others=others,
         grain=grain,
         whole=whole,
         **{name: _frame(connection, name) for name in _FRAMES},
     )
 
 
-def _label(connection: duckdb.DuckDBPyConnection) -> list[str]:
+def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], str | None]:
     """Make the view `labels`: what each domain is called, and whether it is shown apart."""
     domains = "SELECT task_domain FROM score_distribution ORDER BY traces DESC, task_domain"
     names = [name for (name,) in connection.execute(domains).fetchall()]
@@ -107,7 +113,7 @@ def _label(connection: duckdb.DuckDBPyConnection) -> list[str]:
         schema={"task_domain": pl.String, "domain": pl.String, "apart": pl.Boolean},
     )
     connection.register("labels", rows.to_arrow())
-    return labels
+    return labels, labels[-1] if others else None
 
 
 def _unlike(labels: list[str], label: str) -> str:

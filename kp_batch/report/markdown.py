@@ -8,7 +8,8 @@ from typing import Any
 
 from kp_batch.plain_text import bar_line
 from kp_batch.report.figures import Figures
-from kp_batch.report.findings import Finding, Name, findings
+from kp_batch.report.findings import findings
+from kp_batch.report.sentences import Finding, Name
 
 _HEAD = ("domain", "traces", "mean", "median", "worth sharing", "5%", "95%", "scores 0 to 1")
 # In a code span nothing is markup but what ends it, and in a table what ends its cell.
@@ -38,7 +39,7 @@ def _domains(figures: Figures) -> list[str]:
         return []
     rows = [
         (
-            "all" if row["domain"] is None else _code(row["domain"]),
+            "all domains" if row["domain"] is None else _code(row["domain"]),
             f"{row['traces']:,}",
             f"{row['mean']:.3f}",
             f"{row['p50']:.3f}",

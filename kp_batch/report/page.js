@@ -1,37 +1,61 @@
 // Draws the charts in the theme of the system, and shows of them and the tables what is chosen.
-const { specs, themes } = JSON.parse(document.getElementById("report").textContent);
+const { shown, themes } = JSON.parse(document.getElementById("report").textContent);
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const views = new Map();
+let working = Promise.resolve();
 
 function chosen() {
   return document.querySelector("input[name=domain]:checked")?.value ?? "";
 }
 
-async function draw() {
-  const theme = dark.matches ? "dark" : "light";
+// Vega's own parser (ast) needs no eval, which the page's policy does not let it use.
+async function drawOne(name, theme) {
   const legend = { ...themes[theme].legend, columns: window.innerWidth < 600 ? 2 : 4 };
   const config = { ...themes[theme], legend };
-  for (const [name, spec] of Object.entries(specs)) {
-    views.get(name)?.finalize();
-    // Errors alone: that a chart has no row of the chosen domain is none.
-    const options = { config, renderer: "svg", actions: false, tooltip: { theme }, logLevel: 1 };
-    const drawn = await vegaEmbed(`#${name}`, spec, options);
-    views.set(name, drawn);
-    await drawn.view.signal("chosen", chosen()).runAsync();
+  const options = { ast: true, config, renderer: "svg", actions: false, tooltip: { theme } };
+  views.get(name)?.finalize();
+  views.set(name, await vegaEmbed(`#${name}`, shown[name].spec, options));
+}
+
+async function chooseOne(name, domain) {
+  const chart = document.getElementById(name);
+  const there = !domain || shown[name].domains.includes(domain);
+  chart.hidden = !there;
+  chart.nextElementSibling.hidden = there;
+  if (there) await views.get(name)?.view.signal("chosen", domain).runAsync();
+}
+
+function filterTables(domain) {
+  for (const row of document.querySelectorAll("tr[data-domain]")) {
+    const ofAll = !row.closest(".traces") || "ofAll" in row.dataset;
+    row.hidden = domain ? row.dataset.domain !== domain : !ofAll;
   }
+}
+
+// A chart that fails says so in the console; the others are drawn all the same.
+function each(work) {
+  return Promise.all(Object.keys(shown).map((name) => work(name).catch(console.error)));
+}
+
+async function draw() {
+  const theme = dark.matches ? "dark" : "light";
+  await each((name) => drawOne(name, theme));
+  await choose();
   document.body.dataset.drawn = theme;
 }
 
 async function choose() {
   const domain = chosen();
-  for (const row of document.querySelectorAll("tr[data-domain]")) {
-    const shown = domain ? row.dataset.domain === domain : !row.closest(".traces") || "ofAll" in row.dataset;
-    row.hidden = !shown;
-  }
-  await Promise.all([...views.values()].map(({ view }) => view.signal("chosen", domain).runAsync()));
+  filterTables(domain);
+  await each((name) => chooseOne(name, domain));
   document.body.dataset.chosen = domain;
 }
 
-document.getElementById("chosen")?.addEventListener("change", choose);
-dark.addEventListener("change", draw);
-draw().then(choose);
+// One after the other, however fast things are clicked.
+function next(work) {
+  working = working.then(work);
+}
+
+document.getElementById("chosen")?.addEventListener("change", () => next(choose));
+dark.addEventListener("change", () => next(draw));
+next(draw);

@@ -12,9 +12,10 @@ from jinja2 import Environment
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.plain_text import bar_line, shortened
 from kp_batch.report.figures import Figures
-from kp_batch.report.findings import Name, findings
+from kp_batch.report.findings import findings
 from kp_batch.report.pictures import PICTURES
-from kp_batch.report.themes import PALETTE, THEMES
+from kp_batch.report.sentences import Name
+from kp_batch.report.themes import THEMES
 
 _ID = 80  # characters of an id that are shown
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -27,25 +28,33 @@ def page(figures: Figures) -> str:
     own and nothing be fetched.
     """
     environment = Environment(autoescape=True, trim_blocks=False)
-    environment.filters |= {"age": _age, "bars": bar_line, "digest": _digest, "short": _short}
+    environment.filters |= {
+        "age": _age,
+        "bars": bar_line,
+        "cell": _cell,
+        "digest": _digest,
+        "short": _short,
+    }
     environment.tests["name"] = _is_name
-    specs = {picture.name: picture.spec(figures) for picture in PICTURES}
+    panels = [(each, each.rows(figures), each.spec(figures)) for each in PICTURES]
     by_rank = figures.traces.partition_by("which", as_dict=True)
     return environment.from_string(_text("page.html")).render(
-        vars(figures)
-        | {
-            "bins": figures.bins,
-            "dimensions": DIMENSIONS,
-            "domains": figures.domains.to_dicts(),
-            "findings": findings(figures),
-            "palette": PALETTE,
-            "pictures": PICTURES,
-            "scripts": [_vega(), _text("page.js")],
-            "specs": {name: spec for name, spec in specs.items() if spec},
-            "style": _text("page.css"),
-            "themes": THEMES,
-            "traces": {which: rows.to_dicts() for (which,), rows in by_rank.items()},
-        }
+        bins=figures.bins,
+        dimensions=DIMENSIONS,
+        domains=figures.domains.to_dicts(),
+        findings=findings(figures),
+        labels=figures.labels,
+        panels=panels,
+        run=figures.run,
+        scripts=[_vega(), _text("page.js")],
+        shown={
+            picture.name: {"spec": spec, "domains": rows["domain"].unique().sort().to_list()}
+            for picture, rows, spec in panels
+            if spec
+        },
+        style=_text("page.css"),
+        themes=THEMES,
+        traces={which: rows.to_dicts() for (which,), rows in by_rank.items()},
     )
 
 
@@ -71,6 +80,13 @@ def _digest(script: str) -> str:
 
 def _short(text: str | None) -> str:
     return "" if text is None else shortened(text, _ID)
+
+
+def _cell(value: str | float | None) -> str:
+    """A number as it stands in a table."""
+    if isinstance(value, float):
+        return f"{value + 0.0:.4f}"
+    return f"{value:,}" if isinstance(value, int) else value or ""
 
 
 def _age(seconds: float | None) -> str:

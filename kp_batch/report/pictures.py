@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
+import polars as pl
 
 from kp_batch.report import charts
 from kp_batch.report.encodings import CHOSEN, Drawing
@@ -18,19 +19,26 @@ class Picture:
     name: str
     title: str
     about: str  # what it shows, in which units; the text in place of the chart, too
-    draw: Callable[[Figures], Drawing]
+    draw: Callable[[Figures, pl.DataFrame], Drawing]
     of: str = ""
     is_wide: bool = False
+    has_table: bool = False  # its numbers stand below it
     empty: str = "Nothing to show yet: no trace is scored."
+
+    def rows(self, figures: Figures) -> pl.DataFrame:
+        """What it is drawn from: the rows of each domain."""
+        frame: pl.DataFrame = getattr(figures, self.of or self.name)
+        return frame.drop_nulls("domain")
 
     def spec(self, figures: Figures) -> dict[str, Any] | None:
         """The chart as Vega-Lite of the width of what holds it; None where nothing is to be drawn.
 
         Colours and fonts are left to the theme that it is drawn with.
         """
-        if getattr(figures, self.of or self.name).is_empty():
+        rows = self.rows(figures)
+        if rows.is_empty():
             return None
-        chart = self.draw(figures).add_params(alt.param(CHOSEN, value=""))
+        chart = self.draw(figures, rows).add_params(alt.param(CHOSEN, value=""))
         autosize = alt.AutoSizeParams(type="fit-x", contains="padding")
         sized = chart.properties(width="container", autosize=autosize, description=self.about)
         return sized.to_dict()
@@ -54,7 +62,8 @@ PICTURES = (
     Picture(
         "over_time",
         "Score and novelty over time",
-        "Mean score and mean novelty, both from 0 to 1, by the time of the traces (UTC).",
+        "Mean score and mean novelty, from 0 to 1, by the time of the traces (UTC); larger dots "
+        "stand for more traces.",
         charts.over_time,
         is_wide=True,
     ),
@@ -72,12 +81,14 @@ PICTURES = (
         "Mean of each dimension in each domain, from 0 to 1, and one standard deviation to either "
         "side.",
         charts.dimensions,
+        has_table=True,
     ),
     Picture(
         "overrides",
         "What the overrides do",
         "By how much each override moves the mean score of each domain.",
         charts.overrides,
+        has_table=True,
         empty="No override applied to any trace.",
     ),
     Picture(
@@ -100,13 +111,15 @@ PICTURES = (
         "Changed since the run before",
         "By how much the mean score of each domain moved from the run before to the last one.",
         charts.drift,
-        empty="There is no earlier run to compare with.",
+        has_table=True,
+        empty="There is no domain that an earlier run had scored, too.",
     ),
     Picture(
         "rejects",
         "Refused rows and files",
         "Rows and files that could not be scored, by reason; one row may have several.",
         charts.rejects,
+        has_table=True,
         empty="Nothing was refused.",
     ),
 )

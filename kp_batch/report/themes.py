@@ -2,14 +2,8 @@
 
 from typing import Any
 
-# Ten colours that are told apart on both papers, and by most who see fewer colours.
-PALETTE = (
-    "#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951",
-    "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0",
-)  # fmt: skip
 
-
-def _theme(ink: str, quiet: str, line: str, ramp: tuple[str, str]) -> dict[str, Any]:
+def _theme(ink: str, quiet: str, line: str, ramp: str, palette: str) -> dict[str, Any]:
     return {
         "background": "transparent",
         "font": "system-ui, sans-serif",
@@ -30,14 +24,29 @@ def _theme(ink: str, quiet: str, line: str, ramp: tuple[str, str]) -> dict[str, 
             "titleColor": ink,
             "titleFontWeight": "normal",
         },
-        "range": {"category": list(PALETTE), "heatmap": list(ramp), "ramp": list(ramp)},
+        "line": {"color": ink},
+        "point": {"color": ink},
+        "range": {"category": palette.split(), "heatmap": ramp.split(), "ramp": ramp.split()},
         "rule": {"color": ink},
-        "style": {"ink-line": {"stroke": ink}, "ink-point": {"fill": ink, "stroke": ink}},
         "tick": {"color": ink},
     }
 
 
+# Ten colours on each paper, of a contrast of 3 to 1 and more with it; the ends of the ramps are of
+# 4 to 1 and more with the ink of the line that crosses them.
 THEMES = {
-    "light": _theme("#1c2430", "#5b6675", "#e6eaf0", ("#e8eefb", "#1d3f94")),
-    "dark": _theme("#e6eaf0", "#9aa6b5", "#2b3542", ("#1f2a3d", "#9dbcff")),
+    "light": _theme(
+        ink="#1c2430",
+        quiet="#5b6675",
+        line="#e6eaf0",
+        ramp="#eef2fb #8fa9ee",
+        palette="#3b62cc #a87400 #dd4f33 #2c8f7e #2f8a3c #cc4f86 #8d50dc #4582c2 #8a5b40 #71767e",
+    ),
+    "dark": _theme(
+        ink="#e6eaf0",
+        quiet="#9aa6b5",
+        line="#2b3542",
+        ramp="#1b2635 #3560c4",
+        palette="#7c9cf5 #efb118 #ff725c #6cc5b0 #4fc263 #ff8ab7 #b98cff #97bbf5 #c08a6c #9498a0",
+    ),
 }

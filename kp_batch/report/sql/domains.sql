@@ -13,4 +13,4 @@ FROM scores
 JOIN labels USING (task_domain)
 GROUP BY GROUPING SETS ((domain), ())
 HAVING count(*) > 0
-ORDER BY traces DESC, domain NULLS FIRST;
+ORDER BY domain IS NOT NULL, any_value(apart) DESC, traces DESC, domain;

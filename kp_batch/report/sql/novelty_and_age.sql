@@ -9,7 +9,7 @@ WITH bands (age, number, seconds) AS (
         ('1 d', 5, 86400),
         ('7 d', 6, 604800),
         ('30 d', 7, 2592000),
-        ('ever', 8, 'infinity'::DOUBLE)
+        ('more', 8, 'infinity'::DOUBLE)
 ),
 binned AS (
     SELECT

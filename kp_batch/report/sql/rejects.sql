@@ -1,11 +1,15 @@
--- What is refused, by code, and by domain where the refused row says it.
+-- What is refused, by code, and by domain: of one without scores no label, and of some it is unknown.
 WITH told AS (
     SELECT
         unnest(reasons) AS code,
         CASE WHEN json_valid(raw) THEN raw->>'$.metadata.task_domain' END AS task_domain
     FROM rejects
 )
-SELECT code, domain, count(*) AS refused
+SELECT
+    code,
+    coalesce(domain, CASE WHEN task_domain IS NULL THEN 'unknown' ELSE 'never scored' END)
+        AS domain,
+    count(*) AS refused
 FROM told
 LEFT JOIN labels USING (task_domain)
 GROUP BY ALL

@@ -4,9 +4,7 @@ SELECT
     (SELECT count(*) FROM score_distribution) AS domains,
     (SELECT min(day) FROM scores_by_day) AS first_day,
     (SELECT max(day) FROM scores_by_day) AS last_day,
-    (SELECT coalesce(sum(share), 0) FROM novelty_by_similarity WHERE similarity = 'the same')
-        AS same,
-    (SELECT coalesce(sum(share), 0) FROM novelty_by_similarity WHERE similarity LIKE '0.95%')
-        AS nearly_same,
+    (SELECT avg((coalesce(max_similarity, 0) >= 0.999999)::INTEGER) FROM scores) AS same,
+    (SELECT avg((coalesce(max_similarity, 0) >= 0.95)::INTEGER) FROM scores) AS alike,
     (SELECT coalesce(max(traces), 0) FROM repeated_texts) AS most_repeated
 FROM manifest;

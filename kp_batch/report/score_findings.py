@@ -1,0 +1,108 @@
+"""What a person should notice of the scores as they stand."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from kp_batch.report.figures import Figures
+from kp_batch.report.sentences import ENOUGH, Finding, Name, number, share, tell
+
+_APART = 0.01  # of two means that are worth a word
+_LONG = 7  # days without a trace
+
+
+def of_scores(figures: Figures) -> Iterator[Finding]:
+    """How the scores stand, by domain, and what made them so."""
+    for notice in (_extent, _between_domains, _worth_sharing, _copies, _override, _lately, _gap):
+        yield from notice(figures)
+
+
+def _extent(figures: Figures) -> Iterator[Finding]:
+    of_all = figures.domains.filter(pl.col("domain").is_null())
+    if of_all.is_empty():
+        yield tell("No trace is scored yet.")
+        return
+    row = of_all.row(0, named=True)
+    domains = number(figures.whole["domains"], "domain")
+    yield tell(
+        f"{number(row['traces'], 'trace')} in {domains}, from {figures.whole['first_day']} to "
+        f"{figures.whole['last_day']}. The mean score is {row['mean']:.3f}, the median "
+        f"{row['p50']:.3f}; {share(row['worth_sharing'], row['traces'])} reach the threshold "
+        f"of {figures.whole['threshold']:g}."
+    )
+
+
+def _between_domains(figures: Figures) -> Iterator[Finding]:
+    known = _well_known(figures).sort("mean")
+    if len(known) > 1 and known["mean"][-1] - known["mean"][0] >= _APART:
+        low, high = known.row(0, named=True), known.row(-1, named=True)
+        yield tell(
+            Name(high["domain"]),
+            f" scores highest (mean {high['mean']:.3f}), ",
+            Name(low["domain"]),
+            f" lowest ({low['mean']:.3f}).",
+        )
+
+
+def _worth_sharing(figures: Figures) -> Iterator[Finding]:
+    shares = _well_known(figures).sort(pl.col("worth_sharing") / pl.col("traces"))
+    if len(shares) > 1 and shares["worth_sharing"].sum():
+        row = shares.row(-1, named=True)
+        told = share(row["worth_sharing"], row["traces"])
+        yield tell("Worth sharing most often: ", Name(row["domain"]), f", {told} of its traces.")
+
+
+def _copies(figures: Figures) -> Iterator[Finding]:
+    row = figures.whole
+    if row["alike"]:
+        most = f"; the text that came most often came {row['most_repeated']:,} times"
+        yield tell(
+            f"{row['alike']:.1%} of the traces have a similarity of 0.95 and more to one that they "
+            f"met, {row['same']:.1%} one of 1{most if row['most_repeated'] else ''}."
+        )
+
+
+def _override(figures: Figures) -> Iterator[Finding]:
+    common = figures.overrides.join(_well_known(figures).select("domain"), on="domain")
+    if not common.is_empty():
+        moved = pl.col("mean_effect") * pl.col("traces")
+        row = common.sort(moved.abs()).row(-1, named=True)
+        way = "lowers" if row["effect_on_mean"] < 0 else "raises"
+        yield tell(
+            f"The override that moves most, {row['override']}, applies to {row['share']:.0%} of ",
+            Name(row["domain"]),
+            f" and {way} its mean by {abs(row['effect_on_mean']):.3f}.",
+        )
+
+
+def _lately(figures: Figures) -> Iterator[Finding]:
+    """The last step of time that has enough traces, against all before it."""
+    sums = figures.over_time.group_by("start").agg(pl.col("traces", "score", "novelty").sum())
+    full = sums.filter(pl.col("traces") >= ENOUGH).sort("start")
+    if len(full) > 1:
+        last = full.row(-1, named=True)
+        before = sums.filter(pl.col("start") < last["start"]).sum().row(0, named=True)
+        now, then = (
+            [each[name] / each["traces"] for name in ("score", "novelty")]
+            for each in (last, before)
+        )
+        yield tell(
+            f"In the {figures.grain} from {last['start']} the mean score was {now[0]:.3f} "
+            f"(before: {then[0]:.3f}) and the mean novelty {now[1]:.3f} ({then[1]:.3f})."
+        )
+
+
+def _gap(figures: Figures) -> Iterator[Finding]:
+    if not figures.gaps.is_empty():
+        row = figures.gaps.row(0, named=True)
+        if row["days"] >= _LONG:
+            yield tell(
+                f"The longest time without any trace is of {row['days']:,} days, from "
+                f"{row['first_day']} to {row['last_day']}."
+            )
+
+
+def _well_known(figures: Figures) -> pl.DataFrame:
+    """The domains that have enough traces for a comparison."""
+    known = pl.col("domain").ne_missing(figures.others) & pl.col("domain").is_not_null()
+    return figures.domains.filter(known, pl.col("traces") >= ENOUGH)
