@@ -153,7 +153,8 @@ def _drift(figures: Figures) -> Iterator[Finding]:
         f"Since the run before: {more:+,} traces, the mean score moved by "
         f"{row['mean_shift']:+.4f}, the median by {row['p50_shift']:+.4f}."
     )
-    compared = figures.drift.filter(pl.col("traces_a") >= _ENOUGH).drop_nulls("domain")
+    enough = pl.min_horizontal("traces_a", "traces_b") >= _ENOUGH
+    compared = figures.drift.filter(enough).drop_nulls("domain")
     for each in compared.sort("stability_index", descending=True).head(3).iter_rows(named=True):
         index = each["stability_index"]
         if index >= _MODERATE_SHIFT:

@@ -2,7 +2,7 @@
 WITH extremes AS (
     SELECT
         domain,
-        max_by(trace_id, (score, trace_id), 10) AS highest,
+        min_by(trace_id, (-score, trace_id), 10) AS highest,
         min_by(trace_id, (score, trace_id), 10) AS lowest
     FROM scores
     JOIN labels USING (task_domain)
