@@ -64,20 +64,25 @@ def domains(figures: Figures, frame: pl.DataFrame) -> Drawing:
 
 def over_time(figures: Figures, frame: pl.DataFrame) -> Drawing:
     """A line for the mean score and one for the mean novelty, their dots as large as the steps."""
-    means = summed(frame, "start").transform_fold([*_MEASURES], as_=["measure", "value"])
-    base = means.encode(
-        times(figures, frame),
+    means = summed(frame, "start", "end").encode(times(figures, frame))
+    lines = means.transform_fold([*_MEASURES], as_=["measure", "value"]).encode(
         alt.Y("value:Q", scale=SCORES, title="mean", axis=_MEANS),
         alt.Color("measure:N", scale=alt.Scale(domain=_MEASURES, scheme=SCHEME), title=None),
-        tooltip=[step(figures), "measure:N", *numbers(value=".3f", traces=",")],
     )
     size = alt.Size("traces:Q", scale=alt.Scale(range=[4, 60]), legend=None)
-    return alt.layer(base.mark_line(strokeWidth=1.5), base.mark_circle(opacity=1).encode(size))
+    told = [step(figures), *numbers(**dict.fromkeys(_MEASURES, ".3f"), traces=",")]
+    # All of a step of time answers to the pointer.
+    steps = means.mark_rect(opacity=0).encode(alt.X2("end:T"), tooltip=told)
+    return alt.layer(
+        lines.mark_line(strokeWidth=1.5), lines.mark_circle(opacity=1).encode(size), steps
+    )
 
 
 def volume(figures: Figures, frame: pl.DataFrame) -> Drawing:
     """The traces of each step of time, the domains on top of each other."""
-    there = chosen(frame.filter(pl.col("traces") > 0))
+    # The first and the last step stay, also where they are empty: the chart above has them, too.
+    ends = pl.col("start").is_in([frame["start"].min(), frame["start"].max()])
+    there = chosen(frame.filter((pl.col("traces") > 0) | ends))
     stacked = there.transform_stack(stack="traces", as_=["low", "high"], groupby=["start"])
     bars = stacked.mark_rect().encode(
         times(figures, frame),

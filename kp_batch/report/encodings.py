@@ -1,6 +1,5 @@
 """What the charts have in common: their rows, colours, formats and the line of the threshold."""
 
-from datetime import datetime
 from typing import Any
 
 import altair as alt
@@ -29,13 +28,13 @@ def chosen(frame: pl.DataFrame) -> alt.Chart:
     return alt.Chart(frame).transform_filter(f"{CHOSEN} == '' || datum.domain == {CHOSEN}")
 
 
-def summed(frame: pl.DataFrame, by: str) -> alt.Chart:
+def summed(frame: pl.DataFrame, *by: str) -> alt.Chart:
     """The means of what was summed, over the chosen domains together."""
     names = [name for name in ("score", "novelty") if name in frame.columns]
     sums: dict[str, Any] = {name: f"sum({name})" for name in ("traces", *names)}
     # Where there is no trace the mean is null, which breaks the line.
     means = {f"mean {name}": f"datum.traces ? datum.{name} / datum.traces : null" for name in names}
-    return chosen(frame).transform_aggregate(groupby=[by], **sums).transform_calculate(**means)
+    return chosen(frame).transform_aggregate(groupby=[*by], **sums).transform_calculate(**means)
 
 
 def over_threshold(figures: Figures, *layers: alt.Chart) -> Drawing:
@@ -52,12 +51,10 @@ def unit(name: str, title: str, **more: Any) -> alt.X:
 
 
 def times(figures: Figures, frame: pl.DataFrame) -> alt.X:
-    """The steps of time along the chart, from the first to the end of the last."""
-    ends = (str(frame["start"].min()), str(frame["end"].max()))
-    span = [1000 * datetime.fromisoformat(f"{day}T00Z").timestamp() for day in ends]
+    """The steps of time along the chart; their ends are the channel x2."""
     few = figures.grain == "day" and frame["start"].n_unique() <= _FEW
     axis = alt.Axis(tickCount="day") if few else alt.Undefined
-    return alt.X("start:T", scale=alt.Scale(type="utc", domain=span), title=None, axis=axis)
+    return alt.X("start:T", scale=alt.Scale(type="utc"), title=None, axis=axis)
 
 
 def rows(figures: Figures, frame: pl.DataFrame) -> alt.Y:

@@ -13,7 +13,7 @@ from kp_batch.plain_text import shortened
 _APART = 9  # domains with a name of their own: with the others, as many as there are colours
 _BINS = 20  # of the histogram, as in its SQL
 _LABEL = 40  # characters
-# Steps of time, with their days: the first that makes no more than so many of them is taken.
+# Steps of time, with the days of the longest: the first of which about so many hold all is taken.
 _STEPS = 120
 _GRAINS = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366, "decade": 3660}
 _INTERVALS = {"quarter": "3 months"}
@@ -124,7 +124,7 @@ def _unlike(labels: list[str], label: str) -> str:
 
 
 def _grain(whole: Mapping[str, Any]) -> str:
-    """The finest unit of time of which the traces fill no more than `_STEPS`."""
+    """The finest unit of time of which the traces fill no more than about `_STEPS`."""
     days = (whole["last_day"] - whole["first_day"]).days + 1 if whole["first_day"] else 1
     fitting = (grain for grain, length in _GRAINS.items() if days <= _STEPS * length)
     return next(fitting, "century")

@@ -11,4 +11,4 @@ SELECT
 FROM drift(getvariable('run_before'), getvariable('last_run')) AS d
 LEFT JOIN labels AS l USING (task_domain)
 WHERE d.task_domain IS NULL OR l.apart
-ORDER BY traces_b DESC;
+ORDER BY traces_b DESC, domain NULLS FIRST;

@@ -1,0 +1,83 @@
+"""Questions to a warehouse, and what Polars makes of the scores by itself."""
+
+import math
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import polars as pl
+
+from kp_batch.warehouse.query import connect
+
+
+def ask(warehouse: Path, query: str, zone: str = "UTC") -> pl.DataFrame:
+    with connect(warehouse) as connection:
+        connection.execute(f"SET TimeZone = '{zone}'")
+        return pl.DataFrame(connection.sql(query).to_arrow_table())
+
+
+def assert_same(found: pl.DataFrame, wanted: pl.DataFrame) -> None:
+    """Equal to 1e-12, whatever order the rows of the second stand in."""
+    exact = [name for name, kind in found.schema.items() if not kind.is_float()]
+    keys = [*exact, *(pl.col(name).round(9) for name in found.columns if name not in exact)]
+    assert found.columns == wanted.columns
+    assert len(found) == len(wanted)
+    left, right = (frame.sort(keys, nulls_last=True) for frame in (found, wanted))
+    for name, kind in found.schema.items():
+        if kind.is_float():
+            for a, b in zip(left[name], right[name], strict=True):
+                assert (
+                    a is b is None
+                    or math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-12)
+                    or (math.isnan(a) and (b is None or math.isnan(b)))
+                ), name
+        else:
+            assert left[name].to_list() == right[name].to_list(), name
+
+
+def day() -> pl.Expr:
+    return pl.col("created_at").dt.convert_time_zone("UTC").dt.date()
+
+
+def override_effects(scores: pl.DataFrame) -> pl.DataFrame:
+    rows: dict[tuple[str, str], list[float]] = {}
+    for row in scores.iter_rows(named=True):
+        now = row["composite"]
+        for name, changed in (
+            ("single_thought", lambda _: 0.1),
+            ("recovery_bonus", lambda value: min(1.0, value + 0.1)),
+            ("low_diversity_penalty", lambda value: max(0.0, value - 0.1)),
+        ):
+            if row[name]:
+                rows.setdefault((row["task_domain"], name), []).append(changed(now) - now)
+                now = changed(now)
+    of_all = dict(scores.group_by("task_domain").len().iter_rows())
+    return pl.DataFrame(
+        [
+            {
+                "task_domain": domain,
+                "override": name,
+                "traces": len(effects),
+                "share": len(effects) / of_all[domain],
+                "mean_effect": sum(effects) / len(effects),
+                "effect_on_mean": sum(effects) / of_all[domain],
+            }
+            for (domain, name), effects in rows.items()
+        ]
+    )
+
+
+def gaps(scores: pl.DataFrame) -> pl.DataFrame:
+    days = sorted(set(scores.select(day()).to_series()))
+    return pl.DataFrame(
+        [
+            {
+                "first_day": a + timedelta(1),
+                "last_day": b - timedelta(1),
+                "days": (b - a).days - 1,
+            }
+            for a, b in pairwise(days)
+            if b - a > timedelta(1)
+        ],
+        schema={"first_day": pl.Date, "last_day": pl.Date, "days": pl.Int64},
+    )

@@ -1,0 +1,452 @@
+"""What the report says in words, and how it stands in markdown."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from flows.reporting import report
+from flows.steps import rescore_archive
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import ArchiveError
+from kp_batch.plain_text import printable, shortened
+from kp_batch.report.figures import Figures
+from kp_batch.report.findings import Finding, Name, findings
+from kp_batch.report.markdown import _code, markdown
+from tests.archives import trace, write_jsonl
+
+DOMAINS = ("domain", "traces", "worth_sharing", "mean", "p50", "p5", "p95")
+OVERRIDES = ("domain", "override", "traces", "share", "mean_effect", "effect_on_mean")
+OVER_TIME = ("start", "traces", "score", "novelty")
+DRIFT = ("domain", "traces_a", "traces_b", "mean_shift", "p50_shift", "stability_index")
+TEXT = {"domain", "override", "start", "code", "first_day", "last_day"}
+NOTHING = pl.DataFrame()
+ALL = (None, 1300, 130, 0.41251, 0.5, 0.1, 0.9)
+# As an archive may hold them; beside each, how it stands inside a code span.
+HOSTILE = {
+    "<script>alert(1)</script>": "<script>alert(1)</script>",
+    "[x](javascript:alert(1))": "[x](javascript:alert(1))",
+    "a|b`c``d": r"a\x7cb\x60c\x60\x60d",
+    "https://evil.example": "https://evil.example",
+    "\x1b[31mred": r"\x1b[31mred",
+    "\u202ereversed": r"\u202ereversed",
+    "two\n\n# lines": r"two\n\n# lines",
+    "![](x)": "![](x)",
+    "at the end\\": "at the end\\",
+    "<b>*_~~": "<b>*_~~",
+}
+ALLOWED = {"h1", "p", "ul", "li", "strong", "code"}
+TABLE = {"table", "thead", "tbody", "tr", "th", "td"}
+
+
+def rows(names: Iterable[str], *given: tuple[Any, ...]) -> pl.DataFrame:
+    kinds = {name: pl.String if name in TEXT else pl.Float64 for name in names}
+    counts = ("traces", "traces_a", "traces_b", "worth_sharing", "refused", "days")
+    counted = {name: pl.Int64 for name in kinds if name in counts}
+    return pl.DataFrame(list(given), schema=kinds | counted, orient="row")
+
+
+# One domain, no override, nothing refused, no other run.
+QUIET = Figures(
+    run={
+        "run_id": "run-2",
+        "status": "done",
+        "reason": None,
+        "started_at": datetime(2026, 2, 3, 4, 5, tzinfo=UTC),
+        "finished_at": datetime(2026, 2, 3, 4, 6, tzinfo=UTC),
+        "counts": json.dumps({"files": 1, "rows": 1300, "unreadable_files": []}),
+        "seconds": json.dumps({"make_plan": 0.256, "embed": 1}),
+    },
+    failed={},
+    labels=["code"],
+    grain="week",
+    whole={
+        "threshold": 0.75,
+        "domains": 1,
+        "first_day": date(2026, 1, 1),
+        "last_day": date(2026, 2, 1),
+        "same": 0.0,
+        "nearly_same": 0.0,
+        "most_repeated": 0,
+    },
+    domains=rows(DOMAINS, ALL, ("code", *ALL[1:])),
+    histogram=rows(["domain", "low", "high", "traces"], ("code", 0.25, 0.3, 1300)),
+    over_time=rows(OVER_TIME),
+    dimensions=NOTHING,
+    overrides=rows(OVERRIDES),
+    novelty_and_age=NOTHING,
+    thresholds=NOTHING,
+    drift=rows(DRIFT),
+    rejects=rows(["code", "domain", "refused"]),
+    gaps=rows(["first_day", "last_day", "days"]),
+    traces=NOTHING,
+)
+EXTENT = (
+    "1,300 traces in one domain, from 2026-01-01 to 2026-02-01. The mean score is 0.413, the "
+    "median 0.500; 130 (10.0%) reach the threshold of 0.75."
+)
+ALL_ACCEPTED = "No row and no file was refused."
+EMPTY = replace(
+    QUIET,
+    run={},
+    labels=[],
+    domains=rows(DOMAINS),
+    histogram=QUIET.histogram.clear(),
+    whole=QUIET.whole | {"domains": 0, "first_day": None, "last_day": None},
+)
+
+
+def sentence(finding: Finding) -> str:
+    return "".join(finding.parts)
+
+
+def told(figures: Figures = QUIET, **changes: Any) -> list[str]:
+    """The sentences, without those that are told of the quiet figures too."""
+    said = map(sentence, findings(replace(figures, **changes)))
+    return [each for each in said if each not in (EXTENT, ALL_ACCEPTED)]
+
+
+def whole(**changes: Any) -> dict[str, Any]:
+    return {**QUIET.whole, **changes}
+
+
+def by_domain(*given: tuple[str, int, int, float]) -> pl.DataFrame:
+    """Domains with their traces, those worth sharing, and their mean."""
+    return rows(DOMAINS, ALL, *((*each, 0.5, 0.1, 0.9) for each in given))
+
+
+def counts(**more: Any) -> dict[str, Any]:
+    return {**QUIET.run, "counts": json.dumps(json.loads(QUIET.run["counts"]) | more)}
+
+
+def test_where_there_is_nothing_to_notice_the_extent_is_told() -> None:
+    assert [sentence(each) for each in findings(QUIET)] == [EXTENT, ALL_ACCEPTED]
+    assert not any(each.is_warning for each in findings(QUIET))
+
+
+def test_the_extent_counts_the_domains() -> None:
+    [first, *_] = findings(replace(QUIET, whole=whole(domains=1200, threshold=0.5)))
+    assert sentence(first) == EXTENT.replace("one domain", "1,200 domains").replace("0.75", "0.5")
+
+
+def test_without_a_trace_that_alone_is_told() -> None:
+    assert told(EMPTY) == ["No trace is scored yet."]
+
+
+def test_a_failure_is_told_first_as_a_warning_with_its_reason() -> None:
+    failed = {"run_id": "run-3", "reason": "no\nspace \x1b[31mleft"}
+    [first, *others] = findings(replace(QUIET, failed=failed))
+    assert first.is_warning
+    assert sentence(first) == (
+        r"The last run, run-3, failed: no\nspace \x1b[31mleft. "
+        "The scores are those of the last run that succeeded."
+    )
+    assert [each for each in first.parts if isinstance(each, Name)] == [r"no\nspace \x1b[31mleft"]
+    assert others == findings(QUIET)
+
+
+def test_a_failure_before_any_run_succeeded_speaks_of_no_scores() -> None:
+    failed = {"run_id": "run-1", "reason": None}
+    assert told(EMPTY, failed=failed) == [
+        "The last run, run-1, failed: no reason was noted.",
+        "No trace is scored yet.",
+    ]
+
+
+def test_the_highest_and_the_lowest_of_the_domains_with_enough_traces_are_told() -> None:
+    domains = by_domain(
+        ("few", 29, 0, 0.9), ("law", 30, 0, 0.6127), ("code", 50, 0, 0.3), ("art", 31, 0, 0.4)
+    )
+    assert told(domains=domains) == ["law scores highest (mean 0.613), code lowest (0.300)."]
+
+
+def test_one_domain_with_enough_traces_is_compared_with_none() -> None:
+    overrides = rows(OVERRIDES, ("few", "recovery bonus", 29, 1.0, 0.1, 0.1))
+    assert told(domains=by_domain(("few", 29, 9, 0.9), ("law", 30, 9, 0.6))) == []
+    assert told(domains=by_domain(("few", 29, 9, 0.9)), overrides=overrides) == []
+
+
+def test_the_domain_worth_sharing_most_often_is_told_where_any_is() -> None:
+    domains = by_domain(("few", 29, 29, 0.5), ("law", 60, 10, 0.6), ("code", 1200, 100, 0.4))
+    [_, second] = told(domains=domains)
+    assert second == "Worth sharing most often: law, 10 (16.7%) of its traces."
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"same": 0.1234, "nearly_same": 0.0, "most_repeated": 0}, ("12.3%", "0.0%", ".")),
+        (
+            {"same": 0.0, "nearly_same": 0.05, "most_repeated": 1234},
+            ("0.0%", "5.0%", "; the text that came most often came 1,234 times."),
+        ),
+    ],
+)
+def test_copies_are_told(changes: dict[str, Any], wanted: tuple[str, str, str]) -> None:
+    same, nearly, end = wanted
+    assert told(whole=whole(**changes)) == [
+        (
+            f"{same} of the traces are the same as one that they met, another {nearly} nearly so "
+            f"(similarity 0.95 and more){end}"
+        )
+    ]
+
+
+def test_texts_that_came_again_unseen_are_no_copies() -> None:
+    assert told(whole=whole(most_repeated=7)) == []
+
+
+@pytest.mark.parametrize(("sign", "way"), [(-1, "lowers"), (1, "raises")])
+def test_the_override_that_moves_most_is_told_for_a_domain_with_enough_traces(
+    sign: int, way: str
+) -> None:
+    overrides = rows(
+        OVERRIDES,
+        ("law", "recovery bonus", 20, 20 / 30, 0.0999, 0.0666),
+        ("code", "low diversity penalty", 40, 0.04, sign * 0.1, sign * 0.004),
+        ("few", "single thought", 29, 1.0, -0.5, -0.5),
+    )
+    domains = by_domain(("code", 1000, 0, 0.5), ("law", 30, 0, 0.5), ("few", 29, 0, 0.5))
+    assert told(domains=domains, overrides=overrides)[1:] == [
+        (
+            "The override that moves most, low diversity penalty, applies to 4% of code and "
+            f"{way} its mean by 0.004."
+        )
+    ]
+
+
+def test_the_last_step_of_time_with_enough_traces_is_told_against_all_before() -> None:
+    over_time = rows(
+        OVER_TIME,
+        ("2026-01-01", 30, 15.0, 12.0),
+        ("2026-01-08", 0, None, None),
+        ("2026-01-15", 10, 1.0, 8.0),
+        ("2026-01-22", 20, 12.0, 4.0),  # of two domains
+        ("2026-01-22", 20, 4.0, 8.0),
+        ("2026-01-29", 29, 29.0, 29.0),
+    )
+    assert told(over_time=over_time) == [
+        (
+            "In the week from 2026-01-22 the mean score was 0.400 (before: 0.400) and the mean "
+            "novelty 0.300 (0.500)."
+        )
+    ]
+
+
+def test_one_step_of_time_with_enough_traces_is_compared_with_none() -> None:
+    few = ("2026-01-01", 29, 15.0, 12.0)
+    assert told(over_time=rows(OVER_TIME, few, ("2026-01-08", 30, 1.0, 1.0))) == []
+
+
+def test_drift_is_told_and_a_large_one_is_a_warning() -> None:
+    drift = rows(
+        DRIFT,
+        (None, 1100, 1000, -0.01234, 0.02, 0.5),
+        ("code", 300, 300, 0.0, 0.0, 0.25),
+        ("law", 30, 300, 0.0, 0.0, 0.2499),
+        ("few before", 29, 300, 0.0, 0.0, 3.0),
+        ("few now", 300, 29, 0.0, 0.0, 3.0),
+        ("art", 100, 100, 0.0, 0.0, 0.1),
+        ("chess", 100, 100, 0.0, 0.0, 0.0999),
+    )
+    said = [each for each in findings(replace(QUIET, drift=drift)) if each not in findings(QUIET)]
+    assert [sentence(each) for each in said] == [
+        (
+            "Since the run before: -100 traces, the mean score moved by -0.0123, the median by "
+            "+0.0200."
+        ),
+        "The scores of code shifted greatly (PSI 0.25).",
+        "The scores of law shifted moderately (PSI 0.25).",
+        "The scores of art shifted moderately (PSI 0.10).",
+    ]
+    assert [each.is_warning for each in said] == [False, True, False, False]
+
+
+def test_of_many_that_shifted_the_three_that_did_most_are_told() -> None:
+    drift = rows(
+        DRIFT,
+        (None, 100, 1200, 0.0, 0.0, 0.0),
+        *((f"d{each}", 100, 100, 0.0, 0.0, each / 10) for each in range(9)),
+    )
+    assert told(drift=drift) == [
+        (
+            "Since the run before: +1,100 traces, the mean score moved by +0.0000, the median by "
+            "+0.0000."
+        ),
+        *(f"The scores of d{each} shifted greatly (PSI 0.{each}0)." for each in (8, 7, 6)),
+    ]
+
+
+def test_what_is_refused_is_told_by_reason_over_all_domains() -> None:
+    rejects = rows(
+        ["code", "domain", "refused"],
+        ("no_steps", None, 1000),
+        ("no_steps", "law", 234),
+        ("bad_confidence", "law", 3),
+        ("missing_id", None, 3),
+    )
+    wanted = "Refused rows and files, by reason: no_steps 1,234, bad_confidence 3, missing_id 3."
+    assert [sentence(each) for each in findings(replace(QUIET, rejects=rejects))] == [
+        EXTENT,
+        wanted,
+    ]
+    assert told(EMPTY, rejects=rejects) == ["No trace is scored yet.", wanted]
+
+
+def test_unreadable_files_are_a_warning_that_names_the_first() -> None:
+    run = counts(unreadable_files=["a\n.parquet", "b.parquet"])
+    [last] = findings(replace(QUIET, run=run))[2:]
+    assert last.is_warning
+    assert last.parts == ("Files that could not be read: 2, such as ", r"a\n.parquet", ".")
+    assert isinstance(last.parts[1], Name)
+
+
+def test_gaps_are_told_with_the_longest() -> None:
+    first, second = ("2026-01-05", "2029-09-30", 1365), ("2026-01-01", "2026-01-01", 1)
+    names = ["first_day", "last_day", "days"]
+    longest = "in time without any trace, the longest of 1,365 days from 2026-01-05 to 2029-09-30."
+    assert told(gaps=rows(names, first)) == [f"One gap {longest}"]
+    assert told(gaps=rows(names, first, second)) == [f"2 gaps {longest}"]
+
+
+def test_all_that_comes_from_the_archive_is_marked_as_a_name() -> None:
+    label, other = "**label**", "__other__"
+    figures = replace(
+        QUIET,
+        failed={"run_id": "run-3", "reason": label},
+        run=counts(unreadable_files=[label]),
+        domains=by_domain((label, 100, 90, 0.9), (other, 100, 0, 0.1)),
+        overrides=rows(OVERRIDES, (label, "single thought", 50, 0.5, -0.5, -0.25)),
+        drift=rows(DRIFT, (None, 9, 9, 0.0, 0.0, 0.0), (label, 99, 99, 0.1, 0.1, 0.3)),
+    )
+    said = findings(figures)
+    assert sum(label in sentence(each) for each in said) == 6
+    parts = [part for each in said for part in each.parts]
+    assert {part for part in parts if isinstance(part, Name)} == {label, other}
+    assert not any(sign in part for part in parts if not isinstance(part, Name) for sign in "*_")
+
+
+class Elements(HTMLParser):
+    """What stands in HTML: its elements, the texts of its code, how many cells each row has."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.codes: list[str] = []
+        self.cells: list[int] = []
+        self.is_code = False
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += attrs
+        self.is_code = tag == "code"
+        if tag == "tr":
+            self.cells.append(0)
+        elif tag in ("th", "td"):
+            self.cells[-1] += 1
+        elif tag == "code":
+            self.codes.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.is_code = self.is_code and tag != "code"
+
+    def handle_data(self, data: str) -> None:
+        if self.is_code:
+            self.codes[-1] += data
+
+
+def rendered(text: str) -> Elements:
+    """Markdown with tables, raw HTML and, where it is installed, whatever looks like a link."""
+    if find_spec("linkify_it"):
+        reader = MarkdownIt("gfm-like", {"html": True, "linkify": True})
+    else:
+        reader = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    return Elements(reader.render(text))
+
+
+def test_hostile_names_stand_in_markdown_as_text_and_no_trace_is_named(tmp_path: Path) -> None:
+    traces = [
+        trace(id=f"kp:trace:{number}-{each}", task_domain=name, confidence=number / 9)
+        for number, name in enumerate(HOSTILE)
+        for each in range(30)
+    ]
+    refused = trace(id="kp:trace:refused", task_domain="\n\n<img src=x>", steps=[])
+    broken = tmp_path / "archive" / "`![](x)|\n<script>.parquet"
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [*traces, refused])
+    broken.write_bytes(b"PAR1 and no more")
+    config = RescoreConfig(
+        archive=(str(tmp_path / "archive"),),
+        warehouse=tmp_path / "warehouse",
+        embedder="hashing",
+        max_reject_share=0.5,
+    )
+    rescore_archive(config)
+    (tmp_path / "archive" / "b.jsonl").write_bytes(b"no more\n" * 999)
+    with pytest.raises(ArchiveError):
+        rescore_archive(config)
+    text = report(tmp_path / "warehouse", "markdown")
+    found = rendered(text)
+    assert set(found.names) == ALLOWED | TABLE
+    assert {name for name, _ in found.attributes} <= {"style"}  # to which side a column goes
+    assert found.cells == [8] * (len(HOSTILE) + 2)
+    assert set(HOSTILE.values()) <= set(found.codes)
+    assert any(r"\x60![](x)\x7c\n<script>.parquet" in code for code in found.codes)
+    assert "kp:trace" not in text
+    assert all(
+        printable(line) == line for line in text.replace("\N{NO-BREAK SPACE}", "").split("\n")
+    )
+
+
+def test_markdown_has_the_numbers_of_the_domains_and_of_the_run() -> None:
+    figures = replace(QUIET, domains=rows(DOMAINS, ALL, ("law", 1200, 30, 0.21, 0.2, 0.05, 0.95)))
+    bars = "\N{NO-BREAK SPACE}" * 5 + "█" + "\N{NO-BREAK SPACE}" * 14
+    none = "\N{NO-BREAK SPACE}" * 20
+    assert markdown(figures) == (
+        "# Scores of reasoning traces\n\n"
+        "Run run-2, ended 2026-02-03 04:06 UTC.\n\n"
+        f"- {EXTENT}\n- {ALL_ACCEPTED}\n\n"
+        "| domain | traces | mean | median | worth sharing | 5% | 95% | scores 0 to 1 |\n"
+        "| --- | --: | --: | --: | --: | --: | --: | --- |\n"
+        f"| all | 1,300 | 0.413 | 0.500 | 10.0% | 0.100 | 0.900 | `{bars}` |\n"
+        f"| `law` | 1,200 | 0.210 | 0.200 | 2.5% | 0.050 | 0.950 | `{none}` |\n\n"
+        "The run: files 1, rows 1,300.\n\n"
+        "Seconds: make_plan 0.26, embed 1.00.\n"
+    )
+
+
+def test_markdown_without_a_run_has_no_table_and_marks_a_warning() -> None:
+    assert markdown(EMPTY) == "# Scores of reasoning traces\n\n- No trace is scored yet.\n"
+    failed = {"run_id": "run-1", "reason": "the disk | is `full`"}
+    assert markdown(replace(EMPTY, failed=failed)) == (
+        "# Scores of reasoning traces\n\n"
+        r"- **Warning:** The last run, run-1, failed: `the disk \x7c is \x60full\x60`."
+        "\n- No trace is scored yet.\n"
+    )
+
+
+@settings(deadline=None)
+@given(st.text(min_size=1) | st.text("`|\\<>[]()!*_~&#: \n\t", min_size=1))
+def test_any_name_is_one_code_element_in_a_paragraph_and_in_a_cell(text: str) -> None:
+    name = shortened(text, 40)
+    written = name.replace("`", r"\x60").replace("|", r"\x7c")
+    if written.strip(" ") and written[0] == written[-1] == " ":
+        written = written[1:-1]  # a code span gives away one space on either side
+    paragraph = rendered(_code(name))
+    assert (paragraph.names, paragraph.codes) == (["p", "code"], [written])
+    table = rendered(f"| {_code('head')} | b |\n| --- | --- |\n| {_code(name)} | {_code(name)} |")
+    assert table.codes == ["head", written, written]
+    assert table.cells == [2, 2]
+    assert set(table.names) == TABLE | {"code"}
