@@ -19,6 +19,7 @@ import pytest
 from prefect.states import Failed
 
 import flows.rescore as flow_module
+from flows.reporting import write_report
 from flows.steps import rescore_archive
 from kp_batch.cli import rescoring
 from kp_batch.cli.group import kp_batch as group
@@ -153,6 +154,7 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
         "kp-batch: starting Prefect",
         "kp-batch: embedding: 98 texts",
         "kp-batch: replaying: 120 traces",
+        f"kp-batch: the report is in {warehouse / 'report.html'}",
     ]
 
 
@@ -200,6 +202,7 @@ def test_only_input_and_output_is_tried_again() -> None:
 
 
 def test_a_run_with_nothing_to_do_publishes_nothing_and_starts_no_prefect(scored: Scored) -> None:
+    write_report(scored.warehouse)
     before = contents(scored.warehouse)
     done = kp_batch(*scored.run, "--json")
     assert done.returncode == 0, done.stderr
@@ -211,7 +214,7 @@ def test_a_run_with_nothing_to_do_publishes_nothing_and_starts_no_prefect(scored
         before.pop(own, None)
         after.pop(own)
     assert after == before
-    assert {"kp.duckdb", "manifest.json"} <= after.keys()
+    assert {"kp.duckdb", "manifest.json", "report.html"} <= after.keys()
 
 
 def test_run_says_that_there_was_nothing_to_do(scored: Scored) -> None:
@@ -386,7 +389,11 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
     failed = kp_batch("run", archive, "--warehouse", tmp_path, "--embedder", "none")
     assert (failed.returncode, failed.stdout) == (1, "")
     *lines, last = failed.stderr.splitlines()
-    assert lines[-2:] == ["kp-batch: starting Prefect", "kp-batch: replaying: 120 traces"]
+    assert lines[-3:] == [
+        "kp-batch: starting Prefect",
+        "kp-batch: replaying: 120 traces",
+        f"kp-batch: the report is in {tmp_path / 'report.html'}",
+    ]
     assert re.match(r"kp-batch: unexpected DeltaError: .*; details are in .*/last-run\.log", last)
     with closing(sqlite3.connect(tmp_path / "prefect" / "prefect.db")) as database:
         flow_runs = database.execute("SELECT state_type FROM flow_run").fetchall()

@@ -21,8 +21,9 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.plain_text import printable, shortened
 from kp_batch.report.figures import Figures
-from kp_batch.report.findings import Finding, Name, findings
+from kp_batch.report.findings import findings
 from kp_batch.report.markdown import _code, markdown
+from kp_batch.report.sentences import Finding, Name
 from tests.archives import trace, write_jsonl
 
 DOMAINS = ("domain", "traces", "worth_sharing", "mean", "p50", "p5", "p95")
@@ -56,6 +57,7 @@ def rows(names: Iterable[str], *given: tuple[Any, ...]) -> pl.DataFrame:
     return pl.DataFrame(list(given), schema=kinds | counted, orient="row")
 
 
+FORMULAS = {"facts": 1, "encoder": 1, "replay": 1, "scoring": 1}
 # One domain, no override, nothing refused, no other run.
 QUIET = Figures(
     run={
@@ -66,9 +68,13 @@ QUIET = Figures(
         "finished_at": datetime(2026, 2, 3, 4, 6, tzinfo=UTC),
         "counts": json.dumps({"files": 1, "rows": 1300, "unreadable_files": []}),
         "seconds": json.dumps({"make_plan": 0.256, "embed": 1}),
+        "versions": json.dumps(FORMULAS),
+        "fingerprints": json.dumps({"encoder_id": {"minilm-1": 1300}}),
     },
+    before={},
     failed={},
     labels=["code"],
+    others=None,
     grain="week",
     whole={
         "threshold": 0.75,
@@ -76,7 +82,7 @@ QUIET = Figures(
         "first_day": date(2026, 1, 1),
         "last_day": date(2026, 2, 1),
         "same": 0.0,
-        "nearly_same": 0.0,
+        "alike": 0.0,
         "most_repeated": 0,
     },
     domains=rows(DOMAINS, ALL, ("code", *ALL[1:])),
@@ -92,7 +98,7 @@ QUIET = Figures(
     traces=NOTHING,
 )
 EXTENT = (
-    "1,300 traces in one domain, from 2026-01-01 to 2026-02-01. The mean score is 0.413, the "
+    "1,300 traces in 1 domain, from 2026-01-01 to 2026-02-01. The mean score is 0.413, the "
     "median 0.500; 130 (10.0%) reach the threshold of 0.75."
 )
 ALL_ACCEPTED = "No row and no file was refused."
@@ -136,7 +142,7 @@ def test_where_there_is_nothing_to_notice_the_extent_is_told() -> None:
 
 def test_the_extent_counts_the_domains() -> None:
     [first, *_] = findings(replace(QUIET, whole=whole(domains=1200, threshold=0.5)))
-    assert sentence(first) == EXTENT.replace("one domain", "1,200 domains").replace("0.75", "0.5")
+    assert sentence(first) == EXTENT.replace("1 domain", "1,200 domains").replace("0.75", "0.5")
 
 
 def test_without_a_trace_that_alone_is_told() -> None:
@@ -170,6 +176,10 @@ def test_the_highest_and_the_lowest_of_the_domains_with_enough_traces_are_told()
     assert told(domains=domains) == ["law scores highest (mean 0.613), code lowest (0.300)."]
 
 
+def test_domains_of_nearly_the_same_mean_are_not_compared() -> None:
+    assert told(domains=by_domain(("law", 30, 0, 0.3), ("code", 50, 0, 0.309))) == []
+
+
 def test_one_domain_with_enough_traces_is_compared_with_none() -> None:
     overrides = rows(OVERRIDES, ("few", "recovery bonus", 29, 1.0, 0.1, 0.1))
     assert told(domains=by_domain(("few", 29, 9, 0.9), ("law", 30, 9, 0.6))) == []
@@ -177,27 +187,32 @@ def test_one_domain_with_enough_traces_is_compared_with_none() -> None:
 
 
 def test_the_domain_worth_sharing_most_often_is_told_where_any_is() -> None:
-    domains = by_domain(("few", 29, 29, 0.5), ("law", 60, 10, 0.6), ("code", 1200, 100, 0.4))
-    [_, second] = told(domains=domains)
+    domains = by_domain(
+        ("few", 29, 29, 0.5),
+        ("7 others", 900, 900, 0.9),
+        ("law", 60, 10, 0.6),
+        ("code", 99, 9, 0.4),
+    )
+    [_, second] = told(domains=domains, others="7 others")
     assert second == "Worth sharing most often: law, 10 (16.7%) of its traces."
 
 
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
-        ({"same": 0.1234, "nearly_same": 0.0, "most_repeated": 0}, ("12.3%", "0.0%", ".")),
+        ({"same": 0.1234, "alike": 0.1234, "most_repeated": 0}, ("12.3%", "12.3%", ".")),
         (
-            {"same": 0.0, "nearly_same": 0.05, "most_repeated": 1234},
+            {"same": 0.0, "alike": 0.05, "most_repeated": 1234},
             ("0.0%", "5.0%", "; the text that came most often came 1,234 times."),
         ),
     ],
 )
 def test_copies_are_told(changes: dict[str, Any], wanted: tuple[str, str, str]) -> None:
-    same, nearly, end = wanted
+    same, alike, end = wanted
     assert told(whole=whole(**changes)) == [
         (
-            f"{same} of the traces are the same as one that they met, another {nearly} nearly so "
-            f"(similarity 0.95 and more){end}"
+            f"{alike} of the traces have a similarity of 0.95 and more to one that they met, "
+            f"{same} one of 1{end}"
         )
     ]
 
@@ -217,7 +232,7 @@ def test_the_override_that_moves_most_is_told_for_a_domain_with_enough_traces(
         ("few", "single thought", 29, 1.0, -0.5, -0.5),
     )
     domains = by_domain(("code", 1000, 0, 0.5), ("law", 30, 0, 0.5), ("few", 29, 0, 0.5))
-    assert told(domains=domains, overrides=overrides)[1:] == [
+    assert told(domains=domains, overrides=overrides) == [
         (
             "The override that moves most, low diversity penalty, applies to 4% of code and "
             f"{way} its mean by 0.004."
@@ -261,15 +276,39 @@ def test_drift_is_told_and_a_large_one_is_a_warning() -> None:
     )
     said = [each for each in findings(replace(QUIET, drift=drift)) if each not in findings(QUIET)]
     assert [sentence(each) for each in said] == [
+        "The scores of code shifted greatly (PSI 0.25).",
         (
             "Since the run before: -100 traces, the mean score moved by -0.0123, the median by "
             "+0.0200."
         ),
-        "The scores of code shifted greatly (PSI 0.25).",
         "The scores of law shifted moderately (PSI 0.25).",
         "The scores of art shifted moderately (PSI 0.10).",
     ]
-    assert [each.is_warning for each in said] == [False, True, False, False]
+    assert [each.is_warning for each in said] == [True, False, False, False]
+
+
+def test_runs_that_do_not_compare_are_a_warning_and_their_drift_is_none() -> None:
+    drift = rows(DRIFT, (None, 100, 100, 0.1, 0.1, 1.0), ("code", 100, 100, 0.1, 0.1, 1.0))
+    before = QUIET.run | {
+        "versions": json.dumps(FORMULAS | {"replay": 0}),
+        "fingerprints": json.dumps({"encoder_id": {"hashing-1": 9}}),
+    }
+    said = findings(replace(QUIET, before=before, drift=drift))
+    assert [sentence(each) for each in said if each.is_warning] == [
+        (
+            "The scores of the last run do not compare with those of the run before: they were "
+            "computed with replay 0 and 1; encoders hashing-1 and minilm-1."
+        )
+    ]
+    assert "The scores of code shifted greatly (PSI 1.00)." in map(sentence, said)
+
+
+def test_domains_that_are_new_since_the_run_before_are_named() -> None:
+    drift = rows(DRIFT, (None, 100, 100, 0.0, 0.0, 0.0), ("code", 100, 100, 0.0, 0.0, 0.0))
+    labels = ["code", "law", "art", "3 others"]
+    [_, new] = told(drift=drift, labels=labels, others="3 others")
+    assert new == "New since the run before: law, art."
+    assert told(labels=labels, others="3 others") == []
 
 
 def test_of_many_that_shifted_the_three_that_did_most_are_told() -> None:
@@ -278,13 +317,12 @@ def test_of_many_that_shifted_the_three_that_did_most_are_told() -> None:
         (None, 100, 1200, 0.0, 0.0, 0.0),
         *((f"d{each}", 100, 100, 0.0, 0.0, each / 10) for each in range(9)),
     )
-    assert told(drift=drift) == [
-        (
-            "Since the run before: +1,100 traces, the mean score moved by +0.0000, the median by "
-            "+0.0000."
-        ),
-        *(f"The scores of d{each} shifted greatly (PSI 0.{each}0)." for each in (8, 7, 6)),
-    ]
+    since = (
+        "Since the run before: +1,100 traces, the mean score moved by +0.0000, the median by "
+        "+0.0000."
+    )
+    shifted = [f"The scores of d{each} shifted greatly (PSI 0.{each}0)." for each in (8, 7, 6)]
+    assert told(drift=drift, labels=[]) == [*shifted, since]
 
 
 def test_what_is_refused_is_told_by_reason_over_all_domains() -> None:
@@ -305,24 +343,26 @@ def test_what_is_refused_is_told_by_reason_over_all_domains() -> None:
 
 def test_unreadable_files_are_a_warning_that_names_the_first() -> None:
     run = counts(unreadable_files=["a\n.parquet", "b.parquet"])
-    [last] = findings(replace(QUIET, run=run))[2:]
-    assert last.is_warning
-    assert last.parts == ("Files that could not be read: 2, such as ", r"a\n.parquet", ".")
-    assert isinstance(last.parts[1], Name)
+    [first] = findings(replace(QUIET, run=run))[:-2]
+    assert first.is_warning
+    assert first.parts == ("Files that could not be read: 2, such as ", r"a\n.parquet", ".")
+    assert isinstance(first.parts[1], Name)
 
 
-def test_gaps_are_told_with_the_longest() -> None:
-    first, second = ("2026-01-05", "2029-09-30", 1365), ("2026-01-01", "2026-01-01", 1)
+def test_the_longest_gap_is_told_if_it_is_of_a_week_or_more() -> None:
     names = ["first_day", "last_day", "days"]
-    longest = "in time without any trace, the longest of 1,365 days from 2026-01-05 to 2029-09-30."
-    assert told(gaps=rows(names, first)) == [f"One gap {longest}"]
-    assert told(gaps=rows(names, first, second)) == [f"2 gaps {longest}"]
+    long, short = ("2026-01-05", "2029-09-30", 1365), ("2026-01-01", "2026-01-06", 6)
+    assert told(gaps=rows(names, short)) == []
+    assert told(gaps=rows(names, long, short)) == [
+        ("The longest time without any trace is of 1,365 days, from 2026-01-05 to 2029-09-30.")
+    ]
 
 
 def test_all_that_comes_from_the_archive_is_marked_as_a_name() -> None:
     label, other = "**label**", "__other__"
     figures = replace(
         QUIET,
+        labels=[label],
         failed={"run_id": "run-3", "reason": label},
         run=counts(unreadable_files=[label]),
         domains=by_domain((label, 100, 90, 0.9), (other, 100, 0, 0.1)),
@@ -420,7 +460,7 @@ def test_markdown_has_the_numbers_of_the_domains_and_of_the_run() -> None:
         f"- {EXTENT}\n- {ALL_ACCEPTED}\n\n"
         "| domain | traces | mean | median | worth sharing | 5% | 95% | scores 0 to 1 |\n"
         "| --- | --: | --: | --: | --: | --: | --: | --- |\n"
-        f"| all | 1,300 | 0.413 | 0.500 | 10.0% | 0.100 | 0.900 | `{bars}` |\n"
+        f"| all domains | 1,300 | 0.413 | 0.500 | 10.0% | 0.100 | 0.900 | `{bars}` |\n"
         f"| `law` | 1,200 | 0.210 | 0.200 | 2.5% | 0.050 | 0.950 | `{none}` |\n\n"
         "The run: files 1, rows 1,300.\n\n"
         "Seconds: make_plan 0.26, embed 1.00.\n"

@@ -76,7 +76,7 @@ def test_the_page_holds_no_element_but_its_own(path: Path) -> None:
     [data] = re.findall(
         r'<script type="application/json" id="report">(.*?)</script>', path.read_text("utf-8")
     )
-    assert json.loads(data)["specs"].keys() == {picture.name for picture in PICTURES}
+    assert json.loads(data)["shown"].keys() == {picture.name for picture in PICTURES}
     assert not any(sign in path.read_text("utf-8") for sign in "\x1b\x9b\u202e")
 
 
@@ -133,7 +133,7 @@ def test_a_domain_that_is_chosen_filters_charts_and_tables(path: Path, warehouse
         for table in ("by-domain", "highest", "lowest"):
             rows = page.locator(f"[aria-labelledby={table}] tbody tr[data-domain]:visible")
             assert {row.get_attribute("data-domain") for row in rows.all()} == {"code"}
-        page.get_by_label("all", exact=True).focus()
+        page.get_by_label("all domains", exact=True).focus()
         page.keyboard.press("ArrowRight")  # the first domain
         page.keyboard.press("ArrowLeft")
         page.wait_for_selector("body[data-chosen='']")

@@ -52,7 +52,8 @@ def _drift(figures: Figures) -> Iterator[Finding]:
         f"{row['mean_shift']:+.4f}, the median by {row['p50_shift']:+.4f}."
     )
     shifted = figures.drift.drop_nulls("domain").filter(
-        pl.col("traces_a") >= ENOUGH, pl.col("stability_index") >= _MODERATE_SHIFT
+        pl.min_horizontal("traces_a", "traces_b") >= ENOUGH,
+        pl.col("stability_index") >= _MODERATE_SHIFT,
     )
     for each in shifted.sort("stability_index", descending=True).head(3).iter_rows(named=True):
         index = each["stability_index"]

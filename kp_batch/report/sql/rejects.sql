@@ -1,4 +1,4 @@
--- What is refused, by code, and by domain: of one without scores no label, and of some it is unknown.
+-- What is refused, by code, and by domain: that of some is unknown, or has no scores.
 WITH told AS (
     SELECT
         unnest(reasons) AS code,
@@ -7,7 +7,7 @@ WITH told AS (
 )
 SELECT
     code,
-    coalesce(domain, CASE WHEN task_domain IS NULL THEN 'unknown' ELSE 'never scored' END)
+    coalesce(domain, CASE WHEN task_domain IS NULL THEN '(unknown)' ELSE '(never scored)' END)
         AS domain,
     count(*) AS refused
 FROM told
