@@ -70,21 +70,7 @@ def make_plan(run: Run, forgetting: Sequence[str] = ()) -> Plan:
             "the threshold": config.threshold != published.threshold,
             "what is forgotten": bool(forgetting),
         }
-    run.inputs = [_input(entry) for entry in found.values()]
-    run.counts = {
-        "files": len(found),
-        "rows": sum(entry.rows for entry in ledger.values()),
-        "accepted": fingerprints["traces"].sum() + changes.added - changes.removed,
-        "embedded": len(texts.missing),
-        "reused": texts.distinct - len(texts.missing),
-        "replayed": int(work["replay"].sum()),
-        "restated": int(work["restate"].sum()),
-        "recombined": int(work["recombine"].sum()),
-        "removed": changes.removed,
-        "partitions": len(partitions),
-    }
-    count_rejects(run)
-    return Plan(
+    plan = Plan(
         ledger=ledger,
         files=_files(found, before),
         scorer=scorer,
@@ -95,6 +81,25 @@ def make_plan(run: Run, forgetting: Sequence[str] = ()) -> Plan:
         profiles=profiles,
         differing=tuple(what for what, differs in differing.items() if differs),
     )
+    accepted = int(fingerprints["traces"].sum()) + changes.added - changes.removed
+    run.inputs = [_input(entry) for entry in found.values()]
+    run.counts = {"files": len(found), **_counts(plan, accepted, changes.removed)}
+    count_rejects(run)
+    return plan
+
+
+def _counts(plan: Plan, accepted: int, removed: int) -> dict[str, Any]:
+    return {
+        "rows": sum(entry.rows for entry in plan.ledger.values()),
+        "accepted": accepted,
+        "embedded": len(plan.texts.missing),
+        "reused": plan.texts.distinct - len(plan.texts.missing),
+        "replayed": int(plan.work["replay"].sum()),
+        "restated": int(plan.work["restate"].sum()),
+        "recombined": int(plan.work["recombine"].sum()),
+        "removed": removed,
+        "partitions": len(plan.partitions),
+    }
 
 
 def _look(

@@ -6,8 +6,8 @@ import polars as pl
 from kp_batch.report.encodings import (
     COUNTS_ALONG,
     COUNTS_UP,
-    EXTENT,
     HEIGHT,
+    MEANS,
     ROW,
     SCHEME,
     SCORES,
@@ -28,9 +28,7 @@ from kp_batch.report.figures import Figures
 _MEASURES = ("mean score", "mean novelty")
 _QUANTILES = ("p5", "p25", "p50", "p75", "p95")
 _GREY = "#8a8f98"  # of refused rows whose domain is unknown, or has no score
-_MEANS = alt.Axis(minExtent=EXTENT, maxExtent=EXTENT)
 _AGES = alt.Scale(domain=["1 s", "1 min", "10 min", "1 h", "6 h", "1 d", "7 d", "30 d", "more"])
-_LEVEL = alt.Axis(labelAngle=0)
 
 
 def histogram(figures: Figures, frame: pl.DataFrame) -> Drawing:
@@ -66,7 +64,7 @@ def over_time(figures: Figures, frame: pl.DataFrame) -> Drawing:
     """A line for the mean score and one for the mean novelty, their dots as large as the steps."""
     means = summed(frame, "start", "end").encode(times(figures, frame))
     lines = means.transform_fold([*_MEASURES], as_=["measure", "value"]).encode(
-        alt.Y("value:Q", scale=SCORES, title="mean", axis=_MEANS),
+        alt.Y("value:Q", scale=SCORES, title="mean", axis=MEANS),
         alt.Color("measure:N", scale=alt.Scale(domain=_MEASURES, scheme=SCHEME), title=None),
     )
     size = alt.Size("traces:Q", scale=alt.Scale(range=[4, 60]), legend=None)
@@ -137,7 +135,7 @@ def overrides(figures: Figures, frame: pl.DataFrame) -> Drawing:
 
 def novelty_and_age(_figures: Figures, frame: pl.DataFrame) -> Drawing:
     """A field for each age and novelty, and a line for the mean."""
-    age = alt.X("age:O", scale=_AGES, title="age of the nearest trace, less than", axis=_LEVEL)
+    age = alt.X("age:O", scale=_AGES, title="age of the nearest trace, less than")
     squares = chosen(frame).mark_rect()
     line = summed(frame, "age").mark_line(point=True)
     return alt.layer(

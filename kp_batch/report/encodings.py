@@ -14,10 +14,12 @@ HEIGHT = 240
 _FEW = 10  # days, each of which is named
 SCHEME = "dark2"  # of what is no domain, whose colours are the theme's
 SCORES = alt.Scale(domain=[0, 1])
-EXTENT = 44  # pixels of labels, so that charts above each other share their time
+# Pixels of labels, so that charts above each other share their time.
+_EXTENT = 44
+MEANS = alt.Axis(minExtent=_EXTENT, maxExtent=_EXTENT)
 # Of counts, however few there are: no fractions of a trace.
 _WHOLE = "datum.value % 1 ? '' : datum.label"
-COUNTS_UP = alt.Axis(format=",d", labelExpr=_WHOLE, minExtent=EXTENT, maxExtent=EXTENT)
+COUNTS_UP = alt.Axis(format=",d", labelExpr=_WHOLE, minExtent=_EXTENT, maxExtent=_EXTENT)
 COUNTS_ALONG = alt.Axis(format=",d", labelExpr=_WHOLE)
 
 Drawing = alt.Chart | alt.LayerChart | alt.FacetChart

@@ -11,6 +11,7 @@ def _theme(ink: str, quiet: str, line: str, ramp: str, palette: str) -> dict[str
         "axis": {
             "domainColor": quiet,
             "gridColor": line,
+            "labelAngle": 0,
             "labelColor": quiet,
             "labelLimit": 120,
             "tickColor": line,
