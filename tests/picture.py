@@ -14,10 +14,10 @@ SHOWN = "domains"
 
 
 def picture(figures: Figures) -> str:
-    """The chart as SVG, on white paper of its own."""
+    """The chart as SVG, on white paper of its own, with room for fonts wider than those here."""
     [shown] = [each for each in PICTURES if each.name == SHOWN]
     spec = shown.spec(figures)
-    sized = {**(spec or {}), "width": 720, "title": shown.title}
+    sized = {**(spec or {}), "width": 720, "title": shown.title, "padding": 24}
     return vl_convert.vegalite_to_svg(sized, config={**THEMES["light"], "background": "white"})
 
 

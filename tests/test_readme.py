@@ -32,6 +32,10 @@ def shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def words(picture: Path) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text("utf-8"))
+
+
 @pytest.mark.model
 @pytest.mark.prefect
 def test_the_commands_of_the_readme_work_in_their_order(tmp_path: Path) -> None:
@@ -55,6 +59,13 @@ def test_the_demo_scores_the_sample_and_answers_questions(tmp_path: Path) -> Non
     assert len(questions) == 3
     for question in questions:
         assert question in README
+    drawn = tmp_path / "drawn.svg"
+    made = shell(
+        f"{sys.executable} -m tests.picture {tmp_path}/kp-batch-demo/warehouse {drawn}", ROOT
+    )
+    assert made.returncode == 0, made.stderr
+    [shown] = re.findall(r"\((data/.*\.svg)\)", README)
+    assert words(drawn) == words(ROOT / shown)
 
 
 def test_the_make_targets_call_what_the_tests_run() -> None:
