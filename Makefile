@@ -14,7 +14,7 @@ demo: install
 	$(BIN)/kp-batch demo
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 lint: install
 	$(BIN)/ruff check
