@@ -1,9 +1,12 @@
 """The report's page as it stands on disk, and as a real browser shows it."""
 
 import json
+import math
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page
@@ -11,7 +14,10 @@ from playwright.sync_api import Page
 from flows.reporting import report, write_report
 from flows.steps import rescore_archive
 from kp_batch.config import RescoreConfig
+from kp_batch.contracts import DIMENSIONS
 from kp_batch.errors import ArchiveError
+from kp_batch.plain_text import bar_line, shortened
+from kp_batch.report.figures import Figures, gather
 from kp_batch.report.pictures import PICTURES
 from kp_batch.report.themes import THEMES
 from kp_batch.sample import write_sample
@@ -28,6 +34,50 @@ HOSTILE = (
     "{{7*7}}\x1b[31mred\x9b31m\u202e",
 )
 LIMIT = 3_000_000
+
+
+def written(number: float | None) -> str:
+    return "" if number is None else f"{number:.4f}"
+
+
+def age(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    named = ((60, 1, "s"), (3600, 60, "min"), (86_400, 3600, "h"), (math.inf, 86_400, "d"))
+    told = next(f"{seconds / unit:.0f} {name}" for end, unit, name in named if seconds < end)
+    return told if seconds >= 1 else "under 1 s"
+
+
+def by_domain(figures: Figures) -> list[list[str]]:
+    return [
+        [
+            *(row["domain"] or "all domains", str(row["traces"])),
+            *(written(row[name]) for name in ("mean", "p50")),
+            f"{row['worth_sharing'] / row['traces']:.1%}",
+            *(written(row[name]) for name in ("p5", "p95")),
+            bar_line(figures.bins(row["domain"])),
+        ]
+        for row in figures.domains.to_dicts()
+    ]
+
+
+def ranked(figures: Figures, which: str) -> list[list[str]]:
+    return [
+        [
+            *(shortened(row["trace_id"], 80), row["domain"], row["created_at"]),
+            *(written(row["score"]), shortened(row["nearest_trace_id"] or "", 80)),
+            *(written(row["max_similarity"]), age(row["nearest_age_s"])),
+            *(written(row[name]) for name in DIMENSIONS),
+        ]
+        for row in figures.traces.filter(which=which).to_dicts()
+    ]
+
+
+TABLES: dict[str, Callable[[Figures], list[list[str]]]] = {
+    "by-domain": by_domain,
+    "highest": lambda figures: ranked(figures, "highest"),
+    "lowest": lambda figures: ranked(figures, "lowest"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -101,18 +151,52 @@ def test_every_chart_is_drawn_without_a_word_of_complaint(
         assert label.get_attribute("fill") == theme
 
 
-def bars(page: Page, chart: str) -> dict[str, int]:
-    """How many traces the bars of a chart stand for, by domain, as they say themselves."""
-    told = page.locator(f"#{chart} svg [aria-roledescription=bar]").evaluate_all(
-        "bars => bars.map(bar => bar.getAttribute('aria-label'))"
+def marks(page: Page, chart: str, kind: str) -> list[dict[str, str]]:
+    """What each mark of a chart stands for, as it says itself."""
+    told = page.locator(f"#{chart} svg [aria-roledescription='{kind}']").evaluate_all(
+        "marks => marks.map(mark => mark.getAttribute('aria-label'))"
     )
+    return [dict(part.split(": ", 1) for part in label.split("; ")) for label in told]
+
+
+def bars(page: Page, chart: str) -> dict[str, int]:
+    """How many traces the bars of a chart stand for, by domain."""
     counts: dict[str, int] = {}
-    for label in told:
-        parts = dict(part.split(": ", 1) for part in label.split("; "))
-        counts[parts["domain"]] = counts.get(parts["domain"], 0) + int(
-            parts["traces"].replace(",", "")
-        )
+    for bar in marks(page, chart, "bar"):
+        counts[bar["domain"]] = counts.get(bar["domain"], 0) + int(bar["traces"].replace(",", ""))
     return counts
+
+
+def numbers(told: list[dict[str, Any]], name: str) -> tuple[list[str], list[float]]:
+    """The domains, and one number of each, in the order of these."""
+    values = [(each["domain"], float(str(each[name]).replace("−", "-"))) for each in told]  # noqa: RUF001 (Vega's minus)
+    return [domain for domain, _ in sorted(values)], [number for _, number in sorted(values)]
+
+
+@in_browser
+def test_the_charts_and_tables_show_the_figures(path: Path, warehouse: Path) -> None:
+    with connect(warehouse) as connection:
+        figures = gather(connection)
+    with opened(path) as (page, _):
+        for chart, kind, title, column in (
+            ("domains", "tick", "p50", "p50"),
+            ("dimensions", "circle", "mean", "mean"),
+            ("overrides", "bar", "effect on the mean score", "effect_on_mean"),
+            ("drift", "bar", "shift of the mean score", "mean_shift"),
+            ("rejects", "bar", "rows and files", "refused"),
+        ):
+            shown = numbers(marks(page, chart, kind), title)
+            of_domains = getattr(figures, chart).drop_nulls("domain")
+            wanted = numbers(of_domains.to_dicts(), column)
+            assert shown[0] == wanted[0], chart
+            assert shown[1] == pytest.approx(wanted[1]), chart
+        for chart in ("histogram", "domains", "thresholds"):
+            assert {"threshold": "0.75"} in marks(page, chart, "rule mark"), chart
+        for label in ("by-domain", "highest", "lowest"):
+            cells = page.locator(f"[aria-labelledby={label}] tbody tr").evaluate_all(
+                "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+            )
+            assert cells == TABLES[label](figures)
 
 
 @in_browser

@@ -41,8 +41,8 @@ def summed(frame: pl.DataFrame, *by: str) -> alt.Chart:
 
 def over_threshold(figures: Figures, *layers: alt.Chart) -> Drawing:
     """Charts over 0 to 1, and a line at the threshold."""
-    line = alt.Chart(alt.InlineData([{"at": figures.whole["threshold"]}])).encode(alt.X("at:Q"))
-    rule = line.mark_rule(strokeDash=[4, 3])
+    line = alt.Chart(alt.InlineData([{"threshold": figures.whole["threshold"]}]))
+    rule = line.mark_rule(strokeDash=[4, 3]).encode(alt.X("threshold:Q"))
     return alt.layer(*layers, rule).properties(height=HEIGHT)
 
 
