@@ -4,6 +4,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import duckdb
 from polars.exceptions import PanicException
 
 from kp_batch.errors import KpBatchError
@@ -63,9 +64,9 @@ def replace_text(path: Path, text: str) -> None:
     Raises:
         KpBatchError: it cannot be written.
     """
-    target = path.resolve()
-    beside = target.with_name(f".{target.name}.new")
     try:
+        target = path.resolve()
+        beside = target.with_name(f".{target.name}.new")
         if target.exists() and not target.is_file():
             target.write_text(text, "utf-8")
             return
@@ -74,8 +75,9 @@ def replace_text(path: Path, text: str) -> None:
             beside.replace(target)
         finally:
             beside.unlink(missing_ok=True)
-    except OSError as error:
-        raise KpBatchError(f"{path} cannot be written: {error.strerror}") from error
+    except (OSError, RuntimeError) as error:  # Python 3.11 tells a loop of links by the latter
+        reason = getattr(error, "strerror", None) or error
+        raise KpBatchError(f"{path} cannot be written: {reason}") from error
 
 
 def _is_behind(warehouse: Path) -> bool:
@@ -87,8 +89,11 @@ def _is_behind(warehouse: Path) -> bool:
 
 
 def _figures(warehouse: Path) -> Figures:
-    with connect(warehouse) as connection:
-        return gather(connection)
+    try:
+        with connect(warehouse) as connection:
+            return gather(connection)
+    except duckdb.Error as error:
+        raise KpBatchError(f"{warehouse} cannot be read: {error}") from error
 
 
 def _page(figures: Figures) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
+_SETTINGS = {"cache_size": "cache size", "ttl": "time to live", "threshold": "threshold"}
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
@@ -27,3 +28,32 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str
     if encoders[0] != encoders[1]:
         differing.append(f"encoders {encoders[0]} and {encoders[1]}")
     return differing
+
+
+def changed_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """What was asked for otherwise in the second of two runs: the cache, the threshold, weights.
+
+    Args:
+        first: a row of `runs`, of which config and fingerprints count.
+        second: another.
+
+    Returns:
+        A few words for each setting that differs.
+    """
+    settings, later = (json.loads(run["config"]) for run in (first, second))
+    changed = [
+        f"{called} {settings[name]} \N{RIGHTWARDS ARROW} {later[name]}"
+        for name, called in _SETTINGS.items()
+        if settings[name] != later[name]
+    ]
+    before, after = (_profiles(run) for run in (first, second))
+    weights = [name for name in before if after.get(name, before[name]) != before[name]]
+    return [*changed, *(f"weights of {name}" for name in weights)]
+
+
+def _profiles(run: Mapping[str, Any]) -> dict[str, set[str]]:
+    """The ids of the profiles that the scores bear, by their names."""
+    found: dict[str, set[str]] = {}
+    for profile_id in json.loads(run["fingerprints"])["profile_id"]:
+        found.setdefault(profile_id.rsplit("-", 2)[0], set()).add(profile_id)
+    return found

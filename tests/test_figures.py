@@ -56,15 +56,15 @@ LABELS = [
 LABEL_OF = dict(zip(DOMAINS, [*LABELS, LABELS[-1], LABELS[-1]], strict=True))
 NEW = "two\nlines"  # comes with the second run, a single thought each: all its scores are the same
 AGES = {
-    "1 s": 1,
-    "1 min": 60,
-    "10 min": 600,
-    "1 h": 3600,
-    "6 h": 21_600,
-    "1 d": 86_400,
-    "7 d": 604_800,
-    "30 d": 2_592_000,
-    "more": math.inf,
+    "<1 s": 1,
+    "<1 min": 60,
+    "<10 min": 600,
+    "<1 h": 3600,
+    "<6 h": 21_600,
+    "<1 d": 86_400,
+    "<7 d": 604_800,
+    "<30 d": 2_592_000,
+    "≥30 d": math.inf,
 }
 FRAMES = [name for name, kind in Figures.__annotations__.items() if kind is pl.DataFrame]
 NO_LABEL = ("(never scored)", "(unknown)")  # of a refused row
@@ -183,6 +183,7 @@ def histogram(told: Told) -> pl.DataFrame:
 
 def over_time(scores: pl.DataFrame, truncated: pl.Expr, length: str) -> pl.DataFrame:
     """Sums for each step of time, also where there is no trace."""
+    last_day = scores.select(day().max()).item()
     sums = scores.group_by(start=truncated, domain="task_domain").agg(
         traces=pl.len(), score=pl.col("score").sum(), novelty=pl.col("novelty").sum()
     )
@@ -195,6 +196,7 @@ def over_time(scores: pl.DataFrame, truncated: pl.Expr, length: str) -> pl.DataF
         "domain",
         pl.col("traces").fill_null(0),
         pl.col("score", "novelty").round(6),
+        (pl.col("start").dt.offset_by(length) <= last_day + timedelta(days=1)).alias("is_over"),
     )
 
 
@@ -275,6 +277,10 @@ def drift(told: Told) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
+def turnover(_told: Told) -> pl.DataFrame:
+    return pl.DataFrame({"task_domain": [NEW], "is_new": [True]})
+
+
 def stability_index(before: pl.Series, after: pl.Series) -> float:
     shares = [
         [
@@ -341,6 +347,7 @@ WANTED: dict[str, Callable[[Told], pl.DataFrame]] = {
     "novelty_and_age": novelty_and_age,
     "thresholds": thresholds,
     "drift": drift,
+    "turnover": turnover,
     "rejects": rejects,
     "gaps": longest_gaps,
     "traces": traces,
@@ -458,6 +465,13 @@ def test_ten_domains_all_have_a_label_of_their_own(
     scores = told.scores.head(number).with_columns(task_domain=pl.Series(names))
     labels = gathered(publishing(tmp_path, scores)).labels
     assert labels == [*names[:9], *others]
+
+
+def test_no_domain_is_called_what_stands_for_something_else(told: Told, tmp_path: Path) -> None:
+    names = ["(unknown)", "(never scored)", "all domains", "constructor", "__proto__"]
+    scores = told.scores.head(5).with_columns(task_domain=pl.Series(names))
+    labels = gathered(publishing(tmp_path, scores)).labels
+    assert labels == sorted(f"{name}*" for name in names)
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,10 @@ from tests.archives import trace, write_jsonl
 
 DOMAINS = ("domain", "traces", "worth_sharing", "mean", "p50", "p5", "p95")
 OVERRIDES = ("domain", "override", "traces", "share", "mean_effect", "effect_on_mean")
-OVER_TIME = ("start", "traces", "score", "novelty")
+OVER_TIME = ("start", "traces", "score", "novelty", "is_over")
 DRIFT = ("domain", "traces_a", "traces_b", "mean_shift", "p50_shift", "stability_index")
-TEXT = {"domain", "override", "start", "code", "first_day", "last_day"}
+TURNOVER = ("task_domain", "is_new")
+TEXT = {"domain", "task_domain", "override", "start", "code", "first_day", "last_day"}
 NOTHING = pl.DataFrame()
 ALL = (None, 1300, 130, 0.41251, 0.5, 0.1, 0.9)
 # As an archive may hold them; beside each, how it stands inside a code span.
@@ -54,9 +55,12 @@ def rows(names: Iterable[str], *given: tuple[Any, ...]) -> pl.DataFrame:
     kinds = {name: pl.String if name in TEXT else pl.Float64 for name in names}
     counts = ("traces", "traces_a", "traces_b", "worth_sharing", "refused", "days")
     counted = {name: pl.Int64 for name in kinds if name in counts}
-    return pl.DataFrame(list(given), schema=kinds | counted, orient="row")
+    told = {name: pl.Boolean for name in kinds if name.startswith("is_")}
+    return pl.DataFrame(list(given), schema=kinds | counted | told, orient="row")
 
 
+CONFIG = {"cache_size": 1000, "ttl": "none", "threshold": 0.75}
+FINGERPRINTS = {"encoder_id": {"minilm-1": 1300}, "profile_id": {"code-0-v1": 1300}}
 FORMULAS = {"facts": 1, "encoder": 1, "replay": 1, "scoring": 1}
 # One domain, no override, nothing refused, no other run.
 QUIET = Figures(
@@ -69,7 +73,8 @@ QUIET = Figures(
         "counts": json.dumps({"files": 1, "rows": 1300, "unreadable_files": []}),
         "seconds": json.dumps({"make_plan": 0.256, "embed": 1}),
         "versions": json.dumps(FORMULAS),
-        "fingerprints": json.dumps({"encoder_id": {"minilm-1": 1300}}),
+        "config": json.dumps(CONFIG),
+        "fingerprints": json.dumps(FINGERPRINTS),
     },
     before={},
     failed={},
@@ -93,13 +98,14 @@ QUIET = Figures(
     novelty_and_age=NOTHING,
     thresholds=NOTHING,
     drift=rows(DRIFT),
+    turnover=rows(TURNOVER),
     rejects=rows(["code", "domain", "refused"]),
     gaps=rows(["first_day", "last_day", "days"]),
     traces=NOTHING,
 )
 EXTENT = (
     "1,300 traces in 1 domain, from 2026-01-01 to 2026-02-01. The mean score is 0.413, the "
-    "median 0.500; 130 (10.0%) reach the threshold of 0.75."
+    "median 0.500; 130 (10.0%) of them reach the threshold of 0.75."
 )
 ALL_ACCEPTED = "No row and no file was refused."
 EMPTY = replace(
@@ -143,6 +149,13 @@ def test_where_there_is_nothing_to_notice_the_extent_is_told() -> None:
 def test_the_extent_counts_the_domains() -> None:
     [first, *_] = findings(replace(QUIET, whole=whole(domains=1200, threshold=0.5)))
     assert sentence(first) == EXTENT.replace("1 domain", "1,200 domains").replace("0.75", "0.5")
+
+
+def test_one_day_is_told_once_and_that_no_trace_reaches_the_threshold() -> None:
+    domains, day = rows(DOMAINS, (None, 1300, 0, *ALL[3:])), whole(last_day=date(2026, 1, 1))
+    [first, *_] = findings(replace(QUIET, whole=day, domains=domains))
+    assert sentence(first).startswith("1,300 traces in 1 domain, on 2026-01-01. The mean ")
+    assert sentence(first).endswith("; none of them reach the threshold of 0.75.")
 
 
 def test_without_a_trace_that_alone_is_told() -> None:
@@ -203,7 +216,7 @@ def test_the_domain_worth_sharing_most_often_is_told_where_any_is() -> None:
         ({"same": 0.1234, "alike": 0.1234, "most_repeated": 0}, ("12.3%", "12.3%", ".")),
         (
             {"same": 0.0, "alike": 0.05, "most_repeated": 1234},
-            ("0.0%", "5.0%", "; the text that came most often came 1,234 times."),
+            ("0.0%", "5.0%", "; the most repeated text occurs 1,234 times."),
         ),
     ],
 )
@@ -211,8 +224,8 @@ def test_copies_are_told(changes: dict[str, Any], wanted: tuple[str, str, str]) 
     same, alike, end = wanted
     assert told(whole=whole(**changes)) == [
         (
-            f"{alike} of the traces have a similarity of 0.95 and more to one that they met, "
-            f"{same} one of 1{end}"
+            f"{alike} of the traces nearly repeat one that they met (similarity of 0.95 and more), "
+            f"{same} repeat it fully{end}"
         )
     ]
 
@@ -222,107 +235,130 @@ def test_texts_that_came_again_unseen_are_no_copies() -> None:
 
 
 @pytest.mark.parametrize(("sign", "way"), [(-1, "lowers"), (1, "raises")])
-def test_the_override_that_moves_most_is_told_for_a_domain_with_enough_traces(
+def test_the_override_of_the_largest_effect_is_told_for_a_domain_with_enough_traces(
     sign: int, way: str
 ) -> None:
     overrides = rows(
         OVERRIDES,
-        ("law", "recovery bonus", 20, 20 / 30, 0.0999, 0.0666),
-        ("code", "low diversity penalty", 40, 0.04, sign * 0.1, sign * 0.004),
+        ("code", "recovery bonus", 900, 0.9, 0.05, 0.045),
+        ("law", "low diversity penalty", 15, 0.5, sign * 0.1, sign * 0.05),
         ("few", "single thought", 29, 1.0, -0.5, -0.5),
     )
     domains = by_domain(("code", 1000, 0, 0.5), ("law", 30, 0, 0.5), ("few", 29, 0, 0.5))
     assert told(domains=domains, overrides=overrides) == [
         (
-            "The override that moves most, low diversity penalty, applies to 4% of code and "
-            f"{way} its mean by 0.004."
+            "The override of the largest effect, low diversity penalty, applies to 50% of law and "
+            f"{way} its mean score by 0.050."
         )
     ]
 
 
-def test_the_last_step_of_time_with_enough_traces_is_told_against_all_before() -> None:
+@pytest.mark.parametrize(("grain", "when"), [("week", "In the week from"), ("day", "On")])
+def test_the_last_step_of_time_that_is_over_is_told_against_all_before(
+    grain: str, when: str
+) -> None:
     over_time = rows(
         OVER_TIME,
-        ("2026-01-01", 30, 15.0, 12.0),
-        ("2026-01-08", 0, None, None),
-        ("2026-01-15", 10, 1.0, 8.0),
-        ("2026-01-22", 20, 12.0, 4.0),  # of two domains
-        ("2026-01-22", 20, 4.0, 8.0),
-        ("2026-01-29", 29, 29.0, 29.0),
+        ("2026-01-01", 30, 15.0, 12.0, True),
+        ("2026-01-08", 0, None, None, True),
+        ("2026-01-15", 10, 1.0, 8.0, True),
+        ("2026-01-22", 20, 12.0, 4.0, True),  # of two domains
+        ("2026-01-22", 20, 4.0, 8.0, True),
+        ("2026-01-29", 29, 29.0, 29.0, True),  # too few
+        ("2026-02-05", 99, 99.0, 99.0, False),
     )
-    assert told(over_time=over_time) == [
+    assert told(over_time=over_time, grain=grain) == [
         (
-            "In the week from 2026-01-22 the mean score was 0.400 (before: 0.400) and the mean "
-            "novelty 0.300 (0.500)."
+            f"{when} 2026-01-22 the mean score was 0.400 (before: 0.400) and the mean novelty "
+            "0.300 (0.500)."
         )
     ]
 
 
 def test_one_step_of_time_with_enough_traces_is_compared_with_none() -> None:
-    few = ("2026-01-01", 29, 15.0, 12.0)
-    assert told(over_time=rows(OVER_TIME, few, ("2026-01-08", 30, 1.0, 1.0))) == []
+    few, enough = ("2026-01-01", 29, 15.0, 12.0, True), ("2026-01-08", 30, 1.0, 1.0, True)
+    assert told(over_time=rows(OVER_TIME, few, enough)) == []
 
 
 def test_drift_is_told_and_a_large_one_is_a_warning() -> None:
+    chance = 9 * (1 / 200 + 1 / 300)
     drift = rows(
         DRIFT,
         (None, 1100, 1000, -0.01234, 0.02, 0.5),
-        ("code", 300, 300, 0.0, 0.0, 0.25),
-        ("law", 30, 300, 0.0, 0.0, 0.2499),
-        ("few before", 29, 300, 0.0, 0.0, 3.0),
-        ("few now", 300, 29, 0.0, 0.0, 3.0),
-        ("art", 100, 100, 0.0, 0.0, 0.1),
-        ("chess", 100, 100, 0.0, 0.0, 0.0999),
+        ("code", 200, 300, 0.0, 0.0, chance + 0.251),
+        ("law", 200, 300, 0.0, 0.0, chance + 0.249),
+        ("few before", 199, 300, 0.0, 0.0, 3.0),
+        ("few now", 300, 199, 0.0, 0.0, 3.0),
+        ("art", 200, 300, 0.0, 0.0, chance + 0.101),
+        ("chess", 200, 300, 0.0, 0.0, chance + 0.099),
     )
     said = [each for each in findings(replace(QUIET, drift=drift)) if each not in findings(QUIET)]
     assert [sentence(each) for each in said] == [
-        "The scores of code shifted greatly (PSI 0.25).",
-        (
-            "Since the run before: -100 traces, the mean score moved by -0.0123, the median by "
-            "+0.0200."
-        ),
-        "The scores of law shifted moderately (PSI 0.25).",
-        "The scores of art shifted moderately (PSI 0.10).",
+        "The scores of code shifted greatly (population stability index 0.33).",
+        "Since the previous run: -100 traces; mean score -0.0123, median +0.0200.",
+        "The scores of law shifted moderately (population stability index 0.32).",
+        "The scores of art shifted moderately (population stability index 0.18).",
     ]
     assert [each.is_warning for each in said] == [True, False, False, False]
 
 
+SHIFTED = rows(DRIFT, (None, 900, 900, 0.1, 0.1, 1.0), ("code", 900, 900, 0.1, 0.1, 1.0))
+FAR = "The scores of code shifted greatly (population stability index 1.00)."
+
+
 def test_runs_that_do_not_compare_are_a_warning_and_their_drift_is_none() -> None:
-    drift = rows(DRIFT, (None, 100, 100, 0.1, 0.1, 1.0), ("code", 100, 100, 0.1, 0.1, 1.0))
     before = QUIET.run | {
         "versions": json.dumps(FORMULAS | {"replay": 0}),
-        "fingerprints": json.dumps({"encoder_id": {"hashing-1": 9}}),
+        "fingerprints": json.dumps(FINGERPRINTS | {"encoder_id": {"hashing-1": 9}}),
     }
-    said = findings(replace(QUIET, before=before, drift=drift))
+    said = findings(replace(QUIET, before=before, drift=SHIFTED))
     assert [sentence(each) for each in said if each.is_warning] == [
         (
-            "The scores of the last run do not compare with those of the run before: they were "
+            "The scores of the last run do not compare with those of the previous run: they were "
             "computed with replay 0 and 1; encoders hashing-1 and minilm-1."
         )
     ]
-    assert "The scores of code shifted greatly (PSI 1.00)." in map(sentence, said)
+    assert FAR in map(sentence, said)
 
 
-def test_domains_that_are_new_since_the_run_before_are_named() -> None:
-    drift = rows(DRIFT, (None, 100, 100, 0.0, 0.0, 0.0), ("code", 100, 100, 0.0, 0.0, 0.0))
-    labels = ["code", "law", "art", "3 others"]
-    [_, new] = told(drift=drift, labels=labels, others="3 others")
-    assert new == "New since the run before: law, art."
-    assert told(labels=labels, others="3 others") == []
+def test_settings_that_changed_are_told_and_their_drift_is_no_warning() -> None:
+    profiles = {"profile_id": {"code-1-v1": 1000, "law-1-v1": 300}}
+    before = QUIET.run | {
+        "config": json.dumps({"cache_size": 20, "ttl": "1d", "threshold": 0.5, "wait": True}),
+        "fingerprints": json.dumps(FINGERPRINTS | profiles),
+    }
+    said = findings(replace(QUIET, before=before, drift=SHIFTED))
+    [settings] = [sentence(each) for each in said if "changed" in sentence(each)]
+    assert settings == (
+        "Settings changed since the previous run: cache size 20 → 1000; time to live 1d → none; "
+        "threshold 0.5 → 0.75; weights of code."
+    )
+    assert FAR in map(sentence, said)
+    assert not any(each.is_warning for each in said)
+    same = findings(replace(QUIET, before=QUIET.run, drift=SHIFTED))
+    assert FAR in [sentence(each) for each in same if each.is_warning]
+
+
+def test_domains_that_came_or_went_since_the_previous_run_are_named() -> None:
+    turnover = rows(TURNOVER, ("gone\x1b", False), *((f"d{each}", True) for each in range(7)))
+    assert told(turnover=turnover) == [
+        "New since the previous run: d0, d1, d2, d3, d4 and 2 more.",
+        r"Gone since the previous run: gone\x1b.",
+    ]
 
 
 def test_of_many_that_shifted_the_three_that_did_most_are_told() -> None:
     drift = rows(
         DRIFT,
-        (None, 100, 1200, 0.0, 0.0, 0.0),
-        *((f"d{each}", 100, 100, 0.0, 0.0, each / 10) for each in range(9)),
+        (None, 1800, 2900, 0.0, 0.0, 0.0),
+        *((f"d{each}", 200, 200, 0.0, 0.0, each / 10) for each in range(9)),
     )
-    since = (
-        "Since the run before: +1,100 traces, the mean score moved by +0.0000, the median by "
-        "+0.0000."
-    )
-    shifted = [f"The scores of d{each} shifted greatly (PSI 0.{each}0)." for each in (8, 7, 6)]
-    assert told(drift=drift, labels=[]) == [*shifted, since]
+    since = "Since the previous run: +1,100 traces; mean score +0.0000, median +0.0000."
+    shifted = [
+        f"The scores of d{each} shifted greatly (population stability index 0.{each}0)."
+        for each in (8, 7, 6)
+    ]
+    assert told(drift=drift) == [*shifted, since]
 
 
 def test_what_is_refused_is_told_by_reason_over_all_domains() -> None:
@@ -345,8 +381,9 @@ def test_unreadable_files_are_a_warning_that_names_the_first() -> None:
     run = counts(unreadable_files=["a\n.parquet", "b.parquet"])
     [first] = findings(replace(QUIET, run=run))[:-2]
     assert first.is_warning
-    assert first.parts == ("Files that could not be read: 2, such as ", r"a\n.parquet", ".")
+    assert first.parts == ("2 files could not be read, such as ", r"a\n.parquet", ".")
     assert isinstance(first.parts[1], Name)
+    assert told(run=counts(unreadable_files=["a"])) == ["1 file could not be read: a."]
 
 
 def test_the_longest_gap_is_told_if_it_is_of_a_week_or_more() -> None:
@@ -354,7 +391,7 @@ def test_the_longest_gap_is_told_if_it_is_of_a_week_or_more() -> None:
     long, short = ("2026-01-05", "2029-09-30", 1365), ("2026-01-01", "2026-01-06", 6)
     assert told(gaps=rows(names, short)) == []
     assert told(gaps=rows(names, long, short)) == [
-        ("The longest time without any trace is of 1,365 days, from 2026-01-05 to 2029-09-30.")
+        "The longest time without a trace is 1,365 days, from 2026-01-05 to 2029-09-30."
     ]
 
 
@@ -367,10 +404,11 @@ def test_all_that_comes_from_the_archive_is_marked_as_a_name() -> None:
         run=counts(unreadable_files=[label]),
         domains=by_domain((label, 100, 90, 0.9), (other, 100, 0, 0.1)),
         overrides=rows(OVERRIDES, (label, "single thought", 50, 0.5, -0.5, -0.25)),
-        drift=rows(DRIFT, (None, 9, 9, 0.0, 0.0, 0.0), (label, 99, 99, 0.1, 0.1, 0.3)),
+        drift=rows(DRIFT, (None, 9, 9, 0.0, 0.0, 0.0), (label, 999, 999, 0.1, 0.1, 0.3)),
+        turnover=rows(TURNOVER, (label, True), (other, False)),
     )
     said = findings(figures)
-    assert sum(label in sentence(each) for each in said) == 6
+    assert sum(label in sentence(each) for each in said) == 7
     parts = [part for each in said for part in each.parts]
     assert {part for part in parts if isinstance(part, Name)} == {label, other}
     assert not any(sign in part for part in parts if not isinstance(part, Name) for sign in "*_")

@@ -64,8 +64,8 @@ def by_domain(figures: Figures) -> list[list[str]]:
 def ranked(figures: Figures, which: str) -> list[list[str]]:
     return [
         [
-            *(shortened(row["trace_id"], 80), row["domain"], row["created_at"]),
-            *(written(row["score"]), shortened(row["nearest_trace_id"] or "", 80)),
+            *(shortened(row["trace_id"], 80), written(row["score"]), row["domain"]),
+            *(row["created_at"], shortened(row["nearest_trace_id"] or "", 80)),
             *(written(row["max_similarity"]), age(row["nearest_age_s"])),
             *(written(row[name]) for name in DIMENSIONS),
         ]
@@ -233,12 +233,39 @@ def test_hostile_domains_are_chosen_and_pointed_at_like_any_other(path: Path) ->
             page.locator("#chosen label").filter(has_text=text).click()
             page.wait_for_function("text => document.body.dataset.chosen === text", arg=text)
             assert bars(page, "histogram") == {text: 3}
+            assert not page.locator("#drift").is_visible()  # it is new
+            assert page.locator("#drift + .none").is_visible()
         bar = page.locator("#histogram svg [aria-roledescription=bar]").first
         bar.hover(force=True)
         page.wait_for_selector("#vg-tooltip-element.visible")
         assert HOSTILE[2] in page.inner_text("#vg-tooltip-element")
         assert page.locator("#vg-tooltip-element :is(script, img, a)").count() == 0
         assert said == []
+
+
+@in_browser
+def test_domains_called_like_what_objects_have_are_drawn_like_any_other(tmp_path: Path) -> None:
+    names = ["constructor", "__proto__", "toString", "hasOwnProperty", "all domains"]
+    traces = [trace(id=f"{name}-{i}", task_domain=name) for name in names for i in range(2)]
+    write_jsonl(tmp_path / "a.jsonl", traces)
+    settings = {"warehouse": tmp_path / "warehouse", "embedder": "none"}
+    rescore_archive(RescoreConfig(archive=(str(tmp_path / "a.jsonl"),), **settings))
+    (tmp_path / "page.html").write_text(report(tmp_path / "warehouse", "html"), "utf-8")
+    with opened(tmp_path / "page.html") as (page, said):
+        assert bars(page, "histogram") == {f"{name}*": 2 for name in names}
+        assert said == []
+
+
+@in_browser
+def test_a_chart_that_fails_says_so_and_the_others_are_drawn(path: Path, tmp_path: Path) -> None:
+    text = path.read_text("utf-8")
+    broken = text.replace('"type": "tick"', '"type": "no mark"')
+    assert broken != text
+    (tmp_path / "page.html").write_text(broken, "utf-8")
+    with opened(tmp_path / "page.html") as (page, said):
+        assert page.inner_text("#domains") == "This chart could not be drawn."
+        assert page.locator(".chart svg.marks").count() == len(PICTURES) - 1
+        assert said
 
 
 @in_browser

@@ -100,12 +100,13 @@ def report(warehouse: Path, output_format: str, output: str | None) -> None:
     from flows.reporting import report as told
 
     text = told(warehouse, output_format)
-    path = output or ("report.html" if output_format == "html" else "-")
-    if path == "-":
+    if output is None:
+        output = "report.html" if output_format == "html" else "-"
+    if output == "-":
         click.echo(text, nl=False)
     else:
-        replace_text(Path(path), text)
-        click.echo(f"kp-batch: the report is in {path}", err=True)
+        replace_text(Path(output), text)
+        click.echo(f"kp-batch: the report is in {output}", err=True)
 
 
 def ask(warehouse: Path, query: str, output_format: str, as_of: str | None = None) -> None:

@@ -7,7 +7,6 @@ from kp_batch.report.encodings import (
     COUNTS_ALONG,
     COUNTS_UP,
     HEIGHT,
-    MEANS,
     ROW,
     SCHEME,
     SCORES,
@@ -18,17 +17,15 @@ from kp_batch.report.encodings import (
     numbers,
     over_threshold,
     rows,
-    step,
     summed,
-    times,
     unit,
 )
 from kp_batch.report.figures import Figures
 
-_MEASURES = ("mean score", "mean novelty")
+_OVERRIDES = ("single thought", "recovery bonus", "low diversity penalty")
 _QUANTILES = ("p5", "p25", "p50", "p75", "p95")
 _GREY = "#8a8f98"  # of refused rows whose domain is unknown, or has no score
-_AGES = alt.Scale(domain=["1 s", "1 min", "10 min", "1 h", "6 h", "1 d", "7 d", "30 d", "more"])
+_AGES = ("<1 s", "<1 min", "<10 min", "<1 h", "<6 h", "<1 d", "<7 d", "<30 d", "≥30 d")
 
 
 def histogram(figures: Figures, frame: pl.DataFrame) -> Drawing:
@@ -58,39 +55,6 @@ def domains(figures: Figures, frame: pl.DataFrame) -> Drawing:
         coloured.mark_bar(size=12).encode(alt.X("p25:Q"), alt.X2("p75:Q")),
         base.mark_tick(size=18, thickness=3).encode(alt.X("p50:Q")),
     ).properties(height=height(frame))
-
-
-def over_time(figures: Figures, frame: pl.DataFrame) -> Drawing:
-    """A line for the mean score and one for the mean novelty, their dots as large as the steps."""
-    means = summed(frame, "start", "end").encode(times(figures, frame))
-    lines = means.transform_fold([*_MEASURES], as_=["measure", "value"]).encode(
-        alt.Y("value:Q", scale=SCORES, title="mean", axis=MEANS),
-        alt.Color("measure:N", scale=alt.Scale(domain=_MEASURES, scheme=SCHEME), title=None),
-    )
-    size = alt.Size("traces:Q", scale=alt.Scale(range=[4, 60]), legend=None)
-    told = [step(figures), *numbers(**dict.fromkeys(_MEASURES, ".3f"), traces=",")]
-    # All of a step of time answers to the pointer.
-    steps = means.mark_rect(opacity=0).encode(alt.X2("end:T"), tooltip=told)
-    return alt.layer(
-        lines.mark_line(strokeWidth=1.5), lines.mark_circle(opacity=1).encode(size), steps
-    )
-
-
-def volume(figures: Figures, frame: pl.DataFrame) -> Drawing:
-    """The traces of each step of time, the domains on top of each other."""
-    # The first and the last step stay, also where they are empty: the chart above has them, too.
-    ends = pl.col("start").is_in([frame["start"].min(), frame["start"].max()])
-    there = chosen(frame.filter((pl.col("traces") > 0) | ends))
-    stacked = there.transform_stack(stack="traces", as_=["low", "high"], groupby=["start"])
-    bars = stacked.mark_rect().encode(
-        times(figures, frame),
-        alt.X2("end:T"),
-        alt.Y("low:Q", title=f"traces a {figures.grain}", axis=COUNTS_UP),
-        alt.Y2("high:Q"),
-        colour(figures),
-        tooltip=["domain:N", step(figures), *numbers(traces=",")],
-    )
-    return bars.properties(height=110)
 
 
 def dimensions(figures: Figures, frame: pl.DataFrame) -> Drawing:
@@ -124,7 +88,7 @@ def overrides(figures: Figures, frame: pl.DataFrame) -> Drawing:
     return bars.encode(
         alt.X("effect_on_mean:Q", title="effect on the mean score"),
         rows(figures, frame),
-        alt.Color("override:N", scale=alt.Scale(scheme=SCHEME), title=None),
+        alt.Color("override:N", scale=alt.Scale(domain=_OVERRIDES, scheme=SCHEME), title=None),
         tooltip=[
             "domain:N",
             "override:N",
@@ -135,7 +99,8 @@ def overrides(figures: Figures, frame: pl.DataFrame) -> Drawing:
 
 def novelty_and_age(_figures: Figures, frame: pl.DataFrame) -> Drawing:
     """A field for each age and novelty, and a line for the mean."""
-    age = alt.X("age:O", scale=_AGES, title="age of the nearest trace, less than")
+    scale, axis = alt.Scale(domain=_AGES), alt.Axis(labelOverlap="greedy")
+    age = alt.X("age:O", scale=scale, axis=axis, title="age of the nearest trace")
     squares = chosen(frame).mark_rect()
     line = summed(frame, "age").mark_line(point=True)
     return alt.layer(

@@ -11,7 +11,6 @@ from kp_batch.report.figures import Figures
 CHOSEN = "chosen"
 ROW = 24  # pixels a domain
 HEIGHT = 240
-_FEW = 10  # days, each of which is named
 SCHEME = "dark2"  # of what is no domain, whose colours are the theme's
 SCORES = alt.Scale(domain=[0, 1])
 # Pixels of labels, so that charts above each other share their time.
@@ -22,7 +21,7 @@ _WHOLE = "datum.value % 1 ? '' : datum.label"
 COUNTS_UP = alt.Axis(format=",d", labelExpr=_WHOLE, minExtent=_EXTENT, maxExtent=_EXTENT)
 COUNTS_ALONG = alt.Axis(format=",d", labelExpr=_WHOLE)
 
-Drawing = alt.Chart | alt.LayerChart | alt.FacetChart
+Drawing = alt.Chart | alt.LayerChart | alt.FacetChart  # the last since `layer` says so
 
 
 def chosen(frame: pl.DataFrame) -> alt.Chart:
@@ -52,13 +51,6 @@ def unit(name: str, title: str, **more: Any) -> alt.X:
     return alt.X(f"{name}:Q", scale=SCORES, title=title, axis=axis, **more)
 
 
-def times(figures: Figures, frame: pl.DataFrame) -> alt.X:
-    """The steps of time along the chart; their ends are the channel x2."""
-    few = figures.grain == "day" and frame["start"].n_unique() <= _FEW
-    axis = alt.Axis(tickCount="day") if few else alt.Undefined
-    return alt.X("start:T", scale=alt.Scale(type="utc"), title=None, axis=axis)
-
-
 def rows(figures: Figures, frame: pl.DataFrame) -> alt.Y:
     """A row for each domain of the frame; they stay where they are, whichever is chosen."""
     there = set(frame["domain"])
@@ -82,10 +74,3 @@ def numbers(**formats: str) -> list[alt.Tooltip]:
         alt.Tooltip(f"{name}:Q", format=each, title=name.replace("_", " "))
         for name, each in formats.items()
     ]
-
-
-def step(figures: Figures) -> alt.Tooltip:
-    """The tooltip of a step of time."""
-    return alt.Tooltip(
-        "utcyearmonthdate(start):T", title=f"{figures.grain} from", format="%Y-%m-%d"
-    )

@@ -13,12 +13,22 @@ from kp_batch.plain_text import shortened
 _APART = 9  # domains with a name of their own: with the others, as many as there are colours
 _BINS = 20  # of the histogram, as in its SQL
 _LABEL = 40  # characters
+# No domain is called so: what stands for something else, and what every object of JavaScript has,
+# since Vega keeps what it stacks in an object, by the domain's name.
+_TAKEN = (
+    *("all domains", "(unknown)", "(never scored)"),
+    *("__proto__", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__"),
+    *("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable"),
+    *("toLocaleString", "toString", "valueOf"),
+)
 # Steps of time, with the days of the longest: the first of which about so many hold all is taken.
 _STEPS = 120
 _GRAINS = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366, "decade": 3660}
 _INTERVALS = {"quarter": "3 months"}
 _RUNS = """
-    SELECT run_id, status, reason, started_at, finished_at, counts, seconds, versions, fingerprints
+    SELECT
+        run_id, status, reason, started_at, finished_at,
+        config, counts, seconds, versions, fingerprints
     FROM runs
     QUALIFY row_number() OVER (PARTITION BY status ORDER BY started_at DESC, run_id DESC) <= 2
     ORDER BY started_at DESC, run_id DESC
@@ -47,6 +57,7 @@ class Figures:
     novelty_and_age: pl.DataFrame
     thresholds: pl.DataFrame
     drift: pl.DataFrame
+    turnover: pl.DataFrame
     rejects: pl.DataFrame
     gaps: pl.DataFrame
     traces: pl.DataFrame
@@ -117,8 +128,8 @@ def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], str | None
 
 
 def _unlike(labels: list[str], label: str) -> str:
-    """The label, told apart from those that were shortened to the same."""
-    while label in labels:
+    """The label, told apart from those that are the same."""
+    while label in labels or label in _TAKEN:
         label += "*"
     return label
 

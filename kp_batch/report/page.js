@@ -32,9 +32,12 @@ function filterTables(domain) {
   }
 }
 
-// A chart that fails says so in the console; the others are drawn all the same.
+// A chart that fails says so; the others are drawn all the same.
 function each(work) {
-  return Promise.all(Object.keys(shown).map((name) => work(name).catch(console.error)));
+  return Promise.all(Object.keys(shown).map((name) => work(name).catch((error) => {
+    console.error(error);
+    document.getElementById(name).textContent = "This chart could not be drawn.";
+  })));
 }
 
 async function draw() {

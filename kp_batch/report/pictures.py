@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from kp_batch.report import charts
+from kp_batch.report import charts, time_charts
 from kp_batch.report.encodings import CHOSEN, Drawing
 from kp_batch.report.figures import Figures
 
@@ -64,14 +64,14 @@ PICTURES = (
         "Score and novelty over time",
         "Mean score and mean novelty, from 0 to 1, by the time of the traces (UTC); larger dots "
         "stand for more traces.",
-        charts.over_time,
+        time_charts.over_time,
         is_wide=True,
     ),
     Picture(
         "volume",
         "Traces over time",
-        "How many traces were made, by the same times.",
-        charts.volume,
+        "How many traces were made, by the same times; lighter where the time is not over yet.",
+        time_charts.volume,
         of="over_time",
         is_wide=True,
     ),
@@ -108,11 +108,11 @@ PICTURES = (
     ),
     Picture(
         "drift",
-        "Changed since the run before",
-        "By how much the mean score of each domain moved from the run before to the last one.",
+        "Changed since the previous run",
+        "By how much the mean score of each domain moved from the previous run to the last one.",
         charts.drift,
         has_table=True,
-        empty="There is no domain that an earlier run had scored, too.",
+        empty="Nothing to compare: no previous run scored any of these domains.",
     ),
     Picture(
         "rejects",

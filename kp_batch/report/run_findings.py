@@ -5,18 +5,21 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from kp_batch.plain_text import printable
-from kp_batch.provenance import differences
+from kp_batch.plain_text import printable, shortened
+from kp_batch.provenance import changed_settings, differences
 from kp_batch.report.figures import Figures
-from kp_batch.report.sentences import ENOUGH, Finding, Name, tell
+from kp_batch.report.sentences import Finding, Name, number, tell
 
-# Of the population stability index, as the field reads it.
+# Of the population stability index, as the field reads it; what chance alone gives it is taken off:
+# over ten bins 9 (1/a + 1/b), which holds from about so many traces on.
 _MODERATE_SHIFT, _LARGE_SHIFT = 0.1, 0.25
+_ENOUGH = 200
+_NAMED = 5  # of the domains that came or went
 
 
 def of_runs(figures: Figures) -> Iterator[Finding]:
     """What went wrong, what changed since the run before, and what was refused."""
-    for notice in (_failure, _otherwise, _drift, _new_domains, _rejects, _unreadable):
+    for notice in (_failure, _otherwise, _settings, _drift, _turnover, _rejects, _unreadable):
         yield from notice(figures)
 
 
@@ -35,10 +38,16 @@ def _failure(figures: Figures) -> Iterator[Finding]:
 def _otherwise(figures: Figures) -> Iterator[Finding]:
     if differing := _incomparable(figures):
         yield tell(
-            f"The scores of the last run do not compare with those of the run before: they were "
+            f"The scores of the last run do not compare with those of the previous run: they were "
             f"computed with {'; '.join(differing)}.",
             is_warning=True,
         )
+
+
+def _settings(figures: Figures) -> Iterator[Finding]:
+    if changed := _changed_settings(figures):
+        told = Name(printable("; ".join(changed)))
+        yield tell("Settings changed since the previous run: ", told, ".")
 
 
 def _drift(figures: Figures) -> Iterator[Finding]:
@@ -46,31 +55,36 @@ def _drift(figures: Figures) -> Iterator[Finding]:
     if of_all.is_empty():
         return
     row = of_all.row(0, named=True)
-    more = row["traces_b"] - row["traces_a"]
     yield tell(
-        f"Since the run before: {more:+,} traces, the mean score moved by "
-        f"{row['mean_shift']:+.4f}, the median by {row['p50_shift']:+.4f}."
+        f"Since the previous run: {row['traces_b'] - row['traces_a']:+,} traces; mean score "
+        f"{row['mean_shift']:+.4f}, median {row['p50_shift']:+.4f}."
     )
-    shifted = figures.drift.drop_nulls("domain").filter(
-        pl.min_horizontal("traces_a", "traces_b") >= ENOUGH,
-        pl.col("stability_index") >= _MODERATE_SHIFT,
+    is_surprising = not (_incomparable(figures) or _changed_settings(figures))
+    chance = 9 * (1 / pl.col("traces_a") + 1 / pl.col("traces_b"))
+    known = figures.drift.drop_nulls("domain").with_columns(
+        shift=pl.col("stability_index") - chance
     )
-    for each in shifted.sort("stability_index", descending=True).head(3).iter_rows(named=True):
-        index = each["stability_index"]
+    shifted = known.filter(
+        pl.min_horizontal("traces_a", "traces_b") >= _ENOUGH, pl.col("shift") >= _MODERATE_SHIFT
+    )
+    for each in shifted.sort("shift", descending=True).head(3).iter_rows(named=True):
+        is_large = each["shift"] >= _LARGE_SHIFT
         yield tell(
             "The scores of ",
             Name(each["domain"]),
-            f" shifted {'greatly' if index >= _LARGE_SHIFT else 'moderately'} (PSI {index:.2f}).",
-            is_warning=index >= _LARGE_SHIFT and not _incomparable(figures),
+            f" shifted {'greatly' if is_large else 'moderately'} (population stability index "
+            f"{each['stability_index']:.2f}).",
+            is_warning=is_large and is_surprising,
         )
 
 
-def _new_domains(figures: Figures) -> Iterator[Finding]:
-    known = set(figures.drift["domain"])
-    new = [label for label in figures.labels if label not in {*known, figures.others}]
-    if known and new:
-        named = [part for label in new for part in (", ", Name(label))]
-        yield tell("New since the run before: ", *named[1:], ".")
+def _turnover(figures: Figures) -> Iterator[Finding]:
+    for is_new, what in ((True, "New"), (False, "Gone")):
+        names = figures.turnover.filter(is_new=is_new)["task_domain"]
+        if len(names):
+            named = [part for name in names[:_NAMED] for part in (", ", Name(shortened(name, 40)))]
+            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+            yield tell(f"{what} since the previous run: ", *named[1:], f"{more}.")
 
 
 def _rejects(figures: Figures) -> Iterator[Finding]:
@@ -86,9 +100,14 @@ def _rejects(figures: Figures) -> Iterator[Finding]:
 def _unreadable(figures: Figures) -> Iterator[Finding]:
     paths = json.loads(figures.run.get("counts", "{}")).get("unreadable_files")
     if paths:
-        told = f"Files that could not be read: {len(paths):,}, such as "
+        such = ", such as" if len(paths) > 1 else ":"
+        told = f"{number(len(paths), 'file')} could not be read{such} "
         yield tell(told, Name(printable(paths[0])), ".", is_warning=True)
 
 
 def _incomparable(figures: Figures) -> list[str]:
     return differences(figures.before, figures.run) if figures.before else []
+
+
+def _changed_settings(figures: Figures) -> list[str]:
+    return changed_settings(figures.before, figures.run) if figures.before else []

@@ -7,7 +7,7 @@ import polars as pl
 from kp_batch.report.figures import Figures
 from kp_batch.report.sentences import ENOUGH, Finding, Name, number, share, tell
 
-_APART = 0.01  # of two means that are worth a word
+_NOTABLE = 0.01  # between two means that are worth a word
 _LONG = 7  # days without a trace
 
 
@@ -24,17 +24,19 @@ def _extent(figures: Figures) -> Iterator[Finding]:
         return
     row = of_all.row(0, named=True)
     domains = number(figures.whole["domains"], "domain")
+    first, last = figures.whole["first_day"], figures.whole["last_day"]
+    days = f"on {first}" if first == last else f"from {first} to {last}"
+    sharing = share(row["worth_sharing"], row["traces"]) if row["worth_sharing"] else "none"
     yield tell(
-        f"{number(row['traces'], 'trace')} in {domains}, from {figures.whole['first_day']} to "
-        f"{figures.whole['last_day']}. The mean score is {row['mean']:.3f}, the median "
-        f"{row['p50']:.3f}; {share(row['worth_sharing'], row['traces'])} reach the threshold "
-        f"of {figures.whole['threshold']:g}."
+        f"{number(row['traces'], 'trace')} in {domains}, {days}. The mean score is "
+        f"{row['mean']:.3f}, the median {row['p50']:.3f}; {sharing} of them reach the threshold of "
+        f"{figures.whole['threshold']:g}."
     )
 
 
 def _between_domains(figures: Figures) -> Iterator[Finding]:
     known = _well_known(figures).sort("mean")
-    if len(known) > 1 and known["mean"][-1] - known["mean"][0] >= _APART:
+    if len(known) > 1 and known["mean"][-1] - known["mean"][0] >= _NOTABLE:
         low, high = known.row(0, named=True), known.row(-1, named=True)
         yield tell(
             Name(high["domain"]),
@@ -55,39 +57,41 @@ def _worth_sharing(figures: Figures) -> Iterator[Finding]:
 def _copies(figures: Figures) -> Iterator[Finding]:
     row = figures.whole
     if row["alike"]:
-        most = f"; the text that came most often came {row['most_repeated']:,} times"
+        most = f"; the most repeated text occurs {row['most_repeated']:,} times"
         yield tell(
-            f"{row['alike']:.1%} of the traces have a similarity of 0.95 and more to one that they "
-            f"met, {row['same']:.1%} one of 1{most if row['most_repeated'] else ''}."
+            f"{row['alike']:.1%} of the traces nearly repeat one that they met (similarity of 0.95 "
+            f"and more), {row['same']:.1%} repeat it fully{most if row['most_repeated'] else ''}."
         )
 
 
 def _override(figures: Figures) -> Iterator[Finding]:
     common = figures.overrides.join(_well_known(figures).select("domain"), on="domain")
     if not common.is_empty():
-        moved = pl.col("mean_effect") * pl.col("traces")
-        row = common.sort(moved.abs()).row(-1, named=True)
+        row = common.sort(pl.col("effect_on_mean").abs()).row(-1, named=True)
         way = "lowers" if row["effect_on_mean"] < 0 else "raises"
         yield tell(
-            f"The override that moves most, {row['override']}, applies to {row['share']:.0%} of ",
+            f"The override of the largest effect, {row['override']}, applies to "
+            f"{row['share']:.0%} of ",
             Name(row["domain"]),
-            f" and {way} its mean by {abs(row['effect_on_mean']):.3f}.",
+            f" and {way} its mean score by {abs(row['effect_on_mean']):.3f}.",
         )
 
 
 def _lately(figures: Figures) -> Iterator[Finding]:
-    """The last step of time that has enough traces, against all before it."""
-    sums = figures.over_time.group_by("start").agg(pl.col("traces", "score", "novelty").sum())
+    """The last step of time that is over and has enough traces, against all before it."""
+    steps = figures.over_time.filter("is_over").group_by("start")
+    sums = steps.agg(pl.col("traces", "score", "novelty").sum())
     full = sums.filter(pl.col("traces") >= ENOUGH).sort("start")
     if len(full) > 1:
         last = full.row(-1, named=True)
         before = sums.filter(pl.col("start") < last["start"]).sum().row(0, named=True)
+        on = "On" if figures.grain == "day" else f"In the {figures.grain} from"
         now, then = (
             [each[name] / each["traces"] for name in ("score", "novelty")]
             for each in (last, before)
         )
         yield tell(
-            f"In the {figures.grain} from {last['start']} the mean score was {now[0]:.3f} "
+            f"{on} {last['start']} the mean score was {now[0]:.3f} "
             f"(before: {then[0]:.3f}) and the mean novelty {now[1]:.3f} ({then[1]:.3f})."
         )
 
@@ -97,7 +101,7 @@ def _gap(figures: Figures) -> Iterator[Finding]:
         row = figures.gaps.row(0, named=True)
         if row["days"] >= _LONG:
             yield tell(
-                f"The longest time without any trace is of {row['days']:,} days, from "
+                f"The longest time without a trace is {row['days']:,} days, from "
                 f"{row['first_day']} to {row['last_day']}."
             )
 

@@ -1,15 +1,15 @@
 -- How many traces have which novelty, by the age of the nearest one; sums, so that domains add.
 WITH bands (age, number, seconds) AS (
     VALUES
-        ('1 s', 0, 1),
-        ('1 min', 1, 60),
-        ('10 min', 2, 600),
-        ('1 h', 3, 3600),
-        ('6 h', 4, 21600),
-        ('1 d', 5, 86400),
-        ('7 d', 6, 604800),
-        ('30 d', 7, 2592000),
-        ('more', 8, 'infinity'::DOUBLE)
+        ('<1 s', 0, 1),
+        ('<1 min', 1, 60),
+        ('<10 min', 2, 600),
+        ('<1 h', 3, 3600),
+        ('<6 h', 4, 21600),
+        ('<1 d', 5, 86400),
+        ('<7 d', 6, 604800),
+        ('<30 d', 7, 2592000),
+        ('≥30 d', 8, 'infinity'::DOUBLE)
 ),
 binned AS (
     SELECT

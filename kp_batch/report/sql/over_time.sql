@@ -20,7 +20,8 @@ SELECT
     domain,
     coalesce(traces, 0) AS traces,
     round(score, 6) AS score,
-    round(novelty, 6) AS novelty
+    round(novelty, 6) AS novelty,
+    start + getvariable('step')::INTERVAL <= (SELECT max(day) + 1 FROM scores_by_day) AS is_over
 FROM steps
 CROSS JOIN (SELECT DISTINCT domain FROM labels)
 LEFT JOIN told USING (start, domain)
