@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 from polars.exceptions import PanicException
 
-from kp_batch.errors import KpBatchError
+from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.progress import say
 from kp_batch.report.figures import Figures, gather
 from kp_batch.warehouse.query import CATALOG, connect
@@ -93,7 +93,8 @@ def _figures(warehouse: Path) -> Figures:
         with connect(warehouse) as connection:
             return gather(connection)
     except duckdb.Error as error:
-        raise KpBatchError(f"{warehouse} cannot be read: {error}") from error
+        reason = " ".join(str(error).split())
+        raise WarehouseError(f"{warehouse} cannot be read: {reason}") from error
 
 
 def _page(figures: Figures) -> str:

@@ -13,7 +13,7 @@ from flows import commands, reporting
 from flows.reporting import report, reported
 from flows.steps import rescore_archive
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import KpBatchError
+from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.warehouse.query import connect
 from tests.archives import trace, write_jsonl
 
@@ -114,8 +114,9 @@ def test_report_writes_a_page_or_markdown_where_it_is_told(warehouse: Path) -> N
     assert done.stdout == report(warehouse, "markdown")
 
 
-@pytest.mark.parametrize("place", ["missing/page.html", ""])
+@pytest.mark.parametrize("place", ["missing/page.html", ".", "loop"])
 def test_report_says_in_one_line_where_it_cannot_write(warehouse: Path, place: str) -> None:
+    (warehouse.parent / "loop").symlink_to("loop")
     done = kp_batch("report", "--warehouse", warehouse, "-o", warehouse.parent / place)
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
@@ -127,6 +128,13 @@ def test_report_of_no_warehouse_says_what_to_do(tmp_path: Path) -> None:
     done = kp_batch("report", "--warehouse", tmp_path, "-o", tmp_path / "page.html")
     assert done.returncode == 1
     assert "run an archive first" in done.stderr
+
+
+def test_report_says_in_one_line_what_cannot_be_read(warehouse: Path) -> None:
+    for path in warehouse.glob("scores/*/*.parquet"):
+        path.unlink()
+    with pytest.raises(WarehouseError, match="scores"):
+        report(warehouse, "markdown")
 
 
 @pytest.mark.parametrize("output_format", ["table", "csv", "json"])
