@@ -1,7 +1,7 @@
 """What computed the scores that a run left, from its row in `runs`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
@@ -30,12 +30,16 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str
     return differing
 
 
-def changed_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+def changed_settings(
+    first: Mapping[str, Any], second: Mapping[str, Any], domains: Iterable[str | None]
+) -> list[str]:
     """What was asked for otherwise in the second of two runs: the cache, the threshold, weights.
 
     Args:
         first: a row of `runs`, of which config and fingerprints count.
         second: another.
+        domains: those that both runs scored. A profile of such a name that the scores of only one
+            run bear was added or removed; another one may have come or gone with its domain.
 
     Returns:
         A few words for each setting that differs.
@@ -47,8 +51,10 @@ def changed_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> lis
         if settings[name] != later[name]
     ]
     before, after = (_profiles(run) for run in (first, second))
-    weights = [name for name in before if after.get(name, before[name]) != before[name]]
-    return [*changed, *(f"weights of {name}" for name in weights)]
+    in_both = before.keys() & after.keys()
+    in_one = (before.keys() ^ after.keys()) & set(domains)
+    other = [name for name in in_both | in_one if before.get(name) != after.get(name)]
+    return [*changed, *(f"weights of {name}" for name in sorted(other))]
 
 
 def _profiles(run: Mapping[str, Any]) -> dict[str, set[str]]:

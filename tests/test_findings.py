@@ -322,16 +322,17 @@ def test_runs_that_do_not_compare_are_a_warning_and_their_drift_is_none() -> Non
 
 
 def test_settings_that_changed_are_told_and_their_drift_is_no_warning() -> None:
-    profiles = {"profile_id": {"code-1-v1": 1000, "law-1-v1": 300}}
+    profiles = {"profile_id": {"code-1-v1": 1000, "law-1-v1": 300, "art-1-v1": 1}}
     before = QUIET.run | {
         "config": json.dumps({"cache_size": 20, "ttl": "1d", "threshold": 0.5, "wait": True}),
         "fingerprints": json.dumps(FINGERPRINTS | profiles),
     }
-    said = findings(replace(QUIET, before=before, drift=SHIFTED))
+    both = pl.concat([SHIFTED, rows(DRIFT, ("art", 9, 9, 0.0, 0.0, 0.0))])
+    said = findings(replace(QUIET, before=before, drift=both))
     [settings] = [sentence(each) for each in said if "changed" in sentence(each)]
     assert settings == (
         "Settings changed since the previous run: cache size 20 → 1000; time to live 1d → none; "
-        "threshold 0.5 → 0.75; weights of code."
+        "threshold 0.5 → 0.75; weights of art; weights of code."
     )
     assert FAR in map(sentence, said)
     assert not any(each.is_warning for each in said)

@@ -110,4 +110,5 @@ def _incomparable(figures: Figures) -> list[str]:
 
 
 def _changed_settings(figures: Figures) -> list[str]:
-    return changed_settings(figures.before, figures.run) if figures.before else []
+    both = figures.drift["domain"]
+    return changed_settings(figures.before, figures.run, both) if figures.before else []

@@ -20,7 +20,7 @@ from kp_batch.report.figures import Figures
 
 _MEASURES = ("mean score", "mean novelty")
 _BEGUN = 0.5  # opacity of a step of time that is not over
-_FEW = 10  # days, each of which is named
+_FEW = 31  # days, each of which has its tick
 # Where ticks stand, and how they are written, by the unit of time; of longer ones, some years.
 _TICKS: dict[str, Literal["week", "month", "year"]] = {
     "day": "week",
