@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
-_SETTINGS = {"cache_size": "cache size", "ttl": "time to live", "threshold": "threshold"}
+_SETTINGS = ("cache_size", "ttl", "threshold")
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
@@ -46,8 +46,8 @@ def changed_settings(
     """
     settings, later = (json.loads(run["config"]) for run in (first, second))
     changed = [
-        f"{called} {settings[name]} \N{RIGHTWARDS ARROW} {later[name]}"
-        for name, called in _SETTINGS.items()
+        f"{name.replace('_', ' ')} {settings[name]} \N{RIGHTWARDS ARROW} {later[name]}"
+        for name in _SETTINGS
         if settings[name] != later[name]
     ]
     before, after = (_profiles(run) for run in (first, second))

@@ -247,8 +247,8 @@ def test_the_override_of_the_largest_effect_is_told_for_a_domain_with_enough_tra
     domains = by_domain(("code", 1000, 0, 0.5), ("law", 30, 0, 0.5), ("few", 29, 0, 0.5))
     assert told(domains=domains, overrides=overrides) == [
         (
-            "The override of the largest effect, low diversity penalty, applies to 50% of law and "
-            f"{way} its mean score by 0.050."
+            "The override with the largest effect, low diversity penalty, applies to 50% of law "
+            f"and {way} its mean score by 0.050."
         )
     ]
 
@@ -331,7 +331,7 @@ def test_settings_that_changed_are_told_and_their_drift_is_no_warning() -> None:
     said = findings(replace(QUIET, before=before, drift=both))
     [settings] = [sentence(each) for each in said if "changed" in sentence(each)]
     assert settings == (
-        "Settings changed since the previous run: cache size 20 → 1000; time to live 1d → none; "
+        "Settings changed since the previous run: cache size 20 → 1000; ttl 1d → none; "
         "threshold 0.5 → 0.75; weights of art; weights of code."
     )
     assert FAR in map(sentence, said)

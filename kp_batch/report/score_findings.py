@@ -70,7 +70,7 @@ def _override(figures: Figures) -> Iterator[Finding]:
         row = common.sort(pl.col("effect_on_mean").abs()).row(-1, named=True)
         way = "lowers" if row["effect_on_mean"] < 0 else "raises"
         yield tell(
-            f"The override of the largest effect, {row['override']}, applies to "
+            f"The override with the largest effect, {row['override']}, applies to "
             f"{row['share']:.0%} of ",
             Name(row["domain"]),
             f" and {way} its mean score by {abs(row['effect_on_mean']):.3f}.",
