@@ -151,7 +151,7 @@ class Nights(RuleBasedStateMachine):
 
         try:
             rescore_archive(self.config(), call)
-        except Killed:
+        except (Killed, ArchiveError):
             return
         self.hold(prune=False)
 
