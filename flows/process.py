@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.plain_text import one_line
 
 
 def run_in_process(work: str, arguments: dict[str, Any], log: Path | None) -> dict[str, Any]:
@@ -111,7 +112,7 @@ def _attempt(work: str, arguments: dict[str, Any], log: str) -> dict[str, Any]:
 
 def explained(error: BaseException, log: str) -> KpBatchError:
     """An error that the machine made, or a fault of ours, as one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = one_line(str(error)) or type(error).__name__
     if "Failed to reach API" in text:
         return KpBatchError(f"{text}; start that Prefect server, or unset PREFECT_API_URL")
     if any(sign in text for sign in ("No space left on device", "os error 28", "disk is full")):

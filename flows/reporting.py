@@ -8,8 +8,10 @@ import duckdb
 from polars.exceptions import PanicException
 
 from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.plain_text import one_line
 from kp_batch.progress import say
 from kp_batch.report.figures import Figures, gather
+from kp_batch.report.markdown import markdown
 from kp_batch.warehouse.query import CATALOG, connect
 
 PAGE = "report.html"  # inside the warehouse
@@ -37,7 +39,7 @@ def write_report(warehouse: Path) -> str:
     figures = _figures(warehouse)
     replace_text(warehouse / PAGE, _page(figures))
     say(f"the report is in {warehouse / PAGE}")
-    return _markdown(figures)
+    return markdown(figures)
 
 
 @contextmanager
@@ -54,7 +56,7 @@ def reported(warehouse: Path) -> Generator[None]:
             if _is_behind(warehouse):
                 write_report(warehouse)
         except (Exception, PanicException) as error:  # noqa: BLE001 (no page is worth a failed run)
-            say(f"warning: the report was not written: {' '.join(str(error).split())}")
+            say(f"warning: the report was not written: {one_line(str(error))}")
             (warehouse / PAGE).unlink(missing_ok=True)
 
 
@@ -93,8 +95,7 @@ def _figures(warehouse: Path) -> Figures:
         with connect(warehouse) as connection:
             return gather(connection)
     except duckdb.Error as error:
-        reason = " ".join(str(error).split())
-        raise WarehouseError(f"{warehouse} cannot be read: {reason}") from error
+        raise WarehouseError(f"{warehouse} cannot be read: {one_line(str(error))}") from error
 
 
 def _page(figures: Figures) -> str:
@@ -103,10 +104,4 @@ def _page(figures: Figures) -> str:
     return page(figures)
 
 
-def _markdown(figures: Figures) -> str:
-    from kp_batch.report.markdown import markdown
-
-    return markdown(figures)
-
-
-_FORMATS = {"html": _page, "markdown": _markdown}
+_FORMATS = {"html": _page, "markdown": markdown}

@@ -16,6 +16,7 @@ from flows.run import Run
 from flows.stating import write_tables
 from flows.summary import summarise
 from kp_batch.config import RescoreConfig
+from kp_batch.plain_text import one_line
 from kp_batch.progress import say
 from kp_batch.warehouse.folder import check_folder
 from kp_batch.warehouse.lock import writing
@@ -60,7 +61,7 @@ def running(config: RescoreConfig) -> Generator[Run]:
             yield run
         except (Exception, PanicException) as error:
             with suppress(Exception):  # a full disk, say: the error that counts is the first
-                publish_failure(run, " ".join(str(error).split()))
+                publish_failure(run, one_line(str(error)))
             raise
         finally:
             run.stage.end()

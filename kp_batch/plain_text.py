@@ -13,6 +13,11 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
+def one_line(text: str) -> str:
+    """Text on one line, each run of white space a space."""
+    return " ".join(text.split())
+
+
 def shortened(text: str, length: int) -> str:
     """Printable text of at most so many characters; an ellipsis stands for what is left out."""
     told = printable(text[: length + 1])

@@ -98,6 +98,7 @@ def report(warehouse: Path, output_format: str, output: str | None) -> None:
     """Tell and show how the scores stand: one page, or its words and numbers as markdown."""
     from flows.reporting import replace_text
     from flows.reporting import report as told
+    from kp_batch.progress import say
 
     text = told(warehouse, output_format)
     if output is None:
@@ -106,7 +107,7 @@ def report(warehouse: Path, output_format: str, output: str | None) -> None:
         click.echo(text, nl=False)
     else:
         replace_text(Path(output), text)
-        click.echo(f"kp-batch: the report is in {output}", err=True)
+        say(f"the report is in {output}")
 
 
 def ask(warehouse: Path, query: str, output_format: str, as_of: str | None = None) -> None:

@@ -12,7 +12,7 @@ from kp_batch.plain_text import shortened
 
 _APART = 9  # domains with a name of their own: with the others, as many as there are colours
 _BINS = 20  # of the histogram, as in its SQL
-_LABEL = 40  # characters
+LABEL = 40  # characters
 # No domain is called so: what stands for something else, and what every object of JavaScript has,
 # since Vega keeps what it stacks in an object, by the domain's name.
 _TAKEN = (
@@ -111,7 +111,7 @@ def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], str | None
     apart = len(names) if len(names) <= _APART + 1 else _APART
     labels: list[str] = []
     for name in names[:apart]:
-        labels.append(_unlike(labels, shortened(name, _LABEL)))
+        labels.append(_unlike(labels, shortened(name, LABEL)))
     others = len(names) - apart
     if others:
         labels.append(_unlike(labels, f"{others:,} others"))

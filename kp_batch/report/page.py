@@ -27,7 +27,7 @@ def page(figures: Figures) -> str:
     All that comes from the archive is escaped, and the page's policy lets no script run but its
     own and nothing be fetched.
     """
-    environment = Environment(autoescape=True, trim_blocks=False)
+    environment = Environment(autoescape=True)
     environment.filters |= {
         "age": _age,
         "bars": bar_line,

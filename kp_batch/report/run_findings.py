@@ -7,7 +7,7 @@ import polars as pl
 
 from kp_batch.plain_text import printable, shortened
 from kp_batch.provenance import changed_settings, differences
-from kp_batch.report.figures import Figures
+from kp_batch.report.figures import LABEL, Figures
 from kp_batch.report.sentences import Finding, Name, number, tell
 
 # Of the population stability index, as the field reads it; what chance alone gives it is taken off:
@@ -82,7 +82,8 @@ def _turnover(figures: Figures) -> Iterator[Finding]:
     for is_new, what in ((True, "New"), (False, "Gone")):
         names = figures.turnover.filter(is_new=is_new)["task_domain"]
         if len(names):
-            named = [part for name in names[:_NAMED] for part in (", ", Name(shortened(name, 40)))]
+            labels = [Name(shortened(name, LABEL)) for name in names[:_NAMED]]
+            named = [part for label in labels for part in (", ", label)]
             more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
             yield tell(f"{what} since the previous run: ", *named[1:], f"{more}.")
 

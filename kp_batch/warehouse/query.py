@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import duckdb
 
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.plain_text import printable_lines
+from kp_batch.plain_text import one_line, printable_lines
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -40,7 +40,7 @@ def open_catalog(warehouse: Path) -> duckdb.DuckDBPyConnection:
             return duckdb.connect(str(copy), read_only=True)
         except (OSError, duckdb.Error) as error:
             raise WarehouseError(
-                f"{warehouse / CATALOG} cannot be read ({' '.join(str(error).split())}); remove it "
+                f"{warehouse / CATALOG} cannot be read ({one_line(str(error))}); remove it "
                 f"and run: {rebuilding(warehouse)}"
             ) from error
 

@@ -4,8 +4,12 @@ SELECT
     (SELECT count(*) FROM score_distribution) AS domains,
     (SELECT min(day) FROM scores_by_day) AS first_day,
     (SELECT max(day) FROM scores_by_day) AS last_day,
-    (SELECT count(*) FILTER (max_similarity >= 0.999999) / greatest(count(*), 1) FROM scores)
+    (SELECT coalesce(sum(share), 0) FROM novelty_by_similarity WHERE similarity = 'the same')
         AS same,
-    (SELECT count(*) FILTER (max_similarity >= 0.95) / greatest(count(*), 1) FROM scores) AS alike,
+    (
+        SELECT coalesce(sum(share), 0)
+        FROM novelty_by_similarity
+        WHERE similarity IN ('the same', '0.95 to the same')
+    ) AS alike,
     (SELECT coalesce(max(traces), 0) FROM repeated_texts) AS most_repeated
 FROM manifest;
