@@ -11,16 +11,16 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 
-from flows.outcome import publish_success
-from flows.plan import Plan, make_plan
-from flows.replaying import embed, replay_timeline
-from flows.reporting import reported, write_report
-from flows.run import Run
-from flows.stating import write_tables
-from flows.steps import Call, carry_out, rescore_archive
-from flows.summary import as_table
 from kp_batch.config import RescoreConfig
+from kp_batch.pipeline.publish import publish_success
+from kp_batch.pipeline.replay import embed, replay_timeline
+from kp_batch.pipeline.report import reported, write_report
+from kp_batch.pipeline.rescore import Call, carry_out, rescore_archive
+from kp_batch.pipeline.summary import as_table
+from kp_batch.pipeline.write import write_tables
+from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.progress import say
+from kp_batch.run import Run
 
 
 @flow(name="rescore", persist_result=False)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
-from kp_batch.plain_text import printable_lines
+from kp_batch.text import printable_lines
 
 _SECONDS_BETWEEN_LINES = 10.0
 

@@ -17,14 +17,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from flows.ledger import Ledger
-from flows.reading import read_changed
-from flows.run import Run
-from flows.scorer import Scorer
-from flows.settling import Archive
-from flows.stage import Stage
-from flows.steps import rescore_archive
-from flows.timeline import look_around
+from kp_batch.archive.ledger import Ledger
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.config import RescoreConfig
@@ -32,10 +25,17 @@ from kp_batch.contracts import PROFILES
 from kp_batch.facts import facts, hashes
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.replay import replay
-from kp_batch.novelty.similarity import unit
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.planning.changes import Archive
+from kp_batch.planning.ingest import read_changed
+from kp_batch.planning.scorer import Scorer
+from kp_batch.planning.timeline import look_around
+from kp_batch.run import Run
 from kp_batch.sample import write_sample
+from kp_batch.staging import Stage
+from kp_batch.vectors import unit
 from kp_batch.warehouse.catalog import read_manifest
-from kp_batch.warehouse.published import reading
+from kp_batch.warehouse.relations import reading
 from kp_batch.warehouse.tables import files_of
 
 REPLAYED, LOOPED, CACHED = 100_000, 20_000, 300

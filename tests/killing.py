@@ -16,15 +16,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flows.steps import rescore_archive
 from kp_batch.config import RescoreConfig
+from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from tests.lawful import assert_lawful
 
 # The work of a run alone, and as the command line does it, with Prefect around it.
 _ALONE = """
 import json, sys
-from flows.steps import rescore_archive
+from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.config import RescoreConfig
 print("begun", flush=True)
 rescore_archive(RescoreConfig(**json.loads(sys.argv[1])))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import polars as pl
 
-from flows.steps import rescore_archive
 from kp_batch.config import RescoreConfig
-from kp_batch.warehouse.query import connect
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.warehouse.answers import connect
 
 _QUERIES = {
     "scores": "SELECT * EXCLUDE (run_id) FROM scores ORDER BY trace_id",

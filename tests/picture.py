@@ -5,10 +5,10 @@ from pathlib import Path
 
 import vl_convert
 
-from kp_batch.report.figures import Figures, gather
-from kp_batch.report.pictures import PICTURES
+from kp_batch.report.panels import PICTURES
+from kp_batch.report.report_data import Figures, gather
 from kp_batch.report.themes import THEMES
-from kp_batch.warehouse.query import connect
+from kp_batch.warehouse.answers import connect
 
 SHOWN = "domains"
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kp_batch.novelty.cache import Nearest, VectorCache
-from kp_batch.novelty.similarity import cosines, nonzero, unit
+from kp_batch.vectors import cosines, nonzero, unit
 
 START = datetime(2026, 1, 5, 8, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -19,15 +19,15 @@ import pytest
 from prefect.states import Failed
 
 import flows.rescore as flow_module
-from flows.reporting import write_report
-from flows.steps import rescore_archive
-from kp_batch.cli import rescoring
+from kp_batch.cli import run as rescoring
 from kp_batch.cli.group import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, WarehouseError
+from kp_batch.pipeline.report import write_report
+from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
+from kp_batch.warehouse.answers import connect
 from kp_batch.warehouse.catalog import Manifest, publish, read_manifest, rebuild
-from kp_batch.warehouse.query import connect
 from kp_batch.warehouse.tables import files_of
 from tests.archives import trace, write_parquet
 from tests.holding import holding
@@ -571,7 +571,7 @@ def test_a_server_that_does_not_answer_is_named(
     assert "start that Prefect server, or unset PREFECT_API_URL" in failed.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("module", ["kp_batch.cli", "kp_batch.warehouse.query"])
+@pytest.mark.parametrize("module", ["kp_batch.cli", "kp_batch.warehouse.answers"])
 def test_help_and_sql_import_nothing_heavy(module: str) -> None:
     probe = (
         f"import sys, {module};"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch.warehouse.query import connect
+from kp_batch.warehouse.answers import connect
 
 ROOT = Path(__file__).parent.parent
 [COMMANDS] = re.findall(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.stage import STAGED
 from kp_batch.contracts import STEP_TYPES
+from kp_batch.staging import STAGED
 from tests.archives import read, step, trace, write_jsonl, write_parquet
 
 COUNTS = ("n_steps", "n_types", "n_thoughts", "n_recoveries", "n_tool_steps", "n_tools")

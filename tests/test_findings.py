@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from flows.reporting import report
-from flows.steps import rescore_archive
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
-from kp_batch.plain_text import printable, shortened
-from kp_batch.report.figures import Figures
+from kp_batch.pipeline.report import report
+from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report.findings import findings
 from kp_batch.report.markdown import _code, markdown
+from kp_batch.report.report_data import Figures
 from kp_batch.report.sentences import Finding, Name
+from kp_batch.text import printable, shortened
 from tests.archives import trace, write_jsonl
 
 DOMAINS = ("domain", "traces", "worth_sharing", "mean", "p50", "p5", "p95")

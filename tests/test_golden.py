@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from kp_batch.archive.lines import rows_of
+from kp_batch.archive.formats.jsonl import rows_of
 from kp_batch.embedding.encoders import MiniLM
 from kp_batch.facts import facts
 from kp_batch.novelty.cache import VectorCache

@@ -10,14 +10,14 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from flows.plan import make_plan
-from flows.rejecting import check_rejects
-from flows.run import Run
-from flows.stage import STAGED, Stage
 from kp_batch.archive import reading
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import REJECTS, SCORES
 from kp_batch.errors import ArchiveError
+from kp_batch.planning.plan import make_plan
+from kp_batch.planning.rejects import check_rejects
+from kp_batch.run import Run
+from kp_batch.staging import STAGED, Stage
 from tests.archives import (
     SCHEMA,
     read,

@@ -19,18 +19,18 @@ import numpy as np
 import polars as pl
 import pytest
 
-import flows.keeping
-import flows.steps
-from flows.keeping import forget, vacuum
-from flows.prefect_records import remove_records
-from flows.steps import rescore_archive
+import kp_batch.operations.vacuum
+import kp_batch.pipeline.rescore
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import TABLES, VIEWS
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import ArchiveError, WarehouseError
+from kp_batch.executors.prefect_records import remove_records
+from kp_batch.operations.vacuum import forget, vacuum
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.warehouse.answers import connect
 from kp_batch.warehouse.catalog import Manifest, read_manifest
-from kp_batch.warehouse.query import connect
 from kp_batch.warehouse.tables import DeltaTables, files_of
 from tests.archives import step, trace, write_jsonl
 from tests.holding import holding
@@ -341,7 +341,7 @@ def test_a_killed_vacuum_takes_nothing_away_and_the_next_one_ends_it(
     nights: Nights, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(flows.keeping, work, killed)
+        patch.setattr(kp_batch.operations.vacuum, work, killed)
         with pytest.raises(Killed):
             nights.vacuum(0)
     assert rescore_archive(nights.settings)["run_id"] is None
@@ -643,9 +643,13 @@ def killed_after(work: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("module", "name", "dying"),
     [
-        (flows.steps, "publish_success", killed),
-        (flows.keeping, "remove_unneeded", killed_after(flows.keeping.remove_unneeded)),
-        (flows.keeping, "_keep_vectors", killed),
+        (kp_batch.pipeline.rescore, "publish_success", killed),
+        (
+            kp_batch.operations.vacuum,
+            "remove_unneeded",
+            killed_after(kp_batch.operations.vacuum.remove_unneeded),
+        ),
+        (kp_batch.operations.vacuum, "_keep_vectors", killed),
     ],
     ids=["before publishing", "between two tables", "before the vectors"],
 )
@@ -671,7 +675,7 @@ def test_after_a_killed_forget_a_run_works_with_what_is_published(
 ) -> None:
     before = tables(folder / "warehouse")
     with monkeypatch.context() as patch:
-        patch.setattr(flows.steps, "publish_success", killed)
+        patch.setattr(kp_batch.pipeline.rescore, "publish_success", killed)
         with pytest.raises(Killed):
             forget(folder / "warehouse", [SECRET])
     assert rescore_archive(settings_of(folder, cache_size=3))["run_id"] is None
@@ -686,7 +690,7 @@ def test_what_a_killed_run_left_of_a_trace_is_forgotten_as_well(
 ) -> None:
     write(folder, {"d.jsonl": [said("dead", "never published", 7)]})
     with monkeypatch.context() as patch:
-        patch.setattr(flows.steps, "publish_success", killed)
+        patch.setattr(kp_batch.pipeline.rescore, "publish_success", killed)
         with pytest.raises(Killed):
             rescore_archive(settings_of(folder, cache_size=3))
     assert places(folder / "warehouse", ["kp:trace:dead"])

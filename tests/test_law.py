@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from flows.steps import rescore_archive
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
+from kp_batch.pipeline.rescore import rescore_archive
 from tests.archives import step, trace, write_jsonl, write_parquet
 from tests.lawful import assert_lawful
 

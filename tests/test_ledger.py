@@ -13,14 +13,14 @@ import fsspec
 import polars as pl
 import pytest
 
-import flows.reading
-from flows.commands import plan
-from flows.keeping import vacuum
-from flows.steps import rescore_archive
+import kp_batch.planning.ingest
 from kp_batch.archive.sources import SourceFile
+from kp_batch.cli.commands import plan
 from kp_batch.config import RescoreConfig
 from kp_batch.facts import FACTS_VERSION
-from kp_batch.warehouse.query import connect
+from kp_batch.operations.vacuum import vacuum
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.warehouse.answers import connect
 from tests.archives import trace, write_damaged, write_jsonl, write_parquet
 
 CONTENT = "SELECT * EXCLUDE (run_id, source_file) FROM scores ORDER BY trace_id"
@@ -82,14 +82,14 @@ class Night:
 
 
 def noted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
-    """The names of the files that a function of flows.reading is called with from now on."""
-    function, names = getattr(flows.reading, name), []
+    """The names of the files that a function of ingest is called with from now on."""
+    function, names = getattr(kp_batch.planning.ingest, name), []
 
     def noting(source: SourceFile) -> Any:
         names.append(Path(source.path).name)
         return function(source)
 
-    monkeypatch.setattr(flows.reading, name, noting)
+    monkeypatch.setattr(kp_batch.planning.ingest, name, noting)
     return names
 
 
@@ -421,18 +421,18 @@ def test_a_row_of_runs_holds_each_file_with_its_content(night: Night) -> None:
 
 def deny(patch: pytest.MonkeyPatch, path: Path) -> None:
     """As a file whose owner alone may read it, of which a superuser takes no notice."""
-    content_digest = flows.reading.content_digest
+    content_digest = kp_batch.planning.ingest.content_digest
 
     def denied(source: SourceFile) -> str:
         if source.path == str(path):
             raise PermissionError(13, "Permission denied")
         return content_digest(source)
 
-    patch.setattr(flows.reading, "content_digest", denied)
+    patch.setattr(kp_batch.planning.ingest, "content_digest", denied)
 
 
 def grow_when_read(patch: pytest.MonkeyPatch, path: Path, more: bytes) -> None:
-    read_rows = flows.reading.read_rows
+    read_rows = kp_batch.planning.ingest.read_rows
 
     def growing(source: SourceFile) -> Iterator[pl.DataFrame]:
         yield from read_rows(source)
@@ -440,4 +440,4 @@ def grow_when_read(patch: pytest.MonkeyPatch, path: Path, more: bytes) -> None:
             with path.open("ab") as file:
                 file.write(more)
 
-    patch.setattr(flows.reading, "read_rows", growing)
+    patch.setattr(kp_batch.planning.ingest, "read_rows", growing)

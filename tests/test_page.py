@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from flows.reporting import report, write_report
-from flows.steps import rescore_archive
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.errors import ArchiveError
-from kp_batch.plain_text import bar_line, shortened
-from kp_batch.report.figures import Figures, gather
-from kp_batch.report.pictures import PICTURES
+from kp_batch.pipeline.report import report, write_report
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.report.panels import PICTURES
+from kp_batch.report.report_data import Figures, gather
 from kp_batch.report.themes import THEMES
 from kp_batch.sample import write_sample
+from kp_batch.text import bar_line, shortened
+from kp_batch.warehouse.answers import connect
 from kp_batch.warehouse.catalog import Manifest, publish
-from kp_batch.warehouse.query import connect
 from tests.archives import trace, write_jsonl
 from tests.browsing import CHROMIUM, opened
 

@@ -11,13 +11,13 @@ import duckdb
 import polars as pl
 import pytest
 
-from flows.steps import rescore_archive
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import DIMENSIONS, VIEWS
+from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
-from kp_batch.warehouse.query import connect
+from kp_batch.warehouse.answers import connect
 from tests.answers import ask, assert_same, day, gaps, override_effects
 from tests.archives import trace, write_jsonl
 

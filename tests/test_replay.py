@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.replay import Replay, replay, window_starts
-from kp_batch.novelty.similarity import cosines, unit
+from kp_batch.vectors import cosines, unit
 
 Float32s = npt.NDArray[np.float32]
 Int64s = npt.NDArray[np.int64]

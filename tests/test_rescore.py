@@ -11,20 +11,20 @@ import polars as pl
 import pytest
 from polars.exceptions import PanicException
 
-import flows.stating
-import flows.steps
-import flows.timeline
 import kp_batch.archive.reading
-from flows.process import explained
-from flows.steps import rescore_archive
+import kp_batch.pipeline.rescore
+import kp_batch.pipeline.write
+import kp_batch.planning.timeline
+from kp_batch.cli.child import explained
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, KpBatchError, ProfileError
+from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles
+from kp_batch.warehouse.answers import connect
 from kp_batch.warehouse.catalog import read_manifest
-from kp_batch.warehouse.query import connect
 from kp_batch.warehouse.tables import files_of
 from tests.archives import trace, write_damaged, write_jsonl, write_parquet
 
@@ -97,8 +97,8 @@ def test_ranges_batches_and_file_order_change_nothing(
 ) -> None:
     whole = config(tmp_path, archive, cache_size=50, ttl="12h")
     rescore_archive(whole)
-    monkeypatch.setattr(flows.timeline, "RANGE_ROWS", 37)
-    monkeypatch.setattr(flows.stating, "_ROWS_AT_ONCE", 29)
+    monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 37)
+    monkeypatch.setattr(kp_batch.pipeline.write, "_ROWS_AT_ONCE", 29)
     monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 11)
     files = sorted(archive.iterdir(), reverse=True)
     parts = config(tmp_path, *files, cache_size=50, ttl="12h", warehouse=tmp_path / "parts")
@@ -128,8 +128,10 @@ def test_an_interrupted_embedding_keeps_the_chunks_it_made(
 def test_rows_within_a_file_stand_in_time_order(
     tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flows.timeline, "RANGE_ROWS", 20)
-    monkeypatch.setattr(flows.stating, "_ROWS_AT_ONCE", 20)  # many batches, which Delta may mix up
+    monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 20)
+    monkeypatch.setattr(
+        kp_batch.pipeline.write, "_ROWS_AT_ONCE", 20
+    )  # many batches, which Delta may mix up
     profiles = tmp_path / "profiles.toml"
     profiles.write_text("[profiles.default]\n" + "\n".join(f"{name} = 0.25" for name in DIMENSIONS))
     changes = [{}, {"cache_size": 50}, {"cache_size": 50, "profiles": profiles}]
@@ -301,7 +303,7 @@ def test_a_panic_of_a_library_leaves_a_failed_run(
     def panic(*_: object) -> None:
         raise PanicException("index\nout of bounds")
 
-    monkeypatch.setattr(flows.steps, "embed", panic)
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "embed", panic)
     settings = config(tmp_path, archive)
     with pytest.raises(PanicException):
         rescore_archive(settings)

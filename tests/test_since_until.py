@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import kp_batch.scoring.profiles
-from flows.keeping import forget
-from flows.steps import rescore_archive
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.embedding.encoders import Hashing
+from kp_batch.operations.vacuum import forget
+from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.warehouse.query import connect
+from kp_batch.warehouse.answers import connect
 from tests.archives import step, trace, write_jsonl
 from tests.lawful import tables
 from tests.test_rescore import ask, config

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.steps import rescore_archive
-from flows.summary import as_text
 from kp_batch.config import RescoreConfig
-from kp_batch.plain_text import bar_line
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.summary import as_text
+from kp_batch.text import bar_line
 from tests.archives import trace, write_jsonl
 
 

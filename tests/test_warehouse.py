@@ -13,10 +13,10 @@ from deltalake.exceptions import DeltaError
 
 from kp_batch.contracts import PROFILES, REJECTS, SCORES, VIEWS
 from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.warehouse.answers import connect, write_answer
 from kp_batch.warehouse.catalog import Manifest, publish, read_manifest, rebuild
-from kp_batch.warehouse.folder import check_folder
-from kp_batch.warehouse.published import partitions_of
-from kp_batch.warehouse.query import connect, write_answer
+from kp_batch.warehouse.layout import check_folder
+from kp_batch.warehouse.relations import partitions_of
 from kp_batch.warehouse.tables import DeltaTables, files_of, open_table
 from tests.holding import holding
 

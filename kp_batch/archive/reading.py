@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from polars.exceptions import PanicException
 
-from kp_batch.archive.columns import Fault, needed, readable, row_expressions
-from kp_batch.archive.lines import parse_line, rows_of
+from kp_batch.archive.formats.jsonl import parse_line, rows_of
+from kp_batch.archive.formats.parquet_columns import Fault, needed, readable, row_expressions
 from kp_batch.archive.sources import SourceFile, open_file
 from kp_batch.contracts import ROWS
 

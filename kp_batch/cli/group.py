@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from kp_batch.errors import KpBatchError
-from kp_batch.plain_text import printable_lines
+from kp_batch.text import printable_lines
 
 warehouse_option = click.option(
     "--warehouse",
@@ -72,9 +72,9 @@ def _leave(status: int, message: str | None = None) -> NoReturn:
 
 def in_process(work: str, arguments: dict[str, Any], log: Path | None = None) -> dict[str, Any]:
     """Do long work in a process of its own, which a signal ends at once."""
-    from flows.process import run_in_process
+    from kp_batch.cli.child import run_in_process
 
-    return run_in_process(f"flows.commands:{work}", arguments, log)
+    return run_in_process(f"kp_batch.cli.commands:{work}", arguments, log)
 
 
 def log_of(warehouse: Path) -> Path:

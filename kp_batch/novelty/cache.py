@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import numpy.typing as npt
 
-from kp_batch.novelty.similarity import Float32s, cosines, nonzero, unit
+from kp_batch.vectors import Float32s, cosines, nonzero, unit
 
 
 @dataclass(frozen=True)

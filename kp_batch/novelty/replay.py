@@ -12,7 +12,7 @@ from datetime import timedelta
 import numpy as np
 import numpy.typing as npt
 
-from kp_batch.novelty.similarity import Float32s, Float64s, cosines, is_unit, nonzero, novelty
+from kp_batch.vectors import Float32s, Float64s, cosines, is_unit, nonzero, novelty
 
 Int64s = npt.NDArray[np.int64]
 

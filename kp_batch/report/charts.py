@@ -3,7 +3,7 @@
 import altair as alt
 import polars as pl
 
-from kp_batch.report.encodings import (
+from kp_batch.report.chart_parts import (
     COUNTS_ALONG,
     COUNTS_UP,
     HEIGHT,
@@ -20,7 +20,7 @@ from kp_batch.report.encodings import (
     summed,
     unit,
 )
-from kp_batch.report.figures import Figures
+from kp_batch.report.report_data import Figures
 
 _OVERRIDES = ("single thought", "recovery bonus", "low diversity penalty")
 _QUANTILES = ("p5", "p25", "p50", "p75", "p95")

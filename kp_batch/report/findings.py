@@ -1,6 +1,6 @@
 """What a person should notice, in sentences."""
 
-from kp_batch.report.figures import Figures
+from kp_batch.report.report_data import Figures
 from kp_batch.report.run_findings import of_runs
 from kp_batch.report.score_findings import of_scores
 from kp_batch.report.sentences import Finding

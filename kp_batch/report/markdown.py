@@ -6,10 +6,10 @@ It names no trace: a copy of it may outlive a trace that must be forgotten.
 import json
 from typing import Any
 
-from kp_batch.plain_text import bar_line
-from kp_batch.report.figures import Figures
 from kp_batch.report.findings import findings
+from kp_batch.report.report_data import Figures
 from kp_batch.report.sentences import Finding, Name
+from kp_batch.text import bar_line
 
 _HEAD = ("domain", "traces", "mean", "median", "worth sharing", "5%", "95%", "scores 0 to 1")
 # In a code span nothing is markup but what ends it, and in a table what ends its cell.

@@ -10,12 +10,12 @@ import vl_convert
 from jinja2 import Environment
 
 from kp_batch.contracts import DIMENSIONS
-from kp_batch.plain_text import bar_line, shortened
-from kp_batch.report.figures import Figures
 from kp_batch.report.findings import findings
-from kp_batch.report.pictures import PICTURES
+from kp_batch.report.panels import PICTURES
+from kp_batch.report.report_data import Figures
 from kp_batch.report.sentences import Name
 from kp_batch.report.themes import THEMES
+from kp_batch.text import bar_line, shortened
 
 _ID = 80  # characters of an id that are shown
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))

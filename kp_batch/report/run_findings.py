@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from kp_batch.plain_text import printable, shortened
-from kp_batch.provenance import changed_settings, differences
-from kp_batch.report.figures import LABEL, Figures
+from kp_batch.report.report_data import LABEL, Figures
 from kp_batch.report.sentences import Finding, Name, number, tell
+from kp_batch.run_record import changed_settings, differences
+from kp_batch.text import printable, shortened
 
 # Of the population stability index, as the field reads it; what chance alone gives it is taken off:
 # over ten bins 9 (1/a + 1/b), which holds from about so many traces on.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from kp_batch.report.figures import Figures
+from kp_batch.report.report_data import Figures
 from kp_batch.report.sentences import ENOUGH, Finding, Name, number, share, tell
 
 _NOTABLE = 0.01  # between two means that are worth a word

@@ -5,7 +5,7 @@ from typing import Literal
 import altair as alt
 import polars as pl
 
-from kp_batch.report.encodings import (
+from kp_batch.report.chart_parts import (
     COUNTS_UP,
     MEANS,
     SCHEME,
@@ -16,7 +16,7 @@ from kp_batch.report.encodings import (
     numbers,
     summed,
 )
-from kp_batch.report.figures import Figures
+from kp_batch.report.report_data import Figures
 
 _MEASURES = ("mean score", "mean novelty")
 _BEGUN = 0.5  # opacity of a step of time that is not over

@@ -16,9 +16,9 @@ import duckdb
 
 from kp_batch.contracts import VIEWS
 from kp_batch.errors import WarehouseError
+from kp_batch.warehouse.answers import CATALOG, open_catalog
 from kp_batch.warehouse.lock import writing
-from kp_batch.warehouse.published import relation
-from kp_batch.warehouse.query import CATALOG, open_catalog
+from kp_batch.warehouse.relations import relation
 from kp_batch.warehouse.tables import quoted
 
 FORMAT_VERSION = 2

@@ -1,0 +1,180 @@
+"""Parquet columns of whatever physical type, as the columns of `ROWS`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import polars as pl
+import pyarrow as pa
+
+from kp_batch.archive.timestamps import from_text
+from kp_batch.contracts import TIMESTAMP
+
+_MICROSECONDS = {"us": 1, "ms": 1_000, "d": 86_400_000_000}
+_FARTHEST = 2**62  # microseconds, either way
+_TEXT = (pl.String, pl.Categorical, pl.Enum, pl.Binary, pl.Null)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One value of a trace: where it stands, what types it may have, how it is read."""
+
+    path: tuple[str, ...]
+    expected: str
+    accepts: Callable[[pl.DataType], bool]
+    read: Callable[[pl.Expr, pl.DataType], pl.Expr]
+    required: bool = True
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What keeps a whole file from being read."""
+
+    code: str
+    message: str
+
+
+def _is_text(dtype: pl.DataType) -> bool:
+    return dtype.is_integer() or isinstance(dtype, _TEXT)
+
+
+def _text(path: str, *, required: bool = True) -> Field:
+    return Field(
+        tuple(path.split("/")),
+        "text",
+        _is_text,
+        lambda value, _: value.cast(pl.String, strict=False),
+        required,
+    )
+
+
+def _read_time(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    if isinstance(dtype, pl.Datetime | pl.Date):
+        # With a zone or without one, the count is of UTC; far outside all calendars it is no time.
+        count = value.to_physical().cast(pl.Int64)
+        unit = dtype.time_unit if isinstance(dtype, pl.Datetime) else "d"
+        if unit == "ns":
+            return (count // 1_000).cast(TIMESTAMP)
+        size = _MICROSECONDS[unit]
+        return pl.when(count.is_between(-_FARTHEST // size, _FARTHEST // size)).then(
+            (count * size).cast(TIMESTAMP)
+        )
+    return from_text(value.cast(pl.String, strict=False))
+
+
+FIELDS: Mapping[str, Field] = {
+    "type": _text("@type", required=False),
+    "trace_id": _text("id"),
+    "created_at": Field(
+        ("metadata", "created_at"),
+        "a timestamp or ISO 8601 text",
+        lambda dtype: isinstance(dtype, (*_TEXT, pl.Date, pl.Datetime)),
+        _read_time,
+    ),
+    "task_domain": _text("metadata/task_domain"),
+    "agent_id": _text("metadata/agent_id", required=False),
+    "framework": _text("metadata/framework", required=False),
+    "success": Field(
+        ("metadata", "success"),
+        "true or false",
+        lambda dtype: isinstance(dtype, (pl.Boolean, pl.Null)),
+        lambda value, _: value.cast(pl.Boolean),
+    ),
+    "confidence": Field(
+        ("outcome", "confidence"),
+        "a number",
+        lambda dtype: dtype.is_numeric() or dtype == pl.Null,
+        lambda value, _: value.cast(pl.Float64),
+    ),
+    "objective": _text("task/objective"),
+}
+STEP_FIELDS: Mapping[str, Field] = {
+    "step_types": _text("type"),
+    "step_contents": _text("content", required=False),
+    "step_tools": _text("tool/name", required=False),
+}
+_STEPS = "steps"
+
+
+def needed(column: str) -> bool:
+    """Whether a Parquet leaf column, by its dotted physical path, holds anything that is read."""
+    parts = tuple(column.split("."))
+    if parts[0] != _STEPS:
+        return any(field.path[: len(parts)] == parts for field in FIELDS.values())
+    # Between the list and its elements writers put one or two levels, of names of their own.
+    inside = [parts[skipped:] for skipped in (1, 2, 3)]
+    paths = [field.path for field in STEP_FIELDS.values()]
+    return any(path[: len(rest)] == rest for path in paths for rest in inside)
+
+
+def readable(schema: pa.Schema) -> pa.Schema:
+    """The columns that hold anything that is read, in types that Polars knows."""
+    roots = {_STEPS, *(field.path[0] for field in FIELDS.values())}
+    return pa.schema([each.with_type(_known(each.type)) for each in schema if each.name in roots])
+
+
+def _known(dtype: pa.DataType) -> pa.DataType:
+    """The type; zones that only Arrow knows, such as +05:30, as UTC, which is the same instant."""
+    if pa.types.is_struct(dtype):
+        return pa.struct([each.with_type(_known(each.type)) for each in dtype])
+    if pa.types.is_timestamp(dtype) and dtype.tz is not None:
+        return pa.timestamp(dtype.unit, "UTC")
+    return pa.float64() if pa.types.is_decimal256(dtype) else dtype
+
+
+def row_expressions(schema: pl.Schema) -> tuple[dict[str, pl.Expr], list[Fault]]:
+    """How to read a file of that schema: an expression a column of `ROWS`, and all its faults."""
+    faults: list[Fault] = []
+    top = pl.Struct(dict(schema))
+    columns = {name: _resolve(field, None, top, faults, "") for name, field in FIELDS.items()}
+    steps, element = _steps(schema, faults)
+    columns["null_steps"] = steps.list.eval(pl.element().is_null()).list.sum().cast(pl.Int64)
+    for name, field in STEP_FIELDS.items():
+        value = _resolve(field, pl.element().drop_nulls(), element, faults, f"{_STEPS}[].")
+        columns[name] = steps.list.eval(value)
+    return {name: value.alias(name) for name, value in columns.items()}, faults
+
+
+def _steps(schema: pl.Schema, faults: list[Fault]) -> tuple[pl.Expr, pl.DataType]:
+    """The steps as a list of structs, whatever kind of list they are."""
+    nothing = pl.Struct({"type": pl.Null})
+    dtype = schema.get(_STEPS)
+    if isinstance(dtype, (pl.List, pl.Array)) and isinstance(dtype.inner, pl.Struct):
+        steps = pl.col(_STEPS)
+        return steps.arr.to_list() if isinstance(dtype, pl.Array) else steps, dtype.inner
+    if dtype is None:
+        faults.append(Fault("missing_column", f"the column {_STEPS} is missing"))
+    elif dtype != pl.Null and getattr(dtype, "inner", None) != pl.Null:
+        faults.append(_wrong_type(_STEPS, dtype, "a list of structs"))
+    return pl.lit(None, pl.List(nothing)), nothing
+
+
+def _resolve(
+    field: Field, start: pl.Expr | None, dtype: pl.DataType, faults: list[Fault], prefix: str
+) -> pl.Expr:
+    """Walk down the field's path; what is absent reads as null, what is amiss is a fault."""
+    name = prefix + ".".join(field.path)
+    value = start
+    for part in field.path:
+        if dtype == pl.Null:
+            break
+        if not isinstance(dtype, pl.Struct):
+            faults.append(_wrong_type(name, dtype, "a struct around it"))
+            return pl.lit(None)
+        inner = {each.name: each.dtype for each in dtype.fields}
+        if field.required and part not in inner:
+            faults.append(Fault("missing_column", f"the column {name} is missing"))
+        value = pl.col(part) if value is None else value.struct.field(part)
+        found = inner.get(part, pl.Null())
+        dtype = found if isinstance(found, pl.DataType) else found()
+    if dtype == pl.Null:
+        # One null for each step: `start` itself is never null there.
+        return pl.lit(None) if start is None else pl.when(start.is_null()).then(pl.lit(""))
+    if not field.accepts(dtype):
+        faults.append(_wrong_type(name, dtype, field.expected))
+        return pl.lit(None)
+    return field.read(cast("pl.Expr", value), dtype)
+
+
+def _wrong_type(name: str, got: pl.DataType, expected: str) -> Fault:
+    return Fault("wrong_column_type", f"the column {name} is {got}, expected {expected}")

@@ -1,0 +1,63 @@
+"""`catalog`, `vacuum` and `forget`: the upkeep of a warehouse."""
+
+import json
+from pathlib import Path
+
+import click
+
+from kp_batch.cli.group import in_process, kp_batch, log_of, warehouse_option
+from kp_batch.errors import WarehouseError
+
+
+@kp_batch.command()
+@warehouse_option
+def catalog(warehouse: Path) -> None:
+    """Make kp.duckdb anew, after the folder was moved or the file was lost."""
+    from kp_batch.warehouse.catalog import rebuild
+
+    manifest = rebuild(warehouse)
+    click.echo(f"kp.duckdb is made for {warehouse}: {json.dumps(manifest.tables)}", err=True)
+
+
+@kp_batch.command()
+@warehouse_option
+@click.option(
+    "--keep",
+    default="30d",
+    show_default=True,
+    help="What runs of this time left stays readable with --as-of.",
+)
+def vacuum(warehouse: Path, keep: str) -> None:
+    """Remove old versions, vectors that nothing needs, the raw rows of old rejects, and records."""
+    from kp_batch.config import parse_ttl
+
+    try:
+        kept = parse_ttl(keep)
+    except ValueError:
+        kept = None
+    if kept is None:
+        raise click.UsageError(f"--keep: a time such as 30d or 12h, got {keep!r}")
+    _check(warehouse)
+    arguments = {"warehouse": str(warehouse), "keep_seconds": kept.total_seconds()}
+    removed = in_process("vacuum", arguments, log_of(warehouse))
+    told = ", ".join(f"{count:,} {what}" for what, count in removed.items())
+    click.echo(f"removed: {told}")
+
+
+@kp_batch.command()
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@warehouse_option
+def forget(ids: tuple[str, ...], warehouse: Path) -> None:
+    """Remove traces for good, as if they had never been in the archive."""
+    _check(warehouse)
+    summary = in_process(
+        "forget", {"warehouse": str(warehouse), "ids": list(ids)}, log_of(warehouse)
+    )
+    from kp_batch.pipeline.summary import as_text
+
+    click.echo(as_text(summary))
+
+
+def _check(warehouse: Path) -> None:
+    if not warehouse.is_dir():
+        raise WarehouseError(f"there is no warehouse at {warehouse}; run an archive first")

@@ -1,0 +1,119 @@
+"""`sql`, `runs`, `report`, `compare` and `verify`: questions to a warehouse."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+
+from kp_batch.cli.group import format_option, in_process, json_option, kp_batch, warehouse_option
+from kp_batch.errors import KpBatchError
+
+# `mixed`: whether the scores that the run left bear several encoders or caches, or several weights
+# of one profile, as --since and --until leave them.
+_RUNS = r"""
+    SELECT run_id, status, started_at, date_diff('millisecond', started_at, finished_at) / 1000
+        AS seconds, counts->>'accepted' AS accepted, counts->>'rejected' AS rejected,
+        counts->>'embedded' AS embedded, counts->>'replayed' AS replayed,
+        counts->>'restated' AS restated, config->>'embedder' AS embedder,
+        len(json_keys(fingerprints->'encoder_id')) > 1
+        OR len(json_keys(fingerprints->'cache_id')) > 1
+        OR len(list_distinct(list_transform(json_keys(fingerprints->'profile_id'),
+            lambda id: regexp_replace(id, '-[0-9a-f]{12}-v[0-9]+$', ''))))
+            < len(json_keys(fingerprints->'profile_id')) AS mixed,
+        reason
+    FROM runs ORDER BY started_at DESC
+"""
+
+
+@kp_batch.command()
+@click.argument("query")
+@warehouse_option
+@format_option
+@click.option("--as-of", metavar="RUN", help="The tables as that run left them.")
+def sql(query: str, warehouse: Path, output_format: str, as_of: str | None) -> None:
+    """Ask QUERY of the views scores, rejects, profiles, runs and files."""
+    ask(warehouse, query, output_format, as_of)
+
+
+@kp_batch.command()
+@warehouse_option
+@format_option
+def runs(warehouse: Path, output_format: str) -> None:
+    """List the runs, the last one first."""
+    ask(warehouse, _RUNS, output_format)
+
+
+@kp_batch.command()
+@click.argument("first", metavar="RUN")
+@click.argument("second", metavar="RUN")
+@warehouse_option
+@click.option("--force", is_flag=True, help="Compare different encoders or formulas, too.")
+@json_option
+def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: bool) -> None:
+    """Tell how the scores moved from the first RUN to the second, and what moved them."""
+    runs_given = {"first": first, "second": second, "force": force}
+    told = in_process("compare", {"warehouse": str(warehouse), **runs_given})
+    text = told.pop("text")
+    click.echo(json.dumps(told) if as_json else text)
+
+
+@kp_batch.command()
+@warehouse_option
+@click.option(
+    "--sample",
+    "traces",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="How many traces, drawn by chance.",
+)
+@click.option("--no-embed", is_flag=True, help="Trust the stored vectors.")
+@json_option
+def verify(warehouse: Path, traces: int, *, no_embed: bool, as_json: bool) -> None:
+    """Compute some traces from scratch, from their files, and compare; exit 1 where any differs."""
+    arguments: dict[str, Any] = {"traces": traces, "embed": not no_embed}
+    with TemporaryDirectory() as folder:  # removed also where a signal ends the other process
+        told = in_process("verify", {"warehouse": str(warehouse), "folder": folder, **arguments})
+    text = told.pop("text")
+    click.echo(json.dumps(told) if as_json else text)
+    if told["wrong"]:
+        raise KpBatchError(f"the scores do not verify: {told['wrong']}")
+
+
+@kp_batch.command()
+@warehouse_option
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["html", "markdown"]),
+    default="html",
+    show_default=True,
+)
+@click.option("-o", "--output", metavar="FILE", help="Where it goes: report.html, or stdout (-).")
+def report(warehouse: Path, output_format: str, output: str | None) -> None:
+    """Tell and show how the scores stand: one page, or its words and numbers as markdown."""
+    from kp_batch.pipeline.report import replace_text
+    from kp_batch.pipeline.report import report as told
+    from kp_batch.progress import say
+
+    text = told(warehouse, output_format)
+    if output is None:
+        output = "report.html" if output_format == "html" else "-"
+    if output == "-":
+        click.echo(text, nl=False)
+    else:
+        replace_text(Path(output), text)
+        say(f"the report is in {output}")
+
+
+def ask(warehouse: Path, query: str, output_format: str, as_of: str | None = None) -> None:
+    """Print the answer to a query."""
+    from kp_batch.warehouse.answers import connect, write_answer
+
+    width = shutil.get_terminal_size((120, 24)).columns
+    with connect(warehouse, as_of) as connection:
+        write_answer(connection, query, output_format, sys.stdout, width)

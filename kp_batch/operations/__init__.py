@@ -1,0 +1,1 @@
+"""What is done on a warehouse besides a run: looking back and upkeep."""

@@ -1,0 +1,1 @@
+"""Carries a plan out: texts to vectors, replay, days to tables, publication."""

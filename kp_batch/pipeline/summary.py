@@ -1,0 +1,88 @@
+"""A finished run in figures: as data, for a terminal, and as a table in Prefect."""
+
+from typing import Any
+
+from kp_batch.planning.plan import Plan
+from kp_batch.run import Run
+from kp_batch.text import aligned, bar_line, printable
+from kp_batch.warehouse.answers import connect
+
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_BINS = 10  # of a bar line, over 0 to 1
+
+
+def summarise(run: Run, plan: Plan) -> dict[str, Any]:
+    """The run in figures, its scores read back from what is published."""
+    return {
+        "run_id": run.run_id if plan.differing else None,
+        "warehouse": str(run.config.warehouse.absolute()),
+        "counts": run.counts,
+        "seconds": {step: round(seconds, 3) for step, seconds in run.seconds.items()},
+        "scores": _distribution(run),
+    }
+
+
+def as_text(summary: dict[str, Any]) -> str:
+    """The summary as a person reads it in a terminal."""
+    counts, seconds = summary["counts"], summary["seconds"]
+    codes = ", ".join(f"{code} {count:,}" for code, count in counts["rejected_by_code"].items())
+    total = sum(seconds.values())
+    done = f"run {summary['run_id']}: {counts['accepted']:,} traces scored in {total:.1f} s"
+    nothing = f"nothing to do: all {counts['accepted']:,} traces are scored as they have to be"
+    lines = [
+        done if summary["run_id"] else nothing,
+        (
+            f"  archive    {counts['files']:,} files, {counts['rows']:,} rows: "
+            f"{counts['accepted']:,} accepted, {counts['duplicates']:,} duplicates, "
+            f"{counts['superseded']:,} superseded, {counts['rejected']:,} rejected"
+        ),
+        *([f"  rejects    {codes}"] if codes else []),
+        *(f"  unreadable {printable(path)}" for path in counts["unreadable_files"]),
+        f"  texts      {counts['embedded']:,} embedded, {counts['reused']:,} reused",
+        (
+            f"  traces     {counts['restated']:,} restated ({counts['replayed']:,} replayed, "
+            f"{counts['recombined']:,} recombined), {counts['removed']:,} removed; "
+            f"{counts['partitions']:,} partitions written"
+        ),
+        "  seconds    " + ", ".join(f"{step} {spent:.2f}" for step, spent in seconds.items()),
+        "",
+        *aligned(as_table(summary)),
+    ]
+    return "\n".join(lines)
+
+
+def as_table(summary: dict[str, Any]) -> list[dict[str, str]]:
+    """The distribution of the scores, a row a domain, in what a person reads."""
+    return [
+        {
+            "domain": printable(row["task_domain"]),
+            "0 to 1": bar_line(row["bins"]),
+            "traces": f"{row['traces']:,}",
+            "shared": f"{row['share_over_threshold']:.1%}",
+            "mean": f"{row['mean']:.3f}",
+            **{
+                f"p{quantile * 100:.0f}": f"{value:.3f}"
+                for quantile, value in zip(_QUANTILES, row["quantiles"], strict=True)
+            },
+        }
+        for row in summary["scores"]
+    ]
+
+
+def _distribution(run: Run) -> list[dict[str, Any]]:
+    """Count, share over the threshold, mean, quantiles and bins of the scores, by domain."""
+    columns = ("task_domain", "traces", "share_over_threshold", "mean", "quantiles")
+    with connect(run.config.warehouse) as connection:
+        rows = connection.execute(
+            "SELECT task_domain, count(*), avg(meets_threshold::INTEGER), round(avg(score), 12), "
+            "quantile_cont(score, ?::DOUBLE[]) FROM scores GROUP BY ALL ORDER BY ALL",
+            [list(_QUANTILES)],
+        ).fetchall()
+        histogram = connection.execute(
+            "SELECT task_domain, round(low * ?)::INTEGER, traces FROM score_histogram(?)",
+            [_BINS, _BINS],
+        ).fetchall()
+    bins = {row[0]: [0] * _BINS for row in rows}
+    for domain, number, traces in histogram:
+        bins[domain][number] = traces
+    return [{**dict(zip(columns, row, strict=True)), "bins": bins[row[0]]} for row in rows]

@@ -1,0 +1,1 @@
+"""What changed, and the least work that is enough: writes to staging only."""

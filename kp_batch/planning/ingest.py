@@ -1,0 +1,176 @@
+"""The first step of a run: read the files whose content is not known yet."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self, cast
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from kp_batch.archive.formats.parquet_columns import Fault
+from kp_batch.archive.ledger import Entry, Ledger
+from kp_batch.archive.reading import UnreadableError, read_rows
+from kp_batch.archive.sources import SourceFile, content_digest, described
+from kp_batch.archive.validation import reasons
+from kp_batch.facts import FACTS_VERSION, facts, hashes, id_hash
+from kp_batch.progress import progress, say
+from kp_batch.run import Run
+from kp_batch.scoring.composite import dimensions, overrides
+from kp_batch.staging import STAGED
+from kp_batch.text import printable
+
+Known = dict[str, int | UnreadableError]  # by file_id: its rows, or why it cannot be read
+_VERSION = f"-v{FACTS_VERSION}"
+# A file that was written this shortly before it was looked at may be written again within the same
+# tick of its clock: its time says nothing, and the next run looks at its content once more.
+_SETTLED_NS = 2_000_000_000
+
+
+def read_changed(
+    sources: list[SourceFile],
+    before: Ledger,
+    rows_by_content: Callable[[], dict[str, int]],
+    forgotten: pl.Series,
+    run: Run,
+) -> Ledger:
+    """Read the files whose content is not known yet: writes `stage.rows`.
+
+    Args:
+        sources: the archive's files.
+        before: the published ledger.
+        rows_by_content: gives how many rows each known content has; called only where needed.
+        forgotten: hashes of the ids whose rows are passed over.
+        run: the run.
+
+    Returns:
+        The ledger of these files.
+    """
+    looked_at = [each for each in sources if not _is_known(each, before)]
+    known: Known = {**rows_by_content()} if looked_at else {}
+    now: Ledger = {}
+    with _Staging(run.stage.rows) as staging, progress("reading", len(looked_at), "files") as shown:
+        for source in sources:
+            if _is_known(source, before):
+                now[source.path] = replace(before[source.path], status="read")
+                continue
+            entry = _look(source, before, known, forgotten, staging)
+            settled = source.mtime_ns < int(run.started_at.timestamp() * 1e9) - _SETTLED_NS
+            now[source.path] = entry if settled else replace(entry, mtime_ns=0)
+            shown.add(1)
+    return now
+
+
+def staged(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows as an archive's file gave them, with all that is taken from them."""
+    return (
+        rows.lazy()
+        .with_columns(*facts(), reasons=reasons())
+        .with_columns(*hashes(), *dimensions(), *overrides())
+        .collect(engine="streaming")
+    )
+
+
+def _is_known(source: SourceFile, before: Ledger) -> bool:
+    entry = before.get(source.path)
+    return (
+        entry is not None
+        and entry.status != "unreadable"  # what hindered it, a permission say, may be over
+        and entry.source == source
+        and source.mtime_ns != 0
+        and entry.file_id is not None
+        and entry.file_id.endswith(_VERSION)
+    )
+
+
+def _look(
+    source: SourceFile,
+    before: Ledger,
+    known: Known,
+    forgotten: pl.Series,
+    staging: "_Staging",
+) -> Entry:
+    """Take in one file; `known` grows with it."""
+    entry = Entry(source.path, "read", source.size, source.mtime_ns, None, 0)
+    try:
+        file_id = _identify(source)
+        if file_id not in known:
+            known[file_id] = _read(file_id, source, forgotten, staging)
+        found = known[file_id]
+        if isinstance(found, UnreadableError):
+            raise found
+        return replace(entry, file_id=file_id, rows=found)
+    except UnreadableError as error:
+        say(f"warning: {printable(source.path)} is left out: {printable(str(error))}")
+        last = before.get(source.path, entry)
+        codes = sorted({fault.code for fault in error.faults})
+        return replace(
+            last,
+            status="unreadable",
+            size=source.size,
+            mtime_ns=source.mtime_ns,
+            reasons=codes,
+            message=str(error),
+        )
+
+
+def _read(
+    file_id: str, source: SourceFile, forgotten: pl.Series, staging: "_Staging"
+) -> int | UnreadableError:
+    """Stage a file's rows; how many, or why what was staged of it is void."""
+    try:
+        rows = sum(staging.add(file_id, batch, forgotten) for batch in read_rows(source))
+        _check_unchanged(source)
+    except UnreadableError as error:
+        return error
+    return rows
+
+
+def _identify(source: SourceFile) -> str:
+    try:
+        return content_digest(source) + _VERSION
+    except (ConnectionError, TimeoutError):
+        raise
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+        raise UnreadableError([Fault("unreadable_file", reason)]) from error
+
+
+def _check_unchanged(source: SourceFile) -> None:
+    now = None
+    with suppress(OSError):
+        now = described(source.path)
+    if now != source:
+        message = "the file changed while it was read; the next run reads it again"
+        raise UnreadableError([Fault("unreadable_file", message)])
+
+
+class _Staging:
+    """The Parquet file of staged rows, a row group a batch."""
+
+    def __init__(self, path: Path) -> None:
+        self._schema = cast("Any", STAGED.to_frame().to_arrow()).schema
+        self._writer = pq.ParquetWriter(path, self._schema, compression="lz4")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+
+    def add(self, file_id: str, rows: pl.DataFrame, forgotten: pl.Series) -> int:
+        """Stage a batch of a file's rows; returns how many."""
+        frame = staged(rows).with_columns(file_id=pl.lit(file_id)).select(list(STAGED))
+        if len(forgotten):
+            frame = frame.filter(~id_hash().is_in(forgotten.implode()).fill_null(value=False))
+        self._writer.write_table(frame.to_arrow().cast(self._schema))
+        return len(frame)
+
+
+def texts_of(sources: Iterable[SourceFile]) -> Iterator[pl.DataFrame]:
+    """The texts of some files, read once more: frames of text_hash and text."""
+    for source in sources:
+        with suppress(UnreadableError):  # whatever is missing then is told where it is needed
+            for batch in read_rows(source):
+                yield staged(batch).select("text_hash", "text")

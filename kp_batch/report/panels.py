@@ -1,0 +1,125 @@
+"""The pictures of the report, in its order: what each is called, and what it shows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from kp_batch.report import charts, time_charts
+from kp_batch.report.chart_parts import CHOSEN, Drawing
+from kp_batch.report.report_data import Figures
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One chart of the report, drawn from the figure of its name unless `of` says another."""
+
+    name: str
+    title: str
+    about: str  # what it shows, in which units; the text in place of the chart, too
+    draw: Callable[[Figures, pl.DataFrame], Drawing]
+    of: str = ""
+    is_wide: bool = False
+    has_table: bool = False  # its numbers stand below it
+    empty: str = "Nothing to show yet: no trace is scored."
+
+    def rows(self, figures: Figures) -> pl.DataFrame:
+        """What it is drawn from: the rows of each domain."""
+        frame: pl.DataFrame = getattr(figures, self.of or self.name)
+        return frame.drop_nulls("domain")
+
+    def spec(self, figures: Figures) -> dict[str, Any] | None:
+        """The chart as Vega-Lite of the width of what holds it; None where nothing is to be drawn.
+
+        Colours and fonts are left to the theme that it is drawn with.
+        """
+        rows = self.rows(figures)
+        if rows.is_empty():
+            return None
+        chart = self.draw(figures, rows).add_params(alt.param(CHOSEN, value=""))
+        autosize = alt.AutoSizeParams(type="fit-x", contains="padding")
+        sized = chart.properties(width="container", autosize=autosize, description=self.about)
+        return sized.to_dict()
+
+
+PICTURES = (
+    Picture(
+        "histogram",
+        "How scores are distributed",
+        "Traces by score, in twenty bins; the dashed line is the threshold of a score worth "
+        "sharing.",
+        charts.histogram,
+    ),
+    Picture(
+        "domains",
+        "Domains side by side",
+        "The score of each domain: 5% to 95% of its traces (line), 25% to 75% (bar), the median "
+        "(tick), and the threshold (dashed).",
+        charts.domains,
+    ),
+    Picture(
+        "over_time",
+        "Score and novelty over time",
+        "Mean score and mean novelty, from 0 to 1, by the time of the traces (UTC); larger dots "
+        "stand for more traces.",
+        time_charts.over_time,
+        is_wide=True,
+    ),
+    Picture(
+        "volume",
+        "Traces over time",
+        "How many traces were made, by the same times; lighter where the time is not over yet.",
+        time_charts.volume,
+        of="over_time",
+        is_wide=True,
+    ),
+    Picture(
+        "dimensions",
+        "The four dimensions",
+        "Mean of each dimension in each domain, from 0 to 1, and one standard deviation to either "
+        "side.",
+        charts.dimensions,
+        has_table=True,
+    ),
+    Picture(
+        "overrides",
+        "What the overrides do",
+        "By how much each override moves the mean score of each domain.",
+        charts.overrides,
+        has_table=True,
+        empty="No override applied to any trace.",
+    ),
+    Picture(
+        "novelty_and_age",
+        "Novelty and the age of the nearest trace",
+        "How many traces have which novelty (0 to 1), by how long before them the nearest one was "
+        "made; the line is the mean.",
+        charts.novelty_and_age,
+        empty="No trace met another.",
+    ),
+    Picture(
+        "thresholds",
+        "Share over a threshold",
+        "Which share of each domain's traces reaches a threshold, for every threshold from 0 to 1; "
+        "the dashed line is the one in force.",
+        charts.thresholds,
+    ),
+    Picture(
+        "drift",
+        "Changed since the previous run",
+        "By how much the mean score of each domain moved from the previous run to the last one.",
+        charts.drift,
+        has_table=True,
+        empty="Nothing to compare: no previous run scored any of these domains.",
+    ),
+    Picture(
+        "rejects",
+        "Refused rows and files",
+        "Rows and files that could not be scored, by reason; one row may have several.",
+        charts.rejects,
+        has_table=True,
+        empty="Nothing was refused.",
+    ),
+)

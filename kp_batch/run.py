@@ -1,0 +1,46 @@
+"""One run: what it was told, where it works, and what is known of it so far."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any
+from uuid import uuid4
+
+import polars as pl
+
+from kp_batch.config import RescoreConfig
+from kp_batch.staging import Stage
+from kp_batch.warehouse.catalog import Manifest, read_manifest
+
+
+@dataclass
+class Run:
+    """What is known of a run while it goes on."""
+
+    config: RescoreConfig
+    run_id: str
+    started_at: datetime
+    published: Manifest  # when it began
+    tables: dict[str, int]  # the versions that it builds upon
+    stage: Stage
+    inputs: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    counts: dict[str, Any] = field(default_factory=dict[str, Any])
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+    @classmethod
+    def begin(cls, config: RescoreConfig, stage: Stage | None = None) -> "Run":
+        """A new run, named by its start so that names sort by time.
+
+        Args:
+            config: what it is told.
+            stage: its working files; inside the warehouse, on whose disk they belong, unless given.
+        """
+        now = datetime.now(UTC)
+        run_id = f"{now:%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}"
+        published = read_manifest(config.warehouse) or Manifest(config.threshold, {})
+        where = stage or Stage(config.warehouse / "staging" / run_id)
+        return cls(config, run_id, now, published, published.tables, where)
+
+    def in_range(self, day: str) -> pl.Expr:
+        """Whether a column's day is one that `--since` and `--until` let be restated."""
+        since, until = self.config.since or date.min, self.config.until or date.max
+        return pl.col(day).is_between(pl.lit(since), pl.lit(until))

@@ -1,0 +1,434 @@
+"""How two runs' scores differ, against another implementation with NumPy and SciPy."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+
+import kp_batch.pipeline.publish
+from kp_batch.config import RescoreConfig
+from kp_batch.contracts import DIMENSIONS
+from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.operations.compare import as_text, compare
+from kp_batch.operations.vacuum import vacuum
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.warehouse.answers import connect
+from tests.archives import step, trace, write_jsonl
+from tests.test_rescore import config
+
+PARTS = ("facts", "novelty", "weights", "overrides")
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+THOUGHT = [step("thought", "look")]
+RECOVERING = [step("error_recovery", "again")] * 3
+ONE_TOOL = [step("tool_call", "run it", "python"), step("thought", "look")]
+
+
+class Two:
+    """An archive, rescored twice."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.archive = folder, folder / "archive"
+        self.warehouse = folder / "warehouse"
+
+    def write(self, *traces: dict[str, Any], name: str = "a.jsonl") -> None:
+        write_jsonl(self.archive / name, traces)
+
+    def config(self, **changes: Any) -> RescoreConfig:
+        return config(self.folder, self.archive, **{"max_reject_share": 1, **changes})
+
+    def run(self, **changes: Any) -> str:
+        return rescore_archive(self.config(**changes))["run_id"]
+
+    def profiles(self, *weights: tuple[str, tuple[float, ...]]) -> Path:
+        path = self.folder / f"{abs(hash(weights))}.toml"
+        lines = [
+            f"[profiles.{name}]\n"
+            + "".join(f"{each} = {value!r}\n" for each, value in zip(DIMENSIONS, four, strict=True))
+            for name, four in weights
+        ]
+        path.write_text("".join(lines))
+        return path
+
+
+def joined(warehouse: Path, first: str, second: str) -> pl.DataFrame:
+    """Both runs' scores with their weights, the second's columns ending in _2."""
+    frames = []
+    for run_id in (first, second):
+        with connect(warehouse, run_id) as connection:
+            scores = pl.DataFrame(connection.table("scores").to_arrow_table())
+            profiles = pl.DataFrame(connection.table("profiles").to_arrow_table())
+        weights = profiles.select("profile_id", pl.col(DIMENSIONS).name.prefix("w_"))
+        frames.append(scores.join(weights, on="profile_id", how="left"))
+    return frames[0].join(frames[1], on="trace_id", suffix="_2").sort("trace_id")
+
+
+def psi(first: np.ndarray, second: np.ndarray) -> float:
+    """Over ten equal bins; an empty one's share is 0.0001."""
+    shares = []
+    for values in (first, second):
+        bins = np.minimum((values * 10).astype(int), 9)
+        shares.append(np.maximum(np.bincount(bins, minlength=10) / len(values), 0.0001))
+    p, q = shares
+    return float(((q - p) * np.log(q / p)).sum())
+
+
+def parts(row: dict[str, Any]) -> dict[str, float]:
+    """What moved one trace: each part put in place of the first run's, in order."""
+    change = row["score_2"] - row["score"]
+    if row["single_thought"] or row["single_thought_2"]:
+        return dict.fromkeys(PARTS, 0.0) | {"overrides": change}
+    own = sum(
+        (row[f"{name}_2"] - row[name]) * row[f"w_{name}"]
+        for name in DIMENSIONS
+        if name != "novelty"
+    )
+    novelty = (row["novelty_2"] - row["novelty"]) * row["w_novelty"]
+    weights = sum(row[f"{name}_2"] * (row[f"w_{name}_2"] - row[f"w_{name}"]) for name in DIMENSIONS)
+    return {
+        "facts": own,
+        "novelty": novelty,
+        "weights": weights,
+        "overrides": change - own - novelty - weights,
+    }
+
+
+def correlation(first: np.ndarray, second: np.ndarray) -> Any:
+    """Of the ranks; of scores that are all one there is none."""
+    if min(len(set(first)), len(set(second))) < 2:
+        return None
+    return pytest.approx(float(spearmanr(first, second).statistic))
+
+
+def told_of(rows: pl.DataFrame, domain: str | None, thresholds: tuple[float, float]) -> Any:
+    """What has to be told of one domain, or of all."""
+    scope = rows if domain is None else rows.filter(pl.col("task_domain_2") == domain)
+    first, second = scope["score"].to_numpy(), scope["score_2"].to_numpy()
+    moved = [parts(row) for row in scope.iter_rows(named=True)]
+    met, meets = first >= thresholds[0], second >= thresholds[1]
+    return {
+        "task_domain": domain,
+        "traces": len(scope),
+        "first_mean": pytest.approx(first.mean()),
+        "second_mean": pytest.approx(second.mean()),
+        "first_quantiles": pytest.approx(list(np.quantile(first, QUANTILES))),
+        "second_quantiles": pytest.approx(list(np.quantile(second, QUANTILES))),
+        "psi": pytest.approx(psi(first, second), abs=1e-12),
+        "rank_correlation": correlation(first, second),
+        "crossed_up": int((~met & meets).sum()),
+        "crossed_down": int((met & ~meets).sum()),
+        **{
+            f"from_{part}": pytest.approx(float(np.mean([each[part] for each in moved])), abs=1e-12)
+            for part in PARTS
+        },
+        "single_thoughts": int((scope["single_thought"] | scope["single_thought_2"]).sum()),
+    }
+
+
+def assert_told(
+    told: dict[str, Any], warehouse: Path, thresholds: tuple[float, float] = (0.75, 0.75)
+) -> None:
+    """All of a comparison of fewer than ten traces, of which all are movers."""
+    rows = joined(warehouse, told["first"], told["second"])
+    assert told["in_both"] == len(rows)
+    domains = sorted(set(rows["task_domain_2"]))
+    wanted = [told_of(rows, each, thresholds) for each in [None, *domains]]
+    for found, expected in zip(told["domains"], wanted, strict=True):
+        if expected["rank_correlation"] is None:  # see the tests of that
+            del expected["rank_correlation"]
+        assert found | expected == found
+    movers = {each["trace_id"]: each for each in told["movers"]}
+    assert movers.keys() == set(rows["trace_id"])
+    for row in rows.iter_rows(named=True):
+        mover = movers[row["trace_id"]]
+        split = {part: mover[f"from_{part}"] for part in PARTS}
+        assert (mover["first_score"], mover["second_score"]) == (row["score"], row["score_2"])
+        assert mover["change"] == row["score_2"] - row["score"]
+        assert sum(split.values()) == pytest.approx(mover["change"], rel=0, abs=1e-12)
+        assert split == pytest.approx(parts(row), rel=0, abs=1e-12)
+        sides = {(True, True): "both", (True, False): "first", (False, True): "second"}
+        single = (row["single_thought"], row["single_thought_2"])
+        assert mover["single_thought"] == sides.get(single)
+    order = [(-abs(each["change"]), each["trace_id"]) for each in told["movers"]]
+    assert order == sorted(order)
+
+
+def in_code(number: int, **changes: Any) -> dict[str, Any]:
+    given = {"id": f"t{number}", "created_at": f"2026-01-05T0{number}:00:00Z"}
+    return trace(**{**given, "objective": f"fix part {number % 4}", **changes})
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Two, str, str]:
+    """All that can move a score has moved: facts, novelty, weights, overrides, domains, ids."""
+    two = Two(tmp_path_factory.mktemp("comparing"))
+    two.write(
+        in_code(0, steps=THOUGHT),
+        in_code(1, steps=THOUGHT),
+        in_code(2),
+        in_code(3, steps=RECOVERING, confidence=0.9),
+        in_code(4, task_domain="finance", confidence=0.2),
+        in_code(5, task_domain="finance"),
+        in_code(6, task_domain="poetry"),
+        in_code(7, steps=ONE_TOOL),
+        in_code(8, id="only in the first"),
+    )
+    first = two.run(threshold=0.6)
+    two.write(
+        in_code(0, steps=THOUGHT, objective="other words"),
+        in_code(1, steps=ONE_TOOL),
+        in_code(2, steps=THOUGHT),
+        in_code(3, steps=RECOVERING[:2], confidence=0.9),
+        in_code(4, task_domain="finance", confidence=1.0),
+        in_code(5, task_domain="finance"),
+        in_code(6, task_domain="code"),
+        in_code(7, steps=ONE_TOOL),
+        in_code(8, id="only in the second"),
+        in_code(9, id="in the second, too"),
+    )
+    weights = two.profiles(("code", (0.1, 0.6, 0.1, 0.2)), ("finance", (0.3, 0.3, 0.3, 0.1)))
+    second = two.run(threshold=0.45, cache_size=2, profiles=weights)
+    (two.archive / "a.jsonl").unlink()
+    two.write(in_code(1), name="b.jsonl")
+    two.run(prune=True)  # and what was compared is not what is published
+    return two, first, second
+
+
+def test_all_is_told_as_another_implementation_tells_it(moved: tuple[Two, str, str]) -> None:
+    two, first, second = moved
+    told = compare(two.warehouse, first, second)
+    assert_told(told, two.warehouse, (0.6, 0.45))
+    assert (told["only_in_first"], told["only_in_second"]) == (1, 2)
+    everything = told["domains"][0]
+    assert everything["crossed_up"] > 0
+    assert all(abs(everything[f"from_{part}"]) > 1e-6 for part in PARTS)
+    single = {each["trace_id"]: each["single_thought"] for each in told["movers"]}
+    assert {each: side for each, side in single.items() if side} == {
+        "t0": "both",
+        "t1": "first",
+        "t2": "second",
+    }
+
+
+def test_backwards_all_is_the_other_way_round(moved: tuple[Two, str, str]) -> None:
+    two, first, second = moved
+    there, back = compare(two.warehouse, first, second), compare(two.warehouse, second, first)
+    assert_told(back, two.warehouse, (0.45, 0.6))
+    assert there["domains"][0]["psi"] == pytest.approx(back["domains"][0]["psi"])
+    assert [there["domains"][0][name] for name in ("crossed_up", "crossed_down")] == [
+        back["domains"][0][name] for name in ("crossed_down", "crossed_up")
+    ]
+    changes = {each["trace_id"]: each["change"] for each in there["movers"]}
+    assert {each["trace_id"]: -each["change"] for each in back["movers"]} == changes
+
+
+def test_a_run_beside_itself_has_not_moved(moved: tuple[Two, str, str]) -> None:
+    two, _, second = moved
+    told = compare(two.warehouse, second, second)
+    assert told["only_in_first"] == told["only_in_second"] == 0
+    for row in (*told["domains"], *told["movers"]):
+        assert [row[f"from_{part}"] for part in PARTS] == [0.0] * 4
+    assert [row["psi"] for row in told["domains"]] == [0.0] * len(told["domains"])
+    assert {row["crossed_up"] + row["crossed_down"] for row in told["domains"]} == {0}
+    assert told["domains"][0]["rank_correlation"] == pytest.approx(1.0)
+
+
+def test_a_person_reads_what_a_program_reads(moved: tuple[Two, str, str]) -> None:
+    two, first, second = moved
+    lines = as_text(compare(two.warehouse, first, second)).splitlines()
+    assert lines[0] == f"from {first} to {second}"
+    assert lines[1] == "  8 traces in both, 1 in the first alone, 2 in the second alone"
+    assert [line.split()[0] for line in lines if line.split()][2:] == [
+        *("domain", "all", "code", "finance"),
+        *("trace", *(each["trace_id"] for each in compare(two.warehouse, first, second)["movers"])),
+    ]
+
+
+def test_one_trace_has_no_rank_correlation(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    two.write(in_code(1))
+    first = two.run()
+    two.write(in_code(1, confidence=0.1))
+    told = compare(two.warehouse, first, two.run())
+    assert [row["rank_correlation"] for row in told["domains"]] == [None, None]
+    assert "nan" not in as_text(told)
+    assert "NaN" not in json.dumps(told)
+
+
+def test_scores_that_are_all_one_have_no_rank_correlation(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    two.write(in_code(1), in_code(2, steps=THOUGHT), in_code(3, confidence=0.2))
+    first = two.run()
+    two.write(*(in_code(number, steps=THOUGHT) for number in (1, 2, 3)))
+    told = compare(two.warehouse, first, two.run())
+    assert_told(told, two.warehouse)
+    assert [row["rank_correlation"] for row in told["domains"]] == [None, None]
+
+
+def test_scores_on_the_edges_of_bins_and_thresholds(tmp_path: Path) -> None:
+    """A bin begins at its lower edge, the last one ends at 1; what equals a threshold meets it."""
+    two = Two(tmp_path)
+    confidences = (0.0, 0.1, 0.3, 0.5, 0.6, 0.7, 0.9, 1.0)
+    outcome = two.profiles(("default", (0.0, 0.0, 0.0, 1.0)))
+    changes = {"task_domain": "any", "steps": [step("thought", "a"), step("observation", "b")]}
+    two.write(*(in_code(n, confidence=each, **changes) for n, each in enumerate(confidences)))
+    first = two.run(profiles=outcome, threshold=0.3)
+    reversed_ = enumerate(reversed(confidences))
+    two.write(*(in_code(n, confidence=each, **changes) for n, each in reversed_))
+    told = compare(two.warehouse, first, two.run(profiles=outcome, threshold=0.7))
+    assert_told(told, two.warehouse, (0.3, 0.7))
+    assert told["domains"][0]["psi"] == 0.0
+    assert (told["domains"][0]["crossed_up"], told["domains"][0]["crossed_down"]) == (2, 5)
+
+
+def test_no_trace_in_both_is_no_error(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    two.write(in_code(1))
+    first = two.run()
+    two.write(in_code(2), in_code(3))
+    told = compare(two.warehouse, first, two.run())
+    counts = {name: told[name] for name in ("in_both", "only_in_first", "only_in_second")}
+    assert counts == {"in_both": 0, "only_in_first": 1, "only_in_second": 2}
+    assert told["domains"] == told["movers"] == []
+    assert "0 traces in both, 1 in the first alone" in as_text(told)
+
+
+def test_more_traces_than_movers(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    two.write(*(in_code(n % 10, id=f"t{n:02d}", confidence=n / 20) for n in range(13)))
+    first = two.run()
+    two.write(*(in_code(n % 10, id=f"t{n:02d}", confidence=0.0) for n in range(13)))
+    told = compare(two.warehouse, first, two.run())
+    assert [each["trace_id"] for each in told["movers"]] == [f"t{n:02d}" for n in range(12, 2, -1)]
+    assert told["in_both"] == 13
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"embedder": "none"}, "encoders hashing-384-v1 and none"),
+        ({"version": "SCORING_VERSION"}, "scoring 1 and 99"),
+        ({"version": "REPLAY_VERSION"}, "replay 1 and 99"),
+    ],
+)
+def test_other_encoders_and_formulas_do_not_compare_unless_forced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, str], said: str
+) -> None:
+    two = Two(tmp_path)
+    two.write(in_code(1), in_code(2))
+    first = two.run()
+    if version := change.pop("version", None):
+        monkeypatch.setattr(kp_batch.pipeline.publish, version, 99)
+    second = two.run(cache_size=1, **change)
+    with pytest.raises(KpBatchError, match=rf"{first} and {second} do not compare.*--force") as why:
+        compare(two.warehouse, first, second)
+    assert said in str(why.value)
+    assert_told(compare(two.warehouse, first, second, force=True), two.warehouse)
+
+
+def test_scores_of_mixed_encoders_do_not_compare(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    two.write(in_code(1), in_code(2, created_at="2026-01-06T08:00:00Z"))
+    first = two.run()
+    second = two.run(embedder="none", since="2026-01-06")
+    with pytest.raises(KpBatchError, match=r"hashing-384-v1 and hashing-384-v1, none"):
+        compare(two.warehouse, first, second)
+
+
+@pytest.mark.parametrize("runs", [("none", "known"), ("known", "none"), ("none", "none")])
+@pytest.mark.parametrize("force", [True, False])
+def test_an_unknown_run_is_told(
+    moved: tuple[Two, str, str], runs: tuple[str, str], *, force: bool
+) -> None:
+    two, known, _ = moved
+    first, second = (known if each == "known" else "20260101T000000Z-abcdef" for each in runs)
+    with pytest.raises(WarehouseError, match=r"there is no run '20260101T000000Z-abcdef'"):
+        compare(two.warehouse, first, second, force=force)
+
+
+def test_removed_tables_do_not_compare(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    two.write(in_code(1))
+    first = two.run()
+    two.write(in_code(1, confidence=0.1))
+    second = two.run()
+    vacuum(two.warehouse, timedelta(0), datetime.now(UTC))
+    for order in ((first, second), (second, first)):
+        with pytest.raises(WarehouseError, match=rf"run {first} left them were removed"):
+            compare(two.warehouse, *order)
+    assert_told(compare(two.warehouse, second, second), two.warehouse)
+
+
+def test_no_warehouse_is_told(tmp_path: Path) -> None:
+    with pytest.raises(WarehouseError, match="run an archive first"):
+        compare(tmp_path, "one", "two")
+
+
+shares = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any)
+weights = shares.map(lambda four: tuple(each / sum(four) for each in four))
+
+
+def numbered(number: int) -> st.SearchStrategy[dict[str, Any]]:
+    return st.builds(
+        lambda minute, words, domain, confidence, success, kinds: trace(
+            id=f"t{number}",
+            created_at=f"2026-01-05T08:{minute:02d}:00Z",
+            objective=words,
+            task_domain=domain,
+            confidence=confidence,
+            success=success,
+            steps=[step(kind, words, tool) for kind, tool in kinds],
+        ),
+        st.integers(0, 59),
+        st.sampled_from(["fix the import", "fix the export", "sum the rows", "!"]),
+        st.sampled_from(["code", "poetry"]),
+        st.floats(0, 1),
+        st.booleans(),
+        st.lists(
+            st.sampled_from(
+                [
+                    ("thought", None),
+                    ("tool_call", "a"),
+                    ("tool_call", "b"),
+                    ("error_recovery", None),
+                ]
+            ),
+            min_size=1,
+            max_size=6,
+        ),
+    )
+
+
+archives = st.tuples(numbered(0), *(st.none() | numbered(number) for number in range(1, 9))).map(
+    lambda traces: [each for each in traces if each]
+)
+
+
+@given(
+    st.tuples(archives, weights, weights),
+    st.tuples(archives, weights, weights),
+    st.integers(1, 9),
+)
+@settings(
+    max_examples=3,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+def test_law_whatever_moved_the_split_sums_to_the_change(
+    tmp_path_factory: pytest.TempPathFactory, before: Any, after: Any, cache_size: int
+) -> None:
+    two = Two(tmp_path_factory.mktemp("law"))
+    runs = []
+    for (content, code, default), size in ((before, 9), (after, cache_size)):
+        two.write(*content)
+        profiles = two.profiles(("code", code), ("default", default))
+        runs.append(rescore_archive(two.config(cache_size=size, profiles=profiles)))
+    first, second = runs[0]["run_id"], runs[1]["run_id"] or runs[0]["run_id"]
+    assert_told(compare(two.warehouse, first, second), two.warehouse)

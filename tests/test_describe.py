@@ -1,0 +1,391 @@
+"""What a plan tells, against counts made by looking at every window, and against what is done."""
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from kp_batch.config import RescoreConfig
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.planning.describe import as_text, forecast
+from kp_batch.planning.plan import make_plan
+from kp_batch.run import Run
+from kp_batch.scoring.profiles import load_profiles
+from kp_batch.staging import Stage
+from kp_batch.warehouse.answers import connect
+from kp_batch.warehouse.catalog import read_manifest
+from tests.archives import trace, write_jsonl
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+DOMAINS = ("code", "finance", "poetry")
+HOUR = timedelta(hours=1)
+PROFILE = """[profiles.{name}]
+complexity = 0.1
+novelty = 0.2
+tool_diversity = 0.3
+outcome_confidence = 0.4
+"""
+
+
+class Trace(NamedTuple):
+    """A trace; in order of these, traces are replayed."""
+
+    at: datetime
+    id: str
+    domain: str
+    words: str
+
+
+TRACES = [
+    Trace(
+        START + 5 * number * HOUR, f"id{number:02d}", DOMAINS[number // 4 % 3], f"word{number % 7}"
+    )
+    for number in range(40)
+]
+LATE = Trace(START + 52 * HOUR, "late", "finance", "a late word")
+
+
+class Night:
+    """An archive of one file a day, and the settings of the runs over it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings: dict[str, Any] = {"embedder": "hashing", "cache_size": 6}
+
+    def write(self, traces: Iterable[Trace]) -> None:
+        by_day: dict[str, list[Trace]] = {}
+        for each in traces:
+            by_day.setdefault(f"{each.at:%F}", []).append(each)
+        for day, several in by_day.items():
+            rows = [
+                trace(
+                    id=each.id,
+                    created_at=each.at.isoformat(),
+                    task_domain=each.domain,
+                    objective=each.words,
+                )
+                for each in several
+            ]
+            write_jsonl(self.folder / "archive" / f"{day}.jsonl", rows)
+
+    def profile(self, name: str) -> None:
+        path = self.folder / "profiles.toml"
+        path.write_text(PROFILE.format(name=name))
+        self.settings["profiles"] = path
+
+    def config(self, **changes: Any) -> RescoreConfig:
+        places = {"archive": (str(self.folder / "archive"),), "warehouse": self.folder / "wh"}
+        return RescoreConfig(**{**places, **self.settings, **changes})
+
+    def run(self) -> dict[str, Any]:
+        return rescore_archive(self.config())
+
+    def told(self, **changes: Any) -> dict[str, Any]:
+        """What a plan tells."""
+        with tempfile.TemporaryDirectory() as folder:
+            run = Run.begin(self.config(**changes), Stage(Path(folder)))
+            return forecast(run, make_plan(run))
+
+    def check(self, told: dict[str, Any]) -> None:
+        """That a run does what was told."""
+        summary = self.run()
+        counts = summary["counts"]
+        for name, done in (
+            ("texts_to_embed", "embedded"),
+            ("traces_to_replay", "replayed"),
+            ("traces_to_restate", "restated"),
+            ("traces_to_recombine", "recombined"),
+            ("traces_to_remove", "removed"),
+        ):
+            assert told[name] == counts[done], name
+        assert len(told["partitions"]) == counts["partitions"]
+        query = (
+            "SELECT created_at::DATE::VARCHAR, task_domain, count(*) FROM scores "
+            "WHERE run_id = ? GROUP BY ALL ORDER BY ALL"
+        )
+        with connect(self.folder / "wh") as connection:
+            stated = connection.execute(query, [summary["run_id"]]).fetchall()
+        assert stated == [
+            (row["day"], row["task_domain"], row["restate"]) for row in told["by_domain_and_day"]
+        ]
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Night:
+    """Not run yet."""
+    night = Night(tmp_path)
+    night.write(TRACES)
+    return night
+
+
+def days(traces: Iterable[Trace]) -> list[str]:
+    return sorted({f"{each.at:%F}" for each in traces})
+
+
+def work(
+    replay: Iterable[Trace], restate: Iterable[Trace] = (), recombine: Iterable[Trace] = ()
+) -> list[dict[str, Any]]:
+    """By domain and day: what is replayed or recombined is restated."""
+    replay, recombine = list(replay), list(recombine)
+    counts = [
+        Counter((f"{each.at:%F}", each.domain) for each in several)
+        for several in (replay, {*replay, *restate, *recombine}, recombine)
+    ]
+    names = ("task_domain", "day", "replay", "restate", "recombine")
+    return [
+        dict(zip(names, (domain, day, *(count[day, domain] for count in counts)), strict=True))
+        for day, domain in sorted(counts[1])
+    ]
+
+
+def windows(
+    traces: Sequence[Trace], size: int, ttl: timedelta | None
+) -> dict[tuple[Any, ...], list[tuple[Any, ...]]]:
+    """What each trace meets; of a trace only time, id and text count."""
+    order = [(each.at, each.id, each.words) for each in sorted(traces)]
+    return {
+        each: [
+            other
+            for other in order[max(row - size, 0) : row]
+            if ttl is None or other[0] > each[0] - ttl
+        ]
+        for row, each in enumerate(order)
+    }
+
+
+def meeting_others(
+    old: Sequence[Trace], new: Sequence[Trace], size: int = 6, ttl: timedelta | None = None
+) -> list[Trace]:
+    before, now = windows(old, size, ttl), windows(new, size, ttl)
+    keys = {each: (each.at, each.id, each.words) for each in new}
+    return [each for each, key in keys.items() if before.get(key) != now[key]]
+
+
+def test_a_first_run_replays_all(night: Night) -> None:
+    told = night.told()
+    files = [str(night.folder / "archive" / f"{day}.jsonl") for day in days(TRACES)]
+    assert told == {
+        "files": {"new": files, "changed": [], "gone": [], "unreadable": []},
+        "texts_to_embed": 7,
+        "traces_to_replay": 40,
+        "traces_to_restate": 40,
+        "traces_to_recombine": 0,
+        "traces_to_remove": 0,
+        "by_domain_and_day": work(TRACES),
+        "partitions": days(TRACES),
+        "differing": ["the archive", "the scores", "the profiles"],
+        "seconds": None,
+    }
+    assert json.loads(json.dumps(told)) == told
+    night.check(told)
+
+
+def test_with_nothing_to_do_nothing_differs(night: Night) -> None:
+    night.run()
+    told = night.told()
+    assert told == {
+        "files": {"new": [], "changed": [], "gone": [], "unreadable": []},
+        "texts_to_embed": 0,
+        "traces_to_replay": 0,
+        "traces_to_restate": 0,
+        "traces_to_recombine": 0,
+        "traces_to_remove": 0,
+        "by_domain_and_day": [],
+        "partitions": [],
+        "differing": [],
+        "seconds": 0,
+    }
+    assert as_text(told) == "nothing to do (no file changed)"
+
+
+@pytest.mark.parametrize(("ttl", "traces"), [(None, 7), (12 * HOUR, 3)])
+def test_a_late_trace_replays_it_and_those_that_meet_it(
+    night: Night, ttl: timedelta | None, traces: int
+) -> None:
+    night.settings["ttl"] = ttl
+    night.run()
+    night.write([*TRACES, LATE])
+    told = night.told()
+    others = meeting_others(TRACES, [*TRACES, LATE], ttl=ttl)
+    assert len(others) == traces
+    assert told["by_domain_and_day"] == work(others)
+    assert told["partitions"] == days(others)
+    assert (told["texts_to_embed"], told["traces_to_replay"]) == (1, traces)
+    assert told["files"]["changed"] == [str(night.folder / "archive" / f"{LATE.at:%F}.jsonl")]
+    assert told["differing"] == ["the archive", "the scores"]
+    night.check(told)
+
+
+def test_a_removed_trace_replays_those_that_met_it(night: Night) -> None:
+    night.run()
+    left = [each for each in TRACES if each.id != "id20"]
+    night.write(left)
+    told = night.told()
+    others = meeting_others(TRACES, left)
+    assert len(others) == 6
+    assert told["by_domain_and_day"] == work(others)
+    assert (told["texts_to_embed"], told["traces_to_remove"]) == (0, 1)
+    night.check(told)
+
+
+def test_another_domain_restates_its_trace_alone(night: Night) -> None:
+    night.run()
+    moved = [each._replace(domain="code") if each.id == "id21" else each for each in TRACES]
+    night.write(moved)
+    told = night.told()
+    assert told["by_domain_and_day"] == work([], restate=[moved[21]])
+    assert told["partitions"] == days([moved[21]])
+    assert (told["traces_to_restate"], told["traces_to_recombine"]) == (1, 0)
+    night.check(told)
+
+
+@pytest.mark.parametrize(("name", "domain"), [("code", "code"), ("default", "poetry")])
+def test_a_changed_profile_recombines_its_domain_alone(
+    night: Night, name: str, domain: str
+) -> None:
+    night.run()
+    night.profile(name)
+    told = night.told()
+    of_it = [each for each in TRACES if each.domain == domain]
+    assert told["by_domain_and_day"] == work([], recombine=of_it)
+    assert told["partitions"] == days(of_it)
+    assert (told["traces_to_restate"], told["traces_to_recombine"]) == (len(of_it), len(of_it))
+    assert told["differing"] == ["the scores", "the profiles"]
+    night.check(told)
+
+
+def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) -> None:
+    night.run()
+    before = read_manifest(night.folder / "wh")
+    night.profile("legal")
+    for _ in ("there", "and back"):
+        told = night.told()
+        assert as_text(told).splitlines()[0] == "plan: the profiles will change"
+        assert (told["by_domain_and_day"], told["partitions"], told["seconds"]) == ([], [], 0)
+        night.check(told)
+        after = read_manifest(night.folder / "wh")
+        assert before
+        assert after
+        assert after.tables["scores"] == before.tables["scores"]
+        with connect(night.folder / "wh") as connection:
+            ids = {
+                each for (each,) in connection.execute("SELECT profile_id FROM profiles").fetchall()
+            }
+        loaded = load_profiles(night.settings.get("profiles"))
+        assert ids == {each.profile_id for each in loaded.values()}
+        assert night.told()["differing"] == []
+        assert night.run()["run_id"] is None
+        night.settings.pop("profiles", None)
+
+
+def test_a_late_trace_beside_a_changed_profile(night: Night) -> None:
+    night.run()
+    night.write([*TRACES, LATE])
+    night.profile("code")
+    told = night.told()
+    others = meeting_others(TRACES, [*TRACES, LATE])
+    rest = [each for each in TRACES if each.domain == "code" and each not in others]
+    assert told["by_domain_and_day"] == work(others, recombine=rest)
+    assert told["partitions"] == days([*others, *rest])
+    night.check(told)
+
+
+def test_another_cache_size_replays_all(night: Night) -> None:
+    night.run()
+    night.settings["cache_size"] = 5
+    told = night.told()
+    assert told["by_domain_and_day"] == work(TRACES)
+    assert told["partitions"] == days(TRACES)
+    assert (told["texts_to_embed"], told["differing"]) == (0, ["the scores"])
+    night.check(told)
+
+
+def test_since_and_until_bound_what_settings_change(night: Night) -> None:
+    night.run()
+    inside = [each for each in TRACES if "2026-01-07" <= f"{each.at:%F}" <= "2026-01-09"]
+    night.settings |= {"since": "2026-01-07", "until": "2026-01-09"}
+    of_code = [each for each in inside if each.domain == "code"]
+    night.profile("code")
+    assert night.told()["by_domain_and_day"] == work([], recombine=of_code)
+    told = night.told(cache_size=5)
+    assert told["by_domain_and_day"] == work(inside)
+    night.settings["cache_size"] = 5
+    night.check(told)
+
+
+def test_another_threshold_touches_no_trace(night: Night) -> None:
+    night.run()
+    night.settings["threshold"] = 0.5
+    told = night.told()
+    assert told["differing"] == ["the threshold"]
+    assert (told["by_domain_and_day"], told["partitions"], told["seconds"]) == ([], [], 0)
+    night.check(told)
+
+
+def test_the_estimate_takes_each_step_at_its_rate_in_the_runs_that_had_work_for_it(
+    night: Night,
+) -> None:
+    night.run()
+    night.settings["cache_size"] = 5
+    night.run()  # embeds nothing
+    with connect(night.folder / "wh") as connection:
+        rows = connection.execute("SELECT counts, seconds FROM runs ORDER BY started_at").fetchall()
+    (first, spent), (second, later) = [[json.loads(each) for each in row] for row in rows]
+    rate = {
+        step: (spent[step] + later[step]) / (first[unit] + second[unit])
+        for step, unit in (("replay_timeline", "replayed"), ("write_tables", "partitions"))
+    }
+    night.write([*TRACES, LATE])
+    expected = spent["embed"] / 7 + 6 * rate["replay_timeline"] + 2 * rate["write_tables"]
+    assert night.told()["seconds"] == pytest.approx(expected)
+    assert night.told(embedder="none")["seconds"] is None  # its rates are others
+
+
+def test_the_estimate_grows_with_the_work(night: Night) -> None:
+    night.run()
+    more: list[Trace] = []
+    estimates = [night.told()["seconds"]]
+    for number in range(3):
+        more += [
+            LATE._replace(at=LATE.at + (24 * number + each) * HOUR, id=f"{number}-{each}")
+            for each in range(1 + number)
+        ]
+        night.write([*TRACES, *more])
+        estimates.append(night.told()["seconds"])
+    assert estimates == sorted(set(estimates))
+    assert estimates[0] == 0
+
+
+def test_a_plan_as_text(night: Night) -> None:
+    night.run()
+    night.write([*TRACES, LATE])
+    night.profile("code")
+    assert (
+        as_text(night.told() | {"seconds": 1234.5})
+        == """\
+plan: the archive, the scores, the profiles will change
+  files      1 changed
+  embed      1 texts
+  replay     7 traces
+  restate    19 traces (code 16, finance 2, poetry 1)
+  recombine  12 of them: their weights alone differ
+  rewrite    6 partitions from 2026-01-05 to 2026-01-13
+  time       about 1,234 s"""
+    )
+
+
+def test_domains_that_would_steer_a_terminal_are_written_out(tmp_path: Path) -> None:
+    night = Night(tmp_path)
+    hostile = ["\x1b[31mred", "two\nlines\r", "\u202e back"]
+    night.write([each._replace(domain=name) for each, name in zip(TRACES, hostile, strict=False)])
+    told = night.told()
+    assert {row["task_domain"] for row in told["by_domain_and_day"]} == set(hostile)
+    [line] = [line for line in as_text(told).splitlines() if "restate" in line]
+    assert line.isprintable()
+    for written in (r"\x1b[31mred 1", r"two\nlines\r 1", r"\u202e back 1"):
+        assert written in line

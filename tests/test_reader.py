@@ -1,0 +1,223 @@
+"""The tables as each run left them, long after other runs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from kp_batch.contracts import VIEWS
+from kp_batch.errors import ArchiveError, WarehouseError
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.warehouse.answers import connect
+from kp_batch.warehouse.catalog import read_manifest, rebuild
+from kp_batch.warehouse.tables import files_of
+from tests.archives import trace, write_jsonl
+from tests.test_rescore import config
+
+Tables = dict[str, list[tuple[Any, ...]]]
+
+PROFILE = """[profiles.code]
+complexity = 0.1
+novelty = 0.7
+tool_diversity = 0.1
+outcome_confidence = 0.1
+"""
+REFUSED = trace(id="kp:trace:refused", confidence=7.0)
+
+
+def tables(connection: duckdb.DuckDBPyConnection) -> Tables:
+    """All rows of all views."""
+    return {name: connection.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in VIEWS}
+
+
+def last_run(connection: duckdb.DuckDBPyConnection) -> str:
+    query = "SELECT run_id FROM runs ORDER BY started_at DESC LIMIT 1"
+    return connection.execute(query).fetchall()[0][0]
+
+
+def nights(folder: Path) -> Iterator[str]:
+    """Runs over an archive that changes, each named by what is new about it."""
+    archive, profiles = folder / "archive", folder / "profiles.toml"
+    profiles.write_text(PROFILE)
+
+    def run(**settings: Any) -> None:
+        rescore_archive(config(folder, archive, **{"max_reject_share": 1, **settings}))
+
+    def fail(**settings: Any) -> None:
+        with pytest.raises(ArchiveError):
+            run(**settings)
+
+    write_jsonl(archive / "a.jsonl", [REFUSED])
+    fail()
+    yield "a first run that failed"
+    first = [trace(id=f"kp:trace:{n}", objective=f"fix import {n}") for n in range(3)]
+    write_jsonl(archive / "a.jsonl", [*first, REFUSED])
+    run()
+    yield "scores"
+    run(threshold=0.3)
+    yield "another threshold"
+    later = [
+        trace(id="kp:trace:0", objective="sum the rows"),
+        trace(id="kp:trace:9", created_at="2026-01-07T08:00:00Z"),
+    ]
+    write_jsonl(archive / "b.jsonl", [*later, trace(id="kp:trace:refused, too", success=None)])
+    run(threshold=0.3)
+    yield "another file, and rows that it supersedes"
+    write_jsonl(archive / "c.jsonl", [trace(id="kp:trace:10", steps=[])])
+    fail(max_reject_share=0)
+    yield "a run that failed"
+    run(profiles=profiles)
+    yield "another profile"
+    (archive / "a.jsonl").unlink()
+    run(profiles=profiles)
+    yield "a file that is gone"
+    run(profiles=profiles, prune=True)
+    yield "a file that is pruned"
+
+
+NAMES = (
+    "a first run that failed",
+    "scores",
+    "another threshold",
+    "another file, and rows that it supersedes",
+    "a run that failed",
+    "another profile",
+    "a file that is gone",
+    "a file that is pruned",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("history")
+
+
+@pytest.fixture(scope="module")
+def left(folder: Path) -> dict[str, tuple[str, Tables]]:
+    """By night: the run's id, and what was published right after it."""
+    found: dict[str, tuple[str, Tables]] = {}
+    for name in nights(folder):
+        with connect(folder / "warehouse") as connection:
+            found[name] = last_run(connection), tables(connection)
+    return found
+
+
+def test_every_run_leaves_other_tables(left: dict[str, tuple[str, Tables]]) -> None:
+    assert tuple(left) == NAMES
+    assert len({run_id for run_id, _ in left.values()}) == len(NAMES)
+    rows = {name: {repr(night[name]) for _, night in left.values()} for name in VIEWS}
+    assert {name: len(each) for name, each in rows.items()} == {
+        "scores": 6,  # a failed run leaves those before it, a gone file its own
+        "rejects": 5,
+        "profiles": 3,
+        "runs": len(NAMES),
+        "files": 6,
+        "distributions": len(NAMES) - 1,  # of runs that failed none, of the others one each
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_is_answered_as_it_was_right_after_it(
+    folder: Path, left: dict[str, tuple[str, Tables]], name: str
+) -> None:
+    run_id, published = left[name]
+    with connect(folder / "warehouse", run_id) as connection:
+        assert tables(connection) == published
+        assert last_run(connection) == run_id
+
+
+def test_an_old_threshold_decides_what_meets_it(
+    folder: Path, left: dict[str, tuple[str, Tables]]
+) -> None:
+    query = "SELECT count(*) FILTER (meets_threshold), count(*) FILTER (score >= ?) FROM scores"
+    met = []
+    for name, threshold in (
+        ("scores", 0.75),
+        ("another threshold", 0.3),
+        ("another profile", 0.75),
+    ):
+        with connect(folder / "warehouse", left[name][0]) as connection:
+            [(told, counted)] = connection.execute(query, [threshold]).fetchall()
+            assert told == counted
+            met.append(told)
+    assert met[0] == met[2] < met[1]
+
+
+def test_times_are_told_in_utc(folder: Path, left: dict[str, tuple[str, Tables]]) -> None:
+    with connect(folder / "warehouse", left["scores"][0]) as connection:
+        query = "SELECT DISTINCT created_at::VARCHAR FROM scores"
+        assert connection.execute(query).fetchall() == [("2026-01-05 08:00:00+00",)]
+
+
+def test_the_past_cannot_be_written(folder: Path, left: dict[str, tuple[str, Tables]]) -> None:
+    with (
+        connect(folder / "warehouse", left["scores"][0]) as connection,
+        pytest.raises(duckdb.Error, match="read-only"),
+    ):
+        connection.execute("CREATE TABLE other AS SELECT 1")
+
+
+def test_asking_of_the_past_changes_nothing(
+    folder: Path, left: dict[str, tuple[str, Tables]]
+) -> None:
+    warehouse = folder / "warehouse"
+    before = read_manifest(warehouse), sorted(warehouse.rglob("*"))
+    connect(warehouse, left["scores"][0]).close()
+    assert (read_manifest(warehouse), sorted(warehouse.rglob("*"))) == before
+
+
+@pytest.mark.parametrize("run_id", ["20260101T000000Z-abcdef", "", "it's none", "%", "é 日本"])
+@pytest.mark.usefixtures("left")
+def test_an_unknown_run_is_told(folder: Path, run_id: str) -> None:
+    with pytest.raises(WarehouseError, match=r"^there is no run .*; see: kp-batch runs") as caught:
+        connect(folder / "warehouse", run_id)
+    assert repr(run_id) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def two_runs(tmp_path: Path) -> tuple[Path, str]:
+    """A warehouse, and the first of its two runs."""
+    settings = config(tmp_path, tmp_path / "a.jsonl", max_reject_share=1)
+    write_jsonl(tmp_path / "a.jsonl", [trace(), REFUSED])
+    first = rescore_archive(settings)["run_id"]
+    write_jsonl(tmp_path / "a.jsonl", [trace(confidence=0.1), REFUSED])
+    rescore_archive(settings)
+    return tmp_path / "warehouse", first
+
+
+@pytest.mark.parametrize("name", ["scores", "rejects"])
+def test_a_run_whose_files_were_removed_is_told(two_runs: tuple[Path, str], name: str) -> None:
+    warehouse, first = two_runs
+    manifest = read_manifest(warehouse)
+    assert manifest
+    kept = files_of(warehouse, name, manifest.tables[name])
+    gone = [path for path in (warehouse / name).rglob("*.parquet") if path not in kept]
+    for path in gone:
+        path.unlink()
+    assert gone
+    with pytest.raises(WarehouseError, match=rf"run {first} left them were removed.*later run$"):
+        connect(warehouse, first)
+    with connect(warehouse) as connection:
+        assert len(tables(connection)["scores"]) == 1
+
+
+def test_a_run_whose_table_is_gone_is_told(two_runs: tuple[Path, str]) -> None:
+    warehouse, first = two_runs
+    (warehouse / "scores").rename(warehouse / "elsewhere")
+    with pytest.raises(WarehouseError, match=r"^the table scores is gone"):
+        connect(warehouse, first)
+
+
+def test_the_past_moves_with_the_warehouse(two_runs: tuple[Path, str]) -> None:
+    warehouse, first = two_runs
+    with connect(warehouse, first) as connection:
+        before = tables(connection)
+    moved = warehouse.rename(warehouse.with_name("it's moved"))
+    with pytest.raises(WarehouseError, match="was moved here"):
+        connect(moved, first)
+    rebuild(moved)
+    with connect(moved, first) as connection:
+        assert tables(connection) == before

@@ -1,0 +1,225 @@
+"""What a change asks for, against naive references that look at the windows themselves."""
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kp_batch.novelty.replay import window_starts
+from kp_batch.planning.windows import Bools, Int64s, Span, around, meets_others, needed, spans
+
+Trace = tuple[int, str, str]  # time in seconds, id, text
+SECOND = timedelta(seconds=1)
+FIRST_DAY = date(2026, 1, 5)
+
+ttls = st.none() | st.integers(1, 12).map(lambda seconds: seconds * SECOND)
+capacities = st.integers(1, 6)
+traces = st.tuples(st.integers(0, 12), st.sampled_from("abcdefghijkl"), st.sampled_from("xy"))
+
+
+def in_order(some: Sequence[Trace]) -> list[Trace]:
+    """The traces in replay order, of each id the last."""
+    return sorted({identity: (time, identity, text) for time, identity, text in some}.values())
+
+
+@st.composite
+def changed_timelines(draw: st.DrawFn) -> tuple[list[Trace], list[Trace]]:
+    """A timeline, and the same with some traces removed, and some added or changed."""
+    old = in_order(draw(st.lists(traces, max_size=20)))
+    removed = draw(st.sets(st.sampled_from("abcdefghijkl"), max_size=4))
+    kept = [trace for trace in old if trace[1] not in removed]
+    return old, in_order([*kept, *draw(st.lists(traces, max_size=4))])
+
+
+def starts_of(timeline: Sequence[Trace], size: int, ttl: timedelta | None) -> Int64s:
+    times = np.array([time * 1_000_000 for time, *_ in timeline], dtype=np.int64)
+    return window_starts(times, size, ttl)
+
+
+def windows(timeline: Sequence[Trace], starts: Int64s) -> dict[Trace, tuple[Trace, ...]]:
+    """What each trace meets, the trace being as it is."""
+    return {
+        trace: tuple(timeline[start:row])
+        for row, (trace, start) in enumerate(zip(timeline, starts.tolist(), strict=True))
+    }
+
+
+def marked(
+    old: Sequence[Trace], new: Sequence[Trace], starts: Int64s, old_starts: Int64s, **more: Any
+) -> list[bool]:
+    """`meets_others`, asked as the tables are: by position, and by how many were met."""
+    was = {trace: row for row, trace in enumerate(old)}
+    met = {trace: row - int(old_starts[row]) for trace, row in was.items()}
+    result = meets_others(
+        starts,
+        np.array([was.get(trace, -1) for trace in new], dtype=np.int64),
+        np.array([met.get(trace, -1) for trace in new], dtype=np.int64),
+        **{"comparable": np.array([trace in was for trace in new], dtype=np.bool_)} | more,
+    )
+    assert (result.dtype, result.shape) == (np.bool_, (len(new),))
+    return result.tolist()
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(timelines=changed_timelines(), size=capacities, ttl=ttls)
+@example(timelines=([], []), size=1, ttl=None)
+@example(timelines=([(0, "a", "x")], []), size=1, ttl=None)
+@example(timelines=([(0, "a", "x"), (1, "b", "x")], [(1, "b", "x")]), size=1, ttl=SECOND)
+def test_law_a_trace_is_replayed_exactly_where_its_window_holds_others(
+    timelines: tuple[list[Trace], list[Trace]], size: int, ttl: timedelta | None
+) -> None:
+    old, new = timelines
+    old_starts, starts = starts_of(old, size, ttl), starts_of(new, size, ttl)
+    before, now = windows(old, old_starts), windows(new, starts)
+    expected = [before.get(trace) != now[trace] for trace in new]
+    assert marked(old, new, starts, old_starts) == expected
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(timelines=changed_timelines(), sizes=st.tuples(capacities, capacities), ttl=ttls)
+def test_law_a_trace_of_another_cache_is_replayed_where_what_it_met_or_would_meet_is_other(
+    timelines: tuple[list[Trace], list[Trace]], sizes: tuple[int, int], ttl: timedelta | None
+) -> None:
+    old, new = timelines
+    old_starts, starts = starts_of(old, sizes[0], None), starts_of(new, sizes[1], ttl)
+    expected = []
+    for row, trace in enumerate(new):
+        was = old.index(trace) if trace in old else -1
+        reach = max(row - int(starts[row]), was - int(old_starts[was]) if was >= 0 else 0)
+        then, now = old[max(was - reach, 0) : was], new[max(row - reach, 0) : row]
+        expected.append(was < 0 or then != now)
+    comparable = np.zeros(len(new), dtype=np.bool_)
+    assert marked(old, new, starts, old_starts, comparable=comparable) == expected
+
+
+TIMELINE = [(second, f"id{second}", "x") for second in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("new", "rows"),
+    [
+        (TIMELINE, []),
+        (TIMELINE[:-1], []),
+        ([*TIMELINE, (9, "new", "x")], [6]),
+        ([*TIMELINE[:2], *TIMELINE[3:]], [2, 3]),
+        ([(-1, "new", "x"), *TIMELINE], [0, 1, 2]),
+        ([*TIMELINE[:2], (2, "id2", "y"), *TIMELINE[3:]], [2, 3, 4]),
+        ([*TIMELINE[:2], (2, "other", "x"), *TIMELINE[3:]], [2, 3, 4]),
+        (TIMELINE[3:], [0, 1]),
+    ],
+    ids=["nothing", "the last gone", "one after", "gone", "before", "text", "id", "many gone"],
+)
+def test_a_change_reaches_as_many_traces_as_the_cache_holds(
+    new: list[Trace], rows: list[int]
+) -> None:
+    result = marked(TIMELINE, new, starts_of(new, 2, None), starts_of(TIMELINE, 2, None))
+    assert [row for row, is_marked in enumerate(result) if is_marked] == rows
+
+
+def test_a_trace_that_met_fewer_before_the_looked_at_ones_began_stays() -> None:
+    rows = np.arange(6, dtype=np.int64)
+    met = np.full(6, 4, dtype=np.int64)  # the first four of these met traces of days before
+    was = np.array([0, 1, 2, 3, 5, 6], dtype=np.int64)  # and 4 is gone
+    result = meets_others(np.maximum(rows - 4, 0), was, met, comparable=np.ones(6, dtype=np.bool_))
+    assert result.tolist() == [False] * 4 + [True] * 2
+
+
+@st.composite
+def marked_timelines(draw: st.DrawFn) -> tuple[Bools, Int64s]:
+    """Some rows of a timeline, and the first row that each meets."""
+    times = sorted(draw(st.lists(st.integers(0, 30), max_size=30)))
+    timeline = [(time, "", "") for time in times]
+    rows = draw(st.lists(st.booleans(), min_size=len(times), max_size=len(times)))
+    return np.array(rows, dtype=np.bool_), starts_of(timeline, draw(capacities), draw(ttls))
+
+
+@settings(max_examples=500, deadline=None)
+@given(marked_timelines(), st.integers(1, 8))
+def test_law_spans_hold_the_marked_rows_and_those_between_that_they_meet(
+    timeline: tuple[Bools, Int64s], limit: int
+) -> None:
+    rows, starts = timeline
+    pieces = list(spans(rows, starts, limit))
+    covered = [row for span in pieces for row in range(span.first, span.last)]
+    wanted = np.flatnonzero(rows).tolist()
+    between = {
+        row
+        for left, right in pairwise(wanted)
+        if starts[right] <= left
+        for row in range(left + 1, right)
+    }
+    assert covered == sorted({*wanted, *between})
+    for span in pieces:
+        assert 0 < span.last - span.first <= limit
+        assert span.warm == starts[span.first] <= span.first
+
+
+@settings(max_examples=500, deadline=None)
+@given(marked_timelines(), st.integers(1, 8))
+def test_law_exactly_the_vectors_that_some_row_of_a_span_takes_are_needed(
+    timeline: tuple[Bools, Int64s], limit: int
+) -> None:
+    rows, starts = timeline
+    pieces = list(spans(rows, starts, limit))
+    taken = {
+        vector
+        for span in pieces
+        for row in range(span.first, span.last)
+        for vector in range(int(starts[row]), row + 1)
+    }
+    mask = needed(pieces, len(rows))
+    assert (mask.dtype, mask.shape) == (np.bool_, rows.shape)
+    assert set(np.flatnonzero(mask).tolist()) == taken
+
+
+def test_spans_that_do_not_meet_stand_apart_and_long_ones_in_pieces() -> None:
+    rows = np.zeros(20, dtype=np.bool_)
+    rows[[0, 3, 5, 9, 10, 19]] = True
+    starts = np.maximum(np.arange(20) - 2, 0)
+    assert list(spans(rows, starts, 2)) == [
+        Span(0, 0, 1),
+        Span(1, 3, 5),
+        Span(3, 5, 6),
+        Span(7, 9, 11),
+        Span(17, 19, 20),
+    ]
+    assert list(spans(np.zeros(20, dtype=np.bool_), starts, 2)) == []
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data(), st.dictionaries(st.integers(0, 40), st.integers(1, 9), max_size=15))
+def test_law_the_days_around_a_change_hold_the_caches_capacity_on_both_sides(
+    data: st.DataObject, counts: dict[int, int]
+) -> None:
+    days = [(FIRST_DAY + timedelta(day), counts[day]) for day in sorted(counts)]
+    first, last = sorted(
+        FIRST_DAY + timedelta(data.draw(st.integers(-1, 41), label=label))
+        for label in ("one day", "another")
+    )
+    size = data.draw(st.integers(1, 12), label="size")
+    chosen = around(days, first, last, size)
+    stretch = [day for day, _ in days if chosen and chosen[0] <= day <= chosen[-1]]
+    assert chosen == stretch
+    assert {day for day, _ in days if first <= day <= last} <= set(chosen)
+    for side in (
+        [(day, count) for day, count in days if day > last],
+        [(day, count) for day, count in reversed(days) if day < first],
+    ):
+        taken = [count for day, count in side if day in chosen]
+        assert sum(taken) >= min(size, sum(count for _, count in side))
+        assert sum(taken[:-1]) < size  # no day more than it takes
+
+
+def test_the_days_around_a_change() -> None:
+    days = [(FIRST_DAY + timedelta(number), 3) for number in range(9)]
+    dates = [day for day, _ in days]
+    assert around(days, dates[4], dates[4], 4) == dates[2:7]
+    assert around(days, dates[4], dates[5], 1) == dates[3:7]
+    assert around(days, dates[0], dates[8], 1) == dates
+    assert around(days, dates[8] + timedelta(1), dates[8] + timedelta(1), 3) == dates[8:]
+    assert around([], FIRST_DAY, FIRST_DAY, 3) == []
