@@ -1,1 +1,1 @@
-"""The one place where the rooms are joined."""
+"""Prefect flows, and nothing else."""

@@ -64,7 +64,7 @@ def _parse_day(text: Any) -> Any:
         raise ValueError(f"a day is written as 2026-01-31, got {text!r}") from None
 
 
-Day = Annotated[date, BeforeValidator(_parse_day)]
+Day = Annotated[date | None, BeforeValidator(_parse_day)]
 
 
 class RescoreConfig(BaseModel):
@@ -85,8 +85,8 @@ class RescoreConfig(BaseModel):
     ttl: Ttl = Field(None, description="Time to live in the cache: none, 90m, 12h, 7d.")
     profiles: Path | None = Field(None, description="A TOML file of weight profiles.")
     threshold: float = Field(0.75, ge=0, le=1, description="A score worth sharing.")
-    since: Day | None = Field(None, description="Restate no day before this one.")
-    until: Day | None = Field(None, description="Restate no day after this one.")
+    since: Day = Field(None, description="Restate no day before this one.")
+    until: Day = Field(None, description="Restate no day after this one.")
     prune: bool = Field(
         default=False, description="Remove the traces of files that are gone or unreadable."
     )

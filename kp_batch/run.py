@@ -1,14 +1,14 @@
-"""One run: what it was told, where it works, and what is known of it so far."""
+"""One run: its settings, its working files, and what is known of it so far."""
 
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Any
 from uuid import uuid4
 
 import polars as pl
 
 from kp_batch.config import RescoreConfig
-from kp_batch.staging import Stage
+from kp_batch.staging import Staging
 from kp_batch.warehouse.catalog import Manifest, read_manifest
 
 
@@ -21,23 +21,23 @@ class Run:
     started_at: datetime
     published: Manifest  # when it began
     tables: dict[str, int]  # the versions that it builds upon
-    stage: Stage
+    staging: Staging
     inputs: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     counts: dict[str, Any] = field(default_factory=dict[str, Any])
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     @classmethod
-    def begin(cls, config: RescoreConfig, stage: Stage | None = None) -> "Run":
+    def begin(cls, config: RescoreConfig, now: datetime, staging: Staging | None = None) -> "Run":
         """A new run, named by its start so that names sort by time.
 
         Args:
-            config: what it is told.
-            stage: its working files; inside the warehouse, on whose disk they belong, unless given.
+            config: its settings.
+            now: the time, in UTC.
+            staging: its working files; inside the warehouse unless given, since they take its disk.
         """
-        now = datetime.now(UTC)
         run_id = f"{now:%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}"
         published = read_manifest(config.warehouse) or Manifest(config.threshold, {})
-        where = stage or Stage(config.warehouse / "staging" / run_id)
+        where = staging or Staging(config.warehouse / "staging" / run_id)
         return cls(config, run_id, now, published, published.tables, where)
 
     def in_range(self, day: str) -> pl.Expr:

@@ -1,4 +1,4 @@
-"""The files that a run's steps hand to each other."""
+"""The files that the steps of a run hand to each other."""
 
 import shutil
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ STAGED = pl.Schema({**FACTS, "text": pl.String})
 
 
 @dataclass(frozen=True)
-class Stage:
+class Staging:
     """One run's working folder, inside the warehouse so that it shares its disk."""
 
     folder: Path
 
     @property
     def rows(self) -> Path:
-        """The rows of all content that was read: `STAGED`."""
+        """The rows of the content that was read: `STAGED`."""
         return self.folder / "rows.parquet"
 
     @property
@@ -34,11 +34,11 @@ class Stage:
         return self.folder / "rejects.parquet"
 
     def replayed(self, first: int) -> Path:
-        """What the traces from row `first` of the timeline on met: `NOVELTY`, and their row."""
+        """The novelty of the span from row `first` of the timeline on: `NOVELTY`, and the rows."""
         return self.folder / f"replayed-{first:012d}.parquet"
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """DuckDB in UTC, which sorts what is larger than its memory by spilling it here."""
+        """DuckDB in UTC, which spills here what does not fit into its memory."""
         connection = duckdb.connect(
             config={"memory_limit": "2GB", "temp_directory": str(self.folder / "spill")}
         )

@@ -19,20 +19,22 @@ import pyarrow.parquet as pq
 
 from kp_batch.archive.ledger import Ledger
 from kp_batch.archive.reading import read_rows
-from kp_batch.archive.sources import discover
+from kp_batch.archive.sources import SourceFile, discover
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import PROFILES
 from kp_batch.facts import facts, hashes
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.replay import replay
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.planning.changes import Archive
+from kp_batch.planning.changes import detect_changes
 from kp_batch.planning.ingest import read_changed
+from kp_batch.planning.rejects import stage_rejects
 from kp_batch.planning.scorer import Scorer
-from kp_batch.planning.timeline import look_around
+from kp_batch.planning.state import State
+from kp_batch.planning.timeline import affected_timeline
 from kp_batch.run import Run
 from kp_batch.sample import write_sample
-from kp_batch.staging import Stage
+from kp_batch.staging import Staging
 from kp_batch.vectors import unit
 from kp_batch.warehouse.catalog import read_manifest
 from kp_batch.warehouse.relations import reading
@@ -96,15 +98,17 @@ def bench_steps(config: RescoreConfig, traces: int) -> None:
             each.lazy().with_columns(facts()).with_columns(hashes()).collect() for each in rows
         ],
     )
-    run = Run.begin(config, Stage(config.warehouse.with_name("staging") / "bench"))
-    run.stage.begin()
-    scorer, none = Scorer.of(config, PROFILES.to_frame()), pl.Series([], dtype=pl.String)
+    run = Run.begin(
+        config, datetime.now(UTC), Staging(config.warehouse.with_name("staging") / "bench")
+    )
+    run.staging.begin()
+    scorer = Scorer.of(config, PROFILES.to_frame())
     ledger = _row(
         "reading, checking, facts, written",
         traces,
-        lambda: read_changed(sources, {}, dict, none, run),
+        lambda: _read(sources, run),
     )
-    _row("settling and ordering", traces, lambda: _settle(run, ledger, scorer))
+    _row("detecting changes, ordering", traces, lambda: _detect(run, ledger, scorer))
     _row("scoring", traces, lambda: _score(run, scorer))
 
 
@@ -162,18 +166,23 @@ def _cached(cache: VectorCache, vectors: np.ndarray, now: datetime) -> None:
         now += timedelta(seconds=1)
 
 
-def _settle(run: Run, ledger: Ledger, scorer: Scorer) -> None:
-    with Archive(run.config.warehouse, run.tables, run.stage) as archive:
-        changes = archive.settle(ledger.values(), [])
-        look_around(run, archive, scorer, changes, archive.fingerprints())
-        archive.write_rejects(ledger, run.run_id)
+def _read(sources: list[SourceFile], run: Run) -> Ledger:
+    with State(run.config.warehouse, run.tables, run.staging) as state:
+        return read_changed(sources, {}, state, run)
+
+
+def _detect(run: Run, ledger: Ledger, scorer: Scorer) -> None:
+    with State(run.config.warehouse, run.tables, run.staging) as state:
+        detected = detect_changes(state, ledger)
+        affected_timeline(run, detected, scorer, state.fingerprints())
+        stage_rejects(detected, ledger, run.run_id)
 
 
 def _score(run: Run, scorer: Scorer) -> pl.DataFrame:
-    rows = pl.scan_parquet(run.stage.timeline).with_columns(
+    rows = pl.scan_parquet(run.staging.timeline).with_columns(
         date=pl.col("created_at").dt.date(), novelty=0.5, replayed=True, in_range=True
     )
-    return scorer.state(rows, run.run_id).collect(engine="streaming")
+    return scorer.rescore(rows, run.run_id).collect(engine="streaming")
 
 
 def _published(config: RescoreConfig) -> list[Path]:

@@ -18,13 +18,14 @@ import polars as pl
 import pytest
 from prefect.states import Failed
 
-import flows.rescore as flow_module
 from kp_batch.cli import run as rescoring
 from kp_batch.cli.group import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, WarehouseError
-from kp_batch.pipeline.report import write_report
-from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.executors.prefect import is_passing
+from kp_batch.pipeline.executor import Local
+from kp_batch.pipeline.report import REPORT, leave_report
+from kp_batch.pipeline.rescore import EMBED, PLAN, PUBLISH, REPLAY, WRITE, rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.warehouse.answers import connect
 from kp_batch.warehouse.catalog import Manifest, publish, read_manifest, rebuild
@@ -40,11 +41,11 @@ PLANNED = [
     "texts_to_embed",
     "traces_to_replay",
     "traces_to_restate",
-    "traces_to_recombine",
+    "traces_to_reweight",
     "traces_to_remove",
     "by_domain_and_day",
     "partitions",
-    "differing",
+    "pending",
     "seconds",
 ]
 
@@ -122,9 +123,8 @@ def scored(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Scored:
 def warehouse(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Path:
     """A warehouse that `run` made, in a home of its own."""
     folder = tmp_path_factory.mktemp("a home") / "ware house's é"
-    done = kp_batch(
-        "run", archive, "--warehouse", folder, "--embedder", "hashing", "--json", home=folder.parent
-    )
+    settings = ("--warehouse", folder, "--embedder", "hashing", "--prefect", "--json")
+    done = kp_batch("run", archive, *settings, home=folder.parent)
     assert done.returncode == 0, done.stderr
     (folder / "summary.json").write_text(done.stdout)
     (folder / "stderr.txt").write_text(done.stderr)
@@ -138,7 +138,7 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
     assert sum(row["traces"] for row in summary["scores"]) == 120
     assert list(summary) == ["run_id", "warehouse", "counts", "seconds", "scores"]
     assert (warehouse / "stderr.txt").read_text().splitlines() == [
-        "kp-batch: starting",
+        "kp-batch: running as a Prefect flow on a temporary server",
         "kp-batch: reading: 4 files",
         "kp-batch: plan: the archive, the scores, the profiles will change",
         "kp-batch:   files      4 new",
@@ -148,10 +148,9 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
             "kp-batch:   restate    120 traces "
             "(customer_service 47, legal 26, medical 20, code 18, finance 8, 1 more)"
         ),
-        "kp-batch:   recombine  0 of them: their weights alone differ",
+        "kp-batch:   reweight   0 of them: their weights alone differ",
         "kp-batch:   rewrite    4 partitions: 2026-01-05, 2026-01-06, 2026-01-07, 2026-01-08",
         "kp-batch:   time       no rates yet",
-        "kp-batch: starting Prefect",
         "kp-batch: embedding: 98 texts",
         "kp-batch: replaying: 120 traces",
         f"kp-batch: the report is in {warehouse / 'report.html'}",
@@ -173,7 +172,7 @@ def test_run_leaves_its_summary_as_artifacts_of_a_completed_flow(warehouse: Path
         tasks = database.execute("SELECT name FROM task_run WHERE state_type = 'COMPLETED'")
         steps = {name.rpartition("-")[0] for (name,) in tasks}
     assert state == ("COMPLETED",)
-    assert steps == {"embed", "replay_timeline", "write_tables", "publish_success"}
+    assert steps == {"plan", "embed", "replay", "write", "publish", "report"}
     assert (
         json.loads(artifacts["kp-batch-report"])
         == kp_batch("report", "--format", "markdown", "--warehouse", warehouse).stdout
@@ -185,24 +184,25 @@ def test_run_leaves_its_summary_as_artifacts_of_a_completed_flow(warehouse: Path
 
 
 def test_only_input_and_output_is_tried_again() -> None:
-    retries = {step.__name__: task.retries for step, task in flow_module.TASKS.items()}
-    assert retries == {
-        "make_plan": 2,
+    steps = (PLAN, EMBED, REPLAY, WRITE, PUBLISH, REPORT)
+    assert {step.name: step.retries for step in steps} == {
+        "plan": 2,
         "embed": 2,
-        "replay_timeline": 0,
-        "write_tables": 2,
-        "publish_success": 0,
+        "replay": 0,
+        "write": 2,
+        "publish": 0,
+        "report": 0,
     }
     for error, again in (
         (ConnectionResetError(104, "reset"), True),
         (OSError(28, "No space left on device"), False),
         (ArchiveError("none"), False),
     ):
-        assert flow_module.is_passing(None, None, Failed(data=error)) is again
+        assert is_passing(None, None, Failed(data=error)) is again
 
 
-def test_a_run_with_nothing_to_do_publishes_nothing_and_starts_no_prefect(scored: Scored) -> None:
-    write_report(scored.warehouse)
+def test_a_run_with_nothing_to_do_publishes_nothing(scored: Scored) -> None:
+    leave_report(scored.warehouse, Local())
     before = contents(scored.warehouse)
     done = kp_batch(*scored.run, "--json")
     assert done.returncode == 0, done.stderr
@@ -232,12 +232,12 @@ def test_plan_tells_what_a_run_would_do_and_changes_nothing(
     before = contents(scored.warehouse)
     plan = ["plan", scored.archive, "--warehouse", scored.warehouse, "--embedder", "hashing"]
     done = kp_batch(*plan, *["--json"] * is_json)
-    assert (done.returncode, "Prefect" in done.stderr) == (0, False)
+    assert done.returncode == 0, done.stderr
     if is_json:
         told = json.loads(done.stdout)
         assert list(told) == PLANNED
-        assert (told["partitions"], told["differing"]) == (["2026-01-05"], ["the scores"])
-        assert (told["traces_to_replay"], told["traces_to_recombine"]) == (21, 0)
+        assert (told["partitions"], told["pending"]) == (["2026-01-05"], ["scores"])
+        assert (told["traces_to_replay"], told["traces_to_reweight"]) == (21, 0)
     else:
         lines = done.stdout.splitlines()
         assert lines[0] == "plan: the scores will change"
@@ -259,7 +259,7 @@ def test_a_run_that_waits_works_once_the_other_has_ended(scored: Scored) -> None
         assert run.stdout
         assert run.stderr
         assert holder.stdin
-        assert run.stderr.readline() == "kp-batch: starting\n"
+        assert run.stderr.readline() == "kp-batch: running without Prefect\n"
         time.sleep(3)  # without --wait it would end in one
         assert run.poll() is None
         holder.stdin.close()
@@ -316,9 +316,9 @@ def test_compare_tells_what_moved_the_scores(scored: Scored) -> None:
 
 def test_verify_exits_1_where_a_stored_score_was_changed(scored: Scored, tmp_path: Path) -> None:
     copy = scored.copy(tmp_path / "wh")
-    verify = ["verify", "--warehouse", copy.warehouse, "--sample", "200"]
+    verify = ["verify", "--warehouse", copy.warehouse, "--sample", "200", "--seed", "3"]
     sound = kp_batch(*verify)
-    assert (sound.returncode, sound.stdout.splitlines()[0]) == (0, "120 traces verified")
+    assert (sound.returncode, sound.stdout.splitlines()[0]) == (0, "120 traces verified (--seed 3)")
     identity = tamper(copy.warehouse)
     wrong = kp_batch(*verify, "--json")
     assert wrong.returncode == 1
@@ -376,7 +376,6 @@ def test_a_failed_run_exits_1_with_one_clear_line(tmp_path: Path) -> None:
     assert failed.stdout == ""
     assert "none of the archive's 1 rows" in failed.stderr.splitlines()[-1]
     assert "Traceback" not in failed.stderr
-    assert "starting Prefect" not in failed.stderr
     reasons = kp_batch("sql", "SELECT reasons[1] AS r FROM rejects", "--warehouse", tmp_path / "wh")
     assert "missing_success" in reasons.stdout
 
@@ -386,11 +385,11 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
     tmp_path: Path, archive: Path
 ) -> None:
     (tmp_path / "scores").touch()  # where a folder has to be
-    failed = kp_batch("run", archive, "--warehouse", tmp_path, "--embedder", "none")
+    settings = ("--warehouse", tmp_path, "--embedder", "none", "--prefect")
+    failed = kp_batch("run", archive, *settings)
     assert (failed.returncode, failed.stdout) == (1, "")
     *lines, last = failed.stderr.splitlines()
-    assert lines[-3:] == [
-        "kp-batch: starting Prefect",
+    assert lines[-2:] == [
         "kp-batch: replaying: 120 traces",
         f"kp-batch: the report is in {tmp_path / 'report.html'}",
     ]
@@ -401,7 +400,7 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
             "SELECT name, run_count FROM task_run WHERE state_type = 'FAILED'"
         ).fetchall()
     assert flow_runs == [("FAILED",)]
-    assert [(name.rpartition("-")[0], count) for name, count in failures] == [("write_tables", 1)]
+    assert [(name.rpartition("-")[0], count) for name, count in failures] == [("write", 1)]
     with connect(tmp_path) as connection:
         [row] = connection.execute("SELECT status, reason FROM runs").fetchall()
     assert row[0] == "failed"
@@ -409,7 +408,7 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
 
 
 @pytest.mark.parametrize("name", ["run", "plan"])
-def test_what_is_misspelt_or_faulty_is_told_before_prefect_starts(
+def test_what_is_misspelt_or_faulty_is_told_in_one_line(
     tmp_path: Path, archive: Path, name: str
 ) -> None:
     profiles = tmp_path / "profiles.toml"
@@ -422,7 +421,6 @@ def test_what_is_misspelt_or_faulty_is_told_before_prefect_starts(
         told = kp_batch(name, "--embedder", "none", *arguments, "--warehouse", tmp_path / "wh")
         assert (told.returncode, told.stdout) == (1, "")
         assert told.stderr.splitlines()[-1].startswith(message)
-        assert "starting Prefect" not in told.stderr
         assert "Traceback" not in told.stderr
     assert (tmp_path / "wh").exists() == (name == "run")
 
@@ -440,8 +438,9 @@ def test_what_is_misspelt_or_faulty_is_told_before_prefect_starts(
 def test_a_signal_ends_everything_within_two_seconds(
     tmp_path: Path, archive: Path, name: str, number: signal.Signals, status: int
 ) -> None:
+    settings = ["--warehouse", tmp_path / "wh", "--embedder", "hashing", "--prefect"]
     arguments = {
-        "run": ["run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"],
+        "run": ["run", archive, *settings],
         "demo": ["demo", "--folder", tmp_path / "demo"],
     }
     with working(*arguments[name]) as run:
@@ -471,7 +470,8 @@ def test_a_signal_ends_a_question_within_two_seconds(
 @linux
 @pytest.mark.prefect
 def test_nothing_survives_a_killed_run(tmp_path: Path, archive: Path) -> None:
-    with working("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing") as run:
+    settings = ("--warehouse", tmp_path / "wh", "--embedder", "hashing", "--prefect")
+    with working("run", archive, *settings) as run:
         expect_prefect(run)
         group = children(run.pid)
         run.kill()
@@ -556,7 +556,7 @@ def test_a_disk_with_no_room_is_told_before_anything_starts(
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=5 << 20))
-    monkeypatch.setattr(rescoring, "in_process", pytest.fail)
+    monkeypatch.setattr(rescoring, "child_result", pytest.fail)
     with pytest.raises(WarehouseError, match=r"the disk is full: .* has 5 MiB left"):
         group.main(["run", "a", "--warehouse", str(tmp_path)], standalone_mode=False)
 
@@ -667,8 +667,8 @@ def contents(folder: Path) -> dict[str, tuple[int, int, bytes | None]]:
 def expect_prefect(run: subprocess.Popen[str]) -> None:
     """Wait until Prefect's server is on its way up."""
     assert run.stderr
-    assert run.stderr.readline() == "kp-batch: starting\n"
-    assert "kp-batch: starting Prefect\n" in iter(run.stderr.readline, "")
+    said = "kp-batch: running as a Prefect flow on a temporary server\n"
+    assert run.stderr.readline() == said
     until(lambda: any("prefect" in arguments(pid) for pid in children(run.pid)), 60)
 
 

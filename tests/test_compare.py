@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 import kp_batch.pipeline.publish
+from kp_batch.cli.texts import comparison_text
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.operations.compare import as_text, compare
+from kp_batch.operations.compare import compare
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.answers import connect
@@ -241,7 +242,7 @@ def test_a_run_beside_itself_has_not_moved(moved: tuple[Two, str, str]) -> None:
 
 def test_a_person_reads_what_a_program_reads(moved: tuple[Two, str, str]) -> None:
     two, first, second = moved
-    lines = as_text(compare(two.warehouse, first, second)).splitlines()
+    lines = comparison_text(compare(two.warehouse, first, second)).splitlines()
     assert lines[0] == f"from {first} to {second}"
     assert lines[1] == "  8 traces in both, 1 in the first alone, 2 in the second alone"
     assert [line.split()[0] for line in lines if line.split()][2:] == [
@@ -257,7 +258,7 @@ def test_one_trace_has_no_rank_correlation(tmp_path: Path) -> None:
     two.write(in_code(1, confidence=0.1))
     told = compare(two.warehouse, first, two.run())
     assert [row["rank_correlation"] for row in told["domains"]] == [None, None]
-    assert "nan" not in as_text(told)
+    assert "nan" not in comparison_text(told)
     assert "NaN" not in json.dumps(told)
 
 
@@ -296,7 +297,7 @@ def test_no_trace_in_both_is_no_error(tmp_path: Path) -> None:
     counts = {name: told[name] for name in ("in_both", "only_in_first", "only_in_second")}
     assert counts == {"in_both": 0, "only_in_first": 1, "only_in_second": 2}
     assert told["domains"] == told["movers"] == []
-    assert "0 traces in both, 1 in the first alone" in as_text(told)
+    assert "0 traces in both, 1 in the first alone" in comparison_text(told)
 
 
 def test_more_traces_than_movers(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import pytest
 
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.planning.describe import as_text, forecast
+from kp_batch.planning.describe import as_text, describe
 from kp_batch.planning.plan import make_plan
 from kp_batch.run import Run
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.staging import Stage
+from kp_batch.staging import Staging
 from kp_batch.warehouse.answers import connect
 from kp_batch.warehouse.catalog import read_manifest
 from tests.archives import trace, write_jsonl
@@ -88,8 +88,8 @@ class Night:
     def told(self, **changes: Any) -> dict[str, Any]:
         """What a plan tells."""
         with tempfile.TemporaryDirectory() as folder:
-            run = Run.begin(self.config(**changes), Stage(Path(folder)))
-            return forecast(run, make_plan(run))
+            run = Run.begin(self.config(**changes), datetime.now(UTC), Staging(Path(folder)))
+            return describe(run, make_plan(run))
 
     def check(self, told: dict[str, Any]) -> None:
         """That a run does what was told."""
@@ -99,7 +99,7 @@ class Night:
             ("texts_to_embed", "embedded"),
             ("traces_to_replay", "replayed"),
             ("traces_to_restate", "restated"),
-            ("traces_to_recombine", "recombined"),
+            ("traces_to_reweight", "reweighted"),
             ("traces_to_remove", "removed"),
         ):
             assert told[name] == counts[done], name
@@ -128,15 +128,15 @@ def days(traces: Iterable[Trace]) -> list[str]:
 
 
 def work(
-    replay: Iterable[Trace], restate: Iterable[Trace] = (), recombine: Iterable[Trace] = ()
+    replay: Iterable[Trace], restate: Iterable[Trace] = (), reweight: Iterable[Trace] = ()
 ) -> list[dict[str, Any]]:
-    """By domain and day: what is replayed or recombined is restated."""
-    replay, recombine = list(replay), list(recombine)
+    """By domain and day: what is replayed or reweighted is restated."""
+    replay, reweight = list(replay), list(reweight)
     counts = [
         Counter((f"{each.at:%F}", each.domain) for each in several)
-        for several in (replay, {*replay, *restate, *recombine}, recombine)
+        for several in (replay, {*replay, *restate, *reweight}, reweight)
     ]
-    names = ("task_domain", "day", "replay", "restate", "recombine")
+    names = ("task_domain", "day", "replay", "restate", "reweight")
     return [
         dict(zip(names, (domain, day, *(count[day, domain] for count in counts)), strict=True))
         for day, domain in sorted(counts[1])
@@ -174,11 +174,11 @@ def test_a_first_run_replays_all(night: Night) -> None:
         "texts_to_embed": 7,
         "traces_to_replay": 40,
         "traces_to_restate": 40,
-        "traces_to_recombine": 0,
+        "traces_to_reweight": 0,
         "traces_to_remove": 0,
         "by_domain_and_day": work(TRACES),
         "partitions": days(TRACES),
-        "differing": ["the archive", "the scores", "the profiles"],
+        "pending": ["archive", "scores", "profiles"],
         "seconds": None,
     }
     assert json.loads(json.dumps(told)) == told
@@ -193,11 +193,11 @@ def test_with_nothing_to_do_nothing_differs(night: Night) -> None:
         "texts_to_embed": 0,
         "traces_to_replay": 0,
         "traces_to_restate": 0,
-        "traces_to_recombine": 0,
+        "traces_to_reweight": 0,
         "traces_to_remove": 0,
         "by_domain_and_day": [],
         "partitions": [],
-        "differing": [],
+        "pending": [],
         "seconds": 0,
     }
     assert as_text(told) == "nothing to do (no file changed)"
@@ -217,7 +217,7 @@ def test_a_late_trace_replays_it_and_those_that_meet_it(
     assert told["partitions"] == days(others)
     assert (told["texts_to_embed"], told["traces_to_replay"]) == (1, traces)
     assert told["files"]["changed"] == [str(night.folder / "archive" / f"{LATE.at:%F}.jsonl")]
-    assert told["differing"] == ["the archive", "the scores"]
+    assert told["pending"] == ["archive", "scores"]
     night.check(told)
 
 
@@ -240,22 +240,20 @@ def test_another_domain_restates_its_trace_alone(night: Night) -> None:
     told = night.told()
     assert told["by_domain_and_day"] == work([], restate=[moved[21]])
     assert told["partitions"] == days([moved[21]])
-    assert (told["traces_to_restate"], told["traces_to_recombine"]) == (1, 0)
+    assert (told["traces_to_restate"], told["traces_to_reweight"]) == (1, 0)
     night.check(told)
 
 
 @pytest.mark.parametrize(("name", "domain"), [("code", "code"), ("default", "poetry")])
-def test_a_changed_profile_recombines_its_domain_alone(
-    night: Night, name: str, domain: str
-) -> None:
+def test_a_changed_profile_reweights_its_domain_alone(night: Night, name: str, domain: str) -> None:
     night.run()
     night.profile(name)
     told = night.told()
     of_it = [each for each in TRACES if each.domain == domain]
-    assert told["by_domain_and_day"] == work([], recombine=of_it)
+    assert told["by_domain_and_day"] == work([], reweight=of_it)
     assert told["partitions"] == days(of_it)
-    assert (told["traces_to_restate"], told["traces_to_recombine"]) == (len(of_it), len(of_it))
-    assert told["differing"] == ["the scores", "the profiles"]
+    assert (told["traces_to_restate"], told["traces_to_reweight"]) == (len(of_it), len(of_it))
+    assert told["pending"] == ["scores", "profiles"]
     night.check(told)
 
 
@@ -278,7 +276,7 @@ def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) 
             }
         loaded = load_profiles(night.settings.get("profiles"))
         assert ids == {each.profile_id for each in loaded.values()}
-        assert night.told()["differing"] == []
+        assert night.told()["pending"] == []
         assert night.run()["run_id"] is None
         night.settings.pop("profiles", None)
 
@@ -290,7 +288,7 @@ def test_a_late_trace_beside_a_changed_profile(night: Night) -> None:
     told = night.told()
     others = meeting_others(TRACES, [*TRACES, LATE])
     rest = [each for each in TRACES if each.domain == "code" and each not in others]
-    assert told["by_domain_and_day"] == work(others, recombine=rest)
+    assert told["by_domain_and_day"] == work(others, reweight=rest)
     assert told["partitions"] == days([*others, *rest])
     night.check(told)
 
@@ -301,7 +299,7 @@ def test_another_cache_size_replays_all(night: Night) -> None:
     told = night.told()
     assert told["by_domain_and_day"] == work(TRACES)
     assert told["partitions"] == days(TRACES)
-    assert (told["texts_to_embed"], told["differing"]) == (0, ["the scores"])
+    assert (told["texts_to_embed"], told["pending"]) == (0, ["scores"])
     night.check(told)
 
 
@@ -311,7 +309,7 @@ def test_since_and_until_bound_what_settings_change(night: Night) -> None:
     night.settings |= {"since": "2026-01-07", "until": "2026-01-09"}
     of_code = [each for each in inside if each.domain == "code"]
     night.profile("code")
-    assert night.told()["by_domain_and_day"] == work([], recombine=of_code)
+    assert night.told()["by_domain_and_day"] == work([], reweight=of_code)
     told = night.told(cache_size=5)
     assert told["by_domain_and_day"] == work(inside)
     night.settings["cache_size"] = 5
@@ -322,7 +320,7 @@ def test_another_threshold_touches_no_trace(night: Night) -> None:
     night.run()
     night.settings["threshold"] = 0.5
     told = night.told()
-    assert told["differing"] == ["the threshold"]
+    assert told["pending"] == ["threshold"]
     assert (told["by_domain_and_day"], told["partitions"], told["seconds"]) == ([], [], 0)
     night.check(told)
 
@@ -338,10 +336,10 @@ def test_the_estimate_takes_each_step_at_its_rate_in_the_runs_that_had_work_for_
     (first, spent), (second, later) = [[json.loads(each) for each in row] for row in rows]
     rate = {
         step: (spent[step] + later[step]) / (first[unit] + second[unit])
-        for step, unit in (("replay_timeline", "replayed"), ("write_tables", "partitions"))
+        for step, unit in (("replay", "replayed"), ("write", "partitions"))
     }
     night.write([*TRACES, LATE])
-    expected = spent["embed"] / 7 + 6 * rate["replay_timeline"] + 2 * rate["write_tables"]
+    expected = spent["embed"] / 7 + 6 * rate["replay"] + 2 * rate["write"]
     assert night.told()["seconds"] == pytest.approx(expected)
     assert night.told(embedder="none")["seconds"] is None  # its rates are others
 
@@ -373,7 +371,7 @@ plan: the archive, the scores, the profiles will change
   embed      1 texts
   replay     7 traces
   restate    19 traces (code 16, finance 2, poetry 1)
-  recombine  12 of them: their weights alone differ
+  reweight   12 of them: their weights alone differ
   rewrite    6 partitions from 2026-01-05 to 2026-01-13
   time       about 1,234 s"""
     )

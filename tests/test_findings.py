@@ -71,7 +71,7 @@ QUIET = Figures(
         "started_at": datetime(2026, 2, 3, 4, 5, tzinfo=UTC),
         "finished_at": datetime(2026, 2, 3, 4, 6, tzinfo=UTC),
         "counts": json.dumps({"files": 1, "rows": 1300, "unreadable_files": []}),
-        "seconds": json.dumps({"make_plan": 0.256, "embed": 1}),
+        "seconds": json.dumps({"plan": 0.256, "embed": 1}),
         "versions": json.dumps(FORMULAS),
         "config": json.dumps(CONFIG),
         "fingerprints": json.dumps(FINGERPRINTS),
@@ -502,7 +502,7 @@ def test_markdown_has_the_numbers_of_the_domains_and_of_the_run() -> None:
         f"| all domains | 1,300 | 0.413 | 0.500 | 10.0% | 0.100 | 0.900 | `{bars}` |\n"
         f"| `law` | 1,200 | 0.210 | 0.200 | 2.5% | 0.050 | 0.950 | `{none}` |\n\n"
         "The run: files 1, rows 1,300.\n\n"
-        "Seconds: make_plan 0.26, embed 1.00.\n"
+        "Seconds: plan 0.26, embed 1.00.\n"
     )
 
 

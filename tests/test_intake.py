@@ -2,6 +2,7 @@ import json
 import math
 import random
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from kp_batch.config import RescoreConfig
 from kp_batch.contracts import REJECTS, SCORES
 from kp_batch.errors import ArchiveError
 from kp_batch.planning.plan import make_plan
-from kp_batch.planning.rejects import check_rejects
+from kp_batch.planning.rejects import check_reject_limit
 from kp_batch.run import Run
-from kp_batch.staging import STAGED, Stage
+from kp_batch.staging import STAGED, Staging
 from tests.archives import (
     SCHEMA,
     read,
@@ -30,7 +31,7 @@ from tests.archives import (
 )
 
 TIMELINE = {name: kind for name, kind in SCORES.items() if name != "date"}
-TIMELINE |= {"was": pl.Int64(), "restated": pl.Boolean()}
+TIMELINE |= {"old_position": pl.Int64(), "facts_changed": pl.Boolean()}
 
 
 @dataclass(frozen=True)
@@ -71,19 +72,21 @@ def take_in(folder: Path, *archive: Path | str) -> Intake:
         embedder="none",
         max_reject_share=1,
     )
-    run = Run.begin(config)
-    run.stage.begin()
+    run = Run.begin(config, datetime.now(UTC))
+    run.staging.begin()
     make_plan(run)
     if run.counts["accepted"]:
-        check_rejects(run)
-        timeline = pl.read_parquet(run.stage.timeline, glob=False)
+        check_reject_limit(run)
+        timeline = pl.read_parquet(run.staging.timeline, glob=False)
     else:
         with pytest.raises(ArchiveError, match="none of the archive's"):
-            check_rejects(run)
-        assert not run.stage.timeline.exists()
+            check_reject_limit(run)
+        assert not run.staging.timeline.exists()
         timeline = pl.DataFrame(schema=TIMELINE)
     assert run.counts["accepted"] == len(timeline)
-    rows, rejects = (pl.read_parquet(p, glob=False) for p in (run.stage.rows, run.stage.rejects))
+    rows, rejects = (
+        pl.read_parquet(p, glob=False) for p in (run.staging.rows, run.staging.rejects)
+    )
     return Intake(run, rows, timeline, rejects)
 
 
@@ -337,12 +340,12 @@ def test_the_formats_of_an_archive_may_be_mixed(tmp_path: Path) -> None:
     assert taken.rows.head(20).drop("file_id").equals(taken.rows.tail(20).drop("file_id"))
 
 
-def test_a_stage_begins_empty_and_ends_gone(tmp_path: Path) -> None:
-    stage = Stage(tmp_path / "staging" / "run-2")
+def test_staging_begins_empty_and_ends_gone(tmp_path: Path) -> None:
+    staging = Staging(tmp_path / "staging" / "run-2")
     left = tmp_path / "staging" / "run-1" / "rows.parquet"
     left.parent.mkdir(parents=True)
     left.touch()
-    stage.begin()
-    assert list((tmp_path / "staging").rglob("*")) == [stage.folder]
-    stage.end()
+    staging.begin()
+    assert list((tmp_path / "staging").rglob("*")) == [staging.folder]
+    staging.end()
     assert list(tmp_path.iterdir()) == []

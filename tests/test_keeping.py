@@ -2,13 +2,9 @@
 
 import hashlib
 import json
-import os
 import shutil
-import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -19,6 +15,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+import kp_batch.operations.forget
+import kp_batch.operations.removal
 import kp_batch.operations.vacuum
 import kp_batch.pipeline.rescore
 from kp_batch.config import RescoreConfig
@@ -26,8 +24,8 @@ from kp_batch.contracts import TABLES, VIEWS
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import ArchiveError, WarehouseError
-from kp_batch.executors.prefect_records import remove_records
-from kp_batch.operations.vacuum import forget, vacuum
+from kp_batch.operations.forget import forget
+from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.answers import connect
 from kp_batch.warehouse.catalog import Manifest, read_manifest
@@ -55,6 +53,9 @@ class Killed(BaseException):
 
 def killed(*_: object, **__: object) -> None:
     raise Killed
+
+
+KILLED_PUBLISH = replace(kp_batch.pipeline.rescore.PUBLISH, function=killed)
 
 
 def said(number: int | str, words: str, hour: int, **more: Any) -> dict[str, Any]:
@@ -197,7 +198,7 @@ def test_vacuum_keeps_what_the_last_runs_left_and_all_that_is_published(
     nights: Nights, kept: int
 ) -> None:
     removed = nights.vacuum(kept)
-    assert (removed["raw rows"] > 0) == (kept < 3)
+    assert (removed["raw_rows"] > 0) == (kept < 3)
     for run_id, left in zip(nights.runs[-kept:], nights.left[-kept:], strict=True):
         with connect(nights.warehouse, run_id) as connection:
             assert views(connection) == left
@@ -278,10 +279,10 @@ def test_vacuum_removes_vectors_of_encoders_and_texts_that_nothing_needs(nights:
 def test_vacuum_drops_the_json_of_old_rejects_for_good(nights: Nights) -> None:
     query = "SELECT trace_id, raw FROM rejects ORDER BY trace_id"
     [later, never] = ask(nights.settings, query)
-    assert nights.vacuum(1)["raw rows"] == 1
+    assert nights.vacuum(1)["raw_rows"] == 1
     rows = [later, (never[0], DROPPED)]
     assert ask(nights.settings, query) == rows
-    assert nights.vacuum(1)["raw rows"] == 0
+    assert nights.vacuum(1)["raw_rows"] == 0
     assert rescore_archive(nights.settings)["run_id"] is None
     write_jsonl(nights.archive / "d.jsonl", [said(5, "add it", 12)])
     write(nights.archive.parent, {"b.jsonl": nights.first["b.jsonl"]})  # it was gone
@@ -336,7 +337,7 @@ def test_vacuum_waits_for_no_other_writer(nights: Nights) -> None:
     assert parquet(nights.warehouse) == before
 
 
-@pytest.mark.parametrize("work", ["_remove_files", "publish"])
+@pytest.mark.parametrize("work", ["remove_files", "publish"])
 def test_a_killed_vacuum_takes_nothing_away_and_the_next_one_ends_it(
     nights: Nights, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
@@ -386,45 +387,6 @@ def test_a_warehouse_without_scores_can_be_vacuumed(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "archive" / "a.jsonl", [said(1, "fix it", 8)])
     rescore_archive(settings)
     assert_same(tables(settings.warehouse), of_a_full_run(settings))
-
-
-def test_without_prefects_records_none_are_removed_or_made(tmp_path: Path) -> None:
-    (tmp_path / "prefect").mkdir()
-    assert remove_records(tmp_path, datetime.now(UTC)) == 0
-    assert list((tmp_path / "prefect").iterdir()) == []
-    assert "PREFECT_HOME" not in os.environ
-
-
-def test_a_named_server_keeps_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "prefect").mkdir()
-    (tmp_path / "prefect" / "prefect.db").write_bytes(b"another one's")
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
-    assert remove_records(tmp_path, datetime.now(UTC)) == 0
-
-
-@pytest.mark.prefect
-def test_prefects_records_of_old_runs_are_removed(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "archive" / "a.jsonl", [said(1, "fix it", 8)])
-    warehouse = tmp_path / "warehouse"
-
-    def kp_batch(*words: object) -> str:
-        command = [sys.executable, "-m", "kp_batch", *map(str, words), "--warehouse", warehouse]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def records() -> dict[str, int]:
-        with closing(sqlite3.connect(warehouse / "prefect" / "prefect.db")) as database:
-            return {
-                name: database.execute(f"SELECT count(*) FROM {name}").fetchone()[0]
-                for name in ("flow_run", "task_run", "artifact")
-            }
-
-    kp_batch("run", tmp_path / "archive", "--embedder", "hashing")
-    assert records()["flow_run"] == 1
-    assert min(records().values()) > 0
-    assert "1 Prefect records" in kp_batch("vacuum", "--keep", "1s")
-    assert set(records().values()) == {0}
 
 
 # --- forget ---
@@ -643,13 +605,13 @@ def killed_after(work: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("module", "name", "dying"),
     [
-        (kp_batch.pipeline.rescore, "publish_success", killed),
+        (kp_batch.pipeline.rescore, "PUBLISH", KILLED_PUBLISH),
         (
-            kp_batch.operations.vacuum,
+            kp_batch.operations.removal,
             "remove_unneeded",
-            killed_after(kp_batch.operations.vacuum.remove_unneeded),
+            killed_after(kp_batch.operations.removal.remove_unneeded),
         ),
-        (kp_batch.operations.vacuum, "_keep_vectors", killed),
+        (kp_batch.operations.forget, "keep_vectors", killed),
     ],
     ids=["before publishing", "between two tables", "before the vectors"],
 )
@@ -675,7 +637,7 @@ def test_after_a_killed_forget_a_run_works_with_what_is_published(
 ) -> None:
     before = tables(folder / "warehouse")
     with monkeypatch.context() as patch:
-        patch.setattr(kp_batch.pipeline.rescore, "publish_success", killed)
+        patch.setattr(kp_batch.pipeline.rescore, "PUBLISH", KILLED_PUBLISH)
         with pytest.raises(Killed):
             forget(folder / "warehouse", [SECRET])
     assert rescore_archive(settings_of(folder, cache_size=3))["run_id"] is None
@@ -690,7 +652,7 @@ def test_what_a_killed_run_left_of_a_trace_is_forgotten_as_well(
 ) -> None:
     write(folder, {"d.jsonl": [said("dead", "never published", 7)]})
     with monkeypatch.context() as patch:
-        patch.setattr(kp_batch.pipeline.rescore, "publish_success", killed)
+        patch.setattr(kp_batch.pipeline.rescore, "PUBLISH", KILLED_PUBLISH)
         with pytest.raises(Killed):
             rescore_archive(settings_of(folder, cache_size=3))
     assert places(folder / "warehouse", ["kp:trace:dead"])

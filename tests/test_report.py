@@ -5,6 +5,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from markupsafe import escape
@@ -13,8 +14,9 @@ from kp_batch.cli import commands
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.pipeline import report as reporting
-from kp_batch.pipeline.report import report, reported
-from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.executor import Local
+from kp_batch.pipeline.report import leave_report, report
+from kp_batch.pipeline.rescore import rescore, rescore_archive
 from kp_batch.warehouse.answers import connect
 from tests.archives import trace, write_jsonl
 
@@ -38,24 +40,21 @@ def test_the_page_is_written_after_work_that_published_and_only_then(
     warehouse: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = warehouse / "report.html"
-    with reported(warehouse):
-        pass
-    assert page.read_text("utf-8") == report(warehouse, "html")
+    leave_report(warehouse, Local())
+    assert page.read_text("utf-8").startswith(report(warehouse, "html"))
     assert f"the report is in {page}" in capsys.readouterr().err
     written = page.stat().st_mtime_ns
-    with reported(warehouse):
-        pass
+    leave_report(warehouse, Local())
     assert page.stat().st_mtime_ns == written
     rescore_archive(config(warehouse.parent, threshold=0.1))
-    with reported(warehouse):
-        pass
+    leave_report(warehouse, Local())
     assert "reach the threshold of 0.1" in page.read_text("utf-8")
 
 
 def test_the_page_tells_of_a_run_that_failed(warehouse: Path) -> None:
     write_jsonl(warehouse.parent / "a.jsonl", [trace(steps=[])] * 5)
-    with pytest.raises(KpBatchError) as failure, reported(warehouse):
-        rescore_archive(config(warehouse.parent))
+    with pytest.raises(KpBatchError) as failure:
+        rescore(config(warehouse.parent))
     text = (warehouse / "report.html").read_text("utf-8")
     assert "The last run, " in text
     assert f"failed: <b>{escape(str(failure.value))}</b>." in text
@@ -64,8 +63,7 @@ def test_the_page_tells_of_a_run_that_failed(warehouse: Path) -> None:
 def test_where_nothing_is_published_there_is_no_page_and_no_word(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with reported(tmp_path):
-        pass
+    leave_report(tmp_path, Local())
     assert list(tmp_path.iterdir()) == []
     assert capsys.readouterr().err == ""
 
@@ -73,16 +71,14 @@ def test_where_nothing_is_published_there_is_no_page_and_no_word(
 def test_a_page_that_cannot_be_written_is_a_warning_and_leaves_no_stale_one(
     warehouse: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with reported(warehouse):
-        pass
+    leave_report(warehouse, Local())
     rescore_archive(config(warehouse.parent, threshold=0.1))
 
     def fail(*_: object) -> str:
         raise RuntimeError("no\nVega")
 
-    monkeypatch.setattr(reporting, "_page", fail)
-    with reported(warehouse):
-        pass
+    monkeypatch.setitem(reporting.FORMATS, "html", fail)
+    leave_report(warehouse, Local())
     assert not (warehouse / "report.html").exists()
     assert "warning: the report was not written: no Vega\n" in capsys.readouterr().err
 
@@ -90,10 +86,11 @@ def test_a_page_that_cannot_be_written_is_a_warning_and_leaves_no_stale_one(
 def test_a_forgotten_trace_leaves_the_page(warehouse: Path) -> None:
     write_jsonl(warehouse.parent / "a.jsonl", [trace(id="to-be-forgotten"), trace(id="stays")])
     rescore_archive(config(warehouse.parent, prune=True))
-    with reported(warehouse):
-        pass
+    leave_report(warehouse, Local())
     assert "to-be-forgotten" in (warehouse / "report.html").read_text("utf-8")
-    commands.forget(str(warehouse), ["to-be-forgotten"])
+    told: list[dict[str, Any]] = []
+    commands.COMMANDS["forget"](told.append, str(warehouse), ["to-be-forgotten"])
+    assert [summary["counts"]["removed"] for summary in told] == [1]
     text = (warehouse / "report.html").read_text("utf-8")
     assert "to-be-forgotten" not in text
     assert "stays" in text

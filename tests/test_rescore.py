@@ -15,11 +15,12 @@ import kp_batch.archive.reading
 import kp_batch.pipeline.rescore
 import kp_batch.pipeline.write
 import kp_batch.planning.timeline
-from kp_batch.cli.child import explained
+from kp_batch.cli.commands import explained
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, KpBatchError, ProfileError
+from kp_batch.pipeline.executor import Step
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles
@@ -68,7 +69,7 @@ def test_a_second_run_has_nothing_to_do_and_publishes_nothing(
     before, published = scores(settings), read_manifest(settings.warehouse)
     second = rescore_archive(settings)
     assert second["run_id"] is None
-    done = ("embedded", "reused", "replayed", "restated", "recombined", "removed", "partitions")
+    done = ("embedded", "reused", "replayed", "restated", "reweighted", "removed", "partitions")
     assert second["counts"] == first["counts"] | dict.fromkeys(done, 0)
     assert second["scores"] == first["scores"]
     assert scores(settings).equals(before)
@@ -87,7 +88,7 @@ def test_another_cache_and_back_embeds_nothing_and_gives_the_same(
     for changed in (config(tmp_path, archive, cache_size=50), settings):
         counts = rescore_archive(changed)["counts"]
         assert (counts["embedded"], counts["reused"]) == (0, first["counts"]["embedded"])
-        assert (counts["replayed"], counts["restated"], counts["recombined"]) == (300, 300, 0)
+        assert (counts["replayed"], counts["restated"], counts["reweighted"]) == (300, 300, 0)
         assert scores(changed).equals(before) == (changed == settings)
     assert ask(settings, "SELECT count(*) FROM runs") == [(3,)]
 
@@ -255,7 +256,7 @@ def test_a_row_of_runs_tells_the_run(tmp_path: Path, archive: Path) -> None:
     assert [each["source_file"] for each in json.loads(inputs)] == files
     assert [each["status"] for each in json.loads(inputs)] == ["read"] * len(files)
     assert json.loads(counts) == summary["counts"]
-    assert {"make_plan", "embed", "replay_timeline", "write_tables"} <= json.loads(seconds).keys()
+    assert {"plan", "embed", "replay", "write"} <= json.loads(seconds).keys()
     assert json.loads(versions)["polars"] == pl.__version__
     assert ask(settings, "SELECT DISTINCT run_id, cache_id FROM scores") == [
         (run_id, "fifo-1000-ttl-90m-v1")
@@ -303,7 +304,7 @@ def test_a_panic_of_a_library_leaves_a_failed_run(
     def panic(*_: object) -> None:
         raise PanicException("index\nout of bounds")
 
-    monkeypatch.setattr(kp_batch.pipeline.rescore, "embed", panic)
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "EMBED", Step("embed", panic))
     settings = config(tmp_path, archive)
     with pytest.raises(PanicException):
         rescore_archive(settings)
@@ -318,13 +319,13 @@ def test_the_warehouse_is_no_part_of_the_archive_around_it(tmp_path: Path) -> No
 
 
 def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
-    error = explained(OSError(28, "No space left on device"), tmp_path / "log")
+    error = explained(OSError(28, "No space left on device"), str(tmp_path / "log"))
     assert str(error).startswith("the disk is full")
     assert "nothing was published" in str(error)
 
 
 def test_a_fault_of_ours_is_one_line_that_names_the_log(tmp_path: Path) -> None:
-    error = explained(ZeroDivisionError("division\nby zero"), tmp_path / "log")
+    error = explained(ZeroDivisionError("division\nby zero"), str(tmp_path / "log"))
     assert isinstance(error, KpBatchError)
     expected = f"unexpected ZeroDivisionError: division by zero; details are in {tmp_path / 'log'}"
     assert str(error) == expected

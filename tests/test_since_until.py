@@ -15,7 +15,7 @@ import kp_batch.scoring.profiles
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.embedding.encoders import Hashing
-from kp_batch.operations.vacuum import forget
+from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.answers import connect
@@ -148,7 +148,7 @@ def test_only_the_days_named_are_restated(
     counts = summary["counts"]
     assert (counts["restated"], counts["partitions"]) == (2 * len(days), len(days))
     assert counts["replayed"] == (0 if name == "profiles" else 2 * len(days))
-    assert counts["recombined"] == (2 * len(days) if name == "profiles" else 0)
+    assert counts["reweighted"] == (2 * len(days) if name == "profiles" else 0)
 
 
 @pytest.mark.parametrize("name", ["profiles", "cache_size"])

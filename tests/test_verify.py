@@ -10,13 +10,15 @@ import numpy as np
 import polars as pl
 import pytest
 
+from kp_batch.cli.texts import verification_text
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, WarehouseError
-from kp_batch.operations.vacuum import forget, vacuum
-from kp_batch.operations.verify import VECTOR_TOLERANCE, as_text, verify
+from kp_batch.operations.forget import forget
+from kp_batch.operations.vacuum import vacuum
+from kp_batch.operations.verify import VECTOR_TOLERANCE, verify
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.staging import Stage
+from kp_batch.staging import Staging
 from kp_batch.warehouse.catalog import read_manifest
 from kp_batch.warehouse.tables import files_of
 from tests.archives import step, trace, write_jsonl, write_parquet
@@ -52,10 +54,13 @@ def write(folder: Path, *numbers: int, name: str = "a.jsonl", **changes: Any) ->
     writing(folder / "archive" / name, traces)
 
 
-def checked(folder: Path, traces: int = ALL, *, embed: bool = True) -> dict[str, Any]:
+def checked(
+    folder: Path, traces: int = ALL, *, seed: int = 0, embed: bool = True
+) -> dict[str, Any]:
     where = folder / "stage"
     where.mkdir()
-    told = verify(folder / "warehouse", traces, Stage(where), embed=embed)
+    how = {"traces": traces, "seed": seed, "embed": embed}
+    told = verify(folder / "warehouse", Staging(where), **how)
     shutil.rmtree(where)
     return told
 
@@ -363,14 +368,14 @@ def test_changed_and_lost_files_are_skipped_and_counted(folder: Path) -> None:
     told = checked(folder)
     assert (told["missing"], told["sampled"], told["checked"]) == (0, 8, 4)
     assert told["wrong"] == ""
-    assert as_text(told).splitlines()[0] == (
-        "4 traces verified, 4 skipped: their files are gone or changed"
+    assert verification_text(told).splitlines()[0] == (
+        "4 traces verified (--seed 0), 4 skipped: their files are gone or changed"
     )
     (folder / "archive" / "b.parquet").unlink()
     told = checked(folder)
     assert (told["sampled"], told["checked"], told["wrong"]) == (8, 0, "")
     assert [each["greatest"] for each in told["differences"]] == [0.0] * len(told["differences"])
-    assert as_text(told).startswith("0 traces verified, 8 skipped")
+    assert verification_text(told).startswith("0 traces verified (--seed 0), 8 skipped")
 
 
 def test_a_file_that_is_a_folder_now_is_skipped(folder: Path) -> None:
@@ -394,9 +399,11 @@ def test_a_sample_is_at_the_most_all(folder: Path, traces: int, sampled: int) ->
     assert (told["sampled"], told["checked"], told["wrong"]) == (sampled, sampled, "")
 
 
-def test_a_sample_is_drawn_by_chance(folder: Path) -> None:
+def test_a_sample_is_drawn_by_its_seed(folder: Path) -> None:
     tamper(folder, setting("t4", "score", pl.lit(0.0)))
-    assert {bool(checked(folder, 4, embed=False)["wrong"]) for _ in range(16)} == {True, False}
+    drawn = [checked(folder, 4, seed=seed, embed=False)["wrong"] for seed in range(16)]
+    assert set(map(bool, drawn)) == {True, False}
+    assert drawn == [checked(folder, 4, seed=seed, embed=False)["wrong"] for seed in range(16)]
 
 
 def test_verifying_changes_nothing(folder: Path) -> None:
@@ -408,8 +415,8 @@ def test_verifying_changes_nothing(folder: Path) -> None:
 
 def test_a_person_reads_the_column_the_difference_and_the_trace(folder: Path) -> None:
     tamper(folder, setting("t4", "score", pl.col("score") + 0.25))
-    lines = as_text(checked(folder)).splitlines()
-    assert lines[0] == "8 traces verified"
+    lines = verification_text(checked(folder)).splitlines()
+    assert lines[0] == "8 traces verified (--seed 0)"
     [line] = [line for line in lines if line.split()[:1] == ["score"]]
     assert line.split() == ["score", "0.25", "0", "t4"]
 

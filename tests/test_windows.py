@@ -11,7 +11,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kp_batch.novelty.replay import window_starts
-from kp_batch.planning.windows import Bools, Int64s, Span, around, meets_others, needed, spans
+from kp_batch.planning.windows import (
+    Bools,
+    Int64s,
+    Span,
+    affected_days,
+    rows_read,
+    spans,
+    window_changed,
+)
 
 Trace = tuple[int, str, str]  # time in seconds, id, text
 SECOND = timedelta(seconds=1)
@@ -52,14 +60,14 @@ def windows(timeline: Sequence[Trace], starts: Int64s) -> dict[Trace, tuple[Trac
 def marked(
     old: Sequence[Trace], new: Sequence[Trace], starts: Int64s, old_starts: Int64s, **more: Any
 ) -> list[bool]:
-    """`meets_others`, asked as the tables are: by position, and by how many were met."""
+    """`window_changed`, asked as the tables are: by position, and by how many were met."""
     was = {trace: row for row, trace in enumerate(old)}
     met = {trace: row - int(old_starts[row]) for trace, row in was.items()}
-    result = meets_others(
+    result = window_changed(
         starts,
         np.array([was.get(trace, -1) for trace in new], dtype=np.int64),
         np.array([met.get(trace, -1) for trace in new], dtype=np.int64),
-        **{"comparable": np.array([trace in was for trace in new], dtype=np.bool_)} | more,
+        **{"same_cache": np.array([trace in was for trace in new], dtype=np.bool_)} | more,
     )
     assert (result.dtype, result.shape) == (np.bool_, (len(new),))
     return result.tolist()
@@ -93,8 +101,8 @@ def test_law_a_trace_of_another_cache_is_replayed_where_what_it_met_or_would_mee
         reach = max(row - int(starts[row]), was - int(old_starts[was]) if was >= 0 else 0)
         then, now = old[max(was - reach, 0) : was], new[max(row - reach, 0) : row]
         expected.append(was < 0 or then != now)
-    comparable = np.zeros(len(new), dtype=np.bool_)
-    assert marked(old, new, starts, old_starts, comparable=comparable) == expected
+    same_cache = np.zeros(len(new), dtype=np.bool_)
+    assert marked(old, new, starts, old_starts, same_cache=same_cache) == expected
 
 
 TIMELINE = [(second, f"id{second}", "x") for second in range(6)]
@@ -125,7 +133,9 @@ def test_a_trace_that_met_fewer_before_the_looked_at_ones_began_stays() -> None:
     rows = np.arange(6, dtype=np.int64)
     met = np.full(6, 4, dtype=np.int64)  # the first four of these met traces of days before
     was = np.array([0, 1, 2, 3, 5, 6], dtype=np.int64)  # and 4 is gone
-    result = meets_others(np.maximum(rows - 4, 0), was, met, comparable=np.ones(6, dtype=np.bool_))
+    result = window_changed(
+        np.maximum(rows - 4, 0), was, met, same_cache=np.ones(6, dtype=np.bool_)
+    )
     assert result.tolist() == [False] * 4 + [True] * 2
 
 
@@ -172,7 +182,7 @@ def test_law_exactly_the_vectors_that_some_row_of_a_span_takes_are_needed(
         for row in range(span.first, span.last)
         for vector in range(int(starts[row]), row + 1)
     }
-    mask = needed(pieces, len(rows))
+    mask = rows_read(pieces, len(rows))
     assert (mask.dtype, mask.shape) == (np.bool_, rows.shape)
     assert set(np.flatnonzero(mask).tolist()) == taken
 
@@ -202,7 +212,7 @@ def test_law_the_days_around_a_change_hold_the_caches_capacity_on_both_sides(
         for label in ("one day", "another")
     )
     size = data.draw(st.integers(1, 12), label="size")
-    chosen = around(days, first, last, size)
+    chosen = affected_days(days, first, last, size)
     stretch = [day for day, _ in days if chosen and chosen[0] <= day <= chosen[-1]]
     assert chosen == stretch
     assert {day for day, _ in days if first <= day <= last} <= set(chosen)
@@ -218,8 +228,8 @@ def test_law_the_days_around_a_change_hold_the_caches_capacity_on_both_sides(
 def test_the_days_around_a_change() -> None:
     days = [(FIRST_DAY + timedelta(number), 3) for number in range(9)]
     dates = [day for day, _ in days]
-    assert around(days, dates[4], dates[4], 4) == dates[2:7]
-    assert around(days, dates[4], dates[5], 1) == dates[3:7]
-    assert around(days, dates[0], dates[8], 1) == dates
-    assert around(days, dates[8] + timedelta(1), dates[8] + timedelta(1), 3) == dates[8:]
-    assert around([], FIRST_DAY, FIRST_DAY, 3) == []
+    assert affected_days(days, dates[4], dates[4], 4) == dates[2:7]
+    assert affected_days(days, dates[4], dates[5], 1) == dates[3:7]
+    assert affected_days(days, dates[0], dates[8], 1) == dates
+    assert affected_days(days, dates[8] + timedelta(1), dates[8] + timedelta(1), 3) == dates[8:]
+    assert affected_days([], FIRST_DAY, FIRST_DAY, 3) == []

@@ -1,9 +1,12 @@
-"""Long work in a process group of its own, so that ending it ends all that it started.
+"""Long work in a process group of its own, so that ending it ends everything that it started.
 
-Prefect starts a temporary server beside a run. The child leads a new process group which both
+A run under Prefect may start a temporary server. The child leads a new process group which both
 belong to; the parent waits for the child and, when a signal comes, kills the whole group at once.
 That is safe at any moment, since only the catalog's swap makes anything visible. Should the parent
 die, the child sees the end of its stdin and kills the group itself.
+
+The child takes a request on stdin. It writes an empty line to stdout once it can work, and then one
+line of JSON: its result, or its error.
 """
 
 import json
@@ -11,116 +14,93 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import traceback
-from contextlib import suppress
-from importlib import import_module
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
-from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.text import one_line
+from kp_batch.errors import KpBatchError
 
 
-def run_in_process(work: str, arguments: dict[str, Any], log: Path | None) -> dict[str, Any]:
-    """Do some work in a process of its own and wait for it.
+@contextmanager
+def child_result(
+    command: str, arguments: dict[str, Any], log: Path | None = None
+) -> Generator[dict[str, Any]]:
+    """The result of a command that another process carries out, as soon as it is told.
 
-    Whatever ends the waiting, a signal's exception too, ends all that was started.
+    When the context ends, the process may finish what it does after that. If the context or the
+    wait ends in any other way (a signal included), the process group is killed.
 
     Args:
-        work: a function as module:name; takes JSON values and returns a JSON object.
-        arguments: its arguments by name.
-        log: a file that takes what libraries and Prefect's server print; None: nothing does.
-
-    Returns:
-        What it returned.
+        command: a name in `commands.COMMANDS`.
+        arguments: its arguments by name, JSON values.
+        log: the file that takes what libraries and Prefect's server print; None: a temporary one.
 
     Raises:
-        KpBatchError: it failed.
+        KpBatchError: the command failed, could not start, or was killed.
+        OSError: the log cannot be written.
     """
-    child = subprocess.Popen(
-        [sys.executable, "-m", "kp_batch.cli.child"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-    # Polars, once imported, makes Python's handler wait while a call blocks: take SIGINT back.
-    signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
-    where = os.devnull if log is None else str(log)
+    with (
+        log.open("w+b") if log else tempfile.TemporaryFile() as output,
+        _started(output) as child,
+    ):
+        # Polars, once imported, makes Python's handler wait while a call blocks: take SIGINT back.
+        signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
+        where = str(log) if log else None
+        try:
+            with suppress(BrokenPipeError):  # it died at once: its status says so
+                _send(child, {"command": command, "arguments": arguments, "log": where})
+            yield _result(child, output, where)
+            child.wait()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+
+
+def _started(output: IO[bytes]) -> subprocess.Popen[bytes]:
+    user = os.dup(2)
     try:
-        with suppress(BrokenPipeError):  # it died at once: its status says so
-            _send(child, {"work": work, "arguments": arguments, "log": where})
-        answer = child.stdout.read() if child.stdout else b""
-        status = child.wait()
+        return subprocess.Popen(  # noqa: S603 (our own interpreter and module)
+            [sys.executable, "-m", "kp_batch.cli.commands", str(user)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            pass_fds=[user],
+            start_new_session=True,
+            # The folder that the user stands in may hold a flows/ or a prefect.py of their own.
+            env={**os.environ, "PYTHONSAFEPATH": "1"},
+        )
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    return _result(status, answer, where)
+        os.close(user)
 
 
 def _send(child: subprocess.Popen[bytes], request: dict[str, Any]) -> None:
-    if child.stdin:
-        child.stdin.write(json.dumps(request).encode() + b"\n")
-        child.stdin.flush()  # and stays open: its end means that this process has died
+    stdin = cast("IO[bytes]", child.stdin)
+    stdin.write(json.dumps(request).encode() + b"\n")
+    stdin.flush()  # and stays open: its end means that this process has died
 
 
-def _result(status: int, answer: bytes, log: str) -> dict[str, Any]:
+def _result(child: subprocess.Popen[bytes], output: IO[bytes], log: str | None) -> dict[str, Any]:
+    stdout = cast("IO[bytes]", child.stdout)
+    could_start, answer = stdout.readline(), stdout.readline()
     if not answer:
-        end = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
-        raise KpBatchError(
-            f"the run's process ended {end} before it could answer, as where memory runs out; "
-            f"what is published is whole; details are in {log}"
-        )
+        raise KpBatchError(_end(child.wait(), output, log, could_start=bool(could_start)))
     result = json.loads(answer)
     if "error" in result:
         raise KpBatchError(result["error"])
     return result
 
 
-def main() -> None:
-    """The child: the request on stdin, the result or the error on stdout as JSON."""
-    request = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-    answer, user = os.dup(1), os.dup(2)
-    # What libraries and Prefect's server print is for the log; our own words are for the user.
-    with Path(request["log"]).open("wb") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    sys.stderr = os.fdopen(user, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
-    result = _attempt(**request)
-    with os.fdopen(answer, "wb") as file:
-        file.write(json.dumps(result).encode())
-
-
-def _die_with_parent() -> None:
-    os.read(0, 1)  # not through sys.stdin, whose lock would abort the interpreter at its end
-    os.killpg(0, signal.SIGKILL)
-
-
-def _attempt(work: str, arguments: dict[str, Any], log: str) -> dict[str, Any]:
-    try:
-        module, _, name = work.partition(":")
-        return getattr(import_module(module), name)(**arguments)
-    except KpBatchError as error:
-        return {"error": str(error)}
-    except BaseException as error:  # noqa: BLE001 (Rust's panics are no Exception)
-        with Path(log).open("a", encoding="utf-8") as file:
-            traceback.print_exception(error, file=file)
-        return {"error": str(explained(error, log))}
-
-
-def explained(error: BaseException, log: str) -> KpBatchError:
-    """An error that the machine made, or a fault of ours, as one line."""
-    text = one_line(str(error)) or type(error).__name__
-    if "Failed to reach API" in text:
-        return KpBatchError(f"{text}; start that Prefect server, or unset PREFECT_API_URL")
-    if any(sign in text for sign in ("No space left on device", "os error 28", "disk is full")):
-        return WarehouseError(f"the disk is full: {text}; nothing was published; free some space")
-    if isinstance(error, OSError):
-        return WarehouseError(f"cannot go on: {text}; nothing was published")
-    return KpBatchError(f"unexpected {type(error).__name__}: {text}; details are in {log}")
-
-
-if __name__ == "__main__":
-    main()
+def _end(status: int, output: IO[bytes], log: str | None, *, could_start: bool) -> str:
+    """What became of a child that gave no answer."""
+    details = f"; details are in {log}" if log else ""
+    if status < 0:
+        return (
+            f"the working process was killed by {signal.Signals(-status).name}, as the system does "
+            f"where memory runs out; what is published is whole{details}"
+        )
+    output.seek(0)
+    last = output.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
+    event = "ended before it could answer" if could_start else "could not start"
+    return f"the working process {event} (status {status}): {last or 'it said nothing'}{details}"

@@ -1,70 +1,134 @@
-"""What the command line asks for: JSON values in, JSON values out, in a process of its own."""
+"""What the child process does: a command takes JSON values and tells its result once.
 
-from collections.abc import Sequence
+The result is told as soon as it is known: a run still writes its report after that.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from kp_batch.config import RescoreConfig
-from kp_batch.executors.prefect_home import prepare_prefect
-from kp_batch.operations import compare as comparing
-from kp_batch.operations import vacuum as keeping
-from kp_batch.operations import verify as verifying
-from kp_batch.pipeline.report import reported
-from kp_batch.pipeline.rescore import carry_out, planned, running
-from kp_batch.planning.describe import as_text, forecast
+from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.executors.prefect_settings import prepare_prefect
+from kp_batch.operations.compare import compare
+from kp_batch.operations.forget import forget
+from kp_batch.operations.vacuum import vacuum
+from kp_batch.operations.verify import verify
+from kp_batch.pipeline.executor import Local
+from kp_batch.pipeline.report import leave_report
+from kp_batch.pipeline.rescore import rescore
+from kp_batch.planning.describe import describe
 from kp_batch.planning.plan import make_plan
-from kp_batch.progress import say
 from kp_batch.run import Run
-from kp_batch.staging import Stage
+from kp_batch.staging import Staging
+from kp_batch.text import one_line
 from kp_batch.warehouse.layout import check_folder
 
+Tell = Callable[[dict[str, Any]], None]
 
-def run(config: dict[str, Any]) -> dict[str, Any]:
-    """Rescore an archive in a Prefect flow.
 
-    Planned before Prefect starts, which takes seconds: with nothing to do it is not needed.
-    """
+def _run(tell: Tell, config: dict[str, Any], *, prefect: bool) -> None:
     settings = RescoreConfig(**config)
-    with reported(settings.warehouse), running(settings) as begun:
-        plan = planned(begun)
-        if not plan.differing:
-            return carry_out(begun, plan)
-        say("starting Prefect")
-        prepare_prefect(settings.warehouse)
-        from flows.rescore import carry_out_in_flow
+    if not prefect:
+        rescore(settings, tell=tell)
+        return
+    prepare_prefect(settings.warehouse.absolute() / "prefect")
+    from kp_batch.executors.prefect import run_flow
 
-        return carry_out_in_flow(begun, plan)
+    tell(run_flow(settings))
 
 
-def plan(config: dict[str, Any], folder: str) -> dict[str, Any]:
-    """What a run would do; writes to an empty folder only, which is the caller's to remove."""
+def _plan(tell: Tell, config: dict[str, Any], folder: str) -> None:
+    """Plan without a trace: `folder` is empty, and the caller's to remove."""
     settings = RescoreConfig(**config)
     check_folder(settings.warehouse)
-    begun = Run.begin(settings, Stage(Path(folder)))
-    told = forecast(begun, make_plan(begun))
-    return told | {"text": as_text(told)}
+    run = Run.begin(settings, datetime.now(UTC), Staging(Path(folder)))
+    tell(describe(run, make_plan(run)))
 
 
-def compare(warehouse: str, first: str, second: str, *, force: bool) -> dict[str, Any]:
-    """How the scores moved between two runs."""
-    told = comparing.compare(Path(warehouse), first, second, force=force)
-    return told | {"text": comparing.as_text(told)}
+def _compare(tell: Tell, warehouse: str, first: str, second: str, *, force: bool) -> None:
+    tell(compare(Path(warehouse), first, second, force=force))
 
 
-def verify(warehouse: str, traces: int, folder: str, *, embed: bool) -> dict[str, Any]:
-    """Compute some published traces from scratch, and compare; `folder` as for `plan`."""
-    told = verifying.verify(Path(warehouse), traces, Stage(Path(folder)), embed=embed)
-    return told | {"text": verifying.as_text(told)}
+def _verify(tell: Tell, warehouse: str, folder: str, **how: Any) -> None:
+    """Verify; `folder` as for `_plan`."""
+    tell(verify(Path(warehouse), Staging(Path(folder)), **how))
 
 
-def vacuum(warehouse: str, keep_seconds: float) -> dict[str, int]:
-    """Remove what is not needed any more."""
-    keep = timedelta(seconds=keep_seconds)
-    return keeping.vacuum(Path(warehouse), keep, datetime.now(UTC))
+def _vacuum(tell: Tell, warehouse: str, keep_seconds: float) -> None:
+    now = datetime.now(UTC)
+    tell(vacuum(Path(warehouse), timedelta(seconds=keep_seconds), now))
 
 
-def forget(warehouse: str, ids: Sequence[str]) -> dict[str, Any]:
-    """Remove traces for good."""
-    with reported(Path(warehouse)):
-        return keeping.forget(Path(warehouse), ids)
+def _forget(tell: Tell, warehouse: str, ids: Sequence[str]) -> None:
+    try:
+        tell(forget(Path(warehouse), ids))
+    finally:
+        leave_report(Path(warehouse), Local())
+
+
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "run": _run,
+    "plan": _plan,
+    "compare": _compare,
+    "verify": _verify,
+    "vacuum": _vacuum,
+    "forget": _forget,
+}
+
+
+def main() -> None:
+    """The child: a request on stdin, the result or the error on stdout."""
+    request = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    answer = os.fdopen(os.dup(1), "wb")
+    answer.write(b"\n")
+    answer.flush()
+    # What libraries and Prefect's server print is for the log; our own words are for the user.
+    os.dup2(2, 1)
+    user = int(sys.argv[1])
+    sys.stderr = os.fdopen(user, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+
+    def tell(result: dict[str, Any]) -> None:
+        if not answer.closed:  # what fails after the result was told is in the log
+            with answer:
+                answer.write(json.dumps(result).encode() + b"\n")
+
+    try:
+        COMMANDS[request["command"]](tell, **request["arguments"])
+    except KpBatchError as error:
+        tell({"error": str(error)})
+    except BaseException as error:  # noqa: BLE001 (Rust's panics are no Exception)
+        traceback.print_exception(error, file=sys.__stderr__)
+        tell({"error": str(explained(error, request["log"]))})
+
+
+def _die_with_parent() -> None:
+    os.read(0, 1)  # not through sys.stdin, whose lock would abort the interpreter at its end
+    os.killpg(0, signal.SIGKILL)
+
+
+def explained(error: BaseException, log: str | None) -> KpBatchError:
+    """An error that the machine made, or a fault of ours, as one line."""
+    text = one_line(str(error)) or type(error).__name__
+    if "Failed to reach API" in text:
+        return KpBatchError(
+            f"{text}; start that Prefect server, unset PREFECT_API_URL, or run with --no-prefect"
+        )
+    if any(sign in text for sign in ("No space left on device", "os error 28", "disk is full")):
+        return WarehouseError(f"the disk is full: {text}; nothing was published; free some space")
+    if isinstance(error, OSError):
+        return WarehouseError(f"cannot go on: {text}; nothing was published")
+    details = f"; details are in {log}" if log else ""
+    return KpBatchError(f"unexpected {type(error).__name__}: {text}{details}")
+
+
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,7 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
@@ -68,13 +68,6 @@ def _leave(status: int, message: str | None = None) -> NoReturn:
     if message:
         click.echo(f"kp-batch: {printable_lines(message)}", err=True)
     sys.exit(status)
-
-
-def in_process(work: str, arguments: dict[str, Any], log: Path | None = None) -> dict[str, Any]:
-    """Do long work in a process of its own, which a signal ends at once."""
-    from kp_batch.cli.child import run_in_process
-
-    return run_in_process(f"kp_batch.cli.commands:{work}", arguments, log)
 
 
 def log_of(warehouse: Path) -> Path:

@@ -5,8 +5,13 @@ from pathlib import Path
 
 import click
 
-from kp_batch.cli.group import in_process, kp_batch, log_of, warehouse_option
+from kp_batch.cli.child import child_result
+from kp_batch.cli.group import kp_batch, log_of, warehouse_option
 from kp_batch.errors import WarehouseError
+from kp_batch.pipeline.summary import as_text
+
+# What each count of `vacuum` is called.
+_REMOVED = {"files": "files", "facts": "facts", "raw_rows": "raw rows", "vectors": "vectors"}
 
 
 @kp_batch.command()
@@ -28,7 +33,7 @@ def catalog(warehouse: Path) -> None:
     help="What runs of this time left stays readable with --as-of.",
 )
 def vacuum(warehouse: Path, keep: str) -> None:
-    """Remove old versions, vectors that nothing needs, the raw rows of old rejects, and records."""
+    """Remove old versions, vectors that nothing needs, and the raw rows of old rejects."""
     from kp_batch.config import parse_ttl
 
     try:
@@ -39,9 +44,9 @@ def vacuum(warehouse: Path, keep: str) -> None:
         raise click.UsageError(f"--keep: a time such as 30d or 12h, got {keep!r}")
     _check(warehouse)
     arguments = {"warehouse": str(warehouse), "keep_seconds": kept.total_seconds()}
-    removed = in_process("vacuum", arguments, log_of(warehouse))
-    told = ", ".join(f"{count:,} {what}" for what, count in removed.items())
-    click.echo(f"removed: {told}")
+    with child_result("vacuum", arguments, log_of(warehouse)) as removed:
+        counts = ", ".join(f"{removed[code]:,} {what}" for code, what in _REMOVED.items())
+        click.echo(f"removed: {counts}")
 
 
 @kp_batch.command()
@@ -50,12 +55,9 @@ def vacuum(warehouse: Path, keep: str) -> None:
 def forget(ids: tuple[str, ...], warehouse: Path) -> None:
     """Remove traces for good, as if they had never been in the archive."""
     _check(warehouse)
-    summary = in_process(
-        "forget", {"warehouse": str(warehouse), "ids": list(ids)}, log_of(warehouse)
-    )
-    from kp_batch.pipeline.summary import as_text
-
-    click.echo(as_text(summary))
+    arguments = {"warehouse": str(warehouse), "ids": list(ids)}
+    with child_result("forget", arguments, log_of(warehouse)) as summary:
+        click.echo(as_text(summary))
 
 
 def _check(warehouse: Path) -> None:

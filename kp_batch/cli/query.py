@@ -1,15 +1,17 @@
 """`sql`, `runs`, `report`, `compare` and `verify`: questions to a warehouse."""
 
 import json
+import secrets
 import shutil
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import click
 
-from kp_batch.cli.group import format_option, in_process, json_option, kp_batch, warehouse_option
+from kp_batch.cli.child import child_result
+from kp_batch.cli.group import format_option, json_option, kp_batch, warehouse_option
+from kp_batch.cli.texts import comparison_text, verification_text
 from kp_batch.errors import KpBatchError
 
 # `mixed`: whether the scores that the run left bear several encoders or caches, or several weights
@@ -56,9 +58,8 @@ def runs(warehouse: Path, output_format: str) -> None:
 def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: bool) -> None:
     """Tell how the scores moved from the first RUN to the second, and what moved them."""
     runs_given = {"first": first, "second": second, "force": force}
-    told = in_process("compare", {"warehouse": str(warehouse), **runs_given})
-    text = told.pop("text")
-    click.echo(json.dumps(told) if as_json else text)
+    with child_result("compare", {"warehouse": str(warehouse), **runs_given}) as comparison:
+        click.echo(json.dumps(comparison) if as_json else comparison_text(comparison))
 
 
 @kp_batch.command()
@@ -72,16 +73,19 @@ def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: b
     help="How many traces, drawn by chance.",
 )
 @click.option("--no-embed", is_flag=True, help="Trust the stored vectors.")
+@click.option("--seed", type=int, help="Draw the same traces again.  [default: another each time]")
 @json_option
-def verify(warehouse: Path, traces: int, *, no_embed: bool, as_json: bool) -> None:
+def verify(
+    warehouse: Path, traces: int, seed: int | None, *, no_embed: bool, as_json: bool
+) -> None:
     """Compute some traces from scratch, from their files, and compare; exit 1 where any differs."""
-    arguments: dict[str, Any] = {"traces": traces, "embed": not no_embed}
-    with TemporaryDirectory() as folder:  # removed also where a signal ends the other process
-        told = in_process("verify", {"warehouse": str(warehouse), "folder": folder, **arguments})
-    text = told.pop("text")
-    click.echo(json.dumps(told) if as_json else text)
-    if told["wrong"]:
-        raise KpBatchError(f"the scores do not verify: {told['wrong']}")
+    chosen = {"traces": traces, "seed": secrets.randbelow(10**6) if seed is None else seed}
+    with TemporaryDirectory() as folder:  # removed even where a signal ends the other process
+        arguments = {"warehouse": str(warehouse), "folder": folder, "embed": not no_embed, **chosen}
+        with child_result("verify", arguments) as verification:
+            click.echo(json.dumps(verification) if as_json else verification_text(verification))
+    if verification["wrong"]:
+        raise KpBatchError(f"the scores do not verify: {verification['wrong']}")
 
 
 @kp_batch.command()
@@ -97,10 +101,10 @@ def verify(warehouse: Path, traces: int, *, no_embed: bool, as_json: bool) -> No
 def report(warehouse: Path, output_format: str, output: str | None) -> None:
     """Tell and show how the scores stand: one page, or its words and numbers as markdown."""
     from kp_batch.pipeline.report import replace_text
-    from kp_batch.pipeline.report import report as told
+    from kp_batch.pipeline.report import report as report_of
     from kp_batch.progress import say
 
-    text = told(warehouse, output_format)
+    text = report_of(warehouse, output_format)
     if output is None:
         output = "report.html" if output_format == "html" else "-"
     if output == "-":

@@ -1,19 +1,20 @@
 """`run`, `plan` and `demo`."""
 
 import json
-from collections.abc import Callable
-from functools import reduce
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from kp_batch.cli.group import in_process, json_option, kp_batch, log_of, warehouse_option
+from kp_batch.cli.child import child_result
+from kp_batch.cli.group import json_option, kp_batch, log_of, warehouse_option
 from kp_batch.cli.query import ask
-
-if TYPE_CHECKING:
-    from kp_batch.config import RescoreConfig
+from kp_batch.cli.settings import SettingsCommand, checked
+from kp_batch.executors.prefect_settings import configured_api
+from kp_batch.pipeline.summary import as_text
+from kp_batch.planning.describe import as_text as plan_as_text
 
 DEMO_QUERIES = {
     "How do scores differ by domain?": (
@@ -31,63 +32,34 @@ DEMO_QUERIES = {
     ),
 }
 
-_SETTINGS: tuple[Callable[[Any], Any], ...] = (
-    click.argument("archive", nargs=-1, required=True),
-    warehouse_option,
-    click.option(
-        "--embedder",
-        default="minilm",
-        show_default=True,
-        help="minilm, hashing, none, or any sentence-transformers folder or id.",
-    ),
-    click.option(
-        "--cache-size", type=int, default=1_000, show_default=True, help="Vectors it holds."
-    ),
-    click.option(
-        "--ttl", default="none", show_default=True, help="The cache's: none, 90m, 12h, 7d."
-    ),
-    click.option("--profiles", metavar="FILE", help="A TOML file of weight profiles."),
-    click.option(
-        "--threshold", type=float, default=0.75, show_default=True, help="A score worth sharing."
-    ),
-    click.option("--since", metavar="DATE", help="Restate no day before this one."),
-    click.option("--until", metavar="DATE", help="Restate no day after this one."),
-    click.option(
-        "--prune", is_flag=True, help="Remove the traces of files that are gone or unreadable."
-    ),
-    click.option(
-        "--max-reject-share",
-        type=float,
-        default=0.05,
-        show_default=True,
-        help="More rejected rows than this share of the archive fail the run.",
-    ),
-    json_option,
+
+@kp_batch.command(cls=SettingsCommand)
+@click.argument("archive", nargs=-1, required=True)
+@warehouse_option
+@click.option(
+    "--prefect/--no-prefect",
+    default=None,
+    help="Run as a Prefect flow, or without it.  [default: where Prefect is configured]",
 )
-
-
-def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    return reduce(lambda inner, option: option(inner), reversed(_SETTINGS), command)
-
-
-@kp_batch.command()
-@_settings
-@click.option("--wait", is_flag=True, help="Wait while another run writes to the warehouse.")
-def run(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
+@json_option
+def run(as_json: bool, prefect: bool | None, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
     """Rescore ARCHIVE: Parquet or JSONL files, folders, globs or URLs."""
-    summary = _run(settings)
-    click.echo(json.dumps(summary) if as_json else _as_text(summary))
+    _run(settings, prefect=prefect, as_json=as_json)
 
 
-@kp_batch.command()
-@_settings
+@kp_batch.command(cls=SettingsCommand, without=("wait",))
+@click.argument("archive", nargs=-1, required=True)
+@warehouse_option
+@json_option
 def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
     """Tell what a run over ARCHIVE would do, and why; changes nothing."""
-    config = _checked(settings)
-    with TemporaryDirectory() as folder:  # removed also where a signal ends the other process
-        told = in_process("plan", {"config": config.model_dump(mode="json"), "folder": folder})
-    text = told.pop("text")
-    click.echo(json.dumps(told) if as_json else text)
+    config = checked(settings).model_dump(mode="json")
+    # The folder is removed even where a signal ends the other process.
+    with (
+        TemporaryDirectory() as folder,
+        child_result("plan", {"config": config, "folder": folder}) as described,
+    ):
+        click.echo(json.dumps(described) if as_json else plan_as_text(described))
 
 
 @kp_batch.command()
@@ -104,42 +76,22 @@ def demo(folder: Path) -> None:
 
     archive, warehouse = folder / "archive", folder / "warehouse"
     write_sample(archive, traces=600, days=21, seed=7)
-    click.echo(_as_text(_run({"archive": (str(archive),), "warehouse": warehouse})))
+    _run({"archive": (str(archive),), "warehouse": warehouse}, prefect=True)
     for question, query in DEMO_QUERIES.items():
         click.echo(f"\n{question}\n  {query}")
         ask(warehouse, query, "table")
 
 
-def _run(settings: dict[str, Any]) -> dict[str, Any]:
-    """Run the flow with these settings."""
-    click.echo("kp-batch: starting", err=True)
-    config = _checked(settings)
+def _run(settings: dict[str, Any], *, prefect: bool | None, as_json: bool = False) -> None:
+    """Run with these settings and print the summary; the report is written after that."""
+    config = checked(settings)
     from kp_batch.warehouse.layout import make_folder
 
     make_folder(config.warehouse)
-    arguments = {"config": config.model_dump(mode="json")}
-    return in_process("run", arguments, log_of(config.warehouse))
-
-
-def _checked(settings: dict[str, Any]) -> "RescoreConfig":
-    from pydantic import ValidationError
-
-    from kp_batch.config import RescoreConfig
-
-    try:
-        return RescoreConfig(**settings)
-    except ValidationError as error:
-        raise click.UsageError("; ".join(map(_fault, error.errors()))) from error
-
-
-def _fault(error: Any) -> str:
-    message = error["msg"].removeprefix("Value error, ")
-    if not error["loc"]:
-        return message
-    return f"--{str(error['loc'][0]).replace('_', '-')}: {message}"
-
-
-def _as_text(summary: dict[str, Any]) -> str:
-    from kp_batch.pipeline.summary import as_text
-
-    return as_text(summary)
+    api = configured_api(os.environ)
+    under_prefect = api is not None if prefect is None else prefect
+    flow = f"as a Prefect flow on {api or 'a temporary server'}"
+    click.echo(f"kp-batch: running {flow if under_prefect else 'without Prefect'}", err=True)
+    arguments = {"config": config.model_dump(mode="json"), "prefect": under_prefect}
+    with child_result("run", arguments, log_of(config.warehouse)) as summary:
+        click.echo(json.dumps(summary) if as_json else as_text(summary))

@@ -1,4 +1,4 @@
-"""How the scores moved from one run to another, and what moved them."""
+"""Compares the scores of two runs: how they moved, and what moved them."""
 
 from collections.abc import Sequence
 from importlib.resources import files
@@ -9,7 +9,6 @@ import duckdb
 
 from kp_batch.errors import KpBatchError
 from kp_batch.run_record import differences
-from kp_batch.text import aligned, printable
 from kp_batch.warehouse.answers import connect
 from kp_batch.warehouse.reader import kept_files, manifest_of
 from kp_batch.warehouse.relations import reading
@@ -68,59 +67,6 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
             "domains": _objects(connection, "FROM domains"),
             "movers": _objects(connection, movers),
         }
-
-
-def as_text(result: dict[str, Any]) -> str:
-    """The comparison as a person reads it in a terminal."""
-    alone = [
-        f"{result[f'only_in_{which}']:,} in the {which} alone" for which in ("first", "second")
-    ]
-    return "\n".join(
-        [
-            f"from {result['first']} to {result['second']}",
-            f"  {result['in_both']:,} traces in both, {', '.join(alone)}",
-            "",
-            *aligned([_domain(row) for row in result["domains"]]),
-            "",
-            *aligned([_mover(row) for row in result["movers"]]),
-        ]
-    )
-
-
-def _domain(row: dict[str, Any]) -> dict[str, str]:
-    change = row["second_mean"] - row["first_mean"]
-    median = row["second_quantiles"][2] - row["first_quantiles"][2]
-    correlation = row["rank_correlation"]
-    return {
-        "domain": "all" if row["task_domain"] is None else printable(row["task_domain"]),
-        "traces": f"{row['traces']:,}",
-        "mean": _signed(change),
-        "median": _signed(median),
-        "psi": f"{row['psi']:.4f}",
-        "rank corr": "" if correlation is None else f"{correlation:.4f}",
-        "up": f"{row['crossed_up']:,}",
-        "down": f"{row['crossed_down']:,}",
-        **_parts(row),
-    }
-
-
-def _mover(row: dict[str, Any]) -> dict[str, str]:
-    return {
-        "trace": printable(row["trace_id"]),
-        "from": f"{row['first_score']:.4f}",
-        "to": f"{row['second_score']:.4f}",
-        **_parts(row),
-        "single thought": row["single_thought"] or "",
-    }
-
-
-def _parts(row: dict[str, Any]) -> dict[str, str]:
-    names = ("facts", "novelty", "weights", "overrides")
-    return {name: _signed(row[f"from_{name}"]) for name in names}
-
-
-def _signed(value: float) -> str:
-    return f"{round(value, 4) + 0.0:+.4f}"  # + 0.0: no minus before a zero
 
 
 def _check_comparable(now: duckdb.DuckDBPyConnection, first: str, second: str) -> None:

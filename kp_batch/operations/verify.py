@@ -1,7 +1,8 @@
-"""Some traces computed once more, from the archive's files, against what is published of them."""
+"""Computes some traces again, from the archive's files, and compares them with the scores."""
 
 import json
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,14 @@ from kp_batch.archive.reading import UnreadableError, read_rows
 from kp_batch.archive.sources import content_digest, described
 from kp_batch.contracts import FACTS, NOVELTY, SCORES
 from kp_batch.embedding.encoders import load_encoder
-from kp_batch.operations.reference import Meeting
-from kp_batch.planning.changes import Archive
+from kp_batch.operations.reference import Met, Reference
 from kp_batch.planning.ingest import staged
 from kp_batch.planning.scorer import NO_ENCODER
+from kp_batch.planning.state import State
 from kp_batch.progress import progress
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
-from kp_batch.staging import Stage
-from kp_batch.text import aligned, printable
+from kp_batch.staging import Staging
 from kp_batch.warehouse.catalog import require_manifest
 
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
@@ -28,46 +28,55 @@ VECTOR_TOLERANCE = 1e-5
 _COMPARED = [name for name in SCORES if name in {*FACTS, *NOVELTY, "composite", "score"}]
 
 
-def verify(warehouse: Path, traces: int, stage: Stage, *, embed: bool) -> dict[str, Any]:
+def verify(
+    warehouse: Path, staging: Staging, *, traces: int, seed: int, embed: bool
+) -> dict[str, Any]:
     """Compute some published traces from scratch: facts, text, vector, window and score.
 
     Args:
         warehouse: the folder of the tables.
-        traces: how many, drawn by chance.
-        stage: for what does not fit into memory.
+        staging: takes what does not fit into memory.
+        traces: how many.
+        seed: of their choice; the same one chooses the same traces again.
         embed: whether to embed their texts again.
 
     Returns:
+        seed: as given.
         missing: how many traces of the archive have no score.
         sampled, checked: numbers of traces; the others' files are gone, unreadable or changed.
-        wrong: in words, what is beyond tolerance; empty: nothing.
-        differences: of each column the greatest difference (of what is no number 1 or 0), the
+        wrong: what is beyond tolerance, in words; empty: nothing.
+        differences: the largest difference per column (0 or 1 for non-numeric columns), the
         tolerance, and the trace that shows it.
 
     Raises:
         WarehouseError: it is no warehouse, or vectors are missing.
     """
-    with Archive(warehouse, require_manifest(warehouse).tables, stage) as archive:
-        sampled = archive.sample(traces)
-        stored = sampled.join(_own(sampled), on=("source_file", "row"), suffix="_now")
-        fresh = _vectors(archive, stored) if embed else {}
-        met = Meeting(warehouse, archive, fresh)
+    with State(warehouse, require_manifest(warehouse).tables, staging) as state:
+        sampled = _sample(state, traces, seed)
+        stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")
+        fresh = _vectors(state, stored) if embed else {}
+        reference = Reference(warehouse, state, fresh)
         with progress("verifying", len(stored), "traces") as shown:
-            rows = [met.again(row, shown) for row in stored.iter_rows(named=True)]
-        profiles = archive.table("profiles").drop("profile_id").iter_rows(named=True)
+            rows: list[Met] = []
+            for row in stored.iter_rows(named=True):
+                rows.append(reference.recompute(row))
+                shown.add(1)
+        profiles = state.table("profiles").drop("profile_id").iter_rows(named=True)
         again = (
             stored.select(
                 "profile_id",
                 *(pl.col(f"{name}_now").alias(name) for name in _COMPARED if name in FACTS),
             )
-            .hstack(pl.DataFrame(rows, schema={**NOVELTY, "vector": pl.Float64}, orient="row"))
+            .hstack(pl.DataFrame(rows, schema={**NOVELTY, "vector_difference": pl.Float64}))
+            .rename({"vector_difference": "vector"})
             .with_columns(composite(WeightProfile(**each) for each in profiles))
             .with_columns(score())
         )
-        missing = archive.missing()
+        missing = state.ask(_sql("missing.sql")).item()
     unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id").to_list()
     differences = list(_differences(stored.with_columns(vector=0.0), again))
     return {
+        "seed": seed,
         "missing": missing,
         "sampled": len(sampled),
         "checked": len(stored),
@@ -76,26 +85,16 @@ def verify(warehouse: Path, traces: int, stage: Stage, *, embed: bool) -> dict[s
     }
 
 
-def as_text(result: dict[str, Any]) -> str:
-    """The result as a person reads it in a terminal."""
-    skipped = result["sampled"] - result["checked"]
-    rows = [
-        {
-            "column": each["column"],
-            "greatest difference": f"{each['greatest']:.3g}",
-            "tolerance": f"{each['tolerance']:.3g}",
-            "trace": printable(each["trace_id"] or ""),
-        }
-        for each in result["differences"]
-    ]
-    return "\n".join(
-        [
-            f"{result['checked']:,} traces verified"
-            + (f", {skipped:,} skipped: their files are gone or changed" if skipped else ""),
-            "",
-            *aligned(rows),
-        ]
-    )
+def _sample(state: State, traces: int, seed: int) -> pl.DataFrame:
+    """Some published traces, each with its position in the timeline: see verify.sql."""
+    state.connection.execute("SET VARIABLE traces = ?", [traces])
+    state.connection.execute("SET VARIABLE seed = ?::VARCHAR", [seed])
+    state.connection.execute(_sql("verify.sql"))
+    return state.ask("FROM sampled")
+
+
+def _sql(name: str) -> str:
+    return files("kp_batch.operations").joinpath(name).read_text("utf-8")
 
 
 def _wrong(missing: int, unknown: list[str], differences: list[dict[str, Any]]) -> Iterator[str]:
@@ -108,8 +107,8 @@ def _wrong(missing: int, unknown: list[str], differences: list[dict[str, Any]]) 
             yield f"{each['column']} of {each['trace_id']} is off by {each['greatest']:.3g}"
 
 
-def _own(sampled: pl.DataFrame) -> pl.DataFrame:
-    """The rows as their files have them now, with all that is taken from them."""
+def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
+    """The facts of the rows, as their files have them now."""
     schema = {**FACTS, "source_file": pl.String, "text": pl.String}
     frames = [pl.DataFrame(schema=schema)]
     readable = sampled.filter(pl.col("status") == "read")
@@ -130,9 +129,9 @@ def _own(sampled: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def _vectors(archive: Archive, rows: pl.DataFrame) -> dict[tuple[str, str], Any]:
+def _vectors(state: State, rows: pl.DataFrame) -> dict[tuple[str, str], Any]:
     """The vectors of the rows' texts, made again, by encoder and text hash."""
-    done = archive.table("runs").filter(pl.col("status") == "done").sort("started_at")
+    done = state.table("runs").filter(pl.col("status") == "done").sort("started_at")
     told = json.loads(done.item(-1, "config")) if len(done) else {"embedder": NO_ENCODER}
     encoder = load_encoder(told["embedder"])
     if encoder is None or rows.is_empty():

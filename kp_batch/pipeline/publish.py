@@ -33,8 +33,8 @@ def publish_success(run: Run, tables: dict[str, int]) -> None:
 def publish_failure(run: Run, reason: str) -> None:
     """Publish the run's row and its rejects beside the scores that were there."""
     tables = DeltaTables(run.config.warehouse, run.published.tables, run.run_id)
-    if run.stage.rejects.exists():
-        tables.overwrite("rejects", [pl.read_parquet(run.stage.rejects, glob=False)])
+    if run.staging.rejects.exists():
+        tables.overwrite("rejects", [pl.read_parquet(run.staging.rejects, glob=False)])
     _publish(run, Manifest(run.published.threshold, tables.versions), "failed", reason)
 
 

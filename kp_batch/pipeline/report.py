@@ -1,18 +1,23 @@
 """The report of a warehouse: what is published, as a page and as markdown."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
+import hashlib
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 import duckdb
 from polars.exceptions import PanicException
 
 from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.pipeline.executor import Executor, Step
 from kp_batch.progress import say
 from kp_batch.report.markdown import markdown
 from kp_batch.report.report_data import Figures, gather
 from kp_batch.text import one_line
-from kp_batch.warehouse.answers import CATALOG, connect
+from kp_batch.warehouse.answers import connect
+from kp_batch.warehouse.catalog import read_manifest
 
 PAGE = "report.html"  # inside the warehouse
 
@@ -27,37 +32,37 @@ def report(warehouse: Path, output_format: str) -> str:
     Raises:
         WarehouseError: there is no warehouse, or it cannot be read.
     """
-    return _FORMATS[output_format](_figures(warehouse))
+    return FORMATS[output_format](_figures(warehouse))
 
 
-def write_report(warehouse: Path) -> str:
-    """Write the page into the warehouse.
+def leave_report(warehouse: Path, executor: Executor) -> None:
+    """Write the page into the warehouse, unless it shows what is published now.
 
-    Returns:
-        The same report as markdown.
+    A page that cannot be written is removed, since it shows what is not published any more; that is
+    a warning, since the scores are published by then.
     """
-    figures = _figures(warehouse)
-    replace_text(warehouse / PAGE, _page(figures))
-    say(f"the report is in {warehouse / PAGE}")
-    return markdown(figures)
-
-
-@contextmanager
-def reported(warehouse: Path) -> Generator[None]:
-    """Work after which the page shows what is published, whatever came of the work.
-
-    A page that cannot be written is removed, since it shows what is not published any more; the
-    scores are published by then, so that this is a warning.
-    """
+    page = warehouse / PAGE
     try:
-        yield
-    finally:
-        try:
-            if _is_behind(warehouse):
-                write_report(warehouse)
-        except (Exception, PanicException) as error:  # noqa: BLE001 (no page is worth a failed run)
-            say(f"warning: the report was not written: {one_line(str(error))}")
-            (warehouse / PAGE).unlink(missing_ok=True)
+        mark = _mark(warehouse)
+    except KpBatchError:
+        return  # nothing of ours is published there, as the work before has told
+    if not mark or _ends_with(page, mark):
+        return
+    try:
+        executor.call(REPORT, warehouse)
+        say(f"the report is in {page}")
+    except (Exception, PanicException) as error:  # noqa: BLE001 (no page is worth a failed run)
+        say(f"warning: the report was not written: {one_line(str(error))}")
+        page.unlink(missing_ok=True)
+
+
+def write_report(warehouse: Path) -> None:
+    """Write the page into the warehouse, with a mark of what was published when it was made."""
+    mark = _mark(warehouse)
+    replace_text(warehouse / PAGE, report(warehouse, "html") + mark)
+
+
+REPORT = Step("report", write_report)
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -82,12 +87,21 @@ def replace_text(path: Path, text: str) -> None:
         raise KpBatchError(f"{path} cannot be written: {reason}") from error
 
 
-def _is_behind(warehouse: Path) -> bool:
-    """Whether something was published since the page was written."""
-    catalog, page = warehouse / CATALOG, warehouse / PAGE
-    if not catalog.exists():
-        return False
-    return not page.exists() or page.stat().st_mtime_ns < catalog.stat().st_mtime_ns
+def _ends_with(path: Path, text: str) -> bool:
+    expected = text.encode()
+    with suppress(OSError), path.open("rb") as file:  # what is shorter cannot be sought in
+        file.seek(-len(expected), os.SEEK_END)
+        return file.read() == expected
+    return False
+
+
+def _mark(warehouse: Path) -> str:
+    """A line of HTML that names what is published; empty where nothing is."""
+    manifest = read_manifest(warehouse)
+    if manifest is None:
+        return ""
+    told = json.dumps(asdict(manifest), sort_keys=True)
+    return f"<!-- publication {hashlib.sha256(told.encode()).hexdigest()} -->\n"
 
 
 def _figures(warehouse: Path) -> Figures:
@@ -104,4 +118,4 @@ def _page(figures: Figures) -> str:
     return page(figures)
 
 
-_FORMATS = {"html": _page, "markdown": markdown}
+FORMATS = {"html": _page, "markdown": markdown}

@@ -1,62 +1,86 @@
-"""A run as the list of its steps, without Prefect."""
+"""A run as the list of its steps."""
 
-import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig
+from kp_batch.pipeline.embed import embed
+from kp_batch.pipeline.executor import Executor, Local, Step, Timed
 from kp_batch.pipeline.publish import publish_failure, publish_success
-from kp_batch.pipeline.replay import embed, replay_timeline
+from kp_batch.pipeline.replay import replay_timeline
+from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.summary import summarise
 from kp_batch.pipeline.write import write_tables
-from kp_batch.planning.describe import as_text, forecast
+from kp_batch.planning.describe import as_text, describe
 from kp_batch.planning.plan import Plan, make_plan
-from kp_batch.planning.rejects import check_rejects
+from kp_batch.planning.rejects import check_reject_limit
 from kp_batch.progress import say
 from kp_batch.run import Run
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import check_folder
 from kp_batch.warehouse.lock import writing
 
-Call = Callable[..., Any]
+# Those that fetch input or write tables are worth another try where the disk or network failed.
+PLAN = Step("plan", make_plan, retries=2)
+EMBED = Step("embed", embed, retries=2)
+REPLAY = Step("replay", replay_timeline)
+WRITE = Step("write", write_tables, retries=2)
+PUBLISH = Step("publish", publish_success)
+
+_LOCAL = Local()
 
 
-def directly(step: Call, *inputs: Any) -> Any:
-    """Call a step."""
-    return step(*inputs)
-
-
-def rescore_archive(config: RescoreConfig, call: Call = directly) -> dict[str, Any]:
-    """Rescore an archive: plan, and do what is to be done.
+def rescore(
+    config: RescoreConfig,
+    executor: Executor = _LOCAL,
+    tell: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Rescore an archive, and leave the report of what is published then.
 
     Args:
         config: what to rescore, where to, and how.
-        call: calls a step with its inputs; the flow gives one that runs it as a task.
+        executor: calls the steps.
+        tell: takes the summary as soon as it is known, before the report is written.
 
     Returns:
         The run's summary.
 
     Raises:
+        KpBatchError: the run failed and published no scores; see `rescore_archive`.
+    """
+    try:
+        summary = rescore_archive(config, executor)
+        tell(summary)
+        return summary
+    finally:
+        leave_report(config.warehouse, executor)
+
+
+def rescore_archive(config: RescoreConfig, executor: Executor = _LOCAL) -> dict[str, Any]:
+    """Rescore an archive: plan, and do what the plan says.
+
+    Raises:
         KpBatchError: the run failed; its reason and its rejects are published, and no scores.
     """
-    with running(config) as run:
-        return carry_out(run, planned(run, call), call)
+    with open_run(config) as run:
+        return execute(run, plan_run(run, executor), executor)
 
 
 @contextmanager
-def running(config: RescoreConfig) -> Generator[Run]:
-    """A run that alone writes to its warehouse; should it fail, that is published.
+def open_run(config: RescoreConfig) -> Generator[Run]:
+    """A run that alone writes to its warehouse; a failure of it is published.
 
     Raises:
         WarehouseError: the warehouse cannot be written to, or another run is writing.
     """
     check_folder(config.warehouse)
     with writing(config.warehouse, wait=config.wait):
-        run = Run.begin(config)
-        run.stage.begin()
+        run = Run.begin(config, datetime.now(UTC))
+        run.staging.begin()
         try:
             yield run
         except (Exception, PanicException) as error:
@@ -64,45 +88,32 @@ def running(config: RescoreConfig) -> Generator[Run]:
                 publish_failure(run, one_line(str(error)))
             raise
         finally:
-            run.stage.end()
+            run.staging.end()
 
 
-def planned(run: Run, call: Call = directly, forgetting: Sequence[str] = ()) -> Plan:
-    """Make the run's plan and say what it comes to; see `make_plan`.
+def plan_run(run: Run, executor: Executor = _LOCAL, forgotten: Sequence[str] = ()) -> Plan:
+    """Make the run's plan and say it; see `make_plan`.
 
     Raises:
         ArchiveError: too little of the archive can be scored.
     """
-    plan: Plan = _timed(run, call)(make_plan, run, forgetting)
-    for line in as_text(forecast(run, plan)).splitlines():
+    plan = Timed(executor, run.seconds).call(PLAN, run, forgotten)
+    for line in as_text(describe(run, plan)).splitlines():
         say(line)
-    if not forgetting:
-        check_rejects(run)
+    if not forgotten:
+        check_reject_limit(run)
     return plan
 
 
-def carry_out(run: Run, plan: Plan, call: Call = directly) -> dict[str, Any]:
-    """Do what was planned; returns the run's summary."""
-    if not plan.differing:
+def execute(run: Run, plan: Plan, executor: Executor = _LOCAL) -> dict[str, Any]:
+    """Carry the plan out; returns the run's summary."""
+    if not plan.pending:
         return summarise(run, plan)
-    config, call = run.config, _timed(run, call)
+    config, call = run.config, Timed(executor, run.seconds).call
     vectors = config.warehouse / "vectors"
     store = vectors / plan.scorer.encoder_id if plan.scorer.has_encoder else None
-    call(embed, config.embedder, vectors, plan.texts, run.stage)
-    replayed = call(replay_timeline, plan.timeline, config.cache_size, config.ttl, store, run.stage)
-    tables = call(write_tables, run, plan, replayed)
-    call(publish_success, run, tables)
+    call(EMBED, config.embedder, vectors, plan.texts, run.staging)
+    replayed = call(REPLAY, plan.timeline, config.cache_size, config.ttl, store, run.staging)
+    tables = call(WRITE, run, plan, replayed)
+    call(PUBLISH, run, tables)
     return summarise(run, plan)
-
-
-def _timed(run: Run, call: Call) -> Call:
-    """`call`, noting the seconds of each step in the run."""
-
-    def timed(step: Call, *inputs: Any) -> Any:
-        began = time.monotonic()
-        try:
-            return call(step, *inputs)
-        finally:
-            run.seconds[step.__name__] = time.monotonic() - began
-
-    return timed

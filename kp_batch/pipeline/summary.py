@@ -1,20 +1,21 @@
 """A finished run in figures: as data, for a terminal, and as a table in Prefect."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kp_batch.planning.plan import Plan
-from kp_batch.run import Run
 from kp_batch.text import aligned, bar_line, printable
-from kp_batch.warehouse.answers import connect
+
+if TYPE_CHECKING:  # who only prints a summary does not wait for these
+    from kp_batch.planning.plan import Plan
+    from kp_batch.run import Run
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BINS = 10  # of a bar line, over 0 to 1
 
 
-def summarise(run: Run, plan: Plan) -> dict[str, Any]:
+def summarise(run: "Run", plan: "Plan") -> dict[str, Any]:
     """The run in figures, its scores read back from what is published."""
     return {
-        "run_id": run.run_id if plan.differing else None,
+        "run_id": run.run_id if plan.pending else None,
         "warehouse": str(run.config.warehouse.absolute()),
         "counts": run.counts,
         "seconds": {step: round(seconds, 3) for step, seconds in run.seconds.items()},
@@ -41,7 +42,7 @@ def as_text(summary: dict[str, Any]) -> str:
         f"  texts      {counts['embedded']:,} embedded, {counts['reused']:,} reused",
         (
             f"  traces     {counts['restated']:,} restated ({counts['replayed']:,} replayed, "
-            f"{counts['recombined']:,} recombined), {counts['removed']:,} removed; "
+            f"{counts['reweighted']:,} reweighted), {counts['removed']:,} removed; "
             f"{counts['partitions']:,} partitions written"
         ),
         "  seconds    " + ", ".join(f"{step} {spent:.2f}" for step, spent in seconds.items()),
@@ -69,8 +70,10 @@ def as_table(summary: dict[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def _distribution(run: Run) -> list[dict[str, Any]]:
+def _distribution(run: "Run") -> list[dict[str, Any]]:
     """Count, share over the threshold, mean, quantiles and bins of the scores, by domain."""
+    from kp_batch.warehouse.answers import connect
+
     columns = ("task_domain", "traces", "share_over_threshold", "mean", "quantiles")
     with connect(run.config.warehouse) as connection:
         rows = connection.execute(

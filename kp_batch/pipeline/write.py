@@ -1,4 +1,4 @@
-"""The tables that a run restates: of the scores only the days in which anything differs."""
+"""Writes the tables: of the scores only the days in which anything differs."""
 
 from collections.abc import Iterable, Iterator
 from datetime import date
@@ -14,12 +14,12 @@ from kp_batch.run import Run
 from kp_batch.warehouse.relations import partitions_of
 from kp_batch.warehouse.tables import DeltaTables
 
-# Rows stated at once: some 60 MB. Of a larger day all rows are.
+# Rows scored at once: some 60 MB. A larger day is scored whole.
 _ROWS_AT_ONCE = 65_536
 
 
 def write_tables(run: Run, plan: Plan, replayed: list[Path]) -> dict[str, int]:
-    """State what changed and commit it: nobody sees it yet.
+    """Write what changed and commit it: nobody sees it yet.
 
     Returns:
         The version of each table.
@@ -27,7 +27,7 @@ def write_tables(run: Run, plan: Plan, replayed: list[Path]) -> dict[str, int]:
     tables = DeltaTables(run.config.warehouse, run.tables, run.run_id)
     _write_facts(tables, run, plan)
     tables.overwrite("files", [as_frame(plan.ledger.values())])
-    tables.overwrite("rejects", [pl.read_parquet(run.stage.rejects, glob=False)])
+    tables.overwrite("rejects", [pl.read_parquet(run.staging.rejects, glob=False)])
     tables.overwrite("profiles", [plan.profiles])
     if plan.partitions:
         _write_scores(tables, run, plan, replayed)
@@ -35,9 +35,9 @@ def write_tables(run: Run, plan: Plan, replayed: list[Path]) -> dict[str, int]:
 
 
 def _write_facts(tables: DeltaTables, run: Run, plan: Plan) -> None:
-    """Add the rows of the content that was read; what is void of it, no ledger names."""
+    """Add the facts of the content that was read; no ledger names content whose rows are void."""
     counting = [entry.file_id for entry in plan.ledger.values()]
-    rows = pl.scan_parquet(run.stage.rows, glob=False).select(list(FACTS))
+    rows = pl.scan_parquet(run.staging.rows, glob=False).select(list(FACTS))
     rows = rows.filter(pl.col("file_id").is_in(counting))
     first = next(iter(rows.head(1).collect().iter_rows()), None)
     if first is not None:
@@ -46,35 +46,35 @@ def _write_facts(tables: DeltaTables, run: Run, plan: Plan) -> None:
 
 def _write_scores(tables: DeltaTables, run: Run, plan: Plan, replayed: list[Path]) -> None:
     by_day = partitions_of(run.config.warehouse, "scores", run.tables.get("scores"))
-    frames = _stated(run, plan, by_day, replayed)
+    frames = _rescored(run, plan, by_day, replayed)
     if set(plan.partitions) >= by_day.keys():
         tables.overwrite("scores", frames)
     else:
         tables.overwrite_partitions("scores", frames, plan.partitions)
 
 
-def _stated(
+def _rescored(
     run: Run, plan: Plan, by_day: dict[date, list[Path]], replayed: list[Path]
 ) -> Iterator[pl.DataFrame]:
-    """The rows of the days to be written, in their order."""
+    """The rows of the days to be rewritten, in their order."""
     slices = _slices(run, plan)
-    for is_looked_at, group in groupby(plan.partitions, lambda day: day in slices):
-        if is_looked_at:
+    for on_timeline, group in groupby(plan.partitions, lambda day: day in slices):
+        if on_timeline:
             frames = _from_timeline(run, [slices[day] for day in group], replayed)
         else:
             frames = _as_published([by_day[day] for day in group if day in by_day])
         for rows in frames:
             dated = rows.with_columns(date=pl.col("created_at").dt.date())
             marked = dated.with_columns(in_range=run.in_range("date"))
-            yield plan.scorer.state(marked, run.run_id).collect()
+            yield plan.scorer.rescore(marked, run.run_id).collect()
 
 
 def _slices(run: Run, plan: Plan) -> dict[date, tuple[int, int]]:
-    """Where the days of the timeline begin in it, and how many rows they have."""
-    if not run.stage.timeline.exists():
+    """Where each day of the timeline begins in it, and how many rows it has."""
+    if not run.staging.timeline.exists():
         return {}
     days = (
-        pl.scan_parquet(run.stage.timeline, glob=False)
+        pl.scan_parquet(run.staging.timeline, glob=False)
         .select(day=pl.col("created_at").dt.date())
         .with_row_index()
         .group_by("day")
@@ -83,7 +83,7 @@ def _slices(run: Run, plan: Plan) -> dict[date, tuple[int, int]]:
     )
     slices: dict[date, tuple[int, int]] = {}
     for day in plan.timeline.days:
-        slices[day] = (0, 0)  # it may have lost all its rows
+        slices[day] = (0, 0)  # such a day may have lost all its rows
     for day, first, rows in days.iter_rows():
         slices[day] = (first, rows)
     return slices
@@ -92,9 +92,9 @@ def _slices(run: Run, plan: Plan) -> dict[date, tuple[int, int]]:
 def _from_timeline(
     run: Run, slices: Iterable[tuple[int, int]], replayed: list[Path]
 ) -> Iterator[pl.LazyFrame]:
-    """Rows of the timeline with what they met now."""
+    """Rows of the timeline, with the novelty that the replay gave them."""
     for first, rows in _joined(slices):
-        part = pl.scan_parquet(run.stage.timeline, glob=False).slice(first, rows)
+        part = pl.scan_parquet(run.staging.timeline, glob=False).slice(first, rows)
         if not replayed:
             yield part.with_columns(replayed=False)
             continue
@@ -111,7 +111,7 @@ def _from_timeline(
 
 
 def _joined(slices: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Slices that touch, as one, as long as it is not too large."""
+    """Join slices that touch, as long as the joined one is not too large."""
     first = rows = 0
     for start, length in slices:
         if rows and (start != first + rows or rows + length > _ROWS_AT_ONCE):
@@ -140,4 +140,4 @@ def _as_published(days: list[list[Path]]) -> Iterator[pl.LazyFrame]:
 
 def _published(paths: list[Path]) -> pl.LazyFrame:
     rows = pl.scan_parquet(paths, glob=False, hive_partitioning=False)
-    return rows.sort("created_at", "trace_id").with_columns(replayed=False, restated=False)
+    return rows.sort("created_at", "trace_id").with_columns(replayed=False, facts_changed=False)

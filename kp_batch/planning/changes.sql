@@ -1,4 +1,4 @@
--- Which traces an archive comes to, told from the ids that can have changed alone.
+-- The current row of every id that can have changed, and how these differ from what is published.
 -- Given: the schema published (its tables), and the tables now (the ledger) and ids (more ids to
 -- look at).
 
@@ -19,7 +19,7 @@ UNION
 FROM ids;
 
 -- Of the rows with one id the last one counts (by file, then row).
-CREATE TEMP TABLE settled AS
+CREATE TEMP TABLE current AS
 SELECT facts.* EXCLUDE (reasons), now.source_file
 FROM facts
 JOIN now USING (file_id)
@@ -31,8 +31,8 @@ QUALIFY row_number() OVER (
 
 -- What differs from the published scores: new, changed, and removed traces.
 CREATE TEMP TABLE changed AS
-SELECT trace_id, new.created_at AS created_at, old.created_at AS was_created_at
-FROM settled AS new
+SELECT trace_id, new.created_at AS created_at, old.created_at AS old_created_at
+FROM current AS new
 FULL JOIN (
     SELECT trace_id, created_at, content_hash, source_file, agent_id, framework
     FROM published.scores
@@ -47,7 +47,7 @@ WHERE
 CREATE TEMP TABLE changes AS
 SELECT
     (created_at AT TIME ZONE 'UTC')::DATE AS day,
-    (was_created_at AT TIME ZONE 'UTC')::DATE AS was_day,
+    (old_created_at AT TIME ZONE 'UTC')::DATE AS old_day,
     count(*) AS traces
 FROM changed
 GROUP BY ALL;

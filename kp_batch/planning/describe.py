@@ -1,64 +1,72 @@
 """A plan as people and programs read it, with an estimate of the time from the last runs' rates."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
-from kp_batch.planning.plan import Plan
-from kp_batch.run import Run
 from kp_batch.text import printable
-from kp_batch.warehouse.relations import scan
 
-# What each step takes its time for.
-_RATED = {"embed": "embedded", "replay_timeline": "replayed", "write_tables": "partitions"}
+if TYPE_CHECKING:  # who only prints a plan does not wait for these
+    from kp_batch.planning.plan import Plan
+    from kp_batch.run import Run
+
+# By the name of each step, the count that its time grows with.
+_RATED = {"embed": "embedded", "replay": "replayed", "write": "partitions"}
+_PENDING = {
+    "archive": "the archive",
+    "scores": "the scores",
+    "profiles": "the profiles",
+    "rejects": "the rejects",
+    "threshold": "the threshold",
+    "forgotten": "what is forgotten",
+}
 _RUNS_RATED = 5
 _SHOWN = 5
 
 
-def forecast(run: Run, plan: Plan) -> dict[str, Any]:
+def describe(run: "Run", plan: "Plan") -> dict[str, Any]:
     """The plan as data.
 
     Returns:
         files: the paths that are new, changed, gone, unreadable; texts_to_embed, traces_to_replay,
-        traces_to_restate, traces_to_recombine, traces_to_remove: numbers; by_domain_and_day: the
-        same by domain and day; partitions: the days to be written anew; differing: what is not as
-        it has to be; seconds: an estimate, null where there are no rates for it.
+        traces_to_restate, traces_to_reweight, traces_to_remove: numbers; by_domain_and_day: the
+        same by domain and day; partitions: the days to be rewritten; pending: what differs from
+        the published state (see `Plan.pending`); seconds: an estimate, null where no rates are
+        known for it.
     """
-    work = {
+    units = {
         "embedded": len(plan.texts.missing),
         "replayed": run.counts["replayed"],
         "partitions": len(plan.partitions),
     }
     return {
         "files": plan.files,
-        "texts_to_embed": work["embedded"],
-        "traces_to_replay": work["replayed"],
+        "texts_to_embed": units["embedded"],
+        "traces_to_replay": units["replayed"],
         "traces_to_restate": run.counts["restated"],
-        "traces_to_recombine": run.counts["recombined"],
+        "traces_to_reweight": run.counts["reweighted"],
         "traces_to_remove": run.counts["removed"],
         "by_domain_and_day": [
-            {**row, "day": str(row["day"])} for row in plan.work.iter_rows(named=True)
+            {**row, "day": str(row["day"])} for row in plan.workload.iter_rows(named=True)
         ],
         "partitions": [str(day) for day in plan.partitions],
-        "differing": list(plan.differing),
-        "seconds": _seconds(run, work),
+        "pending": list(plan.pending),
+        "seconds": _seconds(run, units),
     }
 
 
 def as_text(plan: dict[str, Any]) -> str:
     """The plan as a person reads it in a terminal."""
     files = [f"{len(paths):,} {how}" for how, paths in plan["files"].items() if paths]
-    if not plan["differing"]:
+    if not plan["pending"]:
         return f"nothing to do ({', '.join(files) or 'no file changed'})"
     estimate = plan["seconds"]
     lines = [
-        f"plan: {', '.join(plan['differing'])} will change",
+        f"plan: {', '.join(_PENDING[what] for what in plan['pending'])} will change",
         f"  files      {', '.join(files) or 'none changed'}",
         f"  embed      {plan['texts_to_embed']:,} texts",
         f"  replay     {plan['traces_to_replay']:,} traces",
         f"  restate    {plan['traces_to_restate']:,} traces{_by_domain(plan['by_domain_and_day'])}",
-        f"  recombine  {plan['traces_to_recombine']:,} of them: their weights alone differ",
+        f"  reweight   {plan['traces_to_reweight']:,} of them: their weights alone differ",
         *(
             [f"  remove     {plan['traces_to_remove']:,} traces"]
             if plan["traces_to_remove"]
@@ -88,8 +96,12 @@ def _days(days: list[str]) -> str:
     return f"{len(days):,} partitions from {days[0]} to {days[-1]}"
 
 
-def _seconds(run: Run, work: dict[str, int]) -> float | None:
-    """The time of the steps to come, from what the same steps took in the last runs."""
+def _seconds(run: "Run", units: dict[str, int]) -> float | None:
+    """Estimate the time of the steps to come, from the rates of the last runs."""
+    import polars as pl
+
+    from kp_batch.warehouse.relations import scan
+
     runs = scan(run.config.warehouse, "runs", run.published.tables.get("runs")).collect()
     if runs.is_empty():
         return None
@@ -101,9 +113,9 @@ def _seconds(run: Run, work: dict[str, int]) -> float | None:
     ]
     estimate = 0.0
     for step, unit in _RATED.items():
-        units = sum(counts.get(unit, 0) for counts, _ in done)
+        known = sum(counts.get(unit, 0) for counts, _ in done)
         spent = sum(seconds.get(step, 0.0) for counts, seconds in done if counts.get(unit))
-        if work[unit] and not units:
+        if units[unit] and not known:
             return None
-        estimate += spent / units * work[unit] if units else 0.0
+        estimate += spent / known * units[unit] if known else 0.0
     return estimate

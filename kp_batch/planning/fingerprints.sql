@@ -1,3 +1,5 @@
+-- What computed the published scores, by day and domain.
+-- Given: the schema published (its tables).
 SELECT
     (created_at AT TIME ZONE 'UTC')::DATE AS day,
     task_domain,

@@ -1,6 +1,6 @@
-"""The first step of a run: read the files whose content is not known yet."""
+"""Reads the files whose content is not known yet."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from kp_batch.archive.reading import UnreadableError, read_rows
 from kp_batch.archive.sources import SourceFile, content_digest, described
 from kp_batch.archive.validation import reasons
 from kp_batch.facts import FACTS_VERSION, facts, hashes, id_hash
+from kp_batch.planning.state import State
 from kp_batch.progress import progress, say
 from kp_batch.run import Run
 from kp_batch.scoring.composite import dimensions, overrides
@@ -28,34 +29,31 @@ _VERSION = f"-v{FACTS_VERSION}"
 _SETTLED_NS = 2_000_000_000
 
 
-def read_changed(
-    sources: list[SourceFile],
-    before: Ledger,
-    rows_by_content: Callable[[], dict[str, int]],
-    forgotten: pl.Series,
-    run: Run,
-) -> Ledger:
-    """Read the files whose content is not known yet: writes `stage.rows`.
+def read_changed(sources: list[SourceFile], before: Ledger, state: State, run: Run) -> Ledger:
+    """Read the files whose content is not known yet: writes `staging.rows`.
 
     Args:
         sources: the archive's files.
         before: the published ledger.
-        rows_by_content: gives how many rows each known content has; called only where needed.
-        forgotten: hashes of the ids whose rows are passed over.
+        state: what is published; rows of forgotten ids are passed over.
         run: the run.
 
     Returns:
         The ledger of these files.
     """
     looked_at = [each for each in sources if not _is_known(each, before)]
-    known: Known = {**rows_by_content()} if looked_at else {}
+    forgotten = state.table("forgotten").get_column("id_hash")
+    known: Known = {**state.rows_by_content()} if looked_at else {}
     now: Ledger = {}
-    with _Staging(run.stage.rows) as staging, progress("reading", len(looked_at), "files") as shown:
+    with (
+        _StagedRows(run.staging.rows) as staged_rows,
+        progress("reading", len(looked_at), "files") as shown,
+    ):
         for source in sources:
             if _is_known(source, before):
                 now[source.path] = replace(before[source.path], status="read")
                 continue
-            entry = _look(source, before, known, forgotten, staging)
+            entry = _look(source, before, known, forgotten, staged_rows)
             settled = source.mtime_ns < int(run.started_at.timestamp() * 1e9) - _SETTLED_NS
             now[source.path] = entry if settled else replace(entry, mtime_ns=0)
             shown.add(1)
@@ -76,7 +74,7 @@ def _is_known(source: SourceFile, before: Ledger) -> bool:
     entry = before.get(source.path)
     return (
         entry is not None
-        and entry.status != "unreadable"  # what hindered it, a permission say, may be over
+        and entry.status != "unreadable"  # its cause, a permission say, may be gone
         and entry.source == source
         and source.mtime_ns != 0
         and entry.file_id is not None
@@ -89,14 +87,14 @@ def _look(
     before: Ledger,
     known: Known,
     forgotten: pl.Series,
-    staging: "_Staging",
+    staged_rows: "_StagedRows",
 ) -> Entry:
-    """Take in one file; `known` grows with it."""
+    """Read one file, unless its content is in `known`, which grows with it."""
     entry = Entry(source.path, "read", source.size, source.mtime_ns, None, 0)
     try:
         file_id = _identify(source)
         if file_id not in known:
-            known[file_id] = _read(file_id, source, forgotten, staging)
+            known[file_id] = _read(file_id, source, forgotten, staged_rows)
         found = known[file_id]
         if isinstance(found, UnreadableError):
             raise found
@@ -116,11 +114,11 @@ def _look(
 
 
 def _read(
-    file_id: str, source: SourceFile, forgotten: pl.Series, staging: "_Staging"
+    file_id: str, source: SourceFile, forgotten: pl.Series, staged_rows: "_StagedRows"
 ) -> int | UnreadableError:
-    """Stage a file's rows; how many, or why what was staged of it is void."""
+    """Staging a file's rows; how many, or why what was staged of it is void."""
     try:
-        rows = sum(staging.add(file_id, batch, forgotten) for batch in read_rows(source))
+        rows = sum(staged_rows.add(file_id, batch, forgotten) for batch in read_rows(source))
         _check_unchanged(source)
     except UnreadableError as error:
         return error
@@ -146,7 +144,7 @@ def _check_unchanged(source: SourceFile) -> None:
         raise UnreadableError([Fault("unreadable_file", message)])
 
 
-class _Staging:
+class _StagedRows:
     """The Parquet file of staged rows, a row group a batch."""
 
     def __init__(self, path: Path) -> None:
@@ -160,7 +158,7 @@ class _Staging:
         self._writer.close()
 
     def add(self, file_id: str, rows: pl.DataFrame, forgotten: pl.Series) -> int:
-        """Stage a batch of a file's rows; returns how many."""
+        """Staging a batch of a file's rows; returns how many."""
         frame = staged(rows).with_columns(file_id=pl.lit(file_id)).select(list(STAGED))
         if len(forgotten):
             frame = frame.filter(~id_hash().is_in(forgotten.implode()).fill_null(value=False))

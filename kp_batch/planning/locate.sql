@@ -1,4 +1,5 @@
 -- The files that hold the wanted texts; one that cannot be read only where no other holds a text.
+-- Given: the tables wanted (text hashes), now (the ledger) and the view facts (see changes.sql).
 WITH places AS (
     SELECT DISTINCT text_hash, source_file, status
     FROM facts

@@ -1,23 +1,26 @@
-"""What a run has to do, told from what changed: all else stays as it is published."""
+"""The plan: the least work after which everything published is as one full run would leave it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
 from kp_batch.archive.ledger import Entry, Ledger, as_ledger, with_gone
 from kp_batch.archive.sources import discover
-from kp_batch.planning.changes import Archive
+from kp_batch.planning.changes import detect_changes
 from kp_batch.planning.ingest import read_changed
-from kp_batch.planning.rejects import count_rejects
+from kp_batch.planning.rejects import count_rejects, stage_rejects
 from kp_batch.planning.scorer import Scorer
-from kp_batch.planning.timeline import Texts, Timeline, look_around, texts_for
-from kp_batch.planning.workload import profiles_left, traces_left, work_on
+from kp_batch.planning.state import State
+from kp_batch.planning.timeline import MissingTexts, Timeline, affected_timeline, missing_texts
+from kp_batch.planning.workload import profiles_after, traces_after, workload_of
 from kp_batch.progress import say
 from kp_batch.run import Run
 from kp_batch.text import printable
+
+Pending = Literal["archive", "scores", "profiles", "rejects", "threshold", "forgotten"]
 
 
 @dataclass(frozen=True)
@@ -28,59 +31,61 @@ class Plan:
     files: dict[str, list[str]]  # new, changed, gone, unreadable: their paths
     scorer: Scorer
     timeline: Timeline
-    texts: Texts
-    work: pl.DataFrame  # by domain and day: how many traces to replay, restate and recombine
-    partitions: tuple[date, ...]  # to be written anew
+    texts: MissingTexts
+    workload: pl.DataFrame  # by domain and day: how many traces to replay, restate and reweight
+    partitions: tuple[date, ...]  # to be rewritten
     profiles: pl.DataFrame  # the whole table
-    differing: tuple[str, ...]  # what is not published as it has to be
+    pending: tuple[Pending, ...]  # what differs from the published state; empty: nothing to do
 
 
-def make_plan(run: Run, forgetting: Sequence[str] = ()) -> Plan:
+def make_plan(run: Run, forgotten: Sequence[str] = ()) -> Plan:
     """Compare the archive and the settings with what is published.
 
-    Writes to the run's stage only, and sets the run's inputs and counts.
+    Writes to the run's staging only, and sets the run's inputs and counts.
 
     Args:
         run: the run.
-        forgetting: ids of traces that stand in no table of facts any more; the archive's files are
-            not looked at then, and all profiles stay.
+        forgotten: ids of traces that stand in no table of facts any more; then the archive's files
+            are not looked at, and every published profile stays.
 
     Raises:
         KpBatchError: the archive, the profiles or the encoder cannot be used.
     """
     config, published = run.config, run.published
-    with Archive(config.warehouse, run.tables, run.stage) as archive:
-        known = archive.table("profiles").sort("profile_id")
+    with State(config.warehouse, run.tables, run.staging) as state:
+        known = state.table("profiles").sort("profile_id")
         scorer = Scorer.of(config, known)
-        before = as_ledger(archive.table("files"))
-        found, ledger = _look(run, archive, before, forgetting)
-        changes = archive.settle(ledger.values(), forgetting)
-        fingerprints = archive.fingerprints()
-        timeline = look_around(run, archive, scorer, changes, fingerprints)
-        texts = texts_for(run, archive, scorer, timeline, ledger)
-        traces = traces_left(run, fingerprints, timeline)
-        work = work_on(traces, scorer)
-        profiles = profiles_left(traces, scorer, known, forgetting=bool(forgetting))
-        partitions = changes.days | set(work.get_column("day"))
-        differing = {
-            "the archive": _contents(ledger) != _contents(before),
-            "the scores": bool(partitions),
-            "the profiles": not profiles.equals(known),
-            "the rejects": archive.write_rejects(ledger, run.run_id),
-            "the threshold": config.threshold != published.threshold,
-            "what is forgotten": bool(forgetting),
-        }
+        before = as_ledger(state.table("files"))
+        found, ledger = _observe(run, state, before, forgotten)
+        detected = detect_changes(state, ledger, forgotten)
+        fingerprints = state.fingerprints()
+        timeline = affected_timeline(run, detected, scorer, fingerprints)
+        texts = missing_texts(run, detected, scorer, timeline, ledger)
+        traces = traces_after(run, fingerprints, timeline)
+        workload = workload_of(traces, scorer)
+        profiles = profiles_after(traces, scorer, known, keep_published=bool(forgotten))
+        partitions = detected.changes.days | set(workload.get_column("day"))
+        rejects_differ = stage_rejects(detected, ledger, run.run_id)
+    differs: dict[Pending, bool] = {
+        "archive": _contents(ledger) != _contents(before),
+        "scores": bool(partitions),
+        "profiles": not profiles.equals(known),
+        "rejects": rejects_differ,
+        "threshold": config.threshold != published.threshold,
+        "forgotten": bool(forgotten),
+    }
     plan = Plan(
         ledger=ledger,
         files=_files(found, before),
         scorer=scorer,
         timeline=timeline,
         texts=texts,
-        work=work,
+        workload=workload,
         partitions=tuple(sorted(partitions)),
         profiles=profiles,
-        differing=tuple(what for what, differs in differing.items() if differs),
+        pending=tuple(what for what, is_so in differs.items() if is_so),
     )
+    changes = detected.changes
     accepted = int(fingerprints["traces"].sum()) + changes.added - changes.removed
     run.inputs = [_input(entry) for entry in found.values()]
     run.counts = {"files": len(found), **_counts(plan, accepted, changes.removed)}
@@ -94,30 +99,30 @@ def _counts(plan: Plan, accepted: int, removed: int) -> dict[str, Any]:
         "accepted": accepted,
         "embedded": len(plan.texts.missing),
         "reused": plan.texts.distinct - len(plan.texts.missing),
-        "replayed": int(plan.work["replay"].sum()),
-        "restated": int(plan.work["restate"].sum()),
-        "recombined": int(plan.work["recombine"].sum()),
+        "replayed": int(plan.workload["replay"].sum()),
+        "restated": int(plan.workload["restate"].sum()),
+        "reweighted": int(plan.workload["reweight"].sum()),
         "removed": removed,
         "partitions": len(plan.partitions),
     }
 
 
-def _look(
-    run: Run, archive: Archive, before: Ledger, forgetting: Sequence[str]
+def _observe(
+    run: Run, state: State, before: Ledger, forgotten: Sequence[str]
 ) -> tuple[Ledger, Ledger]:
-    """The ledger of the archive's files, whatever is new of them read; and that of all that counts.
+    """Read what is new of the archive. Returns the ledger of its files, and of all that count.
 
     To forget traces the archive is not looked at: only the rows are counted again.
     """
-    sources = [] if forgetting else discover(run.config.archive, run.config.warehouse)
-    forgotten = archive.table("forgotten").get_column("id_hash")
-    found = read_changed(sources, before, archive.rows_by_content, forgotten, run)
-    if forgetting:
-        rows = archive.rows_by_content()
+    if forgotten:
+        rows = state.rows_by_content()
+        read_changed([], before, state, run)
         return before, {
             path: replace(each, rows=rows.get(each.file_id or "", 0))
             for path, each in before.items()
         }
+    sources = discover(run.config.archive, run.config.warehouse)
+    found = read_changed(sources, before, state, run)
     _warn_of_loss(found, before)
     return found, with_gone(found, before, prune=run.config.prune)
 

@@ -1,16 +1,48 @@
-"""How much of the archive is refused, and how much may be."""
+"""Which rows and files are refused now, and how much of the archive may be."""
 
 from shlex import quote
+from typing import cast
 
 import polars as pl
 
+from kp_batch.archive.formats.parquet import read_raw
+from kp_batch.archive.ledger import Ledger
+from kp_batch.archive.validation import message
 from kp_batch.errors import ArchiveError
+from kp_batch.planning.changes import Detected
+from kp_batch.planning.state import sql
 from kp_batch.run import Run
+
+
+def stage_rejects(detected: Detected, ledger: Ledger, run_id: str) -> bool:
+    """Staging the rows and files that are refused as the archive stands now: `staging.rejects`.
+
+    Args:
+        detected: the archive beside what is published.
+        ledger: the archive's files.
+        run_id: of the run that refuses what was not refused before.
+
+    Returns:
+        Whether they differ from the published ones.
+    """
+    state = detected.state
+    refused = state.staging.folder / "refused.parquet"
+    state.connection.execute("SET VARIABLE refused = ?", [str(refused)])
+    state.connection.execute(sql("rejects.sql"))
+    told = pl.coalesce("message", message(pl.col("reasons")))
+    found = pl.read_parquet(refused, glob=False).with_columns(message=told)
+    rows = _with_raw(found, ledger)
+    rows.with_columns(pl.col("run_id").fill_null(run_id)).write_parquet(state.staging.rejects)
+    before = state.ask("SELECT count(*) FROM published.rejects").item()
+    return len(rows) != before or any(
+        rows.get_column(name).null_count() != known
+        for name, known in (("run_id", 0), ("raw", found.get_column("raw").null_count()))
+    )
 
 
 def count_rejects(run: Run) -> None:
     """Add to the run's counts what of the archive's rows and files is refused."""
-    rejects = pl.scan_parquet(run.stage.rejects, glob=False)
+    rejects = pl.scan_parquet(run.staging.rejects, glob=False)
     codes = rejects.select(pl.col("reasons").list.explode()).group_by("reasons").len()
     by_code = dict(codes.sort("len", "reasons", descending=[True, False]).collect().iter_rows())
     superseded = by_code.get("superseded", 0)
@@ -27,7 +59,7 @@ def count_rejects(run: Run) -> None:
     }
 
 
-def check_rejects(run: Run) -> None:
+def check_reject_limit(run: Run) -> None:
     """Go no further with too little of the archive.
 
     Raises:
@@ -47,3 +79,15 @@ def check_rejects(run: Run) -> None:
             f"{rejected} of {rows} rows are rejected, more than --max-reject-share {limit} allows "
             f"({codes}); no scores are published; {look}"
         )
+
+
+def _with_raw(refused: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
+    """The same rows with their JSON, read again where it is not known and their file is there."""
+    known = pl.col("raw").is_not_null() | pl.col("row").is_null()
+    frames = [refused.filter(known)]
+    for (path,), frame in refused.filter(~known).group_by("source_file", maintain_order=True):
+        entry = ledger[cast("str", path)]
+        rows = frame.get_column("row").to_list()
+        raw = read_raw(entry.source, rows) if entry.status == "read" else [None] * len(rows)
+        frames.append(frame.with_columns(raw=pl.Series(raw, dtype=pl.String)))
+    return pl.concat(frames).sort("source_file", "row", nulls_last=True, maintain_order=True)

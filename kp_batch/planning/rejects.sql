@@ -1,6 +1,8 @@
--- All that is refused as the archive stands now, in its order: unreadable files, rows that cannot be
--- scored, and rows with an id that stands again, with other content, later in the archive. What is
--- published of the same row of the same content is kept: its JSON, and the run that refused it.
+-- The rows and files that are refused as the archive stands now, in its order: unreadable files, rows
+-- that cannot be scored, and rows with an id that stands again, with other content, later in the
+-- archive. What is published of the same row of the same content is kept: its JSON, and the run that
+-- refused it. Given: the schema published (its tables), the table now (the ledger), the view facts
+-- (see changes.sql), and the variable refused (a path).
 COPY (
     WITH standing AS (
         SELECT facts.*, now.source_file FROM facts JOIN now USING (file_id)

@@ -50,48 +50,47 @@ class Scorer:
         """Whether novelty comes from vectors at all."""
         return self.encoder_id != NO_ENCODER
 
-    def met_otherwise(self) -> pl.Expr:
-        """Whether a published row was replayed with another encoder or cache."""
+    def replay_is_stale(self) -> pl.Expr:
+        """Whether a published row was replayed with another encoder or cache than the run's."""
         return (pl.col("encoder_id") != self.encoder_id) | (pl.col("cache_id") != self.cache_id)
 
-    def weighted_otherwise(self) -> pl.Expr:
+    def profile_is_stale(self) -> pl.Expr:
         """Whether a published row was weighted by another profile than its domain has now."""
         return pl.col("profile_id") != assign(self.profiles)[1]
 
-    def profile_left(self) -> pl.Expr:
-        """The profile_id that a row bears when the run has ended; takes the columns of `state`."""
-        anew = pl.when(self._weighted_anew()).then(assign(self.profiles)[1])
-        return anew.otherwise("profile_id").alias("profile_id")
+    def profile_after(self) -> pl.Expr:
+        """The profile_id that a row bears after the run; takes the columns of `rescore`."""
+        current = pl.when(self._takes_profile_anew()).then(assign(self.profiles)[1])
+        return current.otherwise("profile_id").alias("profile_id")
 
-    def state(self, rows: pl.LazyFrame, run_id: str) -> pl.LazyFrame:
-        """Rows as the table `scores` has them.
+    def rescore(self, rows: pl.LazyFrame, run_id: str) -> pl.LazyFrame:
+        """Score the rows that need it, and give all of them the columns of `SCORES`.
 
         Args:
             rows: the columns of `SCORES`, the novelty among them up to date, and the bools
-                `replayed`, `restated` (what the trace is by itself is new) and `in_range` (the day
-                may be weighted anew).
-            run_id: of the run that states them.
+                `replayed`, `facts_changed` and `in_range` (the day may take another profile).
+            run_id: of the run that scores them.
         """
         profile, profile_id = assign(self.profiles)
-        anew = self._weighted_anew()
-        weighted = anew & pl.col("profile_id").ne_missing(profile_id)
-        stated = pl.col("replayed") | pl.col("restated") | weighted
+        anew = self._takes_profile_anew()
+        reweighted = anew & pl.col("profile_id").ne_missing(profile_id)
+        rescored = pl.col("replayed") | pl.col("facts_changed") | reweighted
         return (
             rows.with_columns(
                 *(
                     pl.when(which).then(value).otherwise(name).alias(name)
                     for name, which, value in (
-                        ("run_id", stated, pl.lit(run_id)),
+                        ("run_id", rescored, pl.lit(run_id)),
                         ("encoder_id", pl.col("replayed"), pl.lit(self.encoder_id)),
                         ("cache_id", pl.col("replayed"), pl.lit(self.cache_id)),
                         ("profile", anew, profile),
                         ("profile_id", anew, profile_id),
                     )
                 ),
-                stated=stated,
+                rescored=rescored,
             )
-            .with_columns(pl.when("stated").then(composite(self._known)).otherwise("composite"))
-            .with_columns(pl.when("stated").then(score()).otherwise("score").alias("score"))
+            .with_columns(pl.when("rescored").then(composite(self._known)).otherwise("composite"))
+            .with_columns(pl.when("rescored").then(score()).otherwise("score").alias("score"))
             .select(list(SCORES))
         )
 
@@ -99,11 +98,11 @@ class Scorer:
     def _known(self) -> list[WeightProfile]:
         return [*self.earlier, *self.profiles.values()]
 
-    def _weighted_anew(self) -> pl.Expr:
-        """Whether a row takes the profile that its domain has now; else it keeps its own."""
+    def _takes_profile_anew(self) -> pl.Expr:
+        """Whether a row takes the profile that its domain has now; otherwise it keeps its own."""
         known = [each.profile_id for each in self._known]
         older = ~pl.col("profile_id").is_in(known)  # a formula's
-        return pl.col("restated") | pl.col("in_range") | (pl.col("replayed") & older)
+        return pl.col("facts_changed") | pl.col("in_range") | (pl.col("replayed") & older)
 
 
 def _cache_id(config: RescoreConfig) -> str:

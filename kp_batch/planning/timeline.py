@@ -1,4 +1,4 @@
-"""The part of the timeline that a run looks at: which traces meet others now, whose texts count."""
+"""The stretch of time around what changed: what of it is replayed, and whose vectors that reads."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -11,29 +11,37 @@ from kp_batch.archive.sources import SourceFile
 from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import ArchiveError
 from kp_batch.novelty.replay import window_starts
-from kp_batch.planning.changes import Archive, Changes
+from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
-from kp_batch.planning.windows import Bools, Int64s, Span, around, meets_others, needed, spans
+from kp_batch.planning.windows import (
+    Bools,
+    Int64s,
+    Span,
+    affected_days,
+    rows_read,
+    spans,
+    window_changed,
+)
 from kp_batch.run import Run
 from kp_batch.text import printable
 
 # Traces replayed at once: their vectors are 50 MB at 384 dimensions.
 RANGE_ROWS = 32_768
-_LOOKED_AT = {
+_COLUMNS = {
     "task_domain": pl.String,
     "day": pl.Date,
     "profile_id": pl.String,
     "in_range": pl.Boolean,
-    "restated": pl.Boolean,
+    "facts_changed": pl.Boolean,
 }
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """The traces around what changed; `stage.timeline` holds them whole."""
+    """The traces around what changed, in replay order; `staging.timeline` holds them whole."""
 
     days: frozenset[date]  # all published traces of these days stand in it
-    rows: pl.DataFrame  # of each: domain, day, published profile, in_range, restated, replay
+    rows: pl.DataFrame  # of each: domain, day, published profile, in_range, facts_changed, replay
     spans: tuple[Span, ...]  # the rows to replay, in pieces
 
     @property
@@ -43,61 +51,60 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class Texts:
-    """The texts of the traces that take part in the replay."""
+class MissingTexts:
+    """The texts whose vectors the replay reads, and which of these have none yet."""
 
     distinct: int
-    missing: pl.Series  # the hashes of those without a vector
-    sources: tuple[SourceFile, ...]  # files to read once more for those that were not just read
+    missing: pl.Series  # hashes of those without a vector
+    sources: tuple[SourceFile, ...]  # files to read again, for texts that were not just read
 
 
-def look_around(
-    run: Run, archive: Archive, scorer: Scorer, changes: Changes, published: pl.DataFrame
+def affected_timeline(
+    run: Run, detected: Detected, scorer: Scorer, published: pl.DataFrame
 ) -> Timeline:
-    """Find what has to be replayed.
+    """Find what has to be replayed, and stage the traces around it.
 
     Args:
         run: the run.
-        archive: the archive, settled.
+        detected: the traces that differ.
         scorer: what the run scores with.
-        changes: the traces that differ.
-        published: what computed the published scores, see `Archive.fingerprints`.
+        published: what computed the published scores, see `State.fingerprints`.
     """
-    otherwise = published.filter(scorer.met_otherwise() & run.in_range("day"))
-    touched = sorted(changes.days | set(otherwise.get_column("day")))
+    stale = published.filter(scorer.replay_is_stale() & run.in_range("day"))
+    touched = sorted(detected.changes.days | set(stale.get_column("day")))
     if not touched:
-        nothing = pl.DataFrame(schema={**_LOOKED_AT, "replay": pl.Boolean})
+        nothing = pl.DataFrame(schema={**_COLUMNS, "replay": pl.Boolean})
         return Timeline(frozenset(), nothing, ())
     by_day = published.group_by("day").agg(pl.col("traces").sum()).sort("day").rows()
     reach = max([run.config.cache_size, *published.get_column("met")])
-    days = around(by_day, touched[0], touched[-1], reach)
-    archive.write_timeline(days)
+    days = affected_days(by_day, touched[0], touched[-1], reach)
+    detected.write_timeline(days)
     rows = _rows(run, scorer)
     starts = _starts(run, scorer, rows)
-    others = meets_others(
+    changed = window_changed(
         starts,
-        rows.get_column("was").to_numpy(),
+        rows.get_column("old_position").to_numpy(),
         rows.get_column("cache_size").to_numpy(),
-        comparable=rows.get_column("comparable").to_numpy(),
+        same_cache=rows.get_column("same_cache").to_numpy(),
     )
-    replay = others | rows.get_column("outdated").to_numpy()
-    marked = rows.select(*_LOOKED_AT, replay=pl.Series(replay))
+    replay = changed | rows.get_column("stale_replay").to_numpy()
+    marked = rows.select(*_COLUMNS, replay=pl.Series(replay))
     return Timeline(frozenset(days), marked, tuple(spans(replay, starts, RANGE_ROWS)))
 
 
 def _rows(run: Run, scorer: Scorer) -> pl.DataFrame:
-    """What has to be known of each row of the timeline; null where it is not published: -1."""
-    otherwise = scorer.met_otherwise()
+    """What planning has to know of each row of the timeline; -1 for what is not published."""
+    is_stale = scorer.replay_is_stale()
     return (
-        pl.scan_parquet(run.stage.timeline, glob=False)
+        pl.scan_parquet(run.staging.timeline, glob=False)
         .with_columns(day=pl.col("created_at").dt.date())
         .select(
-            *("task_domain", "day", "profile_id", "restated"),
+            *("task_domain", "day", "profile_id", "facts_changed"),
             pl.col("created_at").to_physical(),
-            pl.col("was", "cache_size").fill_null(-1),
+            pl.col("old_position", "cache_size").fill_null(-1),
             in_range=run.in_range("day"),
-            comparable=~otherwise.fill_null(value=True),
-            outdated=(otherwise & run.in_range("day")).fill_null(value=False),
+            same_cache=~is_stale.fill_null(value=True),
+            stale_replay=(is_stale & run.in_range("day")).fill_null(value=False),
         )
         .collect()
     )
@@ -111,29 +118,31 @@ def _starts(run: Run, scorer: Scorer, rows: pl.DataFrame) -> Int64s:
     return window_starts(times, run.config.cache_size, run.config.ttl)
 
 
-def texts_for(
-    run: Run, archive: Archive, scorer: Scorer, timeline: Timeline, ledger: Ledger
-) -> Texts:
-    """Find the texts that the replay needs vectors of.
+def missing_texts(
+    run: Run, detected: Detected, scorer: Scorer, timeline: Timeline, ledger: Ledger
+) -> MissingTexts:
+    """Find the texts whose vectors the replay reads.
 
     Raises:
         ArchiveError: a text without a vector stands only in files that are gone or unreadable.
     """
     none = pl.Series("text_hash", [], dtype=pl.String)
     if not (scorer.has_encoder and timeline.spans):
-        return Texts(0, none, ())
-    hashes = pl.read_parquet(run.stage.timeline, columns=["text_hash"], glob=False)
-    taking_part = pl.Series(needed(timeline.spans, len(hashes)))
+        return MissingTexts(0, none, ())
+    hashes = pl.read_parquet(run.staging.timeline, columns=["text_hash"], glob=False)
+    taking_part = pl.Series(rows_read(timeline.spans, len(hashes)))
     distinct = hashes.filter(taking_part).unique(maintain_order=True).get_column("text_hash")
     store = VectorStore(run.config.warehouse / "vectors" / scorer.encoder_id)
     missing = store.missing(distinct)
-    staged = pl.scan_parquet(run.stage.rows, glob=False).select("text_hash").unique().collect()
+    staged = pl.scan_parquet(run.staging.rows, glob=False).select("text_hash").unique().collect()
     elsewhere = missing.filter(~missing.is_in(staged.get_column("text_hash").implode()))
-    readable, lost = archive.locate(elsewhere) if len(elsewhere) else (set[str](), set[str]())
+    readable, lost = detected.locate(elsewhere) if len(elsewhere) else (set[str](), set[str]())
     if lost:
         raise ArchiveError(
             f"traces of {len(lost):,} files that are gone or unreadable (such as "
             f"{printable(min(lost))}) have no vectors of the encoder {scorer.encoder_id}; bring "
             "these files back, or remove their traces with --prune"
         )
-    return Texts(len(distinct), missing, tuple(ledger[path].source for path in sorted(readable)))
+    return MissingTexts(
+        len(distinct), missing, tuple(ledger[path].source for path in sorted(readable))
+    )

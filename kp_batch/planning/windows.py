@@ -1,8 +1,8 @@
-"""What changed, and the least work that is enough: on plain arrays, without looking at any file.
+"""Which windows changed, in which pieces to replay them: plain arrays, without looking at a file.
 
 A trace's novelty depends on the traces in its window alone. So a trace has to be replayed only
-where its window holds other traces than before, which is told without any of their vectors: from
-where each row of the new timeline stood in the old one.
+where its window holds other traces than before. The rows' positions in the old timeline tell that,
+without any vector.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,9 @@ class Span:
     last: int
 
 
-def meets_others(starts: Int64s, was: Int64s, met: Int64s, *, comparable: Bools) -> Bools:
+def window_changed(
+    starts: Int64s, old_position: Int64s, old_size: Int64s, *, same_cache: Bools
+) -> Bools:
     """Which rows of a timeline meet other traces than when they were replayed last.
 
     Row i meets rows `[starts[i], i)`. It meets the same traces as before exactly where it met as
@@ -34,24 +36,28 @@ def meets_others(starts: Int64s, was: Int64s, met: Int64s, *, comparable: Bools)
 
     Args:
         starts: int64, shape (n,), the first row that each row meets.
-        was: int64, shape (n,), its position in the old timeline; -1: it was not there, or had
-            another time or another text. Positions of the old timeline's first row are 0.
-        met: int64, shape (n,), how many traces it met when it was replayed last.
-        comparable: bool, shape (n,), whether that was with a cache of the same size and ttl.
+        old_position: int64, shape (n,), from 0 in the old timeline; -1: it was not there, or had
+            another time or another text.
+        old_size: int64, shape (n,), how many traces it met when it was replayed last.
+        same_cache: bool, shape (n,), whether that was with a cache of the same size and ttl.
 
     Returns:
         bool, shape (n,).
     """
-    rows = np.arange(len(was), dtype=np.int64)
+    rows = np.arange(len(starts), dtype=np.int64)
     size = rows - starts
-    breaks = (was < 0) | (was != np.concatenate([[-1], was[:-1]]) + 1)
+    follows = old_position == np.concatenate([[-1], old_position[:-1]]) + 1
+    breaks = (old_position < 0) | ~follows
     if not breaks.any():
-        return np.zeros(len(was), dtype=np.bool_)
+        return np.zeros(len(rows), dtype=np.bool_)
     breaks_until = np.cumsum(breaks)
-    oldest = np.maximum(rows - np.maximum(size, met), 0)
-    others = (breaks_until > breaks_until[oldest]) | (was[oldest] < 0) | comparable & (size != met)
-    others |= was[oldest] > np.maximum(was - met, 0)  # what it met first is gone
-    return others & (rows >= int(breaks.argmax()))
+    oldest = np.maximum(rows - np.maximum(size, old_size), 0)
+    changed = (breaks_until > breaks_until[oldest]) | (old_position[oldest] < 0)
+    changed |= same_cache & (size != old_size)
+    changed |= old_position[oldest] > np.maximum(
+        old_position - old_size, 0
+    )  # the first met is gone
+    return changed & (rows >= int(breaks.argmax()))
 
 
 def spans(rows: Bools, starts: Int64s, limit: int) -> Iterator[Span]:
@@ -70,16 +76,18 @@ def spans(rows: Bools, starts: Int64s, limit: int) -> Iterator[Span]:
             yield Span(int(starts[first]), first, min(first + limit, end))
 
 
-def needed(pieces: Sequence[Span], length: int) -> Bools:
-    """Which rows of a timeline of that length any of the spans takes a vector of."""
+def rows_read(pieces: Sequence[Span], length: int) -> Bools:
+    """Which rows of a timeline of that length have a vector that any of the spans reads."""
     mask = np.zeros(length, dtype=np.bool_)
     for span in pieces:
         mask[span.warm : span.last] = True
     return mask
 
 
-def around(days: Sequence[tuple[date, int]], first: date, last: date, size: int) -> list[date]:
-    """The days that hold all that a change between two days can touch, and what that meets.
+def affected_days(
+    days: Sequence[tuple[date, int]], first: date, last: date, size: int
+) -> list[date]:
+    """The days of every trace that a change between two days can affect, and of what these meet.
 
     Args:
         days: each day of the old timeline with its number of rows, ascending.
@@ -90,10 +98,10 @@ def around(days: Sequence[tuple[date, int]], first: date, last: date, size: int)
     chosen = [day for day, _ in days if first <= day <= last]
     before = [each for each in days if each[0] < first]
     after = [each for each in days if each[0] > last]
-    return sorted([*_reaching(reversed(before), size), *chosen, *_reaching(iter(after), size)])
+    return sorted([*_days_until(reversed(before), size), *chosen, *_days_until(iter(after), size)])
 
 
-def _reaching(days: Iterator[tuple[date, int]], rows: int) -> Iterator[date]:
+def _days_until(days: Iterator[tuple[date, int]], rows: int) -> Iterator[date]:
     """Days until they hold so many rows."""
     held = 0
     for day, count in days:

@@ -1,5 +1,5 @@
--- Some published traces: each with its position in the timeline, and where the archive has it.
--- Given: the schema published (its tables).
+-- Some published traces, each with its position in the timeline, and where the archive has it.
+-- Given: the schema published (its tables), and the variables traces (how many) and seed (a text).
 CREATE TEMP TABLE timeline AS
 SELECT
     row_number() OVER (ORDER BY created_at, trace_id) - 1 AS position,
@@ -10,7 +10,11 @@ FROM published.scores;
 
 CREATE TEMP TABLE sampled AS
 SELECT scores.*, timeline.position, found.file_id, found."row", found.status
-FROM (FROM published.scores ORDER BY random() LIMIT $traces) AS scores
+FROM (
+    FROM published.scores
+    ORDER BY md5(getvariable('seed') || trace_id), trace_id
+    LIMIT getvariable('traces')
+) AS scores
 JOIN timeline USING (trace_id)
 LEFT JOIN (
     SELECT trace_id, content_hash, source_file, status, file_id, max("row") AS "row"

@@ -1,0 +1,79 @@
+"""The settings of a run as options of the command line: `RescoreConfig` declares them."""
+
+from collections.abc import Collection
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from kp_batch.config import RescoreConfig
+
+
+class SettingsCommand(click.Command):
+    """A command with an option for each setting.
+
+    They are made where they are needed: pydantic takes longer to import than help to print.
+
+    Args:
+        without: settings that the command does not take.
+    """
+
+    def __init__(self, *args: Any, without: Collection[str] = (), **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self._without = without
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """ARCHIVE and --warehouse, the other settings, and the command's further options."""
+        own = super().get_params(ctx)
+        known = {*self._without, *(each.name for each in own)}
+        settings = [each for each in _options() if each.name not in known]
+        return [*own[:2], *settings, *own[2:]]
+
+
+def _options() -> list[click.Option]:
+    from kp_batch.config import RescoreConfig
+
+    least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""})
+    defaults = least.model_dump(mode="json")
+    forms: dict[Any, dict[str, Any]] = {
+        bool: {"is_flag": True},
+        int: {"type": int},
+        float: {"type": float},
+        Path | None: {"metavar": "FILE"},
+        date | None: {"metavar": "DATE"},
+    }
+    return [
+        click.Option(
+            [f"--{name.replace('_', '-')}"],
+            default=defaults[name],
+            show_default=field.annotation is not bool,
+            help=field.description,
+            **forms.get(field.annotation, {}),
+        )
+        for name, field in RescoreConfig.model_fields.items()
+    ]
+
+
+def checked(settings: dict[str, Any]) -> "RescoreConfig":
+    """The settings, as one run takes them.
+
+    Raises:
+        click.UsageError: a setting is out of its bounds; the message lists all that are.
+    """
+    from pydantic import ValidationError
+
+    from kp_batch.config import RescoreConfig
+
+    try:
+        return RescoreConfig(**settings)
+    except ValidationError as error:
+        raise click.UsageError("; ".join(map(_fault, error.errors()))) from error
+
+
+def _fault(error: Any) -> str:
+    message = error["msg"].removeprefix("Value error, ")
+    if not error["loc"]:
+        return message
+    return f"--{str(error['loc'][0]).replace('_', '-')}: {message}"

@@ -1,0 +1,54 @@
+"""Whether Prefect is configured here, and how quiet it is, told without importing Prefect."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def configured_api(environment: Mapping[str, str]) -> str | None:
+    """The URL of the Prefect server that is configured, None where there is none.
+
+    PREFECT_API_URL names it, or the active profile in Prefect's profiles.toml. Prefect itself would
+    say so as well, but takes longer to import than a small run takes.
+
+    Args:
+        environment: the environment variables.
+    """
+    if url := environment.get("PREFECT_API_URL"):
+        return url
+    home = environment.get("PREFECT_HOME", "~/.prefect")
+    path = Path(environment.get("PREFECT_PROFILES_PATH", f"{home}/profiles.toml")).expanduser()
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+        active = environment.get("PREFECT_PROFILE", content.get("active"))
+        return content["profiles"][active].get("PREFECT_API_URL")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # what is wrong with the file, Prefect tells where it is used
+
+
+def prepare_prefect(home: Path) -> None:
+    """Set Prefect up before it is imported; what the user's environment sets wins.
+
+    It is quiet and without outside connections. Where no server is configured, its temporary one is
+    used, whose database stands in a folder of its own.
+
+    Args:
+        home: that folder; made where it is missing.
+    """
+    settings = {
+        "DO_NOT_TRACK": "1",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_LOGGING_LEVEL": "CRITICAL",
+        "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
+    }
+    if configured_api(os.environ) is None:
+        home.mkdir(parents=True, exist_ok=True)  # the server does not start without
+        settings |= {
+            "PREFECT_HOME": str(home),
+            "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
+            "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+        }
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)

@@ -1,0 +1,80 @@
+"""Removes traces for good."""
+
+import json
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import WarehouseError
+from kp_batch.facts import id_hash
+from kp_batch.operations.removal import (
+    keep_vectors,
+    published_rows,
+    remove_files,
+    restored_tables,
+)
+from kp_batch.pipeline.rescore import execute, open_run, plan_run
+from kp_batch.run import Run
+from kp_batch.warehouse.catalog import Manifest, publish, require_manifest
+from kp_batch.warehouse.relations import scan
+from kp_batch.warehouse.tables import DeltaTables
+
+_HOLDING_TRACES = ("scores", "rejects", "facts")
+
+
+def forget(warehouse: Path, ids: Sequence[str]) -> dict[str, Any]:
+    """Remove traces for good, as if they had never been in the archive.
+
+    They leave scores, rejects, facts and all history of these; the traces after them are replayed;
+    vectors of their texts go unless another trace has the same; later runs pass them over.
+
+    Args:
+        warehouse: the folder of the tables.
+        ids: the traces' ids.
+
+    Returns:
+        The summary of the run that replayed the others.
+
+    Raises:
+        WarehouseError: it is no warehouse, nothing was ever scored in it, or a run is writing.
+    """
+    with open_run(_last_config(warehouse)) as run:
+        run.tables = _without(run, ids)
+        summary = execute(run, plan_run(run, forgotten=ids))
+        now = require_manifest(warehouse)
+        left = Manifest(now.threshold, restored_tables(warehouse, now).versions)
+        publish(warehouse, left)
+        remove_files(warehouse, _HOLDING_TRACES, [left.tables])
+        keep_vectors(warehouse, left)
+    return summary
+
+
+def _last_config(warehouse: Path) -> RescoreConfig:
+    """The settings of the last successful run, so that nothing but the traces differs."""
+    done = published_rows(warehouse, "runs", require_manifest(warehouse)).filter(
+        pl.col("status") == "done"
+    )
+    if done.is_empty():
+        raise WarehouseError(f"nothing was scored in {warehouse} yet; run an archive first")
+    settings = json.loads(done.sort("started_at").item(-1, "config"))
+    changes = {"warehouse": str(warehouse), "wait": False}
+    # The traces after those that go are replayed, and keep their weights: no day is weighted anew.
+    changes |= {"profiles": None, "since": str(date.max), "until": None}
+    return RescoreConfig.model_validate({**settings, **changes})
+
+
+def _without(run: Run, ids: Sequence[str]) -> dict[str, int]:
+    """The tables without these traces in facts, and with their ids' hashes in `forgotten`."""
+    warehouse, published = run.config.warehouse, run.published
+    tables = DeltaTables(warehouse, published.tables, run.run_id)
+    known = published_rows(warehouse, "forgotten", published)
+    hashes = pl.DataFrame({"trace_id": list(ids)}).select(id_hash=id_hash())
+    tables.overwrite("forgotten", [pl.concat([known, hashes]).unique(maintain_order=True)])
+    facts = scan(warehouse, "facts", published.tables.get("facts"))
+    rest = facts.filter(~pl.col("trace_id").is_in(list(ids)).fill_null(value=False))
+    tables.overwrite("facts", rest.collect_batches(maintain_order=True))
+    return tables.versions

@@ -1,0 +1,44 @@
+"""Removes files that nothing needs any more: what vacuum and forget have in common."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import polars as pl
+
+from kp_batch.contracts import TABLES
+from kp_batch.embedding.store import VectorStore
+from kp_batch.warehouse.catalog import Manifest
+from kp_batch.warehouse.relations import scan
+from kp_batch.warehouse.tables import DeltaTables, remove_unneeded
+
+
+def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
+    """The tables, without what killed runs wrote and did not publish."""
+    tables = DeltaTables(warehouse, published.tables, "upkeep")
+    for name in TABLES:
+        if tables.undo_unpublished(name):
+            shutil.rmtree(warehouse / name)
+    return tables
+
+
+def published_rows(warehouse: Path, name: str, published: Manifest) -> pl.DataFrame:
+    """All rows of a published table."""
+    return scan(warehouse, name, published.tables.get(name)).collect()
+
+
+def remove_files(warehouse: Path, names: Iterable[str], manifests: list[dict[str, int]]) -> int:
+    """Remove the files of tables that none of the manifests needs; returns how many."""
+    return sum(
+        remove_unneeded(warehouse, name, {each[name] for each in manifests if name in each})
+        for name in names
+    )
+
+
+def keep_vectors(warehouse: Path, published: Manifest) -> int:
+    """Keep only the vectors of texts that an accepted row of known content has."""
+    facts = scan(warehouse, "facts", published.tables.get("facts")).filter(
+        pl.col("reasons").list.len() == 0
+    )
+    hashes = facts.select(pl.col("text_hash").unique()).collect().get_column("text_hash")
+    return sum(VectorStore(each).keep(hashes) for each in (warehouse / "vectors").glob("*"))

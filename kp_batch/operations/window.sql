@@ -1,0 +1,6 @@
+-- The traces that one trace met. Given: the table timeline (see verify.sql), and the variables first
+-- and last: positions in it, the latter excluded.
+SELECT trace_id, created_at, text_hash
+FROM timeline
+WHERE position >= getvariable('first') AND position < getvariable('last')
+ORDER BY position;

@@ -1,0 +1,50 @@
+"""Where the steps of a run are called. A step is data; an executor calls it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Step(Generic[P, R]):
+    """One step of a run."""
+
+    name: str  # in `runs.seconds` and in Prefect
+    function: Callable[P, R]
+    retries: int = 0  # further tries, after the disk or the network failed
+
+
+class Executor(Protocol):
+    """Calls steps, here or elsewhere."""
+
+    def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the step once and return its result."""
+        ...
+
+
+class Local:
+    """Calls steps in this process."""
+
+    def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """See `Executor`; a step that fails is not tried again."""
+        return step.function(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Calls steps with another executor, and notes the seconds of each."""
+
+    executor: Executor
+    seconds: dict[str, float]  # by the step's name
+
+    def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """See `Executor`."""
+        began = time.monotonic()
+        try:
+            return self.executor.call(step, *args, **kwargs)
+        finally:
+            self.seconds[step.name] = time.monotonic() - began

@@ -1,0 +1,64 @@
+"""The published tables in DuckDB, for questions about what is published."""
+
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any, Self, cast
+
+import polars as pl
+
+from kp_batch.contracts import TABLES
+from kp_batch.staging import Staging
+from kp_batch.warehouse.relations import partitions_of, show
+
+
+class State:
+    """What is published, as views of one DuckDB connection.
+
+    Args:
+        warehouse: the folder of the tables.
+        tables: the published version of each.
+        staging: the run's files; what does not fit into memory is spilled there.
+    """
+
+    def __init__(self, warehouse: Path, tables: dict[str, int], staging: Staging) -> None:
+        self.staging = staging
+        self.days = partitions_of(warehouse, "scores", tables.get("scores"))
+        self.connection = staging.connect()
+        show(self.connection, warehouse, tables, "published")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def table(self, name: str) -> pl.DataFrame:
+        """All rows of a published table."""
+        rows = self.connection.table(f"published.{name}").to_arrow_table()
+        schema = cast("Any", TABLES[name].to_frame().to_arrow()).schema
+        return cast("pl.DataFrame", pl.from_arrow(rows.select(schema.names).cast(schema)))
+
+    def rows_by_content(self) -> dict[str, int]:
+        """How many rows each content has that was read before, by its file_id."""
+        counts = self.ask("SELECT file_id, count(*) FROM published.facts GROUP BY ALL")
+        return dict(counts.iter_rows())
+
+    def fingerprints(self) -> pl.DataFrame:
+        """What computed the published scores, by day and domain.
+
+        Returns:
+            day, task_domain, the three ids, `traces` (how many) and `met` (the most that any of
+            them met).
+        """
+        return self.ask(sql("fingerprints.sql"))
+
+    def ask(self, query: str) -> pl.DataFrame:
+        """The answer to a query."""
+        return cast("pl.DataFrame", pl.from_arrow(self.connection.sql(query).to_arrow_table()))
+
+
+def sql(name: str, **values: object) -> str:
+    """The SQL of a file beside this module, its `$names` replaced."""
+    text = files("kp_batch.planning").joinpath(name).read_text("utf-8")
+    return Template(text).substitute(values)

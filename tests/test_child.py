@@ -1,0 +1,157 @@
+"""The child process: started from any folder, and what is told when it dies or never starts."""
+
+import os
+import subprocess
+import sys
+import venv
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kp_batch.cli import child
+from kp_batch.cli.child import child_result
+from kp_batch.errors import KpBatchError
+from tests.archives import trace, write_jsonl
+
+ROOT = Path(__file__).parent.parent
+SITE = next(path for path in sys.path if path.endswith("site-packages"))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command out of a wheel, in an environment that does not see this checkout."""
+    folder = tmp_path_factory.mktemp("installed")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    [wheel] = folder.glob("*.whl")
+    venv.create(folder / "venv", with_pip=False)
+    [site] = (folder / "venv").glob("lib/python*/site-packages")
+    (site / "dependencies.pth").write_text(SITE)  # the files in it, not its own .pth files
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "venv" / "bin" / "python")]
+    install = [*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run(install, check=True, capture_output=True)
+    return folder / "venv" / "bin" / "kp-batch"
+
+
+@pytest.fixture
+def checkout() -> Path:
+    return Path(sys.executable).with_name("kp-batch")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A user's folder, whose modules are called as ours and as those of the libraries."""
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "flows" / "__init__.py").touch()
+    for name in ("kp_batch.py", "prefect.py", "polars.py"):
+        (tmp_path / name).write_text(f"raise ImportError('{name} of the user')")
+    write_jsonl(tmp_path / "a.jsonl", [trace()])
+    return tmp_path
+
+
+def outside(command: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    settings = ["--warehouse", "wh", "--embedder", "hashing", *options]
+    environment = {name: each for name, each in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        [str(command), "run", "a.jsonl", *settings],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("way", ["checkout", "installed"])
+def test_a_run_works_in_a_folder_that_holds_modules_of_the_same_names(
+    folder: Path, way: str, request: pytest.FixtureRequest
+) -> None:
+    done = outside(request.getfixturevalue(way), folder)
+    assert done.returncode == 0, done.stderr
+    assert "1 traces scored" in done.stdout
+    assert (folder / "wh" / "report.html").exists()
+
+
+@pytest.mark.prefect
+def test_a_flow_runs_out_of_a_wheel_in_such_a_folder(folder: Path, installed: Path) -> None:
+    done = outside(installed, folder, "--prefect")
+    assert done.returncode == 0, done.stderr + (folder / "wh" / "last-run.log").read_text()
+    assert "1 traces scored" in done.stdout
+
+
+def test_the_wheel_ships_kp_batch_alone(installed: Path) -> None:
+    [site] = installed.parent.parent.glob("lib/python*/site-packages")
+    shipped = {path.name for path in site.iterdir() if path.is_dir()}
+    assert {name for name in shipped if not name.endswith(".dist-info")} == {"kp_batch"}
+
+
+def with_child(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Start a script in place of the child."""
+    popen = subprocess.Popen
+
+    def started(_: object, **how: Any) -> subprocess.Popen[bytes]:
+        return popen([sys.executable, "-c", script], **how)
+
+    monkeypatch.setattr(child.subprocess, "Popen", started)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (
+            "import kp_batch.no_such_module",
+            (
+                "the working process could not start (status 1): "
+                "ModuleNotFoundError: No module named 'kp_batch.no_such_module'"
+            ),
+        ),
+        (
+            "print(flush=True); import os; os.kill(os.getpid(), 9)",
+            (
+                "the working process was killed by SIGKILL, "
+                "as the system does where memory runs out; what is published is whole"
+            ),
+        ),
+        (
+            "print(flush=True); raise SystemExit('no more')",
+            "the working process ended before it could answer (status 1): no more",
+        ),
+        (
+            "import os; os._exit(3)",
+            "the working process could not start (status 3): it said nothing",
+        ),
+    ],
+    ids=["no module", "killed", "ended", "silent"],
+)
+@pytest.mark.parametrize("with_log", [False, True])
+def test_how_a_child_ended_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str, *, with_log: bool
+) -> None:
+    with_child(monkeypatch, script)
+    log = tmp_path / "log" if with_log else None
+    with pytest.raises(KpBatchError) as failure, child_result("plan", {}, log):
+        pass
+    assert str(failure.value) == message + (f"; details are in {log}" if log else "")
+
+
+SLEEPER = 'print("", "{}", sep="\\n", flush=True); import time; time.sleep(600)'
+
+
+def test_the_result_comes_before_the_child_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_child(monkeypatch, SLEEPER)
+    with suppress(ZeroDivisionError), child_result("plan", {}) as result:
+        assert result == {}
+        raise ZeroDivisionError  # and nobody waits ten minutes
+
+
+def test_a_child_may_end_its_work_after_its_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = tmp_path / "late"
+    with_child(monkeypatch, SLEEPER.replace("600", "1") + f"; open({str(late)!r}, 'w')")
+    with child_result("plan", {}):
+        assert not late.exists()
+    assert late.exists()
