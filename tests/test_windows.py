@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kp_batch.novelty.replay import window_starts
-from kp_batch.planning.windows import Bools, Int64s, Span, around, meets_others, needed, spans
+from kp_batch.planning.windows import Span, around, meets_others, needed, spans
+from kp_batch.vectors import Bools, Int64s
 
 Trace = tuple[int, str, str]  # time in seconds, id, text
 SECOND = timedelta(seconds=1)

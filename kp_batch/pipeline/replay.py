@@ -14,13 +14,13 @@ from kp_batch.archive.reading import BATCH_ROWS
 from kp_batch.contracts import NOVELTY
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.store import VectorStore
+from kp_batch.novelty.cache import NO_NEIGHBOUR
 from kp_batch.novelty.replay import replay
 from kp_batch.planning.ingest import texts_of
 from kp_batch.planning.timeline import Texts, Timeline
 from kp_batch.planning.windows import Span
 from kp_batch.progress import progress
 from kp_batch.staging import Stage
-from kp_batch.vectors import NO_NEIGHBOUR
 
 
 def embed(embedder: str, vectors: Path, texts: Texts, stage: Stage) -> None:
@@ -32,8 +32,10 @@ def embed(embedder: str, vectors: Path, texts: Texts, stage: Stage) -> None:
         texts: which.
         stage: the run's files.
     """
+    if texts.missing.is_empty():  # tested first: loading a model looks at all of its files
+        return
     encoder = load_encoder(embedder)
-    if encoder is None or texts.missing.is_empty():
+    if encoder is None:
         return
     store = VectorStore(vectors / encoder.encoder_id)
     given = chain(_staged(stage.rows), texts_of(texts.sources))

@@ -13,9 +13,10 @@ from kp_batch.errors import ArchiveError
 from kp_batch.novelty.replay import window_starts
 from kp_batch.planning.changes import Archive, Changes
 from kp_batch.planning.scorer import Scorer
-from kp_batch.planning.windows import Bools, Int64s, Span, around, meets_others, needed, spans
+from kp_batch.planning.windows import Span, around, meets_others, needed, spans
 from kp_batch.run import Run
 from kp_batch.text import printable
+from kp_batch.vectors import Bools, Int64s
 
 # Traces replayed at once: their vectors are 50 MB at 384 dimensions.
 RANGE_ROWS = 32_768
