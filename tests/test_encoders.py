@@ -24,7 +24,10 @@ from kp_batch.embedding.encoders import (
 )
 from kp_batch.embedding.model_files import MINILM_DIGESTS, _packaged, find_minilm, find_model
 from kp_batch.errors import EncoderError
+from kp_batch.pipeline.replay import embed
+from kp_batch.planning.timeline import Texts
 from kp_batch.sample import write_sample
+from kp_batch.staging import Stage
 from kp_batch.vectors import Float32s, normalised, unit
 
 WEIGHTS = "model.safetensors"
@@ -112,6 +115,12 @@ def test_an_encoder_id_is_known_without_a_model() -> None:
     assert MiniLM().encoder_id == "minilm-53aa5117-512-v1"
 
 
+def test_no_model_is_looked_for_where_every_text_has_a_vector(tmp_path: Path) -> None:
+    nothing = Texts(0, pl.Series("text_hash", [], dtype=pl.String), ())
+    embed("no such model", tmp_path / "vectors", nothing, Stage(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
 # --- normalisation
 
 
@@ -124,14 +133,14 @@ def by_the_formula(vectors: npt.ArrayLike) -> Float32s:
 
 def kept_where_unit(vectors: npt.ArrayLike) -> Float32s:
     """What a cache holds, written out, which `vectors.unit` must equal to the bit."""
-    given_ = np.asarray(vectors, dtype=np.float64)
-    lengths = np.sqrt(np.einsum("...j,...j->...", given_, given_))[..., None]
-    rounded = given_.astype(np.float32)
+    raw = np.asarray(vectors, dtype=np.float64)
+    lengths = np.sqrt(np.einsum("...j,...j->...", raw, raw))[..., None]
+    rounded = raw.astype(np.float32)
     own = np.sqrt(np.einsum("...j,...j->...", rounded, rounded, dtype=np.float64))
     is_one = (own == 0) | (np.abs(own - 1) <= 2.0**-23)
-    kept = is_one & (rounded == given_).all(axis=-1)
+    kept = is_one & (rounded == raw).all(axis=-1)
     divisors = np.where(kept[..., None] | (lengths == 0), 1.0, lengths)
-    return np.ascontiguousarray(given_ / divisors, dtype=np.float32)
+    return np.ascontiguousarray(raw / divisors, dtype=np.float32)
 
 
 def assert_bits(vectors: npt.NDArray[np.float32] | npt.NDArray[np.float64]) -> None:
@@ -185,12 +194,12 @@ def test_the_bits_of_the_models_vectors_are_those_of_the_formula(
     texts = sample_texts(tmp_path)[:40] + TEXTS
     for encoder in (minilm(), AnyModel(str(_packaged()))):
         stored = encoder.encode(texts)
-        given_ = returned.pop()
-        assert_bits(given_)
+        raw = returned.pop()
+        assert_bits(raw)
         assert_bits(stored)
-        assert stored.tobytes() == by_the_formula(given_).tobytes()
+        assert stored.tobytes() == by_the_formula(raw).tobytes()
         # Hence two functions: the model's own unit vectors are not yet the stored ones.
-        assert unit(given_).tobytes() != stored.tobytes()
+        assert unit(raw).tobytes() != stored.tobytes()
 
 
 def sample_texts(folder: Path) -> list[str]:

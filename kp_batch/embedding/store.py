@@ -104,9 +104,7 @@ class VectorStore:
                 name = hashlib.sha256("".join(hashes).encode()).hexdigest()
                 self._write(name, hashes, vectors[rows.get_column("row").to_numpy()])
                 names.add(name)
-        for path in sorted(
-            self._folder.iterdir()
-        ):  # by name: a chunk's hashes go before its vectors
+        for path in sorted(self._folder.iterdir()):  # a chunk's hashes before its vectors
             if path.name.partition(".")[0] not in names or path.suffix == ".part":
                 path.unlink()
         return removed
