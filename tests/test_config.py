@@ -18,7 +18,7 @@ def test_a_ttl_is_given_as_text_or_as_it_is(ttl: timedelta | None) -> None:
 
 
 @pytest.mark.parametrize("ttl", ["90", "0s", "", timedelta(0), -DAY, DAY / 86_400_000_000])
-def test_what_is_no_ttl_is_refused(ttl: str | timedelta) -> None:
+def test_a_wrong_ttl_is_refused(ttl: str | timedelta) -> None:
     with pytest.raises(ValidationError, match="a ttl is "):
         RescoreConfig(archive=("a",), warehouse=Path("w"), ttl=ttl)
 

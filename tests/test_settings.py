@@ -30,7 +30,7 @@ def test_a_ttl_is_read(text: str, ttl: timedelta | None) -> None:
     "text",
     ["", "0s", "00h", "-1d", "1.5h", "90", "h", "1w", "1 h", "1h30m", "P1D", "٣h", "1234567890s"],
 )
-def test_what_is_no_ttl_is_refused_and_named(text: str) -> None:
+def test_a_wrong_ttl_is_refused_and_named(text: str) -> None:
     with pytest.raises(ValueError, match=r"s, m, h or d, got") as caught:
         parse_ttl(text)
     assert repr(text) in str(caught.value)
@@ -87,6 +87,6 @@ def test_a_cache_id_of_another_version_is_read() -> None:
     "text",
     ["none", "", "fifo-10-ttl-2h", "fifo--ttl-2h-v1", "fifo-10-ttl-2w-v1", "lru-1-ttl-1d-v1"],
 )
-def test_what_is_no_cache_id_is_refused(text: str) -> None:
+def test_a_wrong_cache_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="got "):
         CacheSettings.of(text)

@@ -1,8 +1,8 @@
 """SHA-256 of files, kept in the user's cache folder: an unchanged file is hashed once.
 
-A model has no warehouse, and several warehouses share its files, so the digests stand beside the
-user's other caches: `$XDG_CACHE_HOME/kp-batch/model-digests.json`, by default below `~/.cache`.
-Losing the file costs time, nothing else; of processes that write at once, the last one wins.
+Several warehouses share a model, and an encoder knows none of them, so the digests are kept in
+`$XDG_CACHE_HOME/kp-batch/model-digests.json`, by default below `~/.cache`. Losing that file costs
+time, nothing else. Where several processes write it at once, the last one wins.
 """
 
 import hashlib
@@ -15,15 +15,15 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import cast
 
-# A file that changed this shortly ago may change again within the same tick of its clock, so its
-# digest is not kept.
+# A file that was written this recently may be written again within the same tick of its clock, so
+# its digest is not kept.
 _SETTLED_NS = 2_000_000_000
 
 
 def sha256_of(paths: Mapping[str, Path]) -> dict[str, str]:
-    """SHA-256 of each file in hex, by the same names.
+    """SHA-256 of each file, in hex, under the same names.
 
-    A file is read only where its path, size or times differ from when its digest was kept.
+    A file whose path, size and times are those of a kept digest is not read.
 
     Raises:
         OSError: a file cannot be read.
@@ -42,10 +42,10 @@ def sha256_of(paths: Mapping[str, Path]) -> dict[str, str]:
 
 
 def _identify(path: Path) -> tuple[str, bool]:
-    """Text that is another one after any change of the file, and whether its clock has moved on.
+    """Identify a file by its size, times and path, and tell whether its digest may be kept.
 
-    The status time is part of it, since another file may be unpacked to the same place with the
-    same size and modification time.
+    The time of the last status change counts too: an archive can unpack another file to the same
+    path with the same size and modification time.
     """
     status = path.stat()
     settled = status.st_mtime_ns < time.time_ns() - _SETTLED_NS
@@ -64,7 +64,7 @@ def _location() -> Path:
 
 
 def _read() -> dict[str, str]:
-    """The kept digests by identity; none where the file is missing or damaged."""
+    """Read the kept digests by identity; a missing or damaged file holds none."""
     with suppress(OSError, RuntimeError, ValueError):  # RuntimeError: the user has no home
         content = json.loads(_location().read_text("utf-8"))
         if isinstance(content, dict):
@@ -74,7 +74,7 @@ def _read() -> dict[str, str]:
 
 
 def _write(kept: dict[str, str]) -> None:
-    """Replace the file as a whole; where that is impossible, the next call hashes again."""
+    """Replace the file as a whole; if that fails, the next call hashes again."""
     with suppress(OSError, RuntimeError):
         path = _location()
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -115,10 +115,10 @@ def _packaged() -> Path:
 
 
 def _verified(folder: Path, names: tuple[str, ...] | None) -> Path:
-    """The folder, if its files (all of them where no names are given) have the published digests.
+    """The folder, if the named files have their published digests; without names, all files.
 
     Raises:
-        EncoderError: files differ, are missing, or stand there without being part of the model.
+        EncoderError: a file differs, is missing, or is none of the published ones.
     """
     if names is None:
         found, published = file_digests(folder), MINILM_DIGESTS
