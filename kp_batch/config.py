@@ -1,6 +1,8 @@
-"""What one run is told."""
+"""The settings of a run: the one place for their names, defaults, bounds and descriptions.
 
-import re
+The command line's help and Prefect's form both show the descriptions.
+"""
+
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,32 +17,11 @@ from pydantic import (
     model_validator,
 )
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+from kp_batch.novelty.settings import format_ttl, parse_ttl
 
 
-def parse_ttl(text: Any) -> Any:
-    """A duration such as 90m, 12h or 7d as a timedelta, `none` as None.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    if not isinstance(text, str):
-        return text
-    if text.strip().lower() == "none":
-        return None
-    match = re.fullmatch(r"([0-9]{1,9})([smhd])", text.strip().lower())
-    if not match or int(match[1]) == 0:
-        raise ValueError(f"a ttl is none, or a whole number with s, m, h or d, got {text!r}")
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
-
-
-def format_ttl(ttl: timedelta | None) -> str:
-    """The shortest text that `parse_ttl` reads as this ttl."""
-    if ttl is None:
-        return "none"
-    seconds = ttl // timedelta(seconds=1)
-    sizes = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
-    return next(f"{seconds // size}{unit}" for unit, size in sizes if seconds % size == 0)
+def _parse_ttl(value: Any) -> Any:
+    return parse_ttl(value) if isinstance(value, str) else value
 
 
 def _in_whole_seconds(ttl: timedelta | None) -> timedelta | None:
@@ -51,7 +32,7 @@ def _in_whole_seconds(ttl: timedelta | None) -> timedelta | None:
 
 Ttl = Annotated[
     timedelta | None,
-    BeforeValidator(parse_ttl),
+    BeforeValidator(_parse_ttl),
     AfterValidator(_in_whole_seconds),
     PlainSerializer(format_ttl, return_type=str),
 ]
@@ -68,20 +49,20 @@ Day = Annotated[date | None, BeforeValidator(_parse_day)]
 
 
 class RescoreConfig(BaseModel):
-    """The parameters of one run; Prefect shows them as a form."""
+    """The settings of one run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     archive: tuple[str, ...] = Field(
         min_length=1, description="Parquet or JSONL files, folders, globs or URLs."
     )
-    warehouse: Path = Field(description="The folder of the tables; made where it is missing.")
+    warehouse: Path = Field(description="The folder of the tables.")
     embedder: str = Field(
-        "minilm", min_length=1, description="minilm, hashing, none, or any model's folder or id."
+        "minilm",
+        min_length=1,
+        description="minilm, hashing, none, or any sentence-transformers folder or id.",
     )
-    cache_size: int = Field(
-        1_000, ge=1, strict=True, description="Vectors that the replay's cache holds."
-    )
+    cache_size: int = Field(1_000, ge=1, strict=True, description="Vectors that the cache holds.")
     ttl: Ttl = Field(None, description="Time to live in the cache: none, 90m, 12h, 7d.")
     profiles: Path | None = Field(None, description="A TOML file of weight profiles.")
     threshold: float = Field(0.75, ge=0, le=1, description="A score worth sharing.")
@@ -91,7 +72,10 @@ class RescoreConfig(BaseModel):
         default=False, description="Remove the traces of files that are gone or unreadable."
     )
     max_reject_share: float = Field(
-        0.05, ge=0, le=1, description="More rejected rows than this share fail the run."
+        0.05,
+        ge=0,
+        le=1,
+        description="More rejected rows than this share of the archive fail the run.",
     )
     wait: bool = Field(default=False, description="Wait while another run writes to the warehouse.")
 

@@ -15,10 +15,9 @@ from kp_batch.archive.validation import MESSAGES, reasons
 from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.errors import TraceError
 from kp_batch.facts import facts
-from kp_batch.novelty.cache import VectorCache
+from kp_batch.novelty.cache import NO_NEIGHBOUR, VectorCache, novelty
 from kp_batch.scoring.composite import assign, composite, dimensions, overrides, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
-from kp_batch.vectors import NO_NEIGHBOUR, novelty
 
 # A single trace is scored at `now`, so nothing depends on who it is or when it was made.
 _NOT_NEEDED = {"missing_id", "bad_created_at"}

@@ -1,48 +1,50 @@
-"""The one cosine that decides: `VectorCache` and `replay` both take it from here."""
+"""Vector arithmetic that several rooms share: one norm, one normalisation, one deciding cosine."""
 
 import numpy as np
 import numpy.typing as npt
 
 Float32s = npt.NDArray[np.float32]
 Float64s = npt.NDArray[np.float64]
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 # einsum sums up to 8,192 products in one go; beyond that its buffering would show in the last bits.
 _ONE_SUM = 8_192
 # A float32 unit vector's own norm is off by at most half a float32 step.
 _UNIT_TOLERANCE = 2.0**-23
 
-NO_NEIGHBOUR = 0.5  # the novelty of a trace that meets nothing
 
+def norms(vectors: Float32s | Float64s) -> Float64s:
+    """The Euclidean norm of each vector, summed in float64.
 
-def novelty(max_similarity: npt.ArrayLike) -> Float64s:
-    """Formula: `1 - max_similarity` within [0, 1]; 0.5 where that is NaN, the cache being empty.
+    Formula: `sqrt(sum_j v[j] * v[j])`; NaN or infinite where a component is, or where the sum
+    overflows.
 
     Args:
-        max_similarity: float64 of any shape.
+        vectors: shape (..., dimensions).
 
     Returns:
-        float64 of the same shape.
+        float64, shape (...).
     """
-    similarity = np.asarray(max_similarity, dtype=np.float64)
-    return np.where(np.isnan(similarity), NO_NEIGHBOUR, np.clip(1.0 - similarity, 0.0, 1.0))
+    squares = np.einsum("...j,...j->...", vectors, vectors, dtype=np.float64)
+    return np.asarray(np.sqrt(squares), dtype=np.float64)
 
 
-def nonzero(vectors: Float32s) -> npt.NDArray[np.bool_]:
+def nonzero(vectors: Float32s) -> Bools:
     """Which of the rows are not zero vectors: bool, shape (n,)."""
     return np.asarray(vectors.any(axis=-1), dtype=np.bool_)
 
 
-def is_unit(vectors: Float32s) -> npt.NDArray[np.bool_]:
+def is_unit(vectors: Float32s) -> Bools:
     """Which of the rows are float32 unit vectors, or zero: bool, shape (n,)."""
-    norms = np.sqrt(np.einsum("...j,...j->...", vectors, vectors, dtype=np.float64))
-    return (norms == 0) | (np.abs(norms - 1) <= _UNIT_TOLERANCE)
+    lengths = norms(vectors)
+    return (lengths == 0) | (np.abs(lengths - 1) <= _UNIT_TOLERANCE)
 
 
-def unit(vectors: npt.ArrayLike) -> Float32s:
-    """Vectors on the unit sphere, as they are stored.
+def normalised(vectors: npt.ArrayLike) -> Float32s:
+    """Vectors divided by their norm; zero vectors stay zero.
 
-    Formula: `float32(v / |v|)`, the norm and the division in float64. A vector that is already a
-    float32 unit vector, and a zero vector, are returned bit for bit.
+    Formula: `float32(v / |v|)`, the norm and the division in float64.
 
     Args:
         vectors: shape (n, dimensions) or (dimensions,), finite numbers.
@@ -51,23 +53,43 @@ def unit(vectors: npt.ArrayLike) -> Float32s:
         float32, C-contiguous, of the same shape.
 
     Raises:
-        ValueError: a component is NaN or infinite.
+        ValueError: a component is NaN, infinite, or so large that the norm overflows.
     """
-    given = np.asarray(vectors, dtype=np.float64)
-    norms = np.sqrt(np.einsum("...j,...j->...", given, given))[..., None]
-    if not np.isfinite(norms).all():
+    exact = np.asarray(vectors, dtype=np.float64)
+    lengths = norms(exact)[..., None]
+    if not np.isfinite(lengths).all():
         raise ValueError("a vector has a NaN, infinite or overflowing component")
-    rounded = given.astype(np.float32)
-    kept = is_unit(rounded) & (rounded == given).all(axis=-1)
-    divisors = np.where(kept[..., None] | (norms == 0), 1.0, norms)
-    return np.ascontiguousarray(given / divisors, dtype=np.float32)
+    return np.ascontiguousarray(exact / np.where(lengths == 0, 1.0, lengths), dtype=np.float32)
+
+
+def unit(vectors: npt.ArrayLike) -> Float32s:
+    """Vectors on the unit sphere: `normalised`, unless a vector is a float32 unit vector already.
+
+    Such a vector is returned bit for bit, so that a cache holds the very vectors of the store.
+    Normalising one again can change its last bits: its norm is 1 only within `2**-23`.
+
+    Args:
+        vectors: shape (n, dimensions) or (dimensions,), finite numbers.
+
+    Returns:
+        float32, C-contiguous, of the same shape.
+
+    Raises:
+        ValueError: as for `normalised`.
+    """
+    exact = np.asarray(vectors, dtype=np.float64)
+    divided = normalised(exact)
+    rounded = exact.astype(np.float32)
+    kept = is_unit(rounded) & (rounded == exact).all(axis=-1)
+    return np.ascontiguousarray(np.where(kept[..., None], rounded, divided))
 
 
 def cosines(left: Float32s, right: Float32s) -> Float64s:
     """The cosine similarity of each pair of unit vectors, by one fixed summation.
 
-    Formula: `sum_j left[i, j] * right[i, j]` in float64. The bits depend on the two vectors alone:
-    not on how many pairs are given, on threads, or on the width of the processor's registers.
+    `VectorCache` and `replay` both decide by it. Formula: `sum_j left[i, j] * right[i, j]` in
+    float64. The bits depend on the two vectors alone: not on how many pairs are given, on threads,
+    or on the width of the processor's registers.
 
     Args:
         left: float32, shape (pairs, dimensions), unit or zero rows.

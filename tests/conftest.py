@@ -1,8 +1,22 @@
-"""What the whole suite says at its end."""
+"""Keeps the user's caches as they are, and says at the end what was not looked at."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.browsing import CHROMIUM
+
+
+@pytest.fixture(scope="session", autouse=True)
+def user_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache folder of the suite's own; downloaded models stay where the user has them."""
+    own = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HOME", os.environ.get("HF_HOME") or f"{own}/huggingface")
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,13 +19,16 @@ from kp_batch.embedding.encoders import (
     Hashing,
     MiniLM,
     _batches,
+    _checked,
     load_encoder,
-    normalised,
 )
 from kp_batch.embedding.model_files import MINILM_DIGESTS, _packaged, find_minilm, find_model
 from kp_batch.errors import EncoderError
-
-Float32s = npt.NDArray[np.float32]
+from kp_batch.pipeline.embed import embed
+from kp_batch.planning.timeline import MissingTexts
+from kp_batch.sample import write_sample
+from kp_batch.staging import Staging
+from kp_batch.vectors import Float32s, normalised, unit
 
 WEIGHTS = "model.safetensors"
 BUDGET = 8 * 512
@@ -111,7 +115,98 @@ def test_an_encoder_id_is_known_without_a_model() -> None:
     assert MiniLM().encoder_id == "minilm-53aa5117-512-v1"
 
 
+def test_no_model_is_looked_for_where_every_text_has_a_vector(tmp_path: Path) -> None:
+    nothing = MissingTexts(0, pl.Series("text_hash", [], dtype=pl.String), ())
+    embed("no such model", tmp_path / "vectors", nothing, Staging(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
 # --- normalisation
+
+
+def by_the_formula(vectors: npt.ArrayLike) -> Float32s:
+    """The normalisation written out, which `vectors.normalised` must equal to the bit."""
+    exact = np.asarray(vectors, dtype=np.float64)
+    lengths = np.sqrt(np.einsum("ij,ij->i", exact, exact))
+    return (exact / np.where(lengths == 0, 1.0, lengths)[:, None]).astype(np.float32)
+
+
+def kept_where_unit(vectors: npt.ArrayLike) -> Float32s:
+    """What a cache holds, written out, which `vectors.unit` must equal to the bit."""
+    raw = np.asarray(vectors, dtype=np.float64)
+    lengths = np.sqrt(np.einsum("...j,...j->...", raw, raw))[..., None]
+    rounded = raw.astype(np.float32)
+    own = np.sqrt(np.einsum("...j,...j->...", rounded, rounded, dtype=np.float64))
+    is_one = (own == 0) | (np.abs(own - 1) <= 2.0**-23)
+    kept = is_one & (rounded == raw).all(axis=-1)
+    divisors = np.where(kept[..., None] | (lengths == 0), 1.0, lengths)
+    return np.ascontiguousarray(raw / divisors, dtype=np.float32)
+
+
+def assert_bits(vectors: npt.NDArray[np.float32] | npt.NDArray[np.float64]) -> None:
+    stored = normalised(vectors)
+    assert stored.tobytes() == by_the_formula(vectors).tobytes()
+    assert normalised(vectors[-1]).tobytes() == stored[-1].tobytes()
+    assert unit(vectors).tobytes() == kept_where_unit(vectors).tobytes()
+    assert unit(vectors[-1]).tobytes() == kept_where_unit(vectors)[-1].tobytes()
+    assert unit(stored).tobytes() == stored.tobytes()
+    assert stored.flags.c_contiguous
+    assert unit(vectors).flags.c_contiguous
+
+
+@pytest.fixture
+def returned(monkeypatch: pytest.MonkeyPatch) -> list[npt.NDArray[np.float32]]:
+    """What a model itself returned, before it was normalised."""
+    seen: list[npt.NDArray[np.float32]] = []
+
+    def noted(vectors: npt.NDArray[np.float32]) -> Float32s:
+        seen.append(vectors.copy())
+        return _checked(vectors)
+
+    monkeypatch.setattr(encoders, "_checked", noted)
+    return seen
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 384, 8_192, 9_000])
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 1e3, 1e20])
+def test_the_bits_of_random_vectors_are_those_of_the_formula(dimensions: int, scale: float) -> None:
+    exact = scale * np.random.default_rng(dimensions).standard_normal((60, dimensions))
+    exact[::7] = 0.0
+    for vectors in (exact, exact.astype(np.float32), np.asfortranarray(exact), exact[:, ::-1]):
+        assert_bits(vectors)
+    assert_bits(np.concatenate([exact, normalised(exact), -normalised(exact)]))
+
+
+def test_the_bits_of_the_samples_hashing_vectors_are_those_of_the_formula(
+    tmp_path: Path, returned: list[npt.NDArray[np.float32]]
+) -> None:
+    stored = Hashing().encode(sample_texts(tmp_path))
+    assert len(stored) > 100
+    assert_bits(returned[0])
+    assert_bits(stored)
+    assert stored.tobytes() == by_the_formula(returned[0]).tobytes()
+
+
+@pytest.mark.model
+def test_the_bits_of_the_models_vectors_are_those_of_the_formula(
+    tmp_path: Path, returned: list[npt.NDArray[np.float32]]
+) -> None:
+    texts = sample_texts(tmp_path)[:40] + TEXTS
+    for encoder in (minilm(), AnyModel(str(_packaged()))):
+        stored = encoder.encode(texts)
+        raw = returned.pop()
+        assert_bits(raw)
+        assert_bits(stored)
+        assert stored.tobytes() == by_the_formula(raw).tobytes()
+        # Hence two functions: the model's own unit vectors are not yet the stored ones.
+        assert unit(raw).tobytes() != stored.tobytes()
+
+
+def sample_texts(folder: Path) -> list[str]:
+    rows = pl.concat(pl.read_parquet(path) for path in write_sample(folder, traces=200, days=3))
+    contents = pl.col("steps").list.eval(pl.element().struct.field("content").fill_null(""))
+    text = pl.concat_str(pl.col("task").struct.field("objective"), contents.list.join(" "))
+    return rows.select(text.unique(maintain_order=True)).to_series().to_list()
 
 
 def test_normalised_keeps_zero_rows_and_makes_the_others_unit() -> None:
@@ -120,9 +215,11 @@ def test_normalised_keeps_zero_rows_and_makes_the_others_unit() -> None:
     assert vectors.dtype == np.float32
 
 
-@pytest.mark.parametrize("component", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("component", [np.nan, np.inf, -np.inf, 1e200])
 def test_a_vector_that_is_not_finite_is_refused_and_its_text_numbered(component: float) -> None:
     with pytest.raises(EncoderError, match=r"NaN or infinity \(text 1\)"):
+        _checked([[1.0, 0.0], [component, 0.0]])
+    with pytest.raises(ValueError, match="NaN, infinite or overflowing"):
         normalised([[1.0, 0.0], [component, 0.0]])
 
 

@@ -34,7 +34,7 @@ def catalog(warehouse: Path) -> None:
 )
 def vacuum(warehouse: Path, keep: str) -> None:
     """Remove old versions, vectors that nothing needs, and the raw rows of old rejects."""
-    from kp_batch.config import parse_ttl
+    from kp_batch.novelty.settings import parse_ttl
 
     try:
         kept = parse_ttl(keep)

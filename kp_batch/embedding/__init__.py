@@ -1,1 +1,1 @@
-"""Texts to vectors, each made once."""
+"""Texts to vectors, each computed once."""

@@ -1,4 +1,4 @@
-"""Texts to vectors: the live engine's model, any other one, or a lexical stand-in."""
+"""Encoders turn texts into vectors: the live engine's model, any other, or a lexical stand-in."""
 
 import hashlib
 import json
@@ -11,56 +11,63 @@ import numpy.typing as npt
 
 from kp_batch.embedding.model_files import MINILM_DIGESTS, file_digests, find_minilm, find_model
 from kp_batch.errors import EncoderError
+from kp_batch.vectors import Float32s, normalised, norms
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from sentence_transformers import SentenceTransformer
 
-Float32s = npt.NDArray[np.float32]
-
-# Raised with any change here that changes a vector: every encoder_id bears it.
+# Raised with any change here or in `vectors.normalised` that changes a vector: every encoder_id
+# bears it.
 ENCODER_VERSION = 1
-# The model's position limit. The live engine cuts the finished sequence here, so that a longer
-# text keeps [CLS] and loses [SEP]; the usual truncation would keep both.
+# The model's position limit. The live engine cuts the finished sequence here, so a longer text
+# keeps [CLS] and loses [SEP]; the usual truncation keeps both.
 WINDOW = 512
-# Padded pieces a batch: 8 full windows. Larger batches were slower on a CPU (5.9 against 9.8
-# full windows a second at 32).
+# Word pieces of a batch with its padding: 8 full windows. Larger batches were slower on a CPU (5.9
+# full windows a second at 32, 9.8 at 8).
 _BATCH_PIECES = 8 * WINDOW
 _WORD = r"\w+"  # scikit-learn's own pattern drops one-letter words
 
 
 class Encoder(Protocol):
-    """Turns texts into vectors. `encoder_id` names exactly the vectors that it makes."""
+    """Turns texts into vectors."""
 
     @property
     def encoder_id(self) -> str:
-        """Changes with anything that changes a vector; known without loading a model."""
+        """Names exactly the vectors that it makes; known without loading a model."""
         ...
 
     @property
     def dimensions(self) -> int:
-        """The length of its vectors."""
+        """The length of each of its vectors."""
         ...
 
     @property
     def chunk_size(self) -> int:
-        """Texts that are encoded and then stored together: what an interruption can lose."""
+        """How many texts are encoded and then stored together; an interruption loses no more."""
         ...
 
     def encode(self, texts: Sequence[str]) -> Float32s:
-        """Unit vectors (zero for a text without a token), float32 of shape (texts, dimensions)."""
+        """Make a unit vector of each text, a zero vector where it has no token.
+
+        Returns:
+            float32, shape (texts, dimensions).
+
+        Raises:
+            EncoderError: the model cannot be loaded, or it returned NaN or infinity.
+        """
         ...
 
 
 def load_encoder(name: str) -> Encoder | None:
-    """The encoder of that name; None for `none`. A model is only loaded with the first text.
+    """Find the encoder of that name; None for `none`. A model is loaded with its first text.
 
     Args:
         name: minilm, hashing, none, or a sentence-transformers folder or id.
 
     Raises:
-        EncoderError: a model's files are not to be had.
+        EncoderError: a model's files cannot be found.
     """
     if name == "none":
         return None
@@ -72,14 +79,14 @@ def load_encoder(name: str) -> Encoder | None:
 
 
 class MiniLM:
-    """all-MiniLM-L6-v2 as the live engine runs it: 384 dimensions, a window of 512 word pieces."""
+    """all-MiniLM-L6-v2 as the live engine runs it, with a window of 512 word pieces."""
 
     dimensions = 384
     chunk_size = 512
     encoder_id = f"minilm-{MINILM_DIGESTS['model.safetensors'][:8]}-{WINDOW}-v{ENCODER_VERSION}"
 
     def encode(self, texts: Sequence[str]) -> Float32s:
-        """See `Encoder`. Mean pooling over the attention mask, then L2 normalisation."""
+        """Pool over the attention mask by the mean, then normalise; see `Encoder`."""
         import torch
 
         pieces = self._pieces(texts)
@@ -91,7 +98,7 @@ class MiniLM:
                 ).to(self._model.device)
                 output = self._model(dict(features))["sentence_embedding"]
                 vectors[rows] = output.float().cpu().numpy()
-        return normalised(vectors)
+        return _checked(vectors)
 
     def _pieces(self, texts: Sequence[str]) -> list[list[int]]:
         """Word piece ids with the special tokens, cut at the window."""
@@ -106,19 +113,18 @@ class MiniLM:
 
 
 class AnyModel:
-    """Any sentence-transformers model, as it configures itself."""
+    """Any sentence-transformers model as it configures itself; its files name its vectors."""
 
     chunk_size = 512
 
     def __init__(self, name: str) -> None:
-        """Find its files; they are what names its vectors."""
         self._folder = find_model(name)
         digest = hashlib.sha256(json.dumps(file_digests(self._folder)).encode()).hexdigest()
         self.encoder_id = f"model-{digest[:16]}-v{ENCODER_VERSION}"
 
     @property
     def dimensions(self) -> int:
-        """Read from the model."""
+        """Read from the model, which is loaded for it."""
         dimensions = self._model.get_embedding_dimension()
         if not dimensions:
             raise EncoderError(f"the model in {self._folder} does not say its dimensions")
@@ -128,7 +134,7 @@ class AnyModel:
         """See `Encoder`."""
         if not texts:
             return np.zeros((0, self.dimensions), dtype=np.float32)
-        return normalised(self._model.encode(list(texts), batch_size=8, show_progress_bar=False))
+        return _checked(self._model.encode(list(texts), batch_size=8, show_progress_bar=False))
 
     @cached_property
     def _model(self) -> "SentenceTransformer":
@@ -146,7 +152,7 @@ class Hashing:
         """See `Encoder`."""
         if not texts:
             return np.zeros((0, self.dimensions), dtype=np.float32)
-        return normalised(self._vectorizer.transform(texts).toarray())
+        return _checked(self._vectorizer.transform(texts).toarray())
 
     @cached_property
     def _vectorizer(self) -> Any:
@@ -157,22 +163,22 @@ class Hashing:
         )
 
 
-def normalised(vectors: npt.ArrayLike) -> Float32s:
-    """Rows divided by their norm in float64, rounded to float32; zero rows stay zero.
+def _checked(returned: npt.ArrayLike) -> Float32s:
+    """The vectors that a model returned, normalised.
 
     Raises:
-        EncoderError: a component is NaN or infinite.
+        EncoderError: a component is NaN or infinite; the message names the row of its text.
     """
-    exact = np.asarray(vectors, dtype=np.float64)
-    norms = np.sqrt(np.einsum("ij,ij->i", exact, exact))
-    if not np.isfinite(norms).all():
-        row = int(np.flatnonzero(~np.isfinite(norms))[0])
+    vectors = np.asarray(returned, dtype=np.float64)
+    finite = np.isfinite(norms(vectors))
+    if not finite.all():
+        row = int(finite.argmin())
         raise EncoderError(f"the encoder returned a vector with NaN or infinity (text {row})")
-    return (exact / np.where(norms == 0, 1.0, norms)[:, None]).astype(np.float32)
+    return normalised(vectors)
 
 
 def _batches(lengths: list[int]) -> Iterator[list[int]]:
-    """Rows in batches of like length, each at most `_BATCH_PIECES` pieces once padded."""
+    """Rows in batches of similar length, each of at most `_BATCH_PIECES` pieces with padding."""
     batch: list[int] = []
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):
         if batch and (len(batch) + 1) * lengths[row] > _BATCH_PIECES:

@@ -1,12 +1,12 @@
-"""Where a model's files are, and that they are the right ones."""
+"""Finds a model's files and checks that they are the published ones."""
 
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
+from kp_batch.embedding.digests import sha256_of
 from kp_batch.errors import EncoderError
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -34,7 +34,7 @@ MINILM_DIGESTS: Mapping[str, str] = MappingProxyType(
     }
 )
 _NEVER_LOADED = {"README.md", ".gitattributes", "data_config.json"}
-# The cache and the hub may hold a later revision's wording; these two decide the vectors.
+# The cache and the hub may hold a later revision with other words; these two decide the vectors.
 _DECISIVE = ("model.safetensors", "tokenizer.json")
 # Formats of the same weights that sentence-transformers does not load here.
 _OTHER_FORMATS = ["onnx/*", "openvino/*", "*.h5", "*.ot", "*.msgpack", "*.onnx"]
@@ -43,18 +43,15 @@ _OTHER_FORMATS = ["onnx/*", "openvino/*", "*.h5", "*.ot", "*.msgpack", "*.onnx"]
 def file_digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every file below `folder` that loading a model may read, by relative path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {
-        name: _sha256(path)
-        for path in files
-        if (name := path.relative_to(folder).as_posix()) not in _NEVER_LOADED
-    }
+    named = {path.relative_to(folder).as_posix(): path for path in files}
+    return sha256_of({name: path for name, path in named.items() if name not in _NEVER_LOADED})
 
 
 def find_minilm() -> Path:
-    """The folder of all-MiniLM-L6-v2: local cache, else offline package, else the hub.
+    """Find the folder of all-MiniLM-L6-v2: in the local cache, the offline package or the hub.
 
     Raises:
-        EncoderError: none of the three works; the message says why for each.
+        EncoderError: none of the three has it; the message says why for each.
     """
     reasons: list[str] = []
     for way, attempt in (
@@ -74,10 +71,10 @@ def find_minilm() -> Path:
 
 
 def find_model(model: str) -> Path:
-    """The folder of any sentence-transformers model: a folder as it is, an id from cache or hub.
+    """Find the folder of a sentence-transformers model by its path, or by its id on the hub.
 
     Raises:
-        EncoderError: it is neither.
+        EncoderError: the name is neither a model's folder nor an id that can be loaded.
     """
     folder = Path(model)
     if folder.is_dir():
@@ -118,28 +115,18 @@ def _packaged() -> Path:
 
 
 def _verified(folder: Path, names: tuple[str, ...] | None) -> Path:
-    """The folder, if its files (all, where no names are given) have the published digests."""
-    wrong = sorted(_differing(folder, names))
+    """The folder, if the named files have their published digests; without names, all files.
+
+    Raises:
+        EncoderError: a file differs, is missing, or is none of the published ones.
+    """
+    if names is None:
+        found, published = file_digests(folder), MINILM_DIGESTS
+    else:
+        there = {name: folder / name for name in names if (folder / name).is_file()}
+        found, published = sha256_of(there), {name: MINILM_DIGESTS[name] for name in names}
+    either = found.keys() | published.keys()
+    wrong = sorted(name for name in either if found.get(name) != published.get(name))
     if wrong:
         raise EncoderError(f"{', '.join(wrong)} in {folder} differ from the published model")
     return folder
-
-
-def _differing(folder: Path, names: tuple[str, ...] | None) -> Iterator[str]:
-    if names is None:
-        found = file_digests(folder)
-        yield from (
-            name
-            for name in found.keys() | MINILM_DIGESTS.keys()
-            if found.get(name) != MINILM_DIGESTS.get(name)
-        )
-        return
-    for name in names:
-        path = folder / name
-        if not path.is_file() or _sha256(path) != MINILM_DIGESTS[name]:
-            yield name
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,8 +1,8 @@
-"""Vectors on disk, found by their text's hash: a cache that is filled chunk by chunk.
+"""Keeps vectors on disk, found by the hash of their text.
 
-A chunk is two NumPy files: the vectors, mapped into memory so that any of them is read without the
-others, and their hashes, written last: with them the chunk appears whole. Losing chunks costs time,
-nothing else.
+A store grows chunk by chunk. A chunk is two NumPy files: its vectors, mapped into memory so that
+each is read without the others, and their hashes. The hashes are written last, so a chunk appears
+whole or not at all. Losing chunks costs time, nothing else.
 """
 
 import hashlib
@@ -16,8 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from kp_batch.errors import WarehouseError
-
-Float32s = npt.NDArray[np.float32]
+from kp_batch.vectors import Float32s
 
 _NO_PLACES = pl.DataFrame(schema={"text_hash": pl.String, "chunk": pl.Int32, "row": pl.Int32})
 _VECTORS, _HASHES = ".vectors.npy", ".hashes.npy"
@@ -27,11 +26,10 @@ class VectorStore:
     """The vectors of one encoder.
 
     Args:
-        folder: where its chunks are; made with the first `add`.
+        folder: where its chunks are; created by the first `add`.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Map the chunks that are there."""
         self._folder = folder
         self._chunks: list[Float32s] = []
         self._names: list[str] = []  # of the chunks' files
@@ -42,11 +40,10 @@ class VectorStore:
         self._index = pl.concat([_NO_PLACES, *mapped]).unique("text_hash", keep="first")
 
     def __len__(self) -> int:
-        """How many vectors it holds."""
         return len(self._index)
 
     def missing(self, text_hashes: pl.Series) -> pl.Series:
-        """Those of the hashes that have no vector yet, each once, in their order."""
+        """The hashes that have no vector yet, each once, in their order."""
         wanted = pl.DataFrame({"text_hash": text_hashes}).unique(maintain_order=True)
         return wanted.join(
             self._index, on="text_hash", how="anti", maintain_order="left"
@@ -56,14 +53,17 @@ class VectorStore:
         """Store one chunk.
 
         Args:
-            text_hashes: strings, not empty, none of them stored yet.
+            text_hashes: at least one string, none of them stored yet.
             vectors: float32, shape (hashes, dimensions).
         """
-        # No two chunks share a hash, so the first one names a chunk that no other run can mean.
+        # No two chunks share a hash, so the first hash names the chunk.
         self._write(text_hashes[0], text_hashes, vectors)
 
     def gather(self, text_hashes: pl.Series) -> Float32s:
-        """The vectors of the hashes, in their order: float32, shape (hashes, dimensions).
+        """Read the vectors of the hashes, in their order.
+
+        Returns:
+            float32, shape (hashes, dimensions).
 
         Raises:
             WarehouseError: a hash has no vector.
@@ -84,12 +84,12 @@ class VectorStore:
         return gathered
 
     def keep(self, text_hashes: pl.Series) -> int:
-        """Remove all other vectors from the disk, and what killed runs left there.
+        """Remove all other vectors from the disk, and the half-written files of killed runs.
 
-        The store is not to be used afterwards.
+        The store cannot be used afterwards.
 
         Returns:
-            How many vectors.
+            How many vectors were removed.
         """
         needed = text_hashes.to_frame("text_hash")
         kept = self._index.join(needed, on="text_hash", how="semi")
@@ -99,12 +99,12 @@ class VectorStore:
             rows = kept.filter(pl.col("chunk") == number).sort("row")
             if len(rows) == len(vectors):
                 names.add(self._names[number])
-            elif len(rows):  # written before any is removed: some cannot be made again
+            elif len(rows):  # written before any is removed: some texts may be gone
                 hashes = rows.get_column("text_hash")
                 name = hashlib.sha256("".join(hashes).encode()).hexdigest()
                 self._write(name, hashes, vectors[rows.get_column("row").to_numpy()])
                 names.add(name)
-        for path in sorted(self._folder.iterdir()):  # hashes come before their vectors
+        for path in sorted(self._folder.iterdir()):  # a chunk's hashes before its vectors
             if path.name.partition(".")[0] not in names or path.suffix == ".part":
                 path.unlink()
         return removed
@@ -112,16 +112,16 @@ class VectorStore:
     def _write(self, name: str, text_hashes: pl.Series, vectors: Float32s) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         hashes = np.array(text_hashes.to_list(), dtype="S64")
-        # Hashes of a damaged chunk of that name must not be taken for those of the new vectors.
+        # The hashes of a damaged chunk of that name would be taken for those of the new vectors.
         (self._folder / (name + _HASHES)).unlink(missing_ok=True)
         _save(self._folder / (name + _VECTORS), np.ascontiguousarray(vectors, dtype="<f4"))
         _save(self._folder / (name + _HASHES), hashes)
         self._index = pl.concat([self._index, self._map(name)])
 
     def _map(self, name: str) -> pl.DataFrame:
-        """Map a chunk and say where its hashes are; none where it is damaged.
+        """Map a chunk and return the place of each of its hashes; no places if it is damaged.
 
-        The texts of a damaged chunk are missing, so they are embedded again and it is written over.
+        The texts of a damaged chunk count as missing: they are embedded again, which replaces it.
         """
         try:
             hashes = np.load(self._folder / (name + _HASHES), allow_pickle=False).astype(str)
@@ -149,7 +149,7 @@ def _grouped(labels: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[n
 
 
 def _save(path: Path, array: npt.NDArray[Any]) -> None:
-    """Write a file that appears whole or not at all."""
+    """Write a file so that it appears whole or not at all."""
     half_written = path.with_suffix(".part")
     with half_written.open("wb") as file:
         np.save(file, array, allow_pickle=False)

@@ -1,4 +1,7 @@
-"""The live engine's cache of recent vectors: the plain reference that `replay` must equal."""
+"""The live engine's cache of recent vectors, and novelty from a similarity to it.
+
+`VectorCache` is the plain reference that `replay` equals to the bit.
+"""
 
 from collections import deque
 from dataclasses import dataclass
@@ -7,28 +10,46 @@ from datetime import datetime, timedelta
 import numpy as np
 import numpy.typing as npt
 
-from kp_batch.vectors import Float32s, cosines, nonzero, unit
+from kp_batch.vectors import Float32s, Float64s, cosines, nonzero, unit
+
+NO_NEIGHBOUR = 0.5  # the novelty of a trace that meets an empty cache, or has no vector
+
+
+def novelty(max_similarity: npt.ArrayLike) -> Float64s:
+    """Novelty from the greatest cosine similarity to the cache.
+
+    Formula: `1 - max_similarity`, clamped to [0, 1]; 0.5 where the similarity is NaN, which stands
+    for an empty cache.
+
+    Args:
+        max_similarity: float64 of any shape.
+
+    Returns:
+        float64 of the same shape.
+    """
+    similarity = np.asarray(max_similarity, dtype=np.float64)
+    return np.where(np.isnan(similarity), NO_NEIGHBOUR, np.clip(1.0 - similarity, 0.0, 1.0))
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """The most similar vector of a cache: its similarity and, unless it is zero, when it came."""
+    """The most similar vector of a cache; a zero vector is similar by 0 and has no position."""
 
     similarity: float
-    position: int | None  # counted from 0 over all vectors ever added; None: a zero vector
-    added_at: datetime | None
+    position: int | None  # counted from 0 over all vectors ever added; None for a zero vector
+    added_at: datetime | None  # None for a zero vector
 
 
 class VectorCache:
     """A bounded first-in-first-out cache of vectors, with an optional time to live.
 
     Time is passed in, never read, and must not run backwards. Vectors are held as float32 unit
-    vectors (see `similarity.unit`), so that a cosine is a dot product.
+    vectors (see `vectors.unit`), so that a cosine is a dot product.
 
     Args:
-        max_elements: how many vectors it holds at the most, at least 1.
+        max_elements: the most vectors that it holds, at least 1.
         dimensions: the length of every vector.
-        ttl: a vector as old as this, or older, is gone; None keeps vectors until pushed out.
+        ttl: vectors of this age or older have expired; None for no limit.
 
     Raises:
         ValueError: a size below 1 or a ttl that is not positive.
@@ -37,7 +58,6 @@ class VectorCache:
     def __init__(
         self, max_elements: int = 1_000, dimensions: int = 384, ttl: timedelta | None = None
     ) -> None:
-        """See the class."""
         if max_elements < 1 or dimensions < 1:
             raise ValueError(
                 f"max_elements and dimensions are at least 1, got {max_elements} and {dimensions}"
@@ -57,7 +77,7 @@ class VectorCache:
         return len(self._entries)
 
     def add(self, vector: npt.ArrayLike, now: datetime) -> None:
-        """Add a vector at time `now`; the oldest one goes when the cache is over capacity.
+        """Add a vector at time `now`; a full cache drops its oldest one.
 
         Raises:
             ValueError: the vector's length is not `dimensions`, or `now` is before the last time.
@@ -73,10 +93,11 @@ class VectorCache:
 
         Args:
             query: a vector of length `dimensions`.
-            now: the time; None: the last time that was passed in, so that nothing expires.
+            now: the time of the question; None asks at the last time that was passed in, so that
+                nothing expires.
 
         Returns:
-            A number in -1..1 (rounding may leave it by 1e-7; 0 against a zero vector), None where
+            A number in -1..1 (which rounding may exceed by 1e-7), 0 against a zero vector, None if
             the cache is empty.
 
         Raises:
@@ -86,9 +107,9 @@ class VectorCache:
         return nearest and nearest.similarity
 
     def nearest(self, query: npt.ArrayLike, now: datetime | None = None) -> Nearest | None:
-        """As `max_cosine_similarity`, with the vector that it belongs to, the oldest on a tie.
+        """Find the most similar vector, the oldest one on a tie; see `max_cosine_similarity`.
 
-        A zero vector is nobody's nearest, and has none.
+        A zero vector is nobody's nearest, and none is nearest to it.
         """
         wanted = self._checked(query)
         if now is not None:
@@ -105,7 +126,7 @@ class VectorCache:
         return Nearest(float(similarities[best]), first + best, self._entries[best][0])
 
     def evict_expired(self, now: datetime) -> None:
-        """Drop what is one ttl old or older at time `now`.
+        """Drop the vectors that are one ttl old or older at time `now`.
 
         Raises:
             ValueError: `now` is before the last time that was passed in.
@@ -117,7 +138,7 @@ class VectorCache:
             self._entries.popleft()
 
     def clear(self) -> None:
-        """Forget every vector and the time."""
+        """Drop every vector and the last time."""
         self._entries.clear()
         self._now = None
 

@@ -1,27 +1,25 @@
-"""Every trace's novelty at its own time: the cache's history as a banded matrix product.
+"""Replays the cache's whole history as a banded matrix product: every trace's novelty at its time.
 
-Each trace is added and the cache is first in, first out, so what trace i meets is a contiguous run
-of the traces before it. A block of traces therefore needs one product with the run that any of them
-can meet. That product only nominates: its last bits vary with block, threads and library, so every
-similarity within `_BAND` of a row's greatest is computed again by `cosines`, and those decide.
+Each trace is added and the cache is first in, first out, so trace i meets a contiguous run of the
+traces before it, its window. A block of traces therefore needs one product with the rows that any
+of their windows holds. That product only nominates: its last bits vary with block, threads and
+library, so every similarity within `_BAND` of a row's greatest is computed again by `cosines`,
+which decides. A change here that changes a result raises `settings.REPLAY_VERSION`.
 """
 
 from dataclasses import dataclass
 from datetime import timedelta
 
 import numpy as np
-import numpy.typing as npt
 
-from kp_batch.vectors import Float32s, Float64s, cosines, is_unit, nonzero, novelty
+from kp_batch.novelty.cache import novelty
+from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, is_unit, nonzero
 
-Int64s = npt.NDArray[np.int64]
-
-# Raised with any change here that changes a result: every cache_id bears it.
-REPLAY_VERSION = 1
-# float32 products of unit vectors were off by at most 1.3e-6; 1e-5 leaves none of the true
-# maxima out and lets few others in.
+# float32 products of unit vectors were off by at most 1.3e-6; a band of 1e-5 misses
+# no true maximum and nominates few others.
 _BAND = np.float32(1e-5)
-# Pairs computed again at once: 4,096 x 384 float64 is 12 MB a side, inside the processor's caches.
+# Pairs computed again at once: 4,096 x 384 float64 is 12 MB a side, which fits the processor's
+# caches.
 _PAIRS = 4_096
 _NONE = np.float32(-np.inf)
 
@@ -32,16 +30,16 @@ class Replay:
 
     max_similarity: Float64s  # NaN where the cache was empty
     nearest: Int64s  # row of the nearest trace; -1 where there is none
-    cache_size: Int64s  # entries met
+    cache_size: Int64s  # vectors in the cache
 
     @property
     def novelty(self) -> Float64s:
-        """Of each trace at its own time; see `similarity.novelty`."""
+        """Novelty of each trace at its own time; see `cache.novelty`."""
         return novelty(self.max_similarity)
 
 
 def window_starts(times: Int64s, max_elements: int, ttl: timedelta | None) -> Int64s:
-    """The first row that each row still meets: row i meets `[start_i, i)`.
+    """The first row of each row's window: row i meets rows `[start_i, i)`.
 
     Formula: `max(i - max_elements, first j with times[j] > times[i] - ttl)`.
 
@@ -70,27 +68,29 @@ def replay(
     ttl: timedelta | None = None,
     block: int = 256,
 ) -> Replay:
-    """What `VectorCache` would have returned for each trace, had they come one at a time.
+    """Compute what `VectorCache` returns for each trace when they come one at a time.
 
-    Equal to it to the bit, whatever the block, the threads and the library. To replay a part of a
-    history, begin `max_elements` rows earlier and drop those rows from the result.
+    The result equals the cache's to the bit, whatever the block, the threads and the library. To
+    replay a part of a history, begin `max_elements` rows earlier and drop those rows from the
+    result.
 
     Args:
         vectors: float32, shape (n, dimensions), unit or zero rows, in replay order.
         times: int64, shape (n,), microseconds, ascending.
-        max_elements: the cache's capacity.
+        max_elements: the cache's capacity, at least 1.
         ttl: the cache's time to live, None for no limit.
-        block: rows a matrix product; changes the speed, never the result.
+        block: rows of one matrix product, at least 1; changes the speed, never the result.
 
     Raises:
-        ValueError: sizes differ, times descend, a row is neither unit nor zero, a size below 1.
+        ValueError: lengths differ, times descend, a row is neither unit nor zero, or max_elements,
+            ttl or block is not positive.
     """
     _check(vectors, times, max_elements, ttl, block)
     starts = window_starts(times, max_elements, ttl)
     rows = np.arange(len(times), dtype=np.int64)
     real = nonzero(vectors)
-    # Only the oldest of equal vectors in a window can be nearest, so the later ones are never
-    # candidates: an archive of repeated texts costs no more than one of different ones.
+    # Only the oldest of equal vectors in a window can be nearest. Leaving the later ones out keeps
+    # an archive of repeated texts as cheap as one of different texts.
     twin = _previous_equal(vectors)
     similarity = np.where(starts < rows, 0.0, np.nan)
     nearest = np.full(len(rows), -1, dtype=np.int64)
@@ -103,7 +103,7 @@ def replay(
         row, column = _nominate(product, real[first:last])
         row, column = row + first, column + low
         oldest = twin[column] < starts[row]
-        _settle(vectors, row[oldest], column[oldest], similarity, nearest)
+        _decide(vectors, row[oldest], column[oldest], similarity, nearest)
     _prefer_zero_vectors(real, starts, similarity, nearest)
     return Replay(similarity, nearest, rows - starts)
 
@@ -128,10 +128,10 @@ def _check(
 
 
 def _previous_equal(vectors: Float32s) -> Int64s:
-    """The row of the latest earlier equal vector, -1 where there is none.
+    """The latest earlier row with an equal vector, -1 where there is none.
 
-    Rows are grouped by a 64-bit hash and neighbours of a group compared: a collision can only hide
-    a twin, which costs time, never correctness.
+    Rows are grouped by a 64-bit hash, and neighbours within a group are compared. A collision can
+    only hide an equal row, which costs time, never correctness.
     """
     words = np.ascontiguousarray(vectors + 0.0).view(np.uint32)  # + 0.0: -0.0 equals 0.0
     factors = np.random.default_rng(0).integers(0, 2**64, words.shape[1], dtype=np.uint64)
@@ -147,9 +147,9 @@ def _previous_equal(vectors: Float32s) -> Int64s:
 
 
 def _blank_unseen(product: Float32s, own: Int64s, starts: Int64s) -> None:
-    """Blank, in place, what a row can't meet: itself, later rows and expired ones.
+    """Blank, in place, the columns outside each row's window: itself, later and dropped rows.
 
-    Only the two triangles where that differs between the block's rows are looked at.
+    Only the two triangles in which the block's rows differ are compared.
     """
     columns = np.arange(product.shape[1])
     later = slice(int(own[0]), None)
@@ -158,15 +158,15 @@ def _blank_unseen(product: Float32s, own: Int64s, starts: Int64s) -> None:
     product[:, gone][columns[gone] < starts[:, None]] = _NONE
 
 
-def _nominate(product: Float32s, real: npt.NDArray[np.bool_]) -> tuple[Int64s, Int64s]:
-    """The (row, column) pairs within the band of their row's greatest; none for zero vectors."""
+def _nominate(product: Float32s, real: Bools) -> tuple[Int64s, Int64s]:
+    """The (row, column) pairs within the band of their row's maximum; zero vectors have none."""
     greatest = product.max(axis=1)
     floor = np.where(real & (greatest > _NONE), greatest - _BAND, np.float32(np.inf))
-    # flatnonzero runs several times as fast as nonzero over so few hits.
+    # flatnonzero is several times as fast as nonzero where hits are this rare.
     return np.divmod(np.flatnonzero(product >= floor[:, None]), product.shape[1])
 
 
-def _settle(
+def _decide(
     vectors: Float32s, row: Int64s, column: Int64s, similarity: Float64s, nearest: Int64s
 ) -> None:
     """Let exact cosines decide between each row's candidates; the oldest wins a tie."""
@@ -182,9 +182,9 @@ def _settle(
 
 
 def _prefer_zero_vectors(
-    real: npt.NDArray[np.bool_], starts: Int64s, similarity: Float64s, nearest: Int64s
+    real: Bools, starts: Int64s, similarity: Float64s, nearest: Int64s
 ) -> None:
-    """A zero vector's similarity is 0: it beats a negative one, and is nobody's nearest."""
+    """Let the similarity 0 of a zero vector beat negative ones; it is nobody's nearest."""
     zeros_before = np.concatenate([[0], np.cumsum(~real)])
     met_zero = zeros_before[:-1] > zeros_before[starts]
     beaten = met_zero & (similarity < 0)

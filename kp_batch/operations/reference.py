@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 
 from kp_batch.embedding.store import VectorStore
-from kp_batch.novelty.cache import VectorCache
-from kp_batch.planning.scorer import NO_ENCODER, cache_of
+from kp_batch.novelty.cache import NO_NEIGHBOUR, VectorCache, novelty
+from kp_batch.novelty.settings import CacheSettings
+from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.planning.state import State
-from kp_batch.vectors import NO_NEIGHBOUR, novelty
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,16 @@ class Reference:
                 (`text_hash_now`, `created_at_now`).
         """
         encoder_id = row["encoder_id"]
-        if encoder_id == NO_ENCODER:
+        if encoder_id == NO_FINGERPRINT:
             return Met(NO_NEIGHBOUR, None, None, None, 0)
-        size, ttl = cache_of(row["cache_id"])
-        window = self._window(row["position"] - size, row["position"])
+        settings = CacheSettings.of(row["cache_id"])
+        window = self._window(row["position"] - settings.size, row["position"])
         hashes = [*window.get_column("text_hash"), row["text_hash_now"]]
         vectors = self._store(encoder_id).gather(pl.Series(hashes, dtype=pl.String))
         moments = [*window.get_column("created_at"), row["created_at_now"]]
         if not np.isfinite(vectors).all() or moments != sorted(moments):
             return Met(np.nan, np.nan, None, None, len(window), np.inf)
-        cache = VectorCache(size, vectors.shape[1], ttl)
+        cache = VectorCache(settings.size, vectors.shape[1], settings.ttl)
         for vector, moment in zip(vectors[:-1], moments[:-1], strict=True):
             cache.add(vector, moment)
         nearest = cache.nearest(vectors[-1], moments[-1])

@@ -14,7 +14,6 @@ from kp_batch.contracts import FACTS, NOVELTY, SCORES
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.operations.reference import Met, Reference
 from kp_batch.planning.ingest import staged
-from kp_batch.planning.scorer import NO_ENCODER
 from kp_batch.planning.state import State
 from kp_batch.progress import progress
 from kp_batch.scoring.composite import composite, score
@@ -132,7 +131,7 @@ def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
 def _vectors(state: State, rows: pl.DataFrame) -> dict[tuple[str, str], Any]:
     """The vectors of the rows' texts, made again, by encoder and text hash."""
     done = state.table("runs").filter(pl.col("status") == "done").sort("started_at")
-    told = json.loads(done.item(-1, "config")) if len(done) else {"embedder": NO_ENCODER}
+    told = json.loads(done.item(-1, "config")) if len(done) else {"embedder": "none"}
     encoder = load_encoder(told["embedder"])
     if encoder is None or rows.is_empty():
         return {}

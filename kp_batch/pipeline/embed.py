@@ -26,8 +26,10 @@ def embed(embedder: str, vectors: Path, texts: MissingTexts, staging: Staging) -
         texts: which texts.
         staging: the run's files.
     """
+    if texts.missing.is_empty():  # tested first: loading a model looks at all of its files
+        return
     encoder = load_encoder(embedder)
-    if encoder is None or texts.missing.is_empty():
+    if encoder is None:
         return
     store = VectorStore(vectors / encoder.encoder_id)
     given = chain(_staged(staging.rows), texts_of(texts.sources))

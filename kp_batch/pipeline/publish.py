@@ -12,7 +12,7 @@ import polars as pl
 from kp_batch.contracts import RUNS
 from kp_batch.embedding.encoders import ENCODER_VERSION
 from kp_batch.facts import FACTS_VERSION
-from kp_batch.novelty.replay import REPLAY_VERSION
+from kp_batch.novelty.settings import REPLAY_VERSION
 from kp_batch.pipeline.distributions import distributions
 from kp_batch.run import Run
 from kp_batch.scoring.profiles import SCORING_VERSION

@@ -8,12 +8,12 @@ import polars as pl
 
 from kp_batch.contracts import NOVELTY
 from kp_batch.embedding.store import VectorStore
+from kp_batch.novelty.cache import NO_NEIGHBOUR
 from kp_batch.novelty.replay import replay
 from kp_batch.planning.timeline import Timeline
 from kp_batch.planning.windows import Span
 from kp_batch.progress import progress
 from kp_batch.staging import Staging
-from kp_batch.vectors import NO_NEIGHBOUR
 
 
 def replay_timeline(

@@ -2,18 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 
 import polars as pl
 
-from kp_batch.config import RescoreConfig, format_ttl, parse_ttl
+from kp_batch.config import RescoreConfig
 from kp_batch.contracts import SCORES
 from kp_batch.embedding.encoders import load_encoder
-from kp_batch.novelty.replay import REPLAY_VERSION
+from kp_batch.novelty.settings import CacheSettings
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
 
-NO_ENCODER = "none"
+NO_FINGERPRINT = "none"  # stands for encoder_id and cache_id where there is no encoder
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,11 @@ class Scorer:
             ProfileError, EncoderError: a profiles file has faults, or a model's files are missing.
         """
         encoder = load_encoder(config.embedder)
+        cache = CacheSettings(config.cache_size, config.ttl)
         rows = published.drop("profile_id").iter_rows(named=True)
         return cls(
-            encoder_id=encoder.encoder_id if encoder else NO_ENCODER,
-            cache_id=_cache_id(config) if encoder else NO_ENCODER,
+            encoder_id=encoder.encoder_id if encoder else NO_FINGERPRINT,
+            cache_id=cache.cache_id if encoder else NO_FINGERPRINT,
             profiles=load_profiles(config.profiles),
             earlier=tuple(WeightProfile(**row) for row in rows),
         )
@@ -48,7 +48,7 @@ class Scorer:
     @property
     def has_encoder(self) -> bool:
         """Whether novelty comes from vectors at all."""
-        return self.encoder_id != NO_ENCODER
+        return self.encoder_id != NO_FINGERPRINT
 
     def replay_is_stale(self) -> pl.Expr:
         """Whether a published row was replayed with another encoder or cache than the run's."""
@@ -103,13 +103,3 @@ class Scorer:
         known = [each.profile_id for each in self._known]
         older = ~pl.col("profile_id").is_in(known)  # a formula's
         return pl.col("facts_changed") | pl.col("in_range") | (pl.col("replayed") & older)
-
-
-def _cache_id(config: RescoreConfig) -> str:
-    return f"fifo-{config.cache_size}-ttl-{format_ttl(config.ttl)}-v{REPLAY_VERSION}"
-
-
-def cache_of(cache_id: str) -> tuple[int, timedelta | None]:
-    """The capacity and the ttl that a cache_id names."""
-    _, size, _, ttl, _ = cache_id.split("-")
-    return int(size), parse_ttl(ttl)

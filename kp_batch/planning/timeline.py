@@ -14,8 +14,6 @@ from kp_batch.novelty.replay import window_starts
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.windows import (
-    Bools,
-    Int64s,
     Span,
     affected_days,
     rows_read,
@@ -24,6 +22,7 @@ from kp_batch.planning.windows import (
 )
 from kp_batch.run import Run
 from kp_batch.text import printable
+from kp_batch.vectors import Bools, Int64s
 
 # Traces replayed at once: their vectors are 50 MB at 384 dimensions.
 RANGE_ROWS = 32_768

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from datetime import date
 
 import numpy as np
-import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from kp_batch.vectors import Bools, Int64s
 
 
 @dataclass(frozen=True)

@@ -67,8 +67,8 @@ def composite(profiles: Iterable[WeightProfile]) -> pl.Expr:
 
     Formula: `C*wC + N*wN + D*wD + O*wO`, float64, summed in that order.
 
-    Takes the four dimensions and profile_id. Returns Float64, null where the profile is none of
-    these.
+    Takes the four dimensions and profile_id. Returns Float64, null where `profiles` has no such
+    profile_id.
     """
     known = {each.profile_id: each for each in profiles}
     terms = [

@@ -13,7 +13,8 @@ from typing import Any, cast
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.errors import ProfileError
 
-# Raised with any change to the composite or what overrides do: every profile_id bears it.
+# Raised with any change to the composite or to the effect of an override: every profile_id bears
+# it.
 SCORING_VERSION = 1
 DEFAULT = "default"
 _SUM_TOLERANCE = 1e-9
@@ -21,7 +22,7 @@ _SUM_TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class WeightProfile:
-    """The weights of one profile: each 0 or more, summing to 1 within 1e-9."""
+    """The weights of one profile: each in 0..1, their sum 1 within 1e-9."""
 
     name: str
     complexity: float
@@ -31,19 +32,23 @@ class WeightProfile:
 
     @property
     def profile_id(self) -> str:
-        """Names the profile with exactly these weights and this version of the formula."""
+        """Names the profile, its exact weights and this version of the formula."""
         digest = hashlib.sha256(json.dumps(astuple(self)).encode()).hexdigest()
         return f"{self.name}-{digest[:12]}-v{SCORING_VERSION}"
 
 
 def load_profiles(path: Path | str | None = None) -> dict[str, WeightProfile]:
-    """The five built-in profiles, with those of a TOML file merged over them.
+    """Load the five built-in profiles, and merge those of a TOML file over them.
 
     Args:
-        path: a file of tables `[profiles.NAME]` with the four weights each; None: none.
+        path: a file of tables `[profiles.NAME]`, each with the four weights; None for the built-in
+            profiles alone.
+
+    Returns:
+        The profiles by name.
 
     Raises:
-        ProfileError: the file is missing or has faults; the message lists all of them.
+        ProfileError: the file is missing, unreadable or has faults; the message lists all of them.
     """
     built_in = files("kp_batch.scoring").joinpath("profiles.toml").read_text("utf-8")
     profiles = _parsed(tomllib.loads(built_in), "profiles.toml")
