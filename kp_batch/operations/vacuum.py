@@ -1,6 +1,5 @@
 """What is kept and what is removed for good: old versions, and traces that must be forgotten."""
 
-import json
 import shutil
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
@@ -17,6 +16,7 @@ from kp_batch.executors.prefect_records import remove_records
 from kp_batch.facts import id_hash
 from kp_batch.pipeline.rescore import carry_out, planned, running
 from kp_batch.run import Run
+from kp_batch.run_record import RunRecord, last_done
 from kp_batch.warehouse.catalog import Manifest, publish, require_manifest
 from kp_batch.warehouse.lock import writing
 from kp_batch.warehouse.relations import scan
@@ -54,9 +54,9 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> dict[str, int]:
                 tables.overwrite(name, [_rows(warehouse, name, published).sort("run_id")])
         left = Manifest(published.threshold, tables.versions)
         publish(warehouse, left)
-        told = runs.filter(recent).get_column("published")
+        kept = map(RunRecord.of, runs.filter(recent).iter_rows(named=True))
         # Who reads what was published until now reads on.
-        manifests = [left.tables, published.tables, *(json.loads(each)["tables"] for each in told)]
+        manifests = [left.tables, published.tables, *(run.published["tables"] for run in kept)]
         files = _remove_files(warehouse, TABLES, manifests)
         vectors = _remove_vectors(warehouse, left)
         records = remove_records(warehouse, now - keep)
@@ -112,14 +112,14 @@ def _rows(warehouse: Path, name: str, published: Manifest) -> pl.DataFrame:
 
 def _last_config(warehouse: Path) -> RescoreConfig:
     """What the last successful run was told."""
-    done = _rows(warehouse, "runs", require_manifest(warehouse)).filter(pl.col("status") == "done")
-    if done.is_empty():
+    runs = _rows(warehouse, "runs", require_manifest(warehouse)).iter_rows(named=True)
+    last = last_done(map(RunRecord.of, runs))
+    if last is None:
         raise WarehouseError(f"nothing was scored in {warehouse} yet; run an archive first")
-    told = json.loads(done.sort("started_at").item(-1, "config"))
     changes = {"warehouse": str(warehouse), "wait": False}
     # The traces after those that go are replayed, and keep their weights: no day is weighted anew.
     changes |= {"profiles": None, "since": str(date.max), "until": None}
-    return RescoreConfig.model_validate({**told, **changes})
+    return RescoreConfig.model_validate({**last.config, **changes})
 
 
 def _without(run: Run, ids: Sequence[str]) -> dict[str, int]:

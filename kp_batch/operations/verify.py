@@ -1,6 +1,5 @@
 """Some traces computed once more, from the archive's files, against what is published of them."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from kp_batch.planning.changes import Archive
 from kp_batch.planning.ingest import staged
 from kp_batch.planning.scorer import NO_ENCODER
 from kp_batch.progress import progress
+from kp_batch.run_record import RunRecord, last_done
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.staging import Stage
@@ -132,9 +132,8 @@ def _own(sampled: pl.DataFrame) -> pl.DataFrame:
 
 def _vectors(archive: Archive, rows: pl.DataFrame) -> dict[tuple[str, str], Any]:
     """The vectors of the rows' texts, made again, by encoder and text hash."""
-    done = archive.table("runs").filter(pl.col("status") == "done").sort("started_at")
-    told = json.loads(done.item(-1, "config")) if len(done) else {"embedder": NO_ENCODER}
-    encoder = load_encoder(told["embedder"])
+    last = last_done(map(RunRecord.of, archive.table("runs").iter_rows(named=True)))
+    encoder = load_encoder(last.embedder if last else NO_ENCODER)
     if encoder is None or rows.is_empty():
         return {}
     texts = rows.filter(pl.col("encoder_id") == encoder.encoder_id).unique("text_hash")

@@ -10,7 +10,7 @@ from polars.exceptions import PanicException
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.progress import say
 from kp_batch.report.markdown import markdown
-from kp_batch.report.report_data import Figures, gather
+from kp_batch.report.report_data import ReportData, gather
 from kp_batch.text import one_line
 from kp_batch.warehouse.answers import CATALOG, connect
 
@@ -27,7 +27,7 @@ def report(warehouse: Path, output_format: str) -> str:
     Raises:
         WarehouseError: there is no warehouse, or it cannot be read.
     """
-    return _FORMATS[output_format](_figures(warehouse))
+    return _FORMATS[output_format](_gathered(warehouse))
 
 
 def write_report(warehouse: Path) -> str:
@@ -36,10 +36,10 @@ def write_report(warehouse: Path) -> str:
     Returns:
         The same report as markdown.
     """
-    figures = _figures(warehouse)
-    replace_text(warehouse / PAGE, _page(figures))
+    data = _gathered(warehouse)
+    replace_text(warehouse / PAGE, _page(data))
     say(f"the report is in {warehouse / PAGE}")
-    return markdown(figures)
+    return markdown(data)
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def _is_behind(warehouse: Path) -> bool:
     return not page.exists() or page.stat().st_mtime_ns < catalog.stat().st_mtime_ns
 
 
-def _figures(warehouse: Path) -> Figures:
+def _gathered(warehouse: Path) -> ReportData:
     try:
         with connect(warehouse) as connection:
             return gather(connection)
@@ -98,10 +98,10 @@ def _figures(warehouse: Path) -> Figures:
         raise WarehouseError(f"{warehouse} cannot be read: {one_line(str(error))}") from error
 
 
-def _page(figures: Figures) -> str:
+def _page(data: ReportData) -> str:
     from kp_batch.report.page import page  # charts take a while to import
 
-    return page(figures)
+    return page(data)
 
 
 _FORMATS = {"html": _page, "markdown": markdown}

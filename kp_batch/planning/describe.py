@@ -1,12 +1,10 @@
 """A plan as people and programs read it, with an estimate of the time from the last runs' rates."""
 
-import json
 from typing import Any
-
-import polars as pl
 
 from kp_batch.planning.plan import Plan
 from kp_batch.run import Run
+from kp_batch.run_record import RunRecord, done_runs
 from kp_batch.text import printable
 from kp_batch.warehouse.relations import scan
 
@@ -90,19 +88,15 @@ def _days(days: list[str]) -> str:
 
 def _seconds(run: Run, work: dict[str, int]) -> float | None:
     """The time of the steps to come, from what the same steps took in the last runs."""
-    runs = scan(run.config.warehouse, "runs", run.published.tables.get("runs")).collect()
-    if runs.is_empty():
+    rows = scan(run.config.warehouse, "runs", run.published.tables.get("runs")).collect()
+    if rows.is_empty():
         return None
-    last = runs.filter(pl.col("status") == "done").sort("started_at").tail(_RUNS_RATED)
-    done = [
-        (json.loads(counts), json.loads(seconds))
-        for config, counts, seconds in last.select("config", "counts", "seconds").iter_rows()
-        if json.loads(config)["embedder"] == run.config.embedder
-    ]
+    last = done_runs(map(RunRecord.of, rows.iter_rows(named=True)))[-_RUNS_RATED:]
+    rated = [record for record in last if record.embedder == run.config.embedder]
     estimate = 0.0
     for step, unit in _RATED.items():
-        units = sum(counts.get(unit, 0) for counts, _ in done)
-        spent = sum(seconds.get(step, 0.0) for counts, seconds in done if counts.get(unit))
+        units = sum(record.counts.get(unit, 0) for record in rated)
+        spent = sum(record.seconds.get(step, 0.0) for record in rated if record.counts.get(unit))
         if work[unit] and not units:
             return None
         estimate += spent / units * work[unit] if units else 0.0
