@@ -1,8 +1,8 @@
-"""What a user can be told. Every message says what happened, to what, and what to do next."""
+"""Errors for users. Every message says what happened, to what, and what to do next."""
 
 
 class KpBatchError(Exception):
-    """Anything the user can put right. The command line prints it as one line and exits 1."""
+    """An error that the user can put right. The command line prints it as one line and exits 1."""
 
 
 class ArchiveError(KpBatchError):
@@ -10,7 +10,7 @@ class ArchiveError(KpBatchError):
 
 
 class EncoderError(KpBatchError):
-    """The encoder cannot be loaded, or what it returned cannot be used."""
+    """The encoder cannot be loaded, or its vectors cannot be used."""
 
 
 class ProfileError(KpBatchError):
@@ -21,7 +21,6 @@ class TraceError(KpBatchError):
     """One trace cannot be scored; `reasons` holds the codes of all its faults."""
 
     def __init__(self, message: str, reasons: tuple[str, ...] = ()) -> None:
-        """Keep the codes beside the sentence."""
         super().__init__(message)
         self.reasons = reasons
 

@@ -1,4 +1,4 @@
-"""What a person sees on stderr while a run works: a bar in a terminal, plain lines elsewhere."""
+"""Shows on stderr how far a run is: a bar in a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -13,15 +13,14 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 def say(message: str) -> None:
-    """One line on stderr."""
+    """Write a message to stderr."""
     print(f"kp-batch: {printable_lines(message)}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 class Progress:
-    """How far a stage is, with its rate and the time left."""
+    """Shows how far a step is, with its rate and the time left."""
 
     def __init__(self, label: str, total: int, unit: str) -> None:
-        """Say that the stage begins."""
         self._bar = tqdm(
             total=total,
             desc=f"kp-batch: {label}",
@@ -37,7 +36,7 @@ class Progress:
             say(f"{label}: {total:,} {unit}")
 
     def add(self, count: int) -> None:
-        """So many more are done."""
+        """Count more units as done."""
         self._done += count
         self._bar.update(count)
         now = time.monotonic()
@@ -55,7 +54,7 @@ class Progress:
 
 @contextmanager
 def progress(label: str, total: int, unit: str) -> Generator[Progress]:
-    """A stage of `total` units, shown until it ends."""
+    """Show a step of `total` units until it ends."""
     shown = Progress(label, total, unit)
     try:
         yield shown

@@ -1,65 +1,110 @@
-"""What computed the scores that a run left, from its row in `runs`."""
+"""A run's row in `runs`, and how what computed its scores differs from another run's."""
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Self
 
+# Columns of `runs` that hold JSON. `inputs` stays in the table: it has an entry for each file of
+# the archive, and nothing takes it apart.
+_JSON = ("config", "counts", "seconds", "versions", "fingerprints", "published")
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
 _SETTINGS = ("cache_size", "ttl", "threshold")
 
 
-def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+@dataclass(frozen=True)
+class RunRecord:
+    """One row of `runs`, its JSON read."""
+
+    run_id: str
+    started_at: datetime
+    finished_at: datetime
+    status: str  # done | failed
+    reason: str | None  # why it failed
+    config: Mapping[str, Any]  # the settings, by the names of RescoreConfig
+    counts: Mapping[str, Any]
+    seconds: Mapping[str, float]  # of each step, by its name
+    versions: Mapping[str, Any]  # of the formulas and of the libraries
+    fingerprints: Mapping[str, Mapping[str, int]]  # how many scores bear each id, by kind of id
+    published: Mapping[str, Any]  # the manifest as this run left it
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """Read a row of `runs`, whose other columns are ignored."""
+        values = {field.name: row[field.name] for field in fields(cls)}
+        return cls(**values | {name: json.loads(values[name]) for name in _JSON})
+
+    @property
+    def embedder(self) -> str:
+        """The embedder that the run was asked to use."""
+        return self.config["embedder"]
+
+
+def done_runs(records: Iterable[RunRecord]) -> list[RunRecord]:
+    """The runs that are done, in the order in which they started."""
+    done = (record for record in records if record.status == "done")
+    return sorted(done, key=lambda record: (record.started_at, record.run_id))
+
+
+def last_done(records: Iterable[RunRecord]) -> RunRecord | None:
+    """The run that is done and started last; None if no run is done."""
+    done = done_runs(records)
+    return done[-1] if done else None
+
+
+def differences(first: RunRecord, second: RunRecord) -> list[str]:
     """Why the scores of two runs do not compare: other formulas, or another encoder.
 
-    Args:
-        first: a row of `runs`, of which versions and fingerprints count.
-        second: another.
-
     Returns:
-        A few words for each difference; nothing where they compare.
+        A few words for each difference; nothing if the scores compare.
     """
-    versions, later = (json.loads(run["versions"]) for run in (first, second))
     differing = [
-        f"{name} {versions[name]} and {later[name]}"
+        f"{name} {first.versions[name]} and {second.versions[name]}"
         for name in _FORMULAS
-        if versions[name] != later[name]
+        if first.versions[name] != second.versions[name]
     ]
-    encoders = [", ".join(json.loads(run["fingerprints"])["encoder_id"]) for run in (first, second)]
+    encoders = [", ".join(record.fingerprints["encoder_id"]) for record in (first, second)]
     if encoders[0] != encoders[1]:
         differing.append(f"encoders {encoders[0]} and {encoders[1]}")
     return differing
 
 
 def changed_settings(
-    first: Mapping[str, Any], second: Mapping[str, Any], domains: Iterable[str | None]
+    first: RunRecord, second: RunRecord, domains: Iterable[str | None]
 ) -> list[str]:
-    """What was asked for otherwise in the second of two runs: the cache, the threshold, weights.
+    """Which settings differ between two runs: the cache, the threshold, the weights.
 
     Args:
-        first: a row of `runs`, of which config and fingerprints count.
-        second: another.
-        domains: those that both runs scored. A profile of such a name that the scores of only one
-            run bear was added or removed; another one may have come or gone with its domain.
+        first: the earlier run.
+        second: the later run.
+        domains: those that both runs scored. If the scores of only one run bear a profile named
+            like one of these domains, it was added or removed; any other profile may have come or
+            gone with its domain.
 
     Returns:
         A few words for each setting that differs.
     """
-    settings, later = (json.loads(run["config"]) for run in (first, second))
     changed = [
-        f"{name.replace('_', ' ')} {settings[name]} \N{RIGHTWARDS ARROW} {later[name]}"
+        f"{name.replace('_', ' ')} {first.config[name]} \N{RIGHTWARDS ARROW} {second.config[name]}"
         for name in _SETTINGS
-        if settings[name] != later[name]
+        if first.config[name] != second.config[name]
     ]
-    before, after = (_profiles(run) for run in (first, second))
+    before, after = (_profiles(record) for record in (first, second))
     in_both = before.keys() & after.keys()
     in_one = (before.keys() ^ after.keys()) & set(domains)
     other = [name for name in in_both | in_one if before.get(name) != after.get(name)]
     return [*changed, *(f"weights of {name}" for name in sorted(other))]
 
 
-def _profiles(run: Mapping[str, Any]) -> dict[str, set[str]]:
-    """The ids of the profiles that the scores bear, by their names."""
+def profile_name(profile_id: str) -> str:
+    """The name in a profile's id, `NAME-DIGEST-vN`; the name may hold dashes itself."""
+    return profile_id.rsplit("-", 2)[0]
+
+
+def _profiles(record: RunRecord) -> dict[str, set[str]]:
+    """The ids of the profiles that the run's scores bear, by the profiles' names."""
     found: dict[str, set[str]] = {}
-    for profile_id in json.loads(run["fingerprints"])["profile_id"]:
-        found.setdefault(profile_id.rsplit("-", 2)[0], set()).add(profile_id)
+    for profile_id in record.fingerprints["profile_id"]:
+        found.setdefault(profile_name(profile_id), set()).add(profile_id)
     return found

@@ -4,34 +4,34 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 
 def printable(text: str) -> str:
-    """Text with all control characters written out, so that no terminal obeys them."""
+    """Write out all control characters of a text, so that no terminal obeys them."""
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def printable_lines(text: str) -> str:
-    """The same, but for the ends of lines."""
+    """Write out all control characters of a text except the ends of its lines."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def one_line(text: str) -> str:
-    """Text on one line, each run of white space a space."""
+    """Put a text on one line, with a space for each run of white space."""
     return " ".join(text.split())
 
 
 def shortened(text: str, length: int) -> str:
-    """Printable text of at most so many characters; an ellipsis stands for what is left out."""
-    told = printable(text[: length + 1])
-    return told if len(told) <= length else f"{told[: length - 1]}…"
+    """Cut a text to at most `length` printable characters; an ellipsis stands for the rest."""
+    shown = printable(text[: length + 1])
+    return shown if len(shown) <= length else f"{shown[: length - 1]}…"
 
 
 def bar_line(counts: list[int]) -> str:
-    """Counts as a line of bars, the greatest of full height; a bin that is not empty shows."""
+    """Draw counts as a line of bars: the greatest has full height, and only 0 has no bar."""
     most = max(counts, default=0)
     return "".join(_BARS[-(-count * (len(_BARS) - 1) // most) if most else 0] for count in counts)
 
 
 def aligned(rows: list[dict[str, str]]) -> list[str]:
-    """Lines of a table with its head: the first column to the left, the others to the right."""
+    """Lay out a table as lines, the head first: only the first column is aligned to the left."""
     if not rows:
         return []
     cells = [list(rows[0]), *(list(row.values()) for row in rows)]

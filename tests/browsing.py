@@ -18,7 +18,7 @@ _OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", 
 def opened(
     path: Path, scheme: str = "light", width: int = 1400, zone: str = "UTC"
 ) -> Generator[tuple[Page, list[str]]]:
-    """A page opened from disk, with all that it complains of or asks a network for."""
+    """Open a page from disk; yield it with everything it complains about or asks a network for."""
     said: list[str] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(_OPTIONS))

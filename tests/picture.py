@@ -5,18 +5,18 @@ from pathlib import Path
 
 import vl_convert
 
-from kp_batch.report.panels import PICTURES
-from kp_batch.report.report_data import Figures, gather
+from kp_batch.report.panels import PANELS
+from kp_batch.report.report_data import ReportData, gather
 from kp_batch.report.themes import THEMES
 from kp_batch.warehouse.answers import connect
 
 SHOWN = "domains"
 
 
-def picture(figures: Figures) -> str:
+def picture(data: ReportData) -> str:
     """The chart as SVG, on white paper of its own, with room for fonts wider than those here."""
-    [shown] = [each for each in PICTURES if each.name == SHOWN]
-    spec = shown.spec(figures)
+    [shown] = [each for each in PANELS if each.name == SHOWN]
+    spec = shown.spec(data)
     sized = {**(spec or {}), "width": 720, "title": shown.title, "padding": 24}
     return vl_convert.vegalite_to_svg(sized, config={**THEMES["light"], "background": "white"})
 

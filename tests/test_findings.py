@@ -1,6 +1,5 @@
 """What the report says in words, and how it stands in markdown."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -21,8 +20,9 @@ from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report.findings import findings
 from kp_batch.report.markdown import _code, markdown
-from kp_batch.report.report_data import Figures
-from kp_batch.report.sentences import Finding, Name
+from kp_batch.report.report_data import ReportData
+from kp_batch.report.sentences import Finding, Untrusted
+from kp_batch.run_record import RunRecord
 from kp_batch.text import printable, shortened
 from tests.archives import trace, write_jsonl
 
@@ -62,26 +62,28 @@ def rows(names: Iterable[str], *given: tuple[Any, ...]) -> pl.DataFrame:
 CONFIG = {"cache_size": 1000, "ttl": "none", "threshold": 0.75}
 FINGERPRINTS = {"encoder_id": {"minilm-1": 1300}, "profile_id": {"code-0-v1": 1300}}
 FORMULAS = {"facts": 1, "encoder": 1, "replay": 1, "scoring": 1}
+RUN = RunRecord(
+    run_id="run-2",
+    status="done",
+    reason=None,
+    started_at=datetime(2026, 2, 3, 4, 5, tzinfo=UTC),
+    finished_at=datetime(2026, 2, 3, 4, 6, tzinfo=UTC),
+    counts={"files": 1, "rows": 1300, "unreadable_files": []},
+    seconds={"plan": 0.256, "embed": 1},
+    versions=FORMULAS,
+    config=CONFIG,
+    fingerprints=FINGERPRINTS,
+    published={},
+)
 # One domain, no override, nothing refused, no other run.
-QUIET = Figures(
-    run={
-        "run_id": "run-2",
-        "status": "done",
-        "reason": None,
-        "started_at": datetime(2026, 2, 3, 4, 5, tzinfo=UTC),
-        "finished_at": datetime(2026, 2, 3, 4, 6, tzinfo=UTC),
-        "counts": json.dumps({"files": 1, "rows": 1300, "unreadable_files": []}),
-        "seconds": json.dumps({"plan": 0.256, "embed": 1}),
-        "versions": json.dumps(FORMULAS),
-        "config": json.dumps(CONFIG),
-        "fingerprints": json.dumps(FINGERPRINTS),
-    },
-    before={},
-    failed={},
+QUIET = ReportData(
+    run=RUN,
+    before=None,
+    failed=None,
     labels=["code"],
     others=None,
     grain="week",
-    whole={
+    totals={
         "threshold": 0.75,
         "domains": 1,
         "first_day": date(2026, 1, 1),
@@ -110,11 +112,11 @@ EXTENT = (
 ALL_ACCEPTED = "No row and no file was refused."
 EMPTY = replace(
     QUIET,
-    run={},
+    run=None,
     labels=[],
     domains=rows(DOMAINS),
     histogram=QUIET.histogram.clear(),
-    whole=QUIET.whole | {"domains": 0, "first_day": None, "last_day": None},
+    totals=QUIET.totals | {"domains": 0, "first_day": None, "last_day": None},
 )
 
 
@@ -122,14 +124,14 @@ def sentence(finding: Finding) -> str:
     return "".join(finding.parts)
 
 
-def told(figures: Figures = QUIET, **changes: Any) -> list[str]:
-    """The sentences, without those that are told of the quiet figures too."""
-    said = map(sentence, findings(replace(figures, **changes)))
+def told(data: ReportData = QUIET, **changes: Any) -> list[str]:
+    """The sentences, without those that are told of the quiet data too."""
+    said = map(sentence, findings(replace(data, **changes)))
     return [each for each in said if each not in (EXTENT, ALL_ACCEPTED)]
 
 
-def whole(**changes: Any) -> dict[str, Any]:
-    return {**QUIET.whole, **changes}
+def totals(**changes: Any) -> dict[str, Any]:
+    return {**QUIET.totals, **changes}
 
 
 def by_domain(*given: tuple[str, int, int, float]) -> pl.DataFrame:
@@ -137,8 +139,12 @@ def by_domain(*given: tuple[str, int, int, float]) -> pl.DataFrame:
     return rows(DOMAINS, ALL, *((*each, 0.5, 0.1, 0.9) for each in given))
 
 
-def counts(**more: Any) -> dict[str, Any]:
-    return {**QUIET.run, "counts": json.dumps(json.loads(QUIET.run["counts"]) | more)}
+def counts(**more: Any) -> RunRecord:
+    return replace(RUN, counts={**RUN.counts, **more})
+
+
+def failing(run_id: str, reason: str | None) -> RunRecord:
+    return replace(RUN, run_id=run_id, status="failed", reason=reason)
 
 
 def test_where_there_is_nothing_to_notice_the_extent_is_told() -> None:
@@ -147,13 +153,13 @@ def test_where_there_is_nothing_to_notice_the_extent_is_told() -> None:
 
 
 def test_the_extent_counts_the_domains() -> None:
-    [first, *_] = findings(replace(QUIET, whole=whole(domains=1200, threshold=0.5)))
+    [first, *_] = findings(replace(QUIET, totals=totals(domains=1200, threshold=0.5)))
     assert sentence(first) == EXTENT.replace("1 domain", "1,200 domains").replace("0.75", "0.5")
 
 
 def test_one_day_is_told_once_and_that_no_trace_reaches_the_threshold() -> None:
-    domains, day = rows(DOMAINS, (None, 1300, 0, *ALL[3:])), whole(last_day=date(2026, 1, 1))
-    [first, *_] = findings(replace(QUIET, whole=day, domains=domains))
+    domains, day = rows(DOMAINS, (None, 1300, 0, *ALL[3:])), totals(last_day=date(2026, 1, 1))
+    [first, *_] = findings(replace(QUIET, totals=day, domains=domains))
     assert sentence(first).startswith("1,300 traces in 1 domain, on 2026-01-01. The mean ")
     assert sentence(first).endswith("; none of them reach the threshold of 0.75.")
 
@@ -163,19 +169,21 @@ def test_without_a_trace_that_alone_is_told() -> None:
 
 
 def test_a_failure_is_told_first_as_a_warning_with_its_reason() -> None:
-    failed = {"run_id": "run-3", "reason": "no\nspace \x1b[31mleft"}
+    failed = failing("run-3", "no\nspace \x1b[31mleft")
     [first, *others] = findings(replace(QUIET, failed=failed))
     assert first.is_warning
     assert sentence(first) == (
         r"The last run, run-3, failed: no\nspace \x1b[31mleft. "
         "The scores are those of the last run that succeeded."
     )
-    assert [each for each in first.parts if isinstance(each, Name)] == [r"no\nspace \x1b[31mleft"]
+    assert [each for each in first.parts if isinstance(each, Untrusted)] == [
+        r"no\nspace \x1b[31mleft"
+    ]
     assert others == findings(QUIET)
 
 
 def test_a_failure_before_any_run_succeeded_speaks_of_no_scores() -> None:
-    failed = {"run_id": "run-1", "reason": None}
+    failed = failing("run-1", None)
     assert told(EMPTY, failed=failed) == [
         "The last run, run-1, failed: no reason was noted.",
         "No trace is scored yet.",
@@ -222,7 +230,7 @@ def test_the_domain_worth_sharing_most_often_is_told_where_any_is() -> None:
 )
 def test_copies_are_told(changes: dict[str, Any], wanted: tuple[str, str, str]) -> None:
     same, alike, end = wanted
-    assert told(whole=whole(**changes)) == [
+    assert told(totals=totals(**changes)) == [
         (
             f"{alike} of the traces nearly repeat one that they met (similarity of 0.95 and more), "
             f"{same} repeat it fully{end}"
@@ -231,7 +239,7 @@ def test_copies_are_told(changes: dict[str, Any], wanted: tuple[str, str, str]) 
 
 
 def test_texts_that_came_again_unseen_are_no_copies() -> None:
-    assert told(whole=whole(most_repeated=7)) == []
+    assert told(totals=totals(most_repeated=7)) == []
 
 
 @pytest.mark.parametrize(("sign", "way"), [(-1, "lowers"), (1, "raises")])
@@ -307,10 +315,11 @@ FAR = "The scores of code shifted greatly (population stability index 1.00)."
 
 
 def test_runs_that_do_not_compare_are_a_warning_and_their_drift_is_none() -> None:
-    before = QUIET.run | {
-        "versions": json.dumps(FORMULAS | {"replay": 0}),
-        "fingerprints": json.dumps(FINGERPRINTS | {"encoder_id": {"hashing-1": 9}}),
-    }
+    before = replace(
+        RUN,
+        versions=FORMULAS | {"replay": 0},
+        fingerprints=FINGERPRINTS | {"encoder_id": {"hashing-1": 9}},
+    )
     said = findings(replace(QUIET, before=before, drift=SHIFTED))
     assert [sentence(each) for each in said if each.is_warning] == [
         (
@@ -323,10 +332,11 @@ def test_runs_that_do_not_compare_are_a_warning_and_their_drift_is_none() -> Non
 
 def test_settings_that_changed_are_told_and_their_drift_is_no_warning() -> None:
     profiles = {"profile_id": {"code-1-v1": 1000, "law-1-v1": 300, "art-1-v1": 1}}
-    before = QUIET.run | {
-        "config": json.dumps({"cache_size": 20, "ttl": "1d", "threshold": 0.5, "wait": True}),
-        "fingerprints": json.dumps(FINGERPRINTS | profiles),
-    }
+    before = replace(
+        RUN,
+        config={"cache_size": 20, "ttl": "1d", "threshold": 0.5, "wait": True},
+        fingerprints=FINGERPRINTS | profiles,
+    )
     both = pl.concat([SHIFTED, rows(DRIFT, ("art", 9, 9, 0.0, 0.0, 0.0))])
     said = findings(replace(QUIET, before=before, drift=both))
     [settings] = [sentence(each) for each in said if "changed" in sentence(each)]
@@ -336,7 +346,7 @@ def test_settings_that_changed_are_told_and_their_drift_is_no_warning() -> None:
     )
     assert FAR in map(sentence, said)
     assert not any(each.is_warning for each in said)
-    same = findings(replace(QUIET, before=QUIET.run, drift=SHIFTED))
+    same = findings(replace(QUIET, before=RUN, drift=SHIFTED))
     assert FAR in [sentence(each) for each in same if each.is_warning]
 
 
@@ -383,7 +393,7 @@ def test_unreadable_files_are_a_warning_that_names_the_first() -> None:
     [first] = findings(replace(QUIET, run=run))[:-2]
     assert first.is_warning
     assert first.parts == ("2 files could not be read, such as ", r"a\n.parquet", ".")
-    assert isinstance(first.parts[1], Name)
+    assert isinstance(first.parts[1], Untrusted)
     assert told(run=counts(unreadable_files=["a"])) == ["1 file could not be read: a."]
 
 
@@ -396,23 +406,25 @@ def test_the_longest_gap_is_told_if_it_is_of_a_week_or_more() -> None:
     ]
 
 
-def test_all_that_comes_from_the_archive_is_marked_as_a_name() -> None:
+def test_all_that_comes_from_the_archive_is_marked_as_untrusted() -> None:
     label, other = "**label**", "__other__"
-    figures = replace(
+    data = replace(
         QUIET,
         labels=[label],
-        failed={"run_id": "run-3", "reason": label},
+        failed=failing("run-3", label),
         run=counts(unreadable_files=[label]),
         domains=by_domain((label, 100, 90, 0.9), (other, 100, 0, 0.1)),
         overrides=rows(OVERRIDES, (label, "single thought", 50, 0.5, -0.5, -0.25)),
         drift=rows(DRIFT, (None, 9, 9, 0.0, 0.0, 0.0), (label, 999, 999, 0.1, 0.1, 0.3)),
         turnover=rows(TURNOVER, (label, True), (other, False)),
     )
-    said = findings(figures)
+    said = findings(data)
     assert sum(label in sentence(each) for each in said) == 7
     parts = [part for each in said for part in each.parts]
-    assert {part for part in parts if isinstance(part, Name)} == {label, other}
-    assert not any(sign in part for part in parts if not isinstance(part, Name) for sign in "*_")
+    assert {part for part in parts if isinstance(part, Untrusted)} == {label, other}
+    assert not any(
+        sign in part for part in parts if not isinstance(part, Untrusted) for sign in "*_"
+    )
 
 
 class Elements(HTMLParser):
@@ -490,10 +502,10 @@ def test_hostile_names_stand_in_markdown_as_text_and_no_trace_is_named(tmp_path:
 
 
 def test_markdown_has_the_numbers_of_the_domains_and_of_the_run() -> None:
-    figures = replace(QUIET, domains=rows(DOMAINS, ALL, ("law", 1200, 30, 0.21, 0.2, 0.05, 0.95)))
+    data = replace(QUIET, domains=rows(DOMAINS, ALL, ("law", 1200, 30, 0.21, 0.2, 0.05, 0.95)))
     bars = "\N{NO-BREAK SPACE}" * 5 + "█" + "\N{NO-BREAK SPACE}" * 14
     none = "\N{NO-BREAK SPACE}" * 20
-    assert markdown(figures) == (
+    assert markdown(data) == (
         "# Scores of reasoning traces\n\n"
         "Run run-2, ended 2026-02-03 04:06 UTC.\n\n"
         f"- {EXTENT}\n- {ALL_ACCEPTED}\n\n"
@@ -508,7 +520,7 @@ def test_markdown_has_the_numbers_of_the_domains_and_of_the_run() -> None:
 
 def test_markdown_without_a_run_has_no_table_and_marks_a_warning() -> None:
     assert markdown(EMPTY) == "# Scores of reasoning traces\n\n- No trace is scored yet.\n"
-    failed = {"run_id": "run-1", "reason": "the disk | is `full`"}
+    failed = failing("run-1", "the disk | is `full`")
     assert markdown(replace(EMPTY, failed=failed)) == (
         "# Scores of reasoning traces\n\n"
         r"- **Warning:** The last run, run-1, failed: `the disk \x7c is \x60full\x60`."

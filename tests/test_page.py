@@ -16,8 +16,8 @@ from kp_batch.contracts import DIMENSIONS
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.report import report, write_report
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.report.panels import PICTURES
-from kp_batch.report.report_data import Figures, gather
+from kp_batch.report.panels import PANELS
+from kp_batch.report.report_data import ReportData, gather
 from kp_batch.report.themes import THEMES
 from kp_batch.sample import write_sample
 from kp_batch.text import bar_line, shortened
@@ -48,20 +48,20 @@ def age(seconds: float | None) -> str:
     return told if seconds >= 1 else "under 1 s"
 
 
-def by_domain(figures: Figures) -> list[list[str]]:
+def by_domain(data: ReportData) -> list[list[str]]:
     return [
         [
             *(row["domain"] or "all domains", str(row["traces"])),
             *(written(row[name]) for name in ("mean", "p50")),
             f"{row['worth_sharing'] / row['traces']:.1%}",
             *(written(row[name]) for name in ("p5", "p95")),
-            bar_line(figures.bins(row["domain"])),
+            bar_line(data.bins(row["domain"])),
         ]
-        for row in figures.domains.to_dicts()
+        for row in data.domains.to_dicts()
     ]
 
 
-def ranked(figures: Figures, which: str) -> list[list[str]]:
+def ranked(data: ReportData, which: str) -> list[list[str]]:
     return [
         [
             *(shortened(row["trace_id"], 80), written(row["score"]), row["domain"]),
@@ -69,14 +69,14 @@ def ranked(figures: Figures, which: str) -> list[list[str]]:
             *(written(row["max_similarity"]), age(row["nearest_age_s"])),
             *(written(row[name]) for name in DIMENSIONS),
         ]
-        for row in figures.traces.filter(which=which).to_dicts()
+        for row in data.traces.filter(which=which).to_dicts()
     ]
 
 
-TABLES: dict[str, Callable[[Figures], list[list[str]]]] = {
+TABLES: dict[str, Callable[[ReportData], list[list[str]]]] = {
     "by-domain": by_domain,
-    "highest": lambda figures: ranked(figures, "highest"),
-    "lowest": lambda figures: ranked(figures, "lowest"),
+    "highest": lambda data: ranked(data, "highest"),
+    "lowest": lambda data: ranked(data, "lowest"),
 }
 
 
@@ -126,7 +126,7 @@ def test_the_page_holds_no_element_but_its_own(path: Path) -> None:
     [data] = re.findall(
         r'<script type="application/json" id="report">(.*?)</script>', path.read_text("utf-8")
     )
-    assert json.loads(data)["shown"].keys() == {picture.name for picture in PICTURES}
+    assert json.loads(data)["shown"].keys() == {panel.name for panel in PANELS}
     assert not any(sign in path.read_text("utf-8") for sign in "\x1b\x9b\u202e")
 
 
@@ -138,10 +138,10 @@ def test_every_chart_is_drawn_without_a_word_of_complaint(
 ) -> None:
     with opened(path, scheme, width, zone) as (page, said):
         assert said == []
-        for picture in PICTURES:
-            marks = page.locator(f"#{picture.name} svg .mark-group .role-mark path")
-            assert marks.count() > 0, picture.name
-            box = page.locator(f"#{picture.name} svg").first.bounding_box()
+        for panel in PANELS:
+            marks = page.locator(f"#{panel.name} svg .mark-group .role-mark path")
+            assert marks.count() > 0, panel.name
+            box = page.locator(f"#{panel.name} svg").first.bounding_box()
             assert box is not None
             assert box["x"] >= 0
             assert 250 <= box["x"] + box["width"] <= width
@@ -174,9 +174,9 @@ def numbers(told: list[dict[str, Any]], name: str) -> tuple[list[str], list[floa
 
 
 @in_browser
-def test_the_charts_and_tables_show_the_figures(path: Path, warehouse: Path) -> None:
+def test_the_charts_and_tables_show_the_data(path: Path, warehouse: Path) -> None:
     with connect(warehouse) as connection:
-        figures = gather(connection)
+        data = gather(connection)
     with opened(path) as (page, _):
         for chart, kind, title, column in (
             ("domains", "tick", "p50", "p50"),
@@ -186,7 +186,7 @@ def test_the_charts_and_tables_show_the_figures(path: Path, warehouse: Path) -> 
             ("rejects", "bar", "rows and files", "refused"),
         ):
             shown = numbers(marks(page, chart, kind), title)
-            of_domains = getattr(figures, chart).drop_nulls("domain")
+            of_domains = getattr(data, chart).drop_nulls("domain")
             wanted = numbers(of_domains.to_dicts(), column)
             assert shown[0] == wanted[0], chart
             assert shown[1] == pytest.approx(wanted[1]), chart
@@ -196,7 +196,7 @@ def test_the_charts_and_tables_show_the_figures(path: Path, warehouse: Path) -> 
             cells = page.locator(f"[aria-labelledby={label}] tbody tr").evaluate_all(
                 "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
             )
-            assert cells == TABLES[label](figures)
+            assert cells == TABLES[label](data)
 
 
 @in_browser
@@ -210,10 +210,10 @@ def test_a_domain_that_is_chosen_filters_charts_and_tables(path: Path, warehouse
         page.get_by_label("code", exact=True).check()
         page.wait_for_selector("body[data-chosen=code]")
         assert bars(page, "histogram") == {"code": counted["code"]}
-        for picture in PICTURES:
-            marks = page.locator(f"#{picture.name} svg [aria-label*='domain: ']")
+        for panel in PANELS:
+            marks = page.locator(f"#{panel.name} svg [aria-label*='domain: ']")
             other = marks.locator("xpath=self::*[not(contains(@aria-label, 'domain: code'))]")
-            assert other.count() == 0, picture.name
+            assert other.count() == 0, panel.name
         for table in ("by-domain", "highest", "lowest"):
             rows = page.locator(f"[aria-labelledby={table}] tbody tr[data-domain]:visible")
             assert {row.get_attribute("data-domain") for row in rows.all()} == {"code"}
@@ -264,7 +264,7 @@ def test_a_chart_that_fails_says_so_and_the_others_are_drawn(path: Path, tmp_pat
     (tmp_path / "page.html").write_text(broken, "utf-8")
     with opened(tmp_path / "page.html") as (page, said):
         assert page.inner_text("#domains") == "This chart could not be drawn."
-        assert page.locator(".chart svg.marks").count() == len(PICTURES) - 1
+        assert page.locator(".chart svg.marks").count() == len(PANELS) - 1
         assert said
 
 

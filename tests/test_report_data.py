@@ -1,13 +1,14 @@
-"""Every figure of the report against an independent computation in Polars."""
+"""All data of the report against an independent computation in Polars."""
 
 import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, get_type_hints
 
 import polars as pl
 import pytest
@@ -17,7 +18,7 @@ from kp_batch.contracts import DIMENSIONS, VIEWS
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report import report_data as module
-from kp_batch.report.report_data import Figures, gather
+from kp_batch.report.report_data import FRAMES, ReportData, gather
 from kp_batch.warehouse.answers import CATALOG, connect
 from kp_batch.warehouse.catalog import Manifest, build, publish
 from kp_batch.warehouse.relations import relation
@@ -66,9 +67,8 @@ AGES = {
     "<30 d": 2_592_000,
     "≥30 d": math.inf,
 }
-FRAMES = [name for name, kind in Figures.__annotations__.items() if kind is pl.DataFrame]
 NO_LABEL = ("(never scored)", "(unknown)")  # of a refused row
-EMPTY_WHOLE = {
+EMPTY_TOTALS = {
     "threshold": 0.75,
     "domains": 0,
     "first_day": None,
@@ -84,7 +84,7 @@ class Told:
     """A warehouse, what the report tells of it, and what it is told from."""
 
     warehouse: Path
-    figures: Figures
+    data: ReportData
     scores: pl.DataFrame  # each domain by its label
     rejects: pl.DataFrame
 
@@ -95,7 +95,7 @@ def settings(folder: Path, **changes: Any) -> RescoreConfig:
     return RescoreConfig(**where, **usual | changes)
 
 
-def gathered(warehouse: Path) -> Figures:
+def gathered(warehouse: Path) -> ReportData:
     with connect(warehouse) as connection:
         return gather(connection)
 
@@ -145,7 +145,7 @@ def refused() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
-    folder = tmp_path_factory.mktemp("figures")
+    folder = tmp_path_factory.mktemp("report")
     random = Random(8)
     domains = [domain for domain, traces in DOMAINS.items() for _ in range(traces)]
     traces = [made(number, domain, random) for number, domain in enumerate(domains)]
@@ -170,8 +170,8 @@ def domains(told: Told) -> pl.DataFrame:
         "mean": value.mean(),
         **{f"p{q}": value.quantile(q / 100, "linear") for q in (5, 25, 50, 75, 95)},
     }
-    of_all = told.scores.group_by(pl.lit(None, pl.String).alias("domain")).agg(**numbers)
-    return pl.concat([of_all, told.scores.group_by(domain="task_domain").agg(**numbers)])
+    overall = told.scores.group_by(pl.lit(None, pl.String).alias("domain")).agg(**numbers)
+    return pl.concat([overall, told.scores.group_by(domain="task_domain").agg(**numbers)])
 
 
 def histogram(told: Told) -> pl.DataFrame:
@@ -332,7 +332,7 @@ def traces(told: Told) -> pl.DataFrame:
                 max_similarity="max_similarity",
                 nearest_trace_id="nearest_trace_id",
                 nearest_age_s="nearest_age_s",
-                of_all=pl.col("trace_id").is_in(best),
+                overall=pl.col("trace_id").is_in(best),
             )
         )
     return pl.concat(parts)
@@ -354,35 +354,42 @@ WANTED: dict[str, Callable[[Told], pl.DataFrame]] = {
 }
 
 
+def test_every_frame_is_a_field_with_an_sql_file_of_its_name() -> None:
+    queries = files("kp_batch.report").joinpath("sql").iterdir()
+    assert {each.name for each in queries} == {f"{name}.sql" for name in (*FRAMES, "totals")}
+    hints = get_type_hints(ReportData)
+    assert [name for name, kind in hints.items() if kind is pl.DataFrame] == list(FRAMES)
+
+
 @pytest.mark.parametrize("name", FRAMES)
-def test_a_figure_is_what_polars_makes_of_the_scores(told: Told, name: str) -> None:
-    found = getattr(told.figures, name)
+def test_a_frame_is_what_polars_makes_of_the_scores(told: Told, name: str) -> None:
+    found = getattr(told.data, name)
     assert len(found) > 0
     assert_same(found, WANTED[name](told))
 
 
-def test_the_archive_of_these_tests_has_all_that_the_figures_tell_apart(told: Told) -> None:
-    figures = told.figures
-    assert set(figures.overrides["override"]) == {
+def test_the_archive_of_these_tests_has_all_that_the_data_tell_apart(told: Told) -> None:
+    data = told.data
+    assert set(data.overrides["override"]) == {
         "single thought",
         "recovery bonus",
         "low diversity penalty",
     }
-    assert figures.novelty_and_age["age"].unique(maintain_order=True).to_list() == [*AGES]
-    assert set(figures.rejects["domain"]) == {*NO_LABEL, "code", "finance", LABELS[4], "3 others*"}
-    assert {"malformed_json", "unreadable_file", "superseded"} <= set(figures.rejects["code"])
-    assert len(figures.gaps) > 1
+    assert data.novelty_and_age["age"].unique(maintain_order=True).to_list() == [*AGES]
+    assert set(data.rejects["domain"]) == {*NO_LABEL, "code", "finance", LABELS[4], "3 others*"}
+    assert {"malformed_json", "unreadable_file", "superseded"} <= set(data.rejects["code"])
+    assert len(data.gaps) > 1
     assert told.scores["max_similarity"].null_count() == 1
     assert told.scores["created_at"].n_unique() < len(told.scores)
-    assert not any(each for each in figures.drift["stability_index"] if each < 0)
-    assert figures.drift["stability_index"].max() > 0.1
-    assert figures.whole["most_repeated"] > 10
+    assert not any(each for each in data.drift["stability_index"] if each < 0)
+    assert data.drift["stability_index"].max() > 0.1
+    assert data.totals["most_repeated"] > 10
 
 
-def test_the_whole_is_what_polars_makes_of_the_scores(told: Told) -> None:
+def test_the_totals_are_what_polars_makes_of_the_scores(told: Told) -> None:
     at = told.scores["max_similarity"]
     days = told.scores.select(day()).to_series()
-    assert told.figures.whole == {
+    assert told.data.totals == {
         "threshold": 0.6,
         "domains": 12,
         "first_day": days.min(),
@@ -394,22 +401,22 @@ def test_the_whole_is_what_polars_makes_of_the_scores(told: Told) -> None:
 
 
 def test_rows_stand_in_the_order_in_which_they_are_told(told: Told) -> None:
-    figures = told.figures
-    labels = [each for each in figures.domains["domain"] if each is not None]
-    assert figures.domains["domain"][0] is None
+    data = told.data
+    labels = [each for each in data.domains["domain"] if each is not None]
+    assert data.domains["domain"][0] is None
     assert labels == LABELS
-    assert figures.drift["domain"].to_list() == [
+    assert data.drift["domain"].to_list() == [
         None,
         *(each for each in LABELS[:9] if each != LABEL_OF[NEW]),
     ]
-    assert figures.gaps["days"].is_sorted(descending=True)
+    assert data.gaps["days"].is_sorted(descending=True)
     for name in ("histogram", "over_time", "dimensions", "overrides", "thresholds"):
-        frame = getattr(figures, name)
+        frame = getattr(data, name)
         assert frame.equals(frame.sort(frame.columns)), name
-    for (which,), rows in figures.traces.partition_by("which", as_dict=True).items():
+    for (which,), rows in data.traces.partition_by("which", as_dict=True).items():
         descending = [which == "highest", False]
         assert rows.equals(rows.sort("score", "trace_id", descending=descending)), which
-        assert rows["of_all"].to_list() == [True] * 10 + [False] * (len(rows) - 10)
+        assert rows["overall"].to_list() == [True] * 10 + [False] * (len(rows) - 10)
 
 
 def test_the_bins_of_a_domain_and_of_all_count_each_score_once(told: Told) -> None:
@@ -418,17 +425,17 @@ def test_the_bins_of_a_domain_and_of_all_count_each_score_once(told: Told) -> No
         wanted = [
             sum(min(int(value * 20), 19) == each for value in rows["score"]) for each in range(20)
         ]
-        assert told.figures.bins(label) == wanted
+        assert told.data.bins(label) == wanted
 
 
 def test_labels_are_printable_short_and_apart_and_the_smallest_domains_share_one(
     told: Told,
 ) -> None:
-    assert told.figures.labels == LABELS
+    assert told.data.labels == LABELS
     assert all(label.isprintable() and len(label) <= 41 for label in LABELS)
     everywhere = ("domains", "histogram", "over_time", "dimensions", "thresholds", "traces")
     for name in everywhere:
-        found = getattr(told.figures, name)["domain"].drop_nulls()
+        found = getattr(told.data, name)["domain"].drop_nulls()
         assert set(found) == set(LABELS), name
 
 
@@ -442,10 +449,11 @@ def test_a_connection_is_told_the_same_again(told: Told) -> None:
 
 def test_the_last_run_is_the_run(told: Told) -> None:
     [last] = ask(told.warehouse, "SELECT arg_max(run_id, started_at) AS last FROM runs")["last"]
-    assert told.figures.run["run_id"] == last
-    assert told.figures.run["status"] == "done"
-    assert json.loads(told.figures.run["counts"])["accepted"] == sum(DOMAINS.values())
-    assert told.figures.failed == {}
+    assert told.data.run is not None
+    assert told.data.run.run_id == last
+    assert told.data.run.status == "done"
+    assert told.data.run.counts["accepted"] == sum(DOMAINS.values())
+    assert told.data.failed is None
 
 
 def publishing(folder: Path, scores: pl.DataFrame) -> Path:
@@ -495,8 +503,8 @@ def test_no_domain_is_called_what_stands_for_something_else(told: Told, tmp_path
 )
 def test_the_grain_is_the_finest_that_makes_few_steps(days: int, grain: str) -> None:
     last = date.min + timedelta(days - 1)
-    whole = {"first_day": date.min, "last_day": last}
-    assert module._grain(whole) == grain  # noqa: SLF001
+    totals = {"first_day": date.min, "last_day": last}
+    assert module._grain(totals) == grain  # noqa: SLF001
 
 
 @pytest.fixture(scope="module")
@@ -535,55 +543,56 @@ def test_time_goes_in_steps_without_a_gap_whose_sums_are_those_of_polars(
     which, truncated, length = STEPS[grain]
     scores = told.scores if which == "told" else ask(ages, "FROM scores")
     monkeypatch.setattr(module, "_GRAINS", {grain: 10**7} if grain != "century" else {})
-    figures = gathered(told.warehouse if which == "told" else ages)
-    assert figures.grain == grain
-    assert_same(figures.over_time, over_time(scores, truncated, length))
-    assert figures.over_time["traces"].sum() == len(scores)
-    steps = figures.over_time.select("start", "end").unique(maintain_order=True)
+    data = gathered(told.warehouse if which == "told" else ages)
+    assert data.grain == grain
+    assert_same(data.over_time, over_time(scores, truncated, length))
+    assert data.over_time["traces"].sum() == len(scores)
+    steps = data.over_time.select("start", "end").unique(maintain_order=True)
     assert len(steps) > 2
     assert steps["end"][:-1].to_list() == steps["start"][1:].to_list()
-    of_each = figures.over_time.group_by("start").len()["len"]
+    of_each = data.over_time.group_by("start").len()["len"]
     assert set(of_each) == {scores["task_domain"].n_unique()}
 
 
 def test_years_one_and_9999_make_steps_too(told: Told, tmp_path: Path) -> None:
     scores = on(told.scores.filter(task_domain="code"), ["0001-01-01", "9999-12-31"])
-    figures = gathered(publishing(tmp_path, scores))
-    assert figures.grain == "century"
-    assert figures.over_time["traces"].to_list() == [1, *[0] * 98, 1]
-    assert figures.gaps.rows() == [("0001-01-02", "9999-12-30", 3_652_057)]
-    assert figures.whole["first_day"] == date.min
-    assert figures.whole["last_day"] == date.max
+    data = gathered(publishing(tmp_path, scores))
+    assert data.grain == "century"
+    assert data.over_time["traces"].to_list() == [1, *[0] * 98, 1]
+    assert data.gaps.rows() == [("0001-01-02", "9999-12-30", 3_652_057)]
+    assert data.totals["first_day"] == date.min
+    assert data.totals["last_day"] == date.max
 
 
 def test_nothing_is_told_of_a_warehouse_without_tables(told: Told, tmp_path: Path) -> None:
     publish(tmp_path, Manifest(0.75, {}))
-    figures = gathered(tmp_path)
-    assert (figures.run, figures.failed, figures.labels, figures.grain) == ({}, {}, [], "day")
-    assert figures.whole == EMPTY_WHOLE
-    assert figures.bins(None) == [0] * 20
+    data = gathered(tmp_path)
+    assert (data.run, data.failed, data.labels, data.grain) == (None, None, [], "day")
+    assert data.totals == EMPTY_TOTALS
+    assert data.bins(None) == [0] * 20
     for name in FRAMES:
-        frame = getattr(figures, name)
+        frame = getattr(data, name)
         assert frame.is_empty(), name
-        assert frame.columns == getattr(told.figures, name).columns, name
+        assert frame.columns == getattr(told.data, name).columns, name
 
 
 def test_where_the_only_run_failed_its_reason_and_its_rejects_are_told(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(confidence=7.0), b"no more"])
     with pytest.raises(ArchiveError) as failed:
         rescore_archive(settings(tmp_path, threshold=0.75))
-    figures = gathered(tmp_path / "warehouse")
-    assert figures.run == {}
-    assert figures.failed["status"] == "failed"
-    assert figures.failed["reason"] == str(failed.value)
-    assert figures.labels == []
-    assert figures.whole == EMPTY_WHOLE
-    assert figures.rejects.rows() == [
+    data = gathered(tmp_path / "warehouse")
+    assert data.run is None
+    assert data.failed is not None
+    assert data.failed.status == "failed"
+    assert data.failed.reason == str(failed.value)
+    assert data.labels == []
+    assert data.totals == EMPTY_TOTALS
+    assert data.rejects.rows() == [
         ("bad_confidence", "(never scored)", 1),
         ("malformed_json", "(unknown)", 1),
     ]
     others = [name for name in FRAMES if name != "rejects"]
-    assert all(getattr(figures, name).is_empty() for name in others)
+    assert all(getattr(data, name).is_empty() for name in others)
 
 
 def test_a_failed_run_is_told_until_one_succeeds_and_is_no_run_to_compare_with(
@@ -595,19 +604,22 @@ def test_a_failed_run_is_told_until_one_succeeds_and_is_no_run_to_compare_with(
     write_jsonl(tmp_path / "archive" / "b.jsonl", [b"no more"])
     with pytest.raises(ArchiveError):
         rescore_archive(settings(tmp_path, max_reject_share=0))
-    figures = gathered(tmp_path / "warehouse")
-    assert figures.run["run_id"] == good["run_id"] != figures.failed["run_id"]
-    assert figures.failed["status"] == "failed"
-    assert figures.domains["traces"].to_list() == [2, 2]
-    assert figures.rejects.rows() == [("malformed_json", "(unknown)", 1)]
-    assert figures.drift.is_empty()
+    data = gathered(tmp_path / "warehouse")
+    assert data.run is not None
+    assert data.failed is not None
+    assert data.run.run_id == good["run_id"] != data.failed.run_id
+    assert data.failed.status == "failed"
+    assert data.domains["traces"].to_list() == [2, 2]
+    assert data.rejects.rows() == [("malformed_json", "(unknown)", 1)]
+    assert data.drift.is_empty()
     (tmp_path / "archive" / "b.jsonl").unlink()
     write_jsonl(tmp_path / "archive" / "c.jsonl", rows[2:])
     again = rescore_archive(settings(tmp_path))
-    figures = gathered(tmp_path / "warehouse")
-    assert figures.failed == {}
-    assert figures.run["run_id"] == again["run_id"]
-    assert figures.drift.select("domain", "traces_a", "traces_b").rows() == [
+    data = gathered(tmp_path / "warehouse")
+    assert data.failed is None
+    assert data.run is not None
+    assert data.run.run_id == again["run_id"]
+    assert data.drift.select("domain", "traces_a", "traces_b").rows() == [
         (None, 2, 3),
         ("code", 2, 3),
     ]

@@ -14,19 +14,12 @@ from kp_batch.cli.group import format_option, json_option, kp_batch, warehouse_o
 from kp_batch.cli.texts import comparison_text, verification_text
 from kp_batch.errors import KpBatchError
 
-# `mixed`: whether the scores that the run left bear several encoders or caches, or several weights
-# of one profile, as --since and --until leave them.
-_RUNS = r"""
+_RUNS = """
     SELECT run_id, status, started_at, date_diff('millisecond', started_at, finished_at) / 1000
         AS seconds, counts->>'accepted' AS accepted, counts->>'rejected' AS rejected,
         counts->>'embedded' AS embedded, counts->>'replayed' AS replayed,
         counts->>'restated' AS restated, config->>'embedder' AS embedder,
-        len(json_keys(fingerprints->'encoder_id')) > 1
-        OR len(json_keys(fingerprints->'cache_id')) > 1
-        OR len(list_distinct(list_transform(json_keys(fingerprints->'profile_id'),
-            lambda id: regexp_replace(id, '-[0-9a-f]{12}-v[0-9]+$', ''))))
-            < len(json_keys(fingerprints->'profile_id')) AS mixed,
-        reason
+        mixed, reason
     FROM runs ORDER BY started_at DESC
 """
 

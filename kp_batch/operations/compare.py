@@ -1,6 +1,5 @@
 """Compares the scores of two runs: how they moved, and what moved them."""
 
-from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import duckdb
 
 from kp_batch.errors import KpBatchError
-from kp_batch.run_record import differences
+from kp_batch.run_record import RunRecord, differences
 from kp_batch.warehouse.answers import connect
 from kp_batch.warehouse.reader import kept_files, manifest_of
 from kp_batch.warehouse.relations import reading
@@ -71,8 +70,8 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
 
 def _check_comparable(now: duckdb.DuckDBPyConnection, first: str, second: str) -> None:
     """Refuse runs whose scores were computed by different encoders or formulas."""
-    query = "SELECT run_id, versions, fingerprints FROM runs WHERE run_id IN (?, ?)"
-    found = {row["run_id"]: row for row in _objects(now, query, [first, second])}
+    rows = now.sql("FROM runs WHERE run_id IN (?, ?)", params=[first, second]).to_arrow_table()
+    found = {row["run_id"]: RunRecord.of(row) for row in rows.to_pylist()}
     if len(found) < len({first, second}):
         return  # which one is missing is told where it is looked for
     if differing := differences(found[first], found[second]):
@@ -82,9 +81,7 @@ def _check_comparable(now: duckdb.DuckDBPyConnection, first: str, second: str) -
         )
 
 
-def _objects(
-    connection: duckdb.DuckDBPyConnection, query: str, values: Sequence[str] = ()
-) -> list[dict[str, Any]]:
-    answer = connection.execute(query, values)
+def _objects(connection: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
+    answer = connection.execute(query)
     names = [str(column[0]) for column in answer.description or []]
     return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]

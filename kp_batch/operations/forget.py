@@ -1,6 +1,5 @@
 """Removes traces for good."""
 
-import json
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -60,11 +59,10 @@ def _last_config(warehouse: Path) -> RescoreConfig:
     )
     if done.is_empty():
         raise WarehouseError(f"nothing was scored in {warehouse} yet; run an archive first")
-    settings = json.loads(done.sort("started_at").item(-1, "config"))
     changes = {"warehouse": str(warehouse), "wait": False}
     # The traces after those that go are replayed, and keep their weights: no day is weighted anew.
     changes |= {"profiles": None, "since": str(date.max), "until": None}
-    return RescoreConfig.model_validate({**settings, **changes})
+    return RescoreConfig.model_validate({**last.config, **changes})
 
 
 def _without(run: Run, ids: Sequence[str]) -> dict[str, int]:

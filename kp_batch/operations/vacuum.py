@@ -1,6 +1,5 @@
 """Removes what no recent run needs: old versions, facts, vectors and raw rows."""
 
-import json
 import shutil
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,6 +9,7 @@ import polars as pl
 from kp_batch.contracts import TABLES
 from kp_batch.embedding.store import VectorStore
 from kp_batch.operations.removal import keep_vectors, published_rows, remove_files, restored_tables
+from kp_batch.run_record import RunRecord
 from kp_batch.warehouse.catalog import Manifest, publish, require_manifest
 from kp_batch.warehouse.lock import writing
 from kp_batch.warehouse.relations import scan
@@ -46,9 +46,9 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> dict[str, int]:
                 tables.overwrite(name, [published_rows(warehouse, name, published).sort("run_id")])
         left = Manifest(published.threshold, tables.versions)
         publish(warehouse, left)
-        told = runs.filter(recent).get_column("published")
+        kept = map(RunRecord.of, runs.filter(recent).iter_rows(named=True))
         # Who reads what was published until now reads on.
-        manifests = [left.tables, published.tables, *(json.loads(each)["tables"] for each in told)]
+        manifests = [left.tables, published.tables, *(run.published["tables"] for run in kept)]
         files = remove_files(warehouse, TABLES, manifests)
         vectors = _remove_vectors(warehouse, left)
     return {"files": files, "facts": facts, "raw_rows": raw, "vectors": vectors}

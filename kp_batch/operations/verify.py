@@ -1,6 +1,5 @@
 """Computes some traces again, from the archive's files, and compares them with the scores."""
 
-import json
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +15,7 @@ from kp_batch.operations.reference import Met, Reference
 from kp_batch.planning.ingest import staged
 from kp_batch.planning.state import State
 from kp_batch.progress import progress
+from kp_batch.run_record import RunRecord, last_done
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.staging import Staging
@@ -130,9 +130,8 @@ def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
 
 def _vectors(state: State, rows: pl.DataFrame) -> dict[tuple[str, str], Any]:
     """The vectors of the rows' texts, made again, by encoder and text hash."""
-    done = state.table("runs").filter(pl.col("status") == "done").sort("started_at")
-    told = json.loads(done.item(-1, "config")) if len(done) else {"embedder": "none"}
-    encoder = load_encoder(told["embedder"])
+    last = last_done(map(RunRecord.of, state.table("runs").iter_rows(named=True)))
+    encoder = load_encoder(last.embedder if last else "none")
     if encoder is None or rows.is_empty():
         return {}
     texts = rows.filter(pl.col("encoder_id") == encoder.encoder_id).unique("text_hash")

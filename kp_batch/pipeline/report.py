@@ -14,7 +14,7 @@ from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.pipeline.executor import Executor, Step
 from kp_batch.progress import say
 from kp_batch.report.markdown import markdown
-from kp_batch.report.report_data import Figures, gather
+from kp_batch.report.report_data import ReportData, gather
 from kp_batch.text import one_line
 from kp_batch.warehouse.answers import connect
 from kp_batch.warehouse.catalog import read_manifest
@@ -32,7 +32,7 @@ def report(warehouse: Path, output_format: str) -> str:
     Raises:
         WarehouseError: there is no warehouse, or it cannot be read.
     """
-    return FORMATS[output_format](_figures(warehouse))
+    return FORMATS[output_format](_gathered(warehouse))
 
 
 def leave_report(warehouse: Path, executor: Executor) -> None:
@@ -104,7 +104,7 @@ def _mark(warehouse: Path) -> str:
     return f"<!-- publication {hashlib.sha256(told.encode()).hexdigest()} -->\n"
 
 
-def _figures(warehouse: Path) -> Figures:
+def _gathered(warehouse: Path) -> ReportData:
     try:
         with connect(warehouse) as connection:
             return gather(connection)
@@ -112,10 +112,10 @@ def _figures(warehouse: Path) -> Figures:
         raise WarehouseError(f"{warehouse} cannot be read: {one_line(str(error))}") from error
 
 
-def _page(figures: Figures) -> str:
+def _page(data: ReportData) -> str:
     from kp_batch.report.page import page  # charts take a while to import
 
-    return page(figures)
+    return page(data)
 
 
 FORMATS = {"html": _page, "markdown": markdown}

@@ -1,8 +1,8 @@
 """A plan as people and programs read it, with an estimate of the time from the last runs' rates."""
 
-import json
 from typing import TYPE_CHECKING, Any
 
+from kp_batch.run_record import RunRecord, done_runs
 from kp_batch.text import printable
 
 if TYPE_CHECKING:  # who only prints a plan does not wait for these
@@ -98,23 +98,17 @@ def _days(days: list[str]) -> str:
 
 def _seconds(run: "Run", units: dict[str, int]) -> float | None:
     """Estimate the time of the steps to come, from the rates of the last runs."""
-    import polars as pl
-
     from kp_batch.warehouse.relations import scan
 
-    runs = scan(run.config.warehouse, "runs", run.published.tables.get("runs")).collect()
-    if runs.is_empty():
+    rows = scan(run.config.warehouse, "runs", run.published.tables.get("runs")).collect()
+    if rows.is_empty():
         return None
-    last = runs.filter(pl.col("status") == "done").sort("started_at").tail(_RUNS_RATED)
-    done = [
-        (json.loads(counts), json.loads(seconds))
-        for config, counts, seconds in last.select("config", "counts", "seconds").iter_rows()
-        if json.loads(config)["embedder"] == run.config.embedder
-    ]
+    last = done_runs(map(RunRecord.of, rows.iter_rows(named=True)))[-_RUNS_RATED:]
+    rated = [record for record in last if record.embedder == run.config.embedder]
     estimate = 0.0
     for step, unit in _RATED.items():
-        known = sum(counts.get(unit, 0) for counts, _ in done)
-        spent = sum(seconds.get(step, 0.0) for counts, seconds in done if counts.get(unit))
+        known = sum(record.counts.get(unit, 0) for record in rated)
+        spent = sum(record.seconds.get(step, 0.0) for record in rated if record.counts.get(unit))
         if units[unit] and not known:
             return None
         estimate += spent / known * units[unit] if known else 0.0

@@ -1,1 +1,1 @@
-"""Tables to pictures: what a person should notice, as one page and as markdown."""
+"""The report of a warehouse: its sentences and charts, as one page and as markdown."""

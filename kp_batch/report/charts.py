@@ -1,4 +1,4 @@
-"""The figures as Altair charts; their colours and fonts are left to a theme."""
+"""Draws the data as Altair charts; a theme sets their colours and fonts."""
 
 import altair as alt
 import polars as pl
@@ -20,16 +20,16 @@ from kp_batch.report.chart_parts import (
     summed,
     unit,
 )
-from kp_batch.report.report_data import Figures
+from kp_batch.report.report_data import ReportData
 
 _OVERRIDES = ("single thought", "recovery bonus", "low diversity penalty")
 _QUANTILES = ("p5", "p25", "p50", "p75", "p95")
-_GREY = "#8a8f98"  # of refused rows whose domain is unknown, or has no score
+_GREY = "#8a8f98"  # for refused rows whose domain is unknown or has no score
 _AGES = ("<1 s", "<1 min", "<10 min", "<1 h", "<6 h", "<1 d", "<7 d", "<30 d", "≥30 d")
 
 
-def histogram(figures: Figures, frame: pl.DataFrame) -> Drawing:
-    """Bars of the histogram, the domains on top of each other."""
+def histogram(data: ReportData, frame: pl.DataFrame) -> Drawing:
+    """Draw the histogram, the domains stacked."""
     bars = (
         chosen(frame)
         .mark_bar(binSpacing=1)
@@ -37,34 +37,34 @@ def histogram(figures: Figures, frame: pl.DataFrame) -> Drawing:
             unit("low", "score", bin="binned"),
             alt.X2("high:Q"),
             alt.Y("traces:Q", stack=True, title="traces", axis=COUNTS_UP),
-            colour(figures),
+            colour(data),
             tooltip=["domain:N", *numbers(low=".2f", high=".2f", traces=",")],
         )
     )
-    return over_threshold(figures, bars)
+    return over_threshold(data, bars)
 
 
-def domains(figures: Figures, frame: pl.DataFrame) -> Drawing:
-    """A line, a bar and a tick for the quantiles of each domain."""
-    told = ["domain:N", *numbers(traces=",", **dict.fromkeys(_QUANTILES, ".3f"))]
-    base = chosen(frame).encode(y=rows(figures, frame), tooltip=told)
-    coloured = base.encode(colour(figures))
+def domains(data: ReportData, frame: pl.DataFrame) -> Drawing:
+    """Draw a line, a bar and a tick for the quantiles of each domain."""
+    tooltip = ["domain:N", *numbers(traces=",", **dict.fromkeys(_QUANTILES, ".3f"))]
+    base = chosen(frame).encode(y=rows(data, frame), tooltip=tooltip)
+    coloured = base.encode(colour(data))
     return over_threshold(
-        figures,
+        data,
         coloured.mark_rule(strokeWidth=2).encode(unit("p5", "score"), alt.X2("p95:Q")),
         coloured.mark_bar(size=12).encode(alt.X("p25:Q"), alt.X2("p75:Q")),
         base.mark_tick(size=18, thickness=3).encode(alt.X("p50:Q")),
     ).properties(height=height(frame))
 
 
-def dimensions(figures: Figures, frame: pl.DataFrame) -> Drawing:
-    """A dot for each dimension's mean, and a line for its spread."""
+def dimensions(data: ReportData, frame: pl.DataFrame) -> Drawing:
+    """Draw a dot for each dimension's mean, and a line for its spread."""
     low, high = (
         (pl.col("mean") + sign * pl.col("deviation").fill_null(0)).clip(0, 1) for sign in (-1, 1)
     )
     spread = frame.with_columns(low=low, high=high)
     base = chosen(spread).encode(
-        y=rows(figures, frame),
+        y=rows(data, frame),
         yOffset=alt.YOffset("dimension:N"),
         color=alt.Color(
             "dimension:N",
@@ -82,12 +82,12 @@ def dimensions(figures: Figures, frame: pl.DataFrame) -> Drawing:
     ).properties(height=height(frame, ROW * 1.7))
 
 
-def overrides(figures: Figures, frame: pl.DataFrame) -> Drawing:
-    """Bars of what each override does, to either side."""
+def overrides(data: ReportData, frame: pl.DataFrame) -> Drawing:
+    """Draw a bar for each override's effect, to the left or right of zero."""
     bars = chosen(frame).mark_bar(size=14)
     return bars.encode(
         alt.X("effect_on_mean:Q", title="effect on the mean score"),
-        rows(figures, frame),
+        rows(data, frame),
         alt.Color("override:N", scale=alt.Scale(domain=_OVERRIDES, scheme=SCHEME), title=None),
         tooltip=[
             "domain:N",
@@ -97,8 +97,8 @@ def overrides(figures: Figures, frame: pl.DataFrame) -> Drawing:
     ).properties(height=height(frame))
 
 
-def novelty_and_age(_figures: Figures, frame: pl.DataFrame) -> Drawing:
-    """A field for each age and novelty, and a line for the mean."""
+def novelty_and_age(_data: ReportData, frame: pl.DataFrame) -> Drawing:
+    """Draw a field for each age and novelty, and a line for the mean."""
     scale, axis = alt.Scale(domain=_AGES), alt.Axis(labelOverlap="greedy")
     age = alt.X("age:O", scale=scale, axis=axis, title="age of the nearest trace")
     squares = chosen(frame).mark_rect()
@@ -123,26 +123,26 @@ def novelty_and_age(_figures: Figures, frame: pl.DataFrame) -> Drawing:
     ).properties(height=HEIGHT)
 
 
-def thresholds(figures: Figures, frame: pl.DataFrame) -> Drawing:
-    """A falling curve for each domain."""
+def thresholds(data: ReportData, frame: pl.DataFrame) -> Drawing:
+    """Draw a falling curve for each domain."""
     base = chosen(frame).encode(
         unit("threshold", "threshold"),
         alt.Y("share:Q", title="share of traces", axis=alt.Axis(format=".0%")),
-        colour(figures),
+        colour(data),
         tooltip=["domain:N", *numbers(threshold=".3f", share=".2%", reaching=",")],
     )
     touched = base.mark_circle(size=120, opacity=0)  # a line alone is hard to point at
-    return over_threshold(figures, base.mark_line(strokeWidth=2), touched)
+    return over_threshold(data, base.mark_line(strokeWidth=2), touched)
 
 
-def drift(figures: Figures, frame: pl.DataFrame) -> Drawing:
-    """A bar for each domain, to either side."""
+def drift(data: ReportData, frame: pl.DataFrame) -> Drawing:
+    """Draw a bar for each domain, to the left or right of zero."""
     bars = chosen(frame).mark_bar(size=14)
     shifts = dict.fromkeys(("mean_shift", "p5_shift", "p50_shift", "p95_shift"), "+.4f")
     return bars.encode(
         alt.X("mean_shift:Q", title="shift of the mean score", axis=alt.Axis(format="+")),
-        rows(figures, frame),
-        colour(figures),
+        rows(data, frame),
+        colour(data),
         tooltip=[
             "domain:N",
             *numbers(traces_a=",", traces_b=",", **shifts, stability_index=".4f"),
@@ -150,8 +150,8 @@ def drift(figures: Figures, frame: pl.DataFrame) -> Drawing:
     ).properties(height=height(frame))
 
 
-def rejects(figures: Figures, frame: pl.DataFrame) -> Drawing:
-    """A bar for each reason."""
+def rejects(data: ReportData, frame: pl.DataFrame) -> Drawing:
+    """Draw a bar for each reason."""
     most = frame.group_by("code").agg(pl.col("refused").sum()).sort("refused", "code")
     codes = most["code"].reverse().to_list()
     bars = chosen(frame).mark_bar(size=14)
@@ -159,7 +159,7 @@ def rejects(figures: Figures, frame: pl.DataFrame) -> Drawing:
         alt.X("refused:Q", title="rows and files", axis=COUNTS_ALONG),
         alt.Y("code:N", scale=alt.Scale(domain=codes), title=None),
         color=alt.condition(
-            alt.FieldOneOfPredicate("domain", figures.labels), colour(figures), alt.value(_GREY)
+            alt.FieldOneOfPredicate("domain", data.labels), colour(data), alt.value(_GREY)
         ),
         tooltip=["code:N", "domain:N", *numbers(refused=",")],
     ).properties(height=height(frame, by="code"))

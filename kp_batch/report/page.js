@@ -1,4 +1,4 @@
-// Draws the charts in the theme of the system, and shows of them and the tables what is chosen.
+// Draws the charts in the system's theme, and shows the chosen domain in charts and tables.
 const { shown, themes } = JSON.parse(document.getElementById("report").textContent);
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const views = new Map();
@@ -8,7 +8,7 @@ function chosen() {
   return document.querySelector("input[name=domain]:checked")?.value ?? "";
 }
 
-// Vega's own parser (ast) needs no eval, which the page's policy does not let it use.
+// Vega's own interpreter (ast) needs no eval, which the page's policy forbids.
 async function drawOne(name, theme) {
   const legend = { ...themes[theme].legend, columns: window.innerWidth < 600 ? 2 : 4 };
   const config = { ...themes[theme], legend };
@@ -27,12 +27,12 @@ async function chooseOne(name, domain) {
 
 function filterTables(domain) {
   for (const row of document.querySelectorAll("tr[data-domain]")) {
-    const ofAll = !row.closest(".traces") || "ofAll" in row.dataset;
-    row.hidden = domain ? row.dataset.domain !== domain : !ofAll;
+    const overall = !row.closest(".traces") || "overall" in row.dataset;
+    row.hidden = domain ? row.dataset.domain !== domain : !overall;
   }
 }
 
-// A chart that fails says so; the others are drawn all the same.
+// A chart that fails says so, and the others are still drawn.
 function each(work) {
   return Promise.all(Object.keys(shown).map((name) => work(name).catch((error) => {
     console.error(error);
@@ -54,7 +54,7 @@ async function choose() {
   document.body.dataset.chosen = domain;
 }
 
-// One after the other, however fast things are clicked.
+// One task after the other, however fast somebody clicks.
 function next(work) {
   working = working.then(work);
 }

@@ -7,49 +7,40 @@ from importlib.resources import files
 
 import altair as alt
 import vl_convert
-from jinja2 import Environment
+from jinja2 import Environment, Template
 
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.report.findings import findings
-from kp_batch.report.panels import PICTURES
-from kp_batch.report.report_data import Figures
-from kp_batch.report.sentences import Name
+from kp_batch.report.panels import PANELS
+from kp_batch.report.report_data import ReportData
+from kp_batch.report.sentences import Untrusted
 from kp_batch.report.themes import THEMES
 from kp_batch.text import bar_line, shortened
 
-_ID = 80  # characters of an id that are shown
+_ID = 80  # characters of a trace's id that are shown
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
-def page(figures: Figures) -> str:
-    """The report as HTML.
+def page(data: ReportData) -> str:
+    """Write the report as HTML.
 
-    All that comes from the archive is escaped, and the page's policy lets no script run but its
-    own and nothing be fetched.
+    All text from the archive is escaped. The page's policy lets only the page's own scripts run,
+    and lets nothing be fetched.
     """
-    environment = Environment(autoescape=True)
-    environment.filters |= {
-        "age": _age,
-        "bars": bar_line,
-        "cell": _cell,
-        "digest": _digest,
-        "short": _short,
-    }
-    environment.tests["name"] = _is_name
-    panels = [(each, each.rows(figures), each.spec(figures)) for each in PICTURES]
-    by_rank = figures.traces.partition_by("which", as_dict=True)
-    return environment.from_string(_text("page.html")).render(
-        bins=figures.bins,
+    panels = [(each, each.rows(data), each.spec(data)) for each in PANELS]
+    by_rank = data.traces.partition_by("which", as_dict=True)
+    return _template().render(
+        bins=data.bins,
         dimensions=DIMENSIONS,
-        domains=figures.domains.to_dicts(),
-        findings=findings(figures),
-        labels=figures.labels,
+        domains=data.domains.to_dicts(),
+        findings=findings(data),
+        labels=data.labels,
         panels=panels,
-        run=figures.run,
+        run=data.run,
         scripts=[_vega(), _text("page.js")],
         shown={
-            picture.name: {"spec": spec, "domains": rows["domain"].unique().sort().to_list()}
-            for picture, rows, spec in panels
+            panel.name: {"spec": spec, "domains": rows["domain"].unique().sort().to_list()}
+            for panel, rows, spec in panels
             if spec
         },
         style=_text("page.css"),
@@ -58,8 +49,21 @@ def page(figures: Figures) -> str:
     )
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, Name)
+def _template() -> Template:
+    environment = Environment(autoescape=True)
+    environment.filters |= {
+        "age": _age,
+        "bars": bar_line,
+        "cell": _cell,
+        "digest": _digest,
+        "short": _short,
+    }
+    environment.tests["untrusted"] = _is_untrusted
+    return environment.from_string(_text("page.html"))
+
+
+def _is_untrusted(value: object) -> bool:
+    return isinstance(value, Untrusted)
 
 
 def _text(name: str) -> str:
@@ -68,13 +72,13 @@ def _text(name: str) -> str:
 
 @cache
 def _vega() -> str:
-    """Vega, Vega-Lite and Vega-Embed in the version that Altair writes for."""
+    """Bundle Vega, Vega-Lite and Vega-Embed, in the versions that Altair writes for."""
     major_minor = ".".join(alt.VEGALITE_VERSION.split(".")[:2])
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", major_minor)
 
 
 def _digest(script: str) -> str:
-    """Of a script, as the page's policy names it."""
+    """The hash of a script by which the page's policy names it."""
     return b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
@@ -83,14 +87,14 @@ def _short(text: str | None) -> str:
 
 
 def _cell(value: str | float | None) -> str:
-    """A number as it stands in a table."""
+    """A value as a table shows it."""
     if isinstance(value, float):
         return f"{value + 0.0:.4f}"
     return f"{value:,}" if isinstance(value, int) else value or ""
 
 
 def _age(seconds: float | None) -> str:
-    """A time in its largest unit."""
+    """A duration in its largest unit."""
     if seconds is None:
         return ""
     return next(

@@ -1,4 +1,4 @@
-"""The pictures of the report, in its order: what each is called, and what it shows."""
+"""The panels of the report, in their order: a title, a chart and what it shows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,57 +9,57 @@ import polars as pl
 
 from kp_batch.report import charts, time_charts
 from kp_batch.report.chart_parts import CHOSEN, Drawing
-from kp_batch.report.report_data import Figures
+from kp_batch.report.report_data import ReportData
 
 
 @dataclass(frozen=True)
-class Picture:
-    """One chart of the report, drawn from the figure of its name unless `of` says another."""
+class Panel:
+    """One chart of the report, drawn from the frame of its name, or of the name `of`."""
 
     name: str
     title: str
-    about: str  # what it shows, in which units; the text in place of the chart, too
-    draw: Callable[[Figures, pl.DataFrame], Drawing]
+    about: str  # what the chart shows, in which units; also its text for screen readers
+    draw: Callable[[ReportData, pl.DataFrame], Drawing]
     of: str = ""
     is_wide: bool = False
-    has_table: bool = False  # its numbers stand below it
+    has_table: bool = False  # a table of its numbers stands below it
     empty: str = "Nothing to show yet: no trace is scored."
 
-    def rows(self, figures: Figures) -> pl.DataFrame:
-        """What it is drawn from: the rows of each domain."""
-        frame: pl.DataFrame = getattr(figures, self.of or self.name)
+    def rows(self, data: ReportData) -> pl.DataFrame:
+        """The rows of its frame that are of a domain: what the chart is drawn from."""
+        frame: pl.DataFrame = getattr(data, self.of or self.name)
         return frame.drop_nulls("domain")
 
-    def spec(self, figures: Figures) -> dict[str, Any] | None:
-        """The chart as Vega-Lite of the width of what holds it; None where nothing is to be drawn.
+    def spec(self, data: ReportData) -> dict[str, Any] | None:
+        """The chart as Vega-Lite, as wide as the element that holds it; None if it has no rows.
 
-        Colours and fonts are left to the theme that it is drawn with.
+        The theme with which the page draws it sets colours and fonts.
         """
-        rows = self.rows(figures)
+        rows = self.rows(data)
         if rows.is_empty():
             return None
-        chart = self.draw(figures, rows).add_params(alt.param(CHOSEN, value=""))
+        chart = self.draw(data, rows).add_params(alt.param(CHOSEN, value=""))
         autosize = alt.AutoSizeParams(type="fit-x", contains="padding")
         sized = chart.properties(width="container", autosize=autosize, description=self.about)
         return sized.to_dict()
 
 
-PICTURES = (
-    Picture(
+PANELS = (
+    Panel(
         "histogram",
         "How scores are distributed",
         "Traces by score, in twenty bins; the dashed line is the threshold of a score worth "
         "sharing.",
         charts.histogram,
     ),
-    Picture(
+    Panel(
         "domains",
         "Domains side by side",
         "The score of each domain: 5% to 95% of its traces (line), 25% to 75% (bar), the median "
         "(tick), and the threshold (dashed).",
         charts.domains,
     ),
-    Picture(
+    Panel(
         "over_time",
         "Score and novelty over time",
         "Mean score and mean novelty, from 0 to 1, by the time of the traces (UTC); larger dots "
@@ -67,7 +67,7 @@ PICTURES = (
         time_charts.over_time,
         is_wide=True,
     ),
-    Picture(
+    Panel(
         "volume",
         "Traces over time",
         "How many traces were made, by the same times; lighter where the time is not over yet.",
@@ -75,7 +75,7 @@ PICTURES = (
         of="over_time",
         is_wide=True,
     ),
-    Picture(
+    Panel(
         "dimensions",
         "The four dimensions",
         "Mean of each dimension in each domain, from 0 to 1, and one standard deviation to either "
@@ -83,7 +83,7 @@ PICTURES = (
         charts.dimensions,
         has_table=True,
     ),
-    Picture(
+    Panel(
         "overrides",
         "What the overrides do",
         "By how much each override moves the mean score of each domain.",
@@ -91,7 +91,7 @@ PICTURES = (
         has_table=True,
         empty="No override applied to any trace.",
     ),
-    Picture(
+    Panel(
         "novelty_and_age",
         "Novelty and the age of the nearest trace",
         "How many traces have which novelty (0 to 1), by how long before them the nearest one was "
@@ -99,14 +99,14 @@ PICTURES = (
         charts.novelty_and_age,
         empty="No trace met another.",
     ),
-    Picture(
+    Panel(
         "thresholds",
         "Share over a threshold",
         "Which share of each domain's traces reaches a threshold, for every threshold from 0 to 1; "
         "the dashed line is the one in force.",
         charts.thresholds,
     ),
-    Picture(
+    Panel(
         "drift",
         "Changed since the previous run",
         "By how much the mean score of each domain moved from the previous run to the last one.",
@@ -114,7 +114,7 @@ PICTURES = (
         has_table=True,
         empty="Nothing to compare: no previous run scored any of these domains.",
     ),
-    Picture(
+    Panel(
         "rejects",
         "Refused rows and files",
         "Rows and files that could not be scored, by reason; one row may have several.",

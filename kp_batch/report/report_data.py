@@ -1,34 +1,49 @@
-"""What the report tells, as small frames: aggregated by DuckDB, whatever the number of traces."""
+"""The data of the report as small frames: DuckDB aggregates them, however many traces there are."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, cast
+from typing import Any
 
 import duckdb
 import polars as pl
 
+from kp_batch.run_record import RunRecord, last_done
 from kp_batch.text import shortened
 
-_APART = 9  # domains with a name of their own: with the others, as many as there are colours
+# The data's frames: `sql/NAME.sql` asks for the frame that `ReportData.NAME` holds.
+FRAMES = (
+    "domains",
+    "histogram",
+    "over_time",
+    "dimensions",
+    "overrides",
+    "novelty_and_age",
+    "thresholds",
+    "drift",
+    "turnover",
+    "rejects",
+    "gaps",
+    "traces",
+)
+LABEL = 40  # the most characters of a domain's label
+_APART = 9  # domains with a label of their own; one more label, the others', uses up the colours
 _BINS = 20  # of the histogram, as in its SQL
-LABEL = 40  # characters
-# No domain is called so: what stands for something else, and what every object of JavaScript has,
-# since Vega keeps what it stacks in an object, by the domain's name.
+# Labels that no domain gets: those with another meaning, and the properties of every JavaScript
+# object, since Vega stacks bars in an object whose keys are the domains.
 _TAKEN = (
     *("all domains", "(unknown)", "(never scored)"),
     *("__proto__", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__"),
     *("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable"),
     *("toLocaleString", "toString", "valueOf"),
 )
-# Steps of time, with the days of the longest: the first of which about so many hold all is taken.
+# Units of time, with the days of the longest of each. The report takes the first unit of which
+# about `_STEPS` hold all traces.
 _STEPS = 120
 _GRAINS = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366, "decade": 3660}
 _INTERVALS = {"quarter": "3 months"}
 _RUNS = """
-    SELECT
-        run_id, status, reason, started_at, finished_at,
-        config, counts, seconds, versions, fingerprints
+    SELECT * EXCLUDE (inputs)
     FROM runs
     QUALIFY row_number() OVER (PARTITION BY status ORDER BY started_at DESC, run_id DESC) <= 2
     ORDER BY started_at DESC, run_id DESC
@@ -36,19 +51,19 @@ _RUNS = """
 
 
 @dataclass(frozen=True)
-class Figures:
-    """All that the report tells; each frame is what the SQL file of its name gives.
+class ReportData:
+    """Everything that the report shows. Each frame is the answer to the SQL file of its name.
 
-    `domain` is a domain's label, and null stands for all domains together.
+    In the frames, `domain` is a domain's label; null stands for all domains together.
     """
 
-    run: Mapping[str, Any]  # the last run that is done; empty before there is one
-    before: Mapping[str, Any]  # the one that was done before it; empty likewise
-    failed: Mapping[str, Any]  # the last run, where it failed; else empty
-    labels: list[str]  # the domains with most traces, then one label for all the others
-    others: str | None  # the last of these, where there are others
+    run: RunRecord | None  # the last run that is done
+    before: RunRecord | None  # the run that was done before it
+    failed: RunRecord | None  # the last run if it failed
+    labels: list[str]  # of the domains with most traces, then one label for all others
+    others: str | None  # the last label if it stands for several domains
     grain: str  # the unit of time
-    whole: Mapping[str, Any]
+    totals: Mapping[str, Any]  # the one row of sql/totals.sql
     domains: pl.DataFrame
     histogram: pl.DataFrame
     over_time: pl.DataFrame
@@ -63,58 +78,56 @@ class Figures:
     traces: pl.DataFrame
 
     def bins(self, domain: str | None) -> list[int]:
-        """How many of a domain's scores, or of all, fall into each of the histogram's bins."""
+        """Count the scores in each bin of the histogram: a domain's, or all scores if None."""
         counts = [0] * _BINS
-        for of, low, _, traces in self.histogram.iter_rows():
-            if domain in (None, of):
+        for label, low, _, traces in self.histogram.iter_rows():
+            if domain in (None, label):
                 counts[round(low * _BINS)] += traces
         return counts
 
 
-_FRAMES = tuple(field.name for field in fields(Figures) if field.type is pl.DataFrame)
-
-
-def gather(connection: duckdb.DuckDBPyConnection) -> Figures:
-    """Ask the catalog for all that the report tells.
+def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
+    """Ask the catalog for everything that the report shows.
 
     Args:
         connection: a warehouse's catalog, in UTC. It gets a temporary view and some variables.
     """
-    runs = list(connection.sql(_RUNS).to_arrow_table().to_pylist())
-    done = [run for run in runs if run["status"] == "done"]
+    runs = [RunRecord.of(row) for row in connection.sql(_RUNS).to_arrow_table().to_pylist()]
+    run = last_done(runs)
+    before = last_done(each for each in runs if each != run)
     labels, others = _label(connection)
-    whole = _frame(connection, "whole").row(0, named=True)
-    grain = _grain(whole)
+    totals = _frame(connection, "totals").row(0, named=True)
+    grain = _grain(totals)
     for name, value in {
-        "last_run": done[0]["run_id"] if done else None,
-        "run_before": done[1]["run_id"] if len(done) > 1 else None,
+        "last_run": run.run_id if run else None,
+        "run_before": before.run_id if before else None,
         "grain": grain,
         "step": _INTERVALS.get(grain, f"1 {grain}"),
     }.items():
         connection.execute(f"SET VARIABLE {name} = ?::VARCHAR", [value])
-    return Figures(
-        run=done[0] if done else {},
-        before=done[1] if len(done) > 1 else {},
-        failed=runs[0] if runs and runs[0]["status"] == "failed" else {},
+    return ReportData(
+        run=run,
+        before=before,
+        failed=runs[0] if runs and runs[0].status == "failed" else None,
         labels=labels,
         others=others,
         grain=grain,
-        whole=whole,
-        **{name: _frame(connection, name) for name in _FRAMES},
+        totals=totals,
+        **{name: _frame(connection, name) for name in FRAMES},
     )
 
 
 def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], str | None]:
-    """Make the view `labels`: what each domain is called, and whether it is shown apart."""
+    """Make the view `labels`: each domain's label, and whether it has one of its own."""
     domains = "SELECT task_domain FROM score_distribution ORDER BY traces DESC, task_domain"
     names = [name for (name,) in connection.execute(domains).fetchall()]
     apart = len(names) if len(names) <= _APART + 1 else _APART
     labels: list[str] = []
     for name in names[:apart]:
-        labels.append(_unlike(labels, shortened(name, LABEL)))
+        labels.append(_distinct(labels, shortened(name, LABEL)))
     others = len(names) - apart
     if others:
-        labels.append(_unlike(labels, f"{others:,} others"))
+        labels.append(_distinct(labels, f"{others:,} others"))
     rows = pl.DataFrame(
         {
             "task_domain": names,
@@ -127,20 +140,20 @@ def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], str | None
     return labels, labels[-1] if others else None
 
 
-def _unlike(labels: list[str], label: str) -> str:
-    """The label, told apart from those that are the same."""
+def _distinct(labels: list[str], label: str) -> str:
+    """Add stars to the label until no other label is the same."""
     while label in labels or label in _TAKEN:
         label += "*"
     return label
 
 
-def _grain(whole: Mapping[str, Any]) -> str:
-    """The finest unit of time of which the traces fill no more than about `_STEPS`."""
-    days = (whole["last_day"] - whole["first_day"]).days + 1 if whole["first_day"] else 1
+def _grain(totals: Mapping[str, Any]) -> str:
+    """The finest unit of time of which the traces span about `_STEPS` at most."""
+    days = (totals["last_day"] - totals["first_day"]).days + 1 if totals["first_day"] else 1
     fitting = (grain for grain, length in _GRAINS.items() if days <= _STEPS * length)
     return next(fitting, "century")
 
 
 def _frame(connection: duckdb.DuckDBPyConnection, name: str) -> pl.DataFrame:
     sql = files("kp_batch.report").joinpath("sql", f"{name}.sql").read_text("utf-8")
-    return cast("pl.DataFrame", pl.from_arrow(connection.sql(sql).to_arrow_table()))
+    return pl.DataFrame(connection.sql(sql).to_arrow_table())

@@ -1,61 +1,63 @@
-"""What a person should notice of the scores as they stand."""
+"""The sentences about the published scores, whichever run computed them."""
 
 from collections.abc import Iterator
 
 import polars as pl
 
-from kp_batch.report.report_data import Figures
-from kp_batch.report.sentences import ENOUGH, Finding, Name, number, share, tell
+from kp_batch.report.report_data import ReportData
+from kp_batch.report.sentences import ENOUGH, Finding, Untrusted, number, share, tell
 
-_NOTABLE = 0.01  # between two means that are worth a word
+_NOTABLE = 0.01  # the least difference between two means that is worth a sentence
 _LONG = 7  # days without a trace
 
 
-def of_scores(figures: Figures) -> Iterator[Finding]:
-    """How the scores stand, by domain, and what made them so."""
+def of_scores(data: ReportData) -> Iterator[Finding]:
+    """How the scores are distributed, by domain and over time, and what moved them."""
     for notice in (_extent, _between_domains, _worth_sharing, _copies, _override, _lately, _gap):
-        yield from notice(figures)
+        yield from notice(data)
 
 
-def _extent(figures: Figures) -> Iterator[Finding]:
-    of_all = figures.domains.filter(pl.col("domain").is_null())
-    if of_all.is_empty():
+def _extent(data: ReportData) -> Iterator[Finding]:
+    overall = data.domains.filter(pl.col("domain").is_null())
+    if overall.is_empty():
         yield tell("No trace is scored yet.")
         return
-    row = of_all.row(0, named=True)
-    domains = number(figures.whole["domains"], "domain")
-    first, last = figures.whole["first_day"], figures.whole["last_day"]
+    row = overall.row(0, named=True)
+    domains = number(data.totals["domains"], "domain")
+    first, last = data.totals["first_day"], data.totals["last_day"]
     days = f"on {first}" if first == last else f"from {first} to {last}"
     sharing = share(row["worth_sharing"], row["traces"]) if row["worth_sharing"] else "none"
     yield tell(
         f"{number(row['traces'], 'trace')} in {domains}, {days}. The mean score is "
         f"{row['mean']:.3f}, the median {row['p50']:.3f}; {sharing} of them reach the threshold of "
-        f"{figures.whole['threshold']:g}."
+        f"{data.totals['threshold']:g}."
     )
 
 
-def _between_domains(figures: Figures) -> Iterator[Finding]:
-    known = _well_known(figures).sort("mean")
+def _between_domains(data: ReportData) -> Iterator[Finding]:
+    known = _well_known(data).sort("mean")
     if len(known) > 1 and known["mean"][-1] - known["mean"][0] >= _NOTABLE:
         low, high = known.row(0, named=True), known.row(-1, named=True)
         yield tell(
-            Name(high["domain"]),
+            Untrusted(high["domain"]),
             f" scores highest (mean {high['mean']:.3f}), ",
-            Name(low["domain"]),
+            Untrusted(low["domain"]),
             f" lowest ({low['mean']:.3f}).",
         )
 
 
-def _worth_sharing(figures: Figures) -> Iterator[Finding]:
-    shares = _well_known(figures).sort(pl.col("worth_sharing") / pl.col("traces"))
+def _worth_sharing(data: ReportData) -> Iterator[Finding]:
+    shares = _well_known(data).sort(pl.col("worth_sharing") / pl.col("traces"))
     if len(shares) > 1 and shares["worth_sharing"].sum():
         row = shares.row(-1, named=True)
-        told = share(row["worth_sharing"], row["traces"])
-        yield tell("Worth sharing most often: ", Name(row["domain"]), f", {told} of its traces.")
+        shared = share(row["worth_sharing"], row["traces"])
+        yield tell(
+            "Worth sharing most often: ", Untrusted(row["domain"]), f", {shared} of its traces."
+        )
 
 
-def _copies(figures: Figures) -> Iterator[Finding]:
-    row = figures.whole
+def _copies(data: ReportData) -> Iterator[Finding]:
+    row = data.totals
     if row["alike"]:
         most = f"; the most repeated text occurs {row['most_repeated']:,} times"
         yield tell(
@@ -64,28 +66,28 @@ def _copies(figures: Figures) -> Iterator[Finding]:
         )
 
 
-def _override(figures: Figures) -> Iterator[Finding]:
-    common = figures.overrides.join(_well_known(figures).select("domain"), on="domain")
+def _override(data: ReportData) -> Iterator[Finding]:
+    common = data.overrides.join(_well_known(data).select("domain"), on="domain")
     if not common.is_empty():
         row = common.sort(pl.col("effect_on_mean").abs()).row(-1, named=True)
         way = "lowers" if row["effect_on_mean"] < 0 else "raises"
         yield tell(
             f"The override with the largest effect, {row['override']}, applies to "
             f"{row['share']:.0%} of ",
-            Name(row["domain"]),
+            Untrusted(row["domain"]),
             f" and {way} its mean score by {abs(row['effect_on_mean']):.3f}.",
         )
 
 
-def _lately(figures: Figures) -> Iterator[Finding]:
-    """The last step of time that is over and has enough traces, against all before it."""
-    steps = figures.over_time.filter("is_over").group_by("start")
+def _lately(data: ReportData) -> Iterator[Finding]:
+    """Compare the last step of time that is over and has enough traces with all steps before it."""
+    steps = data.over_time.filter("is_over").group_by("start")
     sums = steps.agg(pl.col("traces", "score", "novelty").sum())
     full = sums.filter(pl.col("traces") >= ENOUGH).sort("start")
     if len(full) > 1:
         last = full.row(-1, named=True)
         before = sums.filter(pl.col("start") < last["start"]).sum().row(0, named=True)
-        on = "On" if figures.grain == "day" else f"In the {figures.grain} from"
+        on = "On" if data.grain == "day" else f"In the {data.grain} from"
         now, then = (
             [each[name] / each["traces"] for name in ("score", "novelty")]
             for each in (last, before)
@@ -96,9 +98,9 @@ def _lately(figures: Figures) -> Iterator[Finding]:
         )
 
 
-def _gap(figures: Figures) -> Iterator[Finding]:
-    if not figures.gaps.is_empty():
-        row = figures.gaps.row(0, named=True)
+def _gap(data: ReportData) -> Iterator[Finding]:
+    if not data.gaps.is_empty():
+        row = data.gaps.row(0, named=True)
         if row["days"] >= _LONG:
             yield tell(
                 f"The longest time without a trace is {row['days']:,} days, from "
@@ -106,7 +108,7 @@ def _gap(figures: Figures) -> Iterator[Finding]:
             )
 
 
-def _well_known(figures: Figures) -> pl.DataFrame:
-    """The domains that have enough traces for a comparison."""
-    known = pl.col("domain").ne_missing(figures.others) & pl.col("domain").is_not_null()
-    return figures.domains.filter(known, pl.col("traces") >= ENOUGH)
+def _well_known(data: ReportData) -> pl.DataFrame:
+    """The domains with enough traces for a comparison."""
+    known = pl.col("domain").ne_missing(data.others) & pl.col("domain").is_not_null()
+    return data.domains.filter(known, pl.col("traces") >= ENOUGH)

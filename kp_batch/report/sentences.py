@@ -1,12 +1,12 @@
-"""Sentences whose parts that come from an archive stand apart, so that every page escapes them."""
+"""Sentences of the report, in which text from the archive is a part of its own and marked."""
 
 from dataclasses import dataclass
 
-ENOUGH = 30  # traces of which a mean says something
+ENOUGH = 30  # traces, from which on a mean is worth a sentence
 
 
-class Name(str):
-    """A part of a sentence that comes from the archive: each page escapes it in its own way."""
+class Untrusted(str):
+    """Text from the archive, which every page escapes in its own way."""
 
     __slots__ = ()
 
@@ -15,20 +15,20 @@ class Name(str):
 class Finding:
     """One sentence, in parts."""
 
-    parts: tuple[str, ...]  # what comes from the archive is a `Name`
+    parts: tuple[str, ...]  # text from the archive is `Untrusted`
     is_warning: bool = False
 
 
 def tell(*parts: str, is_warning: bool = False) -> Finding:
-    """One sentence."""
+    """Make a finding of the parts of its sentence."""
     return Finding(parts, is_warning)
 
 
 def number(count: int, what: str) -> str:
-    """So many, in the singular or the plural."""
+    """Write a count with its unit, in the singular or the plural."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def share(part: int, whole: int) -> str:
-    """A part, and how much of the whole it is."""
+    """Write a count and its percentage of the whole."""
     return f"{part:,} ({part / whole:.1%})"

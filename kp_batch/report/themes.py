@@ -1,4 +1,4 @@
-"""How charts look on light and on dark paper: configurations of Vega-Lite."""
+"""How charts look on light and dark paper: configurations of Vega-Lite."""
 
 from typing import Any
 
@@ -33,8 +33,8 @@ def _theme(ink: str, quiet: str, line: str, ramp: str, palette: str) -> dict[str
     }
 
 
-# Ten colours on each paper, of a contrast of 3 to 1 and more with it; the ends of the ramps are of
-# 4 to 1 and more with the ink of the line that crosses them.
+# Each theme has ten colours, whose contrast with the paper is at least 3 to 1. The contrast of the
+# ramp's ends with the ink of the line that crosses them is at least 4 to 1.
 THEMES = {
     "light": _theme(
         ink="#1c2430",

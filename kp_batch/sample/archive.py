@@ -1,7 +1,7 @@
-"""The archive's days and files: which topics are busy, and when their traces come.
+"""Days and files of a synthetic archive: which topics are busy, and when their traces come.
 
-Every day has a generator of its own, seeded by the sample's seed and the day's number, so only one
-day is ever in memory.
+Each day has a random generator of its own, seeded by the sample's seed and the day's number, so
+that only one day is in memory at a time.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 START: Final = np.datetime64("2026-01-05", "ms")  # a Monday, so day % 7 is the weekday
 DAY_MS: Final = 86_400_000
 WEEKDAY_LOAD: Final = np.array([1.0, 1.1, 1.1, 1.0, 0.9, 0.45, 0.4])
-TIED_SHARE: Final = 0.04  # of traces, with the one before them in their burst
+TIED_SHARE: Final = 0.04  # of traces, made at the same time as the one before in their burst
 
 
 def _texts(*names: str) -> dict[str, pl.DataType]:
@@ -57,16 +57,20 @@ def write_sample(
     """Write a synthetic archive, one zstd-compressed Parquet file a UTC day from 2026-01-05 on.
 
     The same arguments give the same bytes. Rows stand in order of time, and a day without traces
-    has no file. Bad rows are spread evenly and take every fault in turn; all others are those of
-    the clean archive. A superseding row bears the id of the row before it, which is clean while
-    `dirty` is at most a half. Returns the paths of the files, in order of time.
+    has no file. Bad rows are spread evenly and take every fault in turn; all other rows are the
+    same as in a clean archive. A superseding row bears the id of the row before it, which is clean
+    if `dirty` is at most a half.
 
     Args:
-        folder: where the files go; made if need be, and other files in it stay.
-        traces: rows of the whole archive, at least 0.
-        seed: of every draw, at least 0.
-        days: length of the archive in days, at least 1.
-        dirty: share of bad rows, 0 to 1, rounded to whole rows; above 0 at least one row is bad.
+        folder: where the files go; it is made if it is missing, and other files in it stay.
+        traces: the number of rows in the whole archive, at least 0.
+        seed: the seed of all draws, at least 0.
+        days: the length of the archive in days, at least 1.
+        dirty: the share of bad rows, 0 to 1, rounded to whole rows; above 0, at least one row is
+            bad.
+
+    Returns:
+        The paths of the files, in order of time.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -82,7 +86,7 @@ def write_sample(
 
 
 def _write(path: Path, rows: list[Row]) -> Path:
-    # Statistics would make a quarter of a small file, and nobody prunes by them here.
+    # Statistics would be a quarter of a small file, and nothing prunes by them.
     pl.DataFrame(rows, SCHEMA, orient="row").write_parquet(
         path, compression="zstd", compression_level=6, statistics=False
     )
@@ -92,7 +96,7 @@ def _write(path: Path, rows: list[Row]) -> Path:
 def _dated_rows(
     traces: int, seed: int, days: int, bad: dict[int, int]
 ) -> Iterator[tuple[np.datetime64, list[Row]]]:
-    """Every day that has traces, with its rows, the bad ones spoiled."""
+    """Yield each day that has traces, with its rows, of which the bad ones are spoiled."""
     rng = np.random.default_rng(seed)
     activity = _activity(days, rng)
     counts: list[int] = rng.multinomial(traces, activity.sum(0) / activity.sum()).tolist()
@@ -110,7 +114,7 @@ def _dated_rows(
 
 
 def _activity(days: int, rng: np.random.Generator) -> Floats:
-    """Weights (topics, days): spells of one to three days, then silence of four to seven."""
+    """Weights of shape (topics, days): one to three busy days, then four to seven silent ones."""
     topics = vocabulary().topics
     activity = np.zeros((len(topics), days))
     for number, topic in enumerate(topics):
@@ -124,7 +128,7 @@ def _activity(days: int, rng: np.random.Generator) -> Floats:
 
 
 def _day_rows(day: int, positions: range, weights: Floats, seed: int) -> list[Row]:
-    """One day's traces, clean, in order of time; `positions` are theirs in the archive."""
+    """Make a day's clean rows in order of time; `positions` are their places in the archive."""
     rng = np.random.default_rng([seed, day])
     dice = Dice(rng)
     sizes, times = _bursts(len(positions), rng)
@@ -137,7 +141,7 @@ def _day_rows(day: int, positions: range, weights: Floats, seed: int) -> list[Ro
 
 
 def _bursts(count: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
-    """Sizes of the day's bursts, `count` in sum, and each trace's time in ms since midnight."""
+    """The sizes of a day's bursts, which sum to `count`, and each trace's ms since midnight."""
     ends = np.unique(np.minimum(np.cumsum(rng.geometric(0.22, count)), count))
     sizes = np.diff(ends, prepend=0)
     gaps = rng.exponential(14 * 60_000, count) * (rng.random(count) > TIED_SHARE)
@@ -148,10 +152,10 @@ def _bursts(count: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
 
 
 def _row(story: Story, trace_id: str, created_at: str, dice: Dice) -> Row:
-    """One trace as a row of the archive: a story, and what differs each time it is told."""
+    """Make a row of the archive: a story, and what differs each time it is told."""
     topic = story.task.topic
     chosen = {name: dice.pick(options) for name, options in vocabulary().choices.items()}
-    # Agents are surer where they succeed, not always rightly; 0.2 to 0.99.
+    # Agents that succeed are surer, though not always; the confidence is 0.2 to 0.99.
     sureness = 1 - dice.roll() * dice.roll() if story.success else dice.roll() * dice.roll()
     return {
         "@context": chosen.pop("@context"),
@@ -178,7 +182,7 @@ def _row(story: Story, trace_id: str, created_at: str, dice: Dice) -> Row:
 
 
 def _latency(dice: Dice) -> float:
-    """Milliseconds with a long tail: from 90 on, one in a hundred over two seconds."""
+    """Draw milliseconds with a long tail: at least 90, and one in a hundred over two seconds."""
     return round(90 / (1 - dice.roll()) ** 0.7, 1)
 
 

@@ -1,4 +1,4 @@
-"""The dirt: every way to make a trace bad, spread evenly over the archive."""
+"""Every way to make a trace bad; the bad rows are spread evenly over the archive."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -6,11 +6,11 @@ from math import nan
 from operator import getitem
 from typing import Any, Final, NamedTuple
 
-DOUBLE_EVERY: Final = 5  # bad rows, of which the last has a confidence of 1.5 besides
+DOUBLE_EVERY: Final = 5  # every fifth bad row has a second fault, a confidence of 1.5
 
 
 class _Fault(NamedTuple):
-    """Why the row is rejected, where it goes wrong, and what is put there."""
+    """The code for which a row is rejected, where the fault stands, and its value."""
 
     code: str
     at: Sequence[Any]
@@ -42,17 +42,17 @@ _FAULTS: Final = (
 
 
 def bad_rows(traces: int, dirty: float) -> dict[int, int]:
-    """Numbers of the bad rows by position: the middles of as many equal stretches, all distinct."""
+    """Number the bad rows by position: the middles of equal stretches of rows, all distinct."""
     count = min(traces, max(round(traces * dirty), int(dirty > 0)))
     return {(2 * number + 1) * traces // (2 * count): number for number in range(count)}
 
 
 def spoil(row: dict[str, Any], number: int, id_before: str) -> None:
-    """Put into the bad row of this number the fault whose turn it is."""
+    """Put a fault into a row: the bad row of this number takes the fault whose turn it is."""
     fault = _FAULTS[number % len(_FAULTS)]
     *parents, last = fault.at
     reduce(getitem, parents, row)[last] = fault.put
-    if fault.code == "superseded":  # and no second fault: this row is what remains of its trace
+    if fault.code == "superseded":  # no second fault: only this row remains of its trace
         row["id"] = id_before
     elif number % DOUBLE_EVERY == DOUBLE_EVERY - 1:
         row["outcome"]["confidence"] = 1.5

@@ -1,4 +1,4 @@
-"""What the traces tell: tasks drawn from the topics of `topics.toml`, and how each is worked on."""
+"""Stories of synthetic traces: tasks from the topics of `topics.toml`, and steps of the work."""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +12,15 @@ import numpy as np
 Row: TypeAlias = dict[str, Any]
 Option = TypeVar("Option")
 
-VERBATIM_SHARE: Final = 0.25  # of traces that follow another in a burst
-SAME_TASK_SHARE: Final = 0.33  # likewise: its task once more, worked on anew
-WORDLESS_SHARE: Final = 0.06  # of calls, which record an input and no content
+# Of the traces that follow another in a burst, these are the shares that repeat it
+# word for word, and that work on its task anew.
+VERBATIM_SHARE: Final = 0.25
+SAME_TASK_SHARE: Final = 0.33
+WORDLESS_SHARE: Final = 0.06  # of calls, which have an input and no content
 
 
 class _Move(NamedTuple):
-    """What one tool is asked, and what it answers."""
+    """One use of a tool: what it is asked, and what it answers."""
 
     tool: Mapping[str, str]
     call: str
@@ -29,7 +31,7 @@ class _Move(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """What some agents of one domain work on, and all that they may say of it."""
+    """A topic on which some agents of one domain work, and everything they may say about it."""
 
     domain: str
     steady: bool
@@ -41,7 +43,7 @@ class Topic(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """How a trace goes: thoughts at both ends, and moves between."""
+    """The shape of a trace: thoughts at both ends, and moves between."""
 
     share: int
     success: float
@@ -60,7 +62,7 @@ class Vocabulary(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """What a burst of traces works on, once or again and again."""
+    """The task of one or more traces of a burst."""
 
     topic: Topic
     words: Mapping[str, object]
@@ -74,7 +76,7 @@ class _Task(NamedTuple):
 
 
 class Story(NamedTuple):
-    """All of a trace that is repeated when it is told again word for word."""
+    """The part of a trace that is the same when it is repeated word for word."""
 
     task: _Task
     success: bool
@@ -82,21 +84,20 @@ class Story(NamedTuple):
 
 
 class Dice:
-    """Uniform draws, fetched in blocks: numpy's scalar draws cost several times as much."""
+    """Uniform draws in [0, 1), made in blocks: numpy's scalar draws take several times as long."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        """Draw from this generator, whenever a block is used up."""
         blocks: Iterator[list[float]] = (rng.random(4096).tolist() for _ in repeat(None))
         self.roll = chain.from_iterable(blocks).__next__
 
     def pick(self, options: Sequence[Option]) -> Option:
-        """Give one of the options, all as likely."""
+        """Draw one of the options, all equally likely."""
         return options[int(self.roll() * len(options))]
 
 
 @cache
 def vocabulary() -> Vocabulary:
-    """Read `topics.toml`, once."""
+    """Read `topics.toml` once."""
     raw = tomllib.loads(Path(__file__).with_name("topics.toml").read_text("utf-8"))
     shapes = [_Shape(**table) for table in raw["shapes"]]
     return Vocabulary(
@@ -117,7 +118,7 @@ def _topic(table: Row, agents: Sequence[str]) -> Topic:
 
 
 def stories(topics: list[int], sizes: list[int], dice: Dice) -> Iterator[Story]:
-    """Stay with one topic for a burst, now and then with its task, now and then word for word."""
+    """Yield the stories of bursts, `sizes[i]` on topic `topics[i]`; some repeat task or story."""
     for number, size in zip(topics, sizes, strict=True):
         topic = vocabulary().topics[number]
         task = _task(topic, dice)

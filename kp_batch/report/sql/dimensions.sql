@@ -1,4 +1,4 @@
--- Mean and sample deviation of each dimension.
+-- Mean and sample standard deviation of each dimension, by domain.
 WITH unpivoted AS (
     UNPIVOT (SELECT task_domain, complexity, novelty, tool_diversity, outcome_confidence FROM scores)
     ON COLUMNS (* EXCLUDE (task_domain))

@@ -1,4 +1,4 @@
--- How the scores stand in each domain, and in all (null).
+-- The distribution of the scores in each domain, and in all domains together (null).
 SELECT
     domain,
     count(*) AS traces,

@@ -1,4 +1,4 @@
--- What changed from the run before the last to the last one; null: all domains.
+-- How the scores moved from the previous run to the last one, by domain; null: all domains.
 SELECT
     domain,
     traces_a,

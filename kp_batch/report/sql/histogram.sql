@@ -1,4 +1,4 @@
--- How many scores fall into each of twenty bins.
+-- The number of scores in each of twenty bins, by domain.
 SELECT domain, low, high, sum(traces)::BIGINT AS traces
 FROM score_histogram(20)
 JOIN labels USING (task_domain)

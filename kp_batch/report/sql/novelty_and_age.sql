@@ -1,4 +1,4 @@
--- How many traces have which novelty, by the age of the nearest one; sums, so that domains add.
+-- Traces by their novelty and by the age of the nearest trace; novelty is a sum, so that domains add up.
 WITH bands (age, number, seconds) AS (
     VALUES
         ('<1 s', 0, 1),

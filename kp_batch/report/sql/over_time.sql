@@ -1,4 +1,4 @@
--- Traces, and sums of score and novelty, in steps of time without gaps; all sums, so that domains add.
+-- Traces and the sums of their scores and novelty, in steps of time without gaps; domains add up.
 WITH told AS (
     SELECT
         date_trunc(getvariable('grain'), day)::DATE AS start,

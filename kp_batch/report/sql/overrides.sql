@@ -1,4 +1,4 @@
--- How often each override applies, and what it does to the mean score.
+-- How often each override applies, and by how much it moves the mean score, by domain.
 WITH counted AS (
     SELECT domain, sum(traces) AS of_all
     FROM score_distribution

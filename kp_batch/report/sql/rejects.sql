@@ -1,4 +1,4 @@
--- What is refused, by code, and by domain: that of some is unknown, or has no scores.
+-- Refused rows and files, by reason and by domain; the domain may be unknown or have no scores.
 WITH told AS (
     SELECT
         unnest(reasons) AS code,

@@ -1,4 +1,4 @@
--- How many traces reach each threshold from 0 to 1.
+-- The number and the share of traces that reach each threshold from 0 to 1, by domain.
 SELECT
     domain,
     threshold,

@@ -1,4 +1,4 @@
--- The traces with the highest and the lowest scores of each domain, and which are so of all.
+-- The ten highest and ten lowest scores of each domain; overall: whether they are so of all domains.
 WITH extremes AS (
     SELECT
         domain,
@@ -29,7 +29,7 @@ SELECT
     row_number() OVER (
         PARTITION BY which
         ORDER BY CASE which WHEN 'highest' THEN -score ELSE score END, trace_id
-    ) <= 10 AS of_all
+    ) <= 10 AS overall
 FROM chosen
 JOIN scores USING (trace_id)
 ORDER BY which, CASE which WHEN 'highest' THEN -score ELSE score END, trace_id;

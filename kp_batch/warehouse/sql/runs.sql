@@ -1,3 +1,5 @@
+-- mixed: the current scores bear several encoders or caches, or several weights of one profile, as
+-- --since and --until may leave them.
 CREATE VIEW runs AS
 SELECT
     run_id,
@@ -11,7 +13,13 @@ SELECT
     seconds,
     versions,
     fingerprints,
-    published
+    published,
+    len(json_keys(fingerprints->'encoder_id')) > 1
+    OR len(json_keys(fingerprints->'cache_id')) > 1
+    OR len(list_distinct(list_transform(
+        json_keys(fingerprints->'profile_id'),
+        lambda id: regexp_replace(id, '-[0-9a-f]{12}-v[0-9]+$$', '')
+    ))) < len(json_keys(fingerprints->'profile_id')) AS mixed
 FROM $runs;
 
-COMMENT ON VIEW runs IS 'One row a run, done or failed; config, inputs, counts, seconds, versions, fingerprints and published are JSON.';
+COMMENT ON VIEW runs IS 'One row a run, done or failed; config, inputs, counts, seconds, versions, fingerprints and published are JSON; mixed: the scores that the run left bear several encoders or caches, or several weights of one profile.';

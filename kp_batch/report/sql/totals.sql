@@ -1,4 +1,4 @@
--- The scores as a whole, in one row.
+-- One row about all scores together.
 SELECT
     threshold,
     (SELECT count(*) FROM score_distribution) AS domains,

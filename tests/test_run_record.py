@@ -1,0 +1,89 @@
+"""A run's row in `runs`, read once, and how it differs from another run's."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kp_batch.contracts import RUNS
+from kp_batch.run_record import (
+    RunRecord,
+    changed_settings,
+    differences,
+    done_runs,
+    last_done,
+    profile_name,
+)
+from kp_batch.scoring.profiles import WeightProfile
+
+JSON: dict[str, Any] = {
+    "config": {"embedder": "minilm", "cache_size": 1000, "ttl": "none", "threshold": 0.75},
+    "inputs": [{"path": "a.jsonl"}],
+    "counts": {"files": 1},
+    "seconds": {"embed": 1.5},
+    "versions": {"facts": 1, "encoder": 1, "replay": 1, "scoring": 1, "numpy": "2.4"},
+    "fingerprints": {"encoder_id": {"minilm-1": 9}, "profile_id": {"code-0-v1": 9}},
+    "published": {"threshold": 0.75, "tables": {"scores": 3}},
+}
+START = datetime(2026, 1, 2, tzinfo=UTC)
+PLAIN: dict[str, Any] = {
+    "run_id": "run-1",
+    "started_at": START,
+    "finished_at": START + timedelta(minutes=1),
+    "status": "done",
+    "reason": None,
+}
+ROW = PLAIN | {name: json.dumps(value) for name, value in JSON.items()}
+RUN = RunRecord.of(ROW)
+
+
+def started(run_id: str, hours: int, status: str = "done") -> RunRecord:
+    return replace(RUN, run_id=run_id, started_at=START + timedelta(hours=hours), status=status)
+
+
+def test_a_record_is_its_row_with_the_json_read() -> None:
+    assert set(ROW) == set(RUNS)
+    wanted = {name: value for name, value in (PLAIN | JSON).items() if name != "inputs"}
+    assert vars(RUN) == wanted
+    assert RUN.embedder == "minilm"
+    assert RunRecord.of(ROW | {"mixed": False}) == RUN
+
+
+def test_the_last_run_is_the_done_one_that_started_last() -> None:
+    a, b, c = started("c", 1), started("a", 2), started("b", 2)
+    failed = started("z", 3, "failed")
+    assert done_runs([failed, c, a, b]) == [a, b, c]
+    assert last_done([c, failed, b, a]) == c
+    assert last_done([failed]) is last_done([]) is None
+
+
+@pytest.mark.parametrize("name", ["code", "customer_service", "my-own-domain", "-", "a-0-v1"])
+def test_the_name_in_a_profile_id_is_the_profiles_name(name: str) -> None:
+    assert profile_name(WeightProfile(name, 0.25, 0.25, 0.25, 0.25).profile_id) == name
+
+
+def test_runs_differ_by_formulas_and_encoders_alone() -> None:
+    other = replace(
+        RUN,
+        versions=RUN.versions | {"facts": 2, "numpy": "2.5"},
+        fingerprints=RUN.fingerprints | {"encoder_id": {"hashing-1": 4, "minilm-1": 5}},
+    )
+    assert differences(RUN, RUN) == []
+    assert differences(RUN, other) == ["facts 1 and 2", "encoders minilm-1 and hashing-1, minilm-1"]
+
+
+def test_a_profile_of_one_run_is_a_change_if_both_runs_scored_its_domain() -> None:
+    ids = {"code-1-v1": 9, "law-1-v1": 1, "art-1-v1": 1}
+    other = replace(
+        RUN,
+        config=RUN.config | {"cache_size": 20, "embedder": "none"},
+        fingerprints={"profile_id": ids},
+    )
+    assert changed_settings(RUN, RUN, ["code", None]) == []
+    assert changed_settings(RUN, other, ["code", "art", None]) == [
+        "cache size 1000 \N{RIGHTWARDS ARROW} 20",
+        "weights of art",
+        "weights of code",
+    ]
