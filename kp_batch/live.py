@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.archive.formats.jsonl import rows_of
+from kp_batch.archive.formats.json_values import rows_from_objects
 from kp_batch.archive.validation import MESSAGES, reasons
 from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.errors import TraceError
@@ -67,7 +67,7 @@ def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
 
 def _facts_of(trace: Mapping[str, Any]) -> pl.DataFrame:
     """The trace's facts, a frame of one row."""
-    frame = rows_of("", [(0, trace)]).with_columns(*facts(), reasons=reasons())
+    frame = rows_from_objects("", [(0, trace)]).with_columns(*facts(), reasons=reasons())
     faults = [code for code in frame.item(0, "reasons") if code not in _NOT_NEEDED]
     if faults:
         sentences = "; ".join(f"{code}: {MESSAGES[code]}" for code in faults)

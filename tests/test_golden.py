@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from kp_batch.archive.formats.jsonl import rows_of
+from kp_batch.archive.formats.json_values import rows_from_objects
 from kp_batch.embedding.encoders import MiniLM
 from kp_batch.facts import facts
 from kp_batch.novelty.cache import VectorCache
@@ -44,7 +44,7 @@ def expected(name: str) -> pl.DataFrame:
 
 @cache
 def traces() -> pl.DataFrame:
-    rows = rows_of("traces.jsonl", enumerate(lines("traces.jsonl")))
+    rows = rows_from_objects("traces.jsonl", enumerate(lines("traces.jsonl")))
     return rows.with_columns(*facts()).with_columns(*dimensions(), *overrides())
 
 

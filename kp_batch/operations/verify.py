@@ -7,7 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.archive.reading import UnreadableError, read_rows
+from kp_batch.archive.faults import UnreadableError
+from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import content_digest, described
 from kp_batch.contracts import FACTS, NOVELTY, SCORES
 from kp_batch.embedding.encoders import load_encoder

@@ -10,8 +10,8 @@ from typing import Any, Self, cast
 
 import polars as pl
 
-from kp_batch.archive.formats.parquet import read_raw
 from kp_batch.archive.ledger import Entry, Ledger, as_frame
+from kp_batch.archive.reading import read_raw
 from kp_batch.archive.validation import message
 from kp_batch.contracts import FACTS, SCORES, TABLES
 from kp_batch.staging import Stage

@@ -9,9 +9,9 @@ from typing import Any, Self, cast
 import polars as pl
 import pyarrow.parquet as pq
 
-from kp_batch.archive.formats.parquet_columns import Fault
+from kp_batch.archive.faults import UNREADABLE_FILE, Fault, UnreadableError
 from kp_batch.archive.ledger import Entry, Ledger
-from kp_batch.archive.reading import UnreadableError, read_rows
+from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import SourceFile, content_digest, described
 from kp_batch.archive.validation import reasons
 from kp_batch.facts import FACTS_VERSION, facts, hashes, id_hash
@@ -134,7 +134,7 @@ def _identify(source: SourceFile) -> str:
         raise
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
-        raise UnreadableError([Fault("unreadable_file", reason)]) from error
+        raise UnreadableError([Fault(UNREADABLE_FILE, reason)]) from error
 
 
 def _check_unchanged(source: SourceFile) -> None:
@@ -143,7 +143,7 @@ def _check_unchanged(source: SourceFile) -> None:
         now = described(source.path)
     if now != source:
         message = "the file changed while it was read; the next run reads it again"
-        raise UnreadableError([Fault("unreadable_file", message)])
+        raise UnreadableError([Fault(UNREADABLE_FILE, message)])
 
 
 class _Staging:
