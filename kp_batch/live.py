@@ -14,9 +14,9 @@ from kp_batch.archive.formats.json_values import rows_from_objects
 from kp_batch.archive.validation import MESSAGES, reasons
 from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.errors import TraceError
-from kp_batch.facts import facts
+from kp_batch.facts import with_facts
 from kp_batch.novelty.cache import VectorCache
-from kp_batch.scoring.composite import assign, composite, dimensions, overrides, score
+from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
 from kp_batch.vectors import NO_NEIGHBOUR, novelty
 
@@ -67,7 +67,7 @@ def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
 
 def _facts_of(trace: Mapping[str, Any]) -> pl.DataFrame:
     """The trace's facts, a frame of one row."""
-    frame = rows_from_objects("", [(0, trace)]).with_columns(*facts(), reasons=reasons())
+    frame = with_facts(rows_from_objects("", [(0, trace)]), reasons())
     faults = [code for code in frame.item(0, "reasons") if code not in _NOT_NEEDED]
     if faults:
         sentences = "; ".join(f"{code}: {MESSAGES[code]}" for code in faults)
@@ -89,7 +89,7 @@ def _novelty(frame: pl.DataFrame, moment: datetime | None) -> float:
 
 def _scored(frame: pl.DataFrame, value: float, profiles: Mapping[str, WeightProfile]) -> float:
     return (
-        frame.with_columns(*dimensions(), *overrides(), novelty=pl.lit(value))
+        frame.with_columns(novelty=pl.lit(value))
         .with_columns(assign(profiles))
         .with_columns(composite(profiles.values()))
         .select(score())

@@ -1,4 +1,4 @@
-"""Traces of every shape that a file may give them, good and bad: what facts are held against."""
+"""Traces of every shape that a file may hold, good and bad."""
 
 import json
 import math
@@ -55,9 +55,7 @@ JSON_ALONE: list[Any] = [
     *(trace(success=each) for each in (1, "true")),
     *(trace(confidence=each) for each in (1, 0, "0.5", True, 10**400, -(10**400))),
     trace(agent_id=7, framework=[], steps=[step(1), step("thought", {"a": [1.5, "\udc00"]})]),
-    trace(
-        steps=[step("thought", content=False), "thought", [step()], {**step(), "tool": "python"}]
-    ),
+    trace(steps=[step("thought", [False]), "thought", [step()], {**step(), "tool": "python"}]),
     trace(steps=[step("thought", tool=7), step("thought", tool=["a"])]),
     trace(steps={"type": "thought"}),
     {**trace(), "metadata": [], "task": "Fix", "outcome": 0.5},
@@ -71,7 +69,7 @@ PARQUET_ALONE = {
 
 
 def write_odd_rows(folder: Path) -> list[Path]:
-    """Write them all: as JSONL, as Parquet, and as Parquet of other column types."""
+    """Write them as JSONL, as Parquet, and as Parquet of other column types; return the files."""
     golden = Path(__file__).with_name("golden") / "traces.jsonl"
     paths = [
         write_jsonl(folder / "a.jsonl", golden.read_bytes().splitlines()),

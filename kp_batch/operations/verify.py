@@ -10,11 +10,12 @@ import polars as pl
 from kp_batch.archive.faults import UnreadableError
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import content_digest, described
-from kp_batch.contracts import FACTS, NOVELTY, SCORES
+from kp_batch.archive.validation import reasons
+from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.embedding.encoders import load_encoder
+from kp_batch.facts import with_facts
 from kp_batch.operations.reference import Meeting
 from kp_batch.planning.changes import Archive
-from kp_batch.planning.ingest import staged
 from kp_batch.planning.scorer import NO_ENCODER
 from kp_batch.progress import progress
 from kp_batch.scoring.composite import composite, score
@@ -26,7 +27,7 @@ from kp_batch.warehouse.catalog import require_manifest
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.
 VECTOR_TOLERANCE = 1e-5
-_COMPARED = [name for name in SCORES if name in {*FACTS, *NOVELTY, "composite", "score"}]
+_COMPARED = (*OWN_COLUMNS, *NOVELTY, "composite", "score")
 
 
 def verify(warehouse: Path, traces: int, stage: Stage, *, embed: bool) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def verify(warehouse: Path, traces: int, stage: Stage, *, embed: bool) -> dict[s
         again = (
             stored.select(
                 "profile_id",
-                *(pl.col(f"{name}_now").alias(name) for name in _COMPARED if name in FACTS),
+                *(pl.col(f"{name}_now").alias(name) for name in OWN_COLUMNS),
             )
             .hstack(pl.DataFrame(rows, schema={**NOVELTY, "vector": pl.Float64}, orient="row"))
             .with_columns(composite(WeightProfile(**each) for each in profiles))
@@ -120,7 +121,9 @@ def _own(sampled: pl.DataFrame) -> pl.DataFrame:
             if not str(file_id).startswith(f"{content_digest(source)}-"):
                 continue
             batches = [
-                staged(batch.filter(pl.col("row").is_in(rows.get_column("row").implode())))
+                with_facts(
+                    batch.filter(pl.col("row").is_in(rows.get_column("row").implode())), reasons()
+                )
                 for batch in read_rows(source)
             ]
         except (OSError, UnreadableError):

@@ -15,7 +15,7 @@ from kp_batch.contracts import NOVELTY
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.store import VectorStore
 from kp_batch.novelty.replay import replay
-from kp_batch.planning.ingest import texts_of
+from kp_batch.planning.ingest import reread_texts
 from kp_batch.planning.timeline import Texts, Timeline
 from kp_batch.planning.windows import Span
 from kp_batch.progress import progress
@@ -36,7 +36,7 @@ def embed(embedder: str, vectors: Path, texts: Texts, stage: Stage) -> None:
     if encoder is None or texts.missing.is_empty():
         return
     store = VectorStore(vectors / encoder.encoder_id)
-    given = chain(_staged(stage.rows), texts_of(texts.sources))
+    given = chain(_staged(stage.rows), reread_texts(texts.sources))
     with progress("embedding", len(texts.missing), "texts") as shown:
         for chunk in _chunks(given, texts.missing, encoder.chunk_size):
             vectors_of = encoder.encode(chunk.get_column("text").to_list())

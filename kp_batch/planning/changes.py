@@ -6,19 +6,26 @@ from datetime import date
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import polars as pl
 
 from kp_batch.archive.ledger import Entry, Ledger, as_frame
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.validation import message
-from kp_batch.contracts import FACTS, SCORES, TABLES
+from kp_batch.contracts import (
+    FACTS,
+    NOVELTY,
+    OWN_COLUMNS,
+    SCORED_COLUMNS,
+    TABLES,
+    arrow_schema,
+)
 from kp_batch.staging import Stage
 from kp_batch.warehouse.relations import partitions_of, reading, show
 
-_OWN = [name for name in SCORES if name in FACTS] + ["source_file"]
-_MET = [name for name in SCORES if name not in _OWN and name != "date"]
+_OWN = (*OWN_COLUMNS, "source_file")
+_MET = (*NOVELTY, *SCORED_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class Archive:
     def table(self, name: str) -> pl.DataFrame:
         """All rows of a published table."""
         rows = self._connection.table(f"published.{name}").to_arrow_table()
-        schema = cast("Any", TABLES[name].to_frame().to_arrow()).schema
+        schema = arrow_schema(TABLES[name])
         return cast("pl.DataFrame", pl.from_arrow(rows.select(schema.names).cast(schema)))
 
     def rows_by_content(self) -> dict[str, int]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Self
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -14,11 +14,11 @@ from kp_batch.archive.ledger import Entry, Ledger
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import SourceFile, content_digest, described
 from kp_batch.archive.validation import reasons
-from kp_batch.facts import FACTS_VERSION, facts, hashes, id_hash
+from kp_batch.contracts import arrow_schema
+from kp_batch.facts import FACTS_VERSION, id_hash, with_facts, with_text
 from kp_batch.progress import progress, say
 from kp_batch.run import Run
-from kp_batch.scoring.composite import dimensions, overrides
-from kp_batch.staging import STAGED
+from kp_batch.staging import STAGED_ROWS
 from kp_batch.text import printable
 
 Known = dict[str, int | UnreadableError]  # by file_id: its rows, or why it cannot be read
@@ -60,16 +60,6 @@ def read_changed(
             now[source.path] = entry if settled else replace(entry, mtime_ns=0)
             shown.add(1)
     return now
-
-
-def staged(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows as an archive's file gave them, with all that is taken from them."""
-    return (
-        rows.lazy()
-        .with_columns(*facts(), reasons=reasons())
-        .with_columns(*hashes(), *dimensions(), *overrides())
-        .collect(engine="streaming")
-    )
 
 
 def _is_known(source: SourceFile, before: Ledger) -> bool:
@@ -150,7 +140,7 @@ class _Staging:
     """The Parquet file of staged rows, a row group a batch."""
 
     def __init__(self, path: Path) -> None:
-        self._schema = cast("Any", STAGED.to_frame().to_arrow()).schema
+        self._schema = arrow_schema(STAGED_ROWS)
         self._writer = pq.ParquetWriter(path, self._schema, compression="lz4")
 
     def __enter__(self) -> Self:
@@ -161,16 +151,17 @@ class _Staging:
 
     def add(self, file_id: str, rows: pl.DataFrame, forgotten: pl.Series) -> int:
         """Stage a batch of a file's rows; returns how many."""
-        frame = staged(rows).with_columns(file_id=pl.lit(file_id)).select(list(STAGED))
+        facts = with_facts(rows, reasons()).with_columns(file_id=pl.lit(file_id))
+        frame = facts.select(list(STAGED_ROWS))
         if len(forgotten):
             frame = frame.filter(~id_hash().is_in(forgotten.implode()).fill_null(value=False))
         self._writer.write_table(frame.to_arrow().cast(self._schema))
         return len(frame)
 
 
-def texts_of(sources: Iterable[SourceFile]) -> Iterator[pl.DataFrame]:
+def reread_texts(sources: Iterable[SourceFile]) -> Iterator[pl.DataFrame]:
     """The texts of some files, read once more: frames of text_hash and text."""
     for source in sources:
         with suppress(UnreadableError):  # whatever is missing then is told where it is needed
             for batch in read_rows(source):
-                yield staged(batch).select("text_hash", "text")
+                yield with_text(batch)

@@ -4,6 +4,7 @@ from shlex import quote
 
 import polars as pl
 
+from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.errors import ArchiveError
 from kp_batch.run import Run
 
@@ -13,7 +14,7 @@ def count_rejects(run: Run) -> None:
     rejects = pl.scan_parquet(run.stage.rejects, glob=False)
     codes = rejects.select(pl.col("reasons").list.explode()).group_by("reasons").len()
     by_code = dict(codes.sort("len", "reasons", descending=[True, False]).collect().iter_rows())
-    superseded = by_code.get("superseded", 0)
+    superseded = by_code.get(SUPERSEDED, 0)
     is_row = pl.col("row").is_not_null()
     refused = rejects.select(is_row.sum()).collect().item() - superseded
     whole = rejects.filter(~is_row).select("source_file").collect().get_column("source_file")

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from kp_batch.contracts import TRACE
 from kp_batch.sample.faults import bad_rows, spoil
 from kp_batch.sample.tasks import Dice, Row, Story, stories, vocabulary
 
@@ -23,32 +24,6 @@ START: Final = np.datetime64("2026-01-05", "ms")  # a Monday, so day % 7 is the 
 DAY_MS: Final = 86_400_000
 WEEKDAY_LOAD: Final = np.array([1.0, 1.1, 1.1, 1.0, 0.9, 0.45, 0.4])
 TIED_SHARE: Final = 0.04  # of traces, with the one before them in their burst
-
-
-def _texts(*names: str) -> dict[str, pl.DataType]:
-    return dict.fromkeys(names, pl.String())
-
-
-SCHEMA: Final = pl.Schema(
-    {
-        **_texts("@context", "@type", "id"),
-        "metadata": pl.Struct(
-            _texts("created_at", "agent_id", "framework", "task_domain")
-            | {"success": pl.Boolean(), "quality_score": pl.Float64()}
-            | _texts("visibility", "privacy_level")
-        ),
-        "task": pl.Struct(_texts("objective")),
-        "steps": pl.List(
-            pl.Struct(
-                {"step_id": pl.Int64(), **_texts("type", "content")}
-                | {"tool": pl.Struct(_texts("name", "mcp_server"))}
-                | _texts("input", "output_summary")
-                | {"latency_ms": pl.Float64()}
-            )
-        ),
-        "outcome": pl.Struct({**_texts("result_summary"), "confidence": pl.Float64()}),
-    }
-)
 
 
 def write_sample(
@@ -83,7 +58,7 @@ def write_sample(
 
 def _write(path: Path, rows: list[Row]) -> Path:
     # Statistics would make a quarter of a small file, and nobody prunes by them here.
-    pl.DataFrame(rows, SCHEMA, orient="row").write_parquet(
+    pl.DataFrame(rows, TRACE, orient="row").write_parquet(
         path, compression="zstd", compression_level=6, statistics=False
     )
     return path
