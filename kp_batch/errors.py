@@ -21,7 +21,6 @@ class TraceError(KpBatchError):
     """One trace cannot be scored; `reasons` holds the codes of all its faults."""
 
     def __init__(self, message: str, reasons: tuple[str, ...] = ()) -> None:
-        """Keep the codes beside the sentence."""
         super().__init__(message)
         self.reasons = reasons
 

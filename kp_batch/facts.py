@@ -30,9 +30,8 @@ def with_facts(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
 
 
 def with_text(rows: pl.DataFrame) -> pl.DataFrame:
-    """The columns `text` and `text_hash` alone of a frame of `ROWS`."""
-    texts = rows.lazy().select(text())
-    return texts.with_columns(text_hash()).collect(engine="streaming")
+    """The columns `text_hash` and `text` alone, of a frame of `ROWS`."""
+    return rows.lazy().select(text()).select(text_hash(), "text").collect(engine="streaming")
 
 
 def text() -> pl.Expr:

@@ -1,4 +1,4 @@
-"""One trace at a time, as the live engine scores it: rooms 2 to 5 for a single mapping."""
+"""Scores one trace at a time, as the live engine does: a mapping through rooms 2 to 5."""
 
 import threading
 import warnings
@@ -20,7 +20,7 @@ from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
 from kp_batch.vectors import NO_NEIGHBOUR, novelty
 
-# A single trace is scored at `now`, so nothing depends on who it is or when it was made.
+# A single trace is scored at `now`: its score depends neither on its id nor on its created_at.
 _NOT_NEEDED = {"missing_id", "bad_created_at"}
 _lock = threading.Lock()
 
@@ -51,7 +51,7 @@ def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> flo
 
 
 def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
-    """The trace's score under every built-in profile, whatever its domain; the cache stays as is.
+    """Score a trace under every built-in profile, whatever its domain. The cache stays as it is.
 
     Raises:
         TraceError, EncoderError: as for `evaluate_value`.
@@ -76,7 +76,10 @@ def _facts_of(trace: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _novelty(frame: pl.DataFrame, moment: datetime | None) -> float:
-    """Novelty at this moment, which the trace then becomes part of; None: at the last one."""
+    """The trace's novelty at a moment, when the cache takes its vector.
+
+    With None it is the novelty at the moment of the last trace, and the cache stays as it is.
+    """
     encoder = _encoder()
     if encoder is None:
         return NO_NEIGHBOUR

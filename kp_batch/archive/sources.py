@@ -1,4 +1,4 @@
-"""What the user calls the archive, as a list of files."""
+"""The files of an archive, from the names that a user gives it."""
 
 import hashlib
 import os
@@ -80,10 +80,10 @@ def content_digest(source: SourceFile) -> str:
 
 
 def described(path: str) -> SourceFile:
-    """The file as it is now.
+    """The file with its present size and time.
 
     Raises:
-        OSError: it is gone.
+        OSError: the file is gone.
     """
     return _described(*_location(path))
 
@@ -113,8 +113,8 @@ def _matching(filesystem: Any, root: str) -> Iterator[str]:
 
 
 def _described(filesystem: Any, path: str) -> SourceFile:
-    facts = filesystem.info(path)
-    if facts.get("mtime") is None:
-        return SourceFile(filesystem.unstrip_protocol(path), int(facts.get("size") or 0), 0)
+    info = filesystem.info(path)
+    if info.get("mtime") is None:
+        return SourceFile(filesystem.unstrip_protocol(path), int(info.get("size") or 0), 0)
     path.encode()  # a name that is not UTF-8 cannot stand in a table
-    return SourceFile(path, facts["size"], Path(path).stat().st_mtime_ns)
+    return SourceFile(path, info["size"], Path(path).stat().st_mtime_ns)

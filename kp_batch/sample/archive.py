@@ -1,4 +1,4 @@
-"""The archive's days and files: which topics are busy, and when their traces come.
+"""The days and files of a synthetic archive: which topics are busy, and when their traces come.
 
 Every day has a generator of its own, seeded by the sample's seed and the day's number, so only one
 day is ever in memory.
@@ -57,7 +57,7 @@ def write_sample(
 
 
 def _write(path: Path, rows: list[Row]) -> Path:
-    # Statistics would make a quarter of a small file, and nobody prunes by them here.
+    # Statistics would take a quarter of a small file, and no reader prunes by them.
     pl.DataFrame(rows, TRACE, orient="row").write_parquet(
         path, compression="zstd", compression_level=6, statistics=False
     )
@@ -67,7 +67,7 @@ def _write(path: Path, rows: list[Row]) -> Path:
 def _dated_rows(
     traces: int, seed: int, days: int, bad: dict[int, int]
 ) -> Iterator[tuple[np.datetime64, list[Row]]]:
-    """Every day that has traces, with its rows, the bad ones spoiled."""
+    """Every day that has traces, with its rows; the faults are in them."""
     rng = np.random.default_rng(seed)
     activity = _activity(days, rng)
     counts: list[int] = rng.multinomial(traces, activity.sum(0) / activity.sum()).tolist()
@@ -99,7 +99,7 @@ def _activity(days: int, rng: np.random.Generator) -> Floats:
 
 
 def _day_rows(day: int, positions: range, weights: Floats, seed: int) -> list[Row]:
-    """One day's traces, clean, in order of time; `positions` are theirs in the archive."""
+    """One day's clean traces, in order of time, at these positions of the archive."""
     rng = np.random.default_rng([seed, day])
     dice = Dice(rng)
     sizes, times = _bursts(len(positions), rng)
@@ -123,10 +123,10 @@ def _bursts(count: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
 
 
 def _row(story: Story, trace_id: str, created_at: str, dice: Dice) -> Row:
-    """One trace as a row of the archive: a story, and what differs each time it is told."""
+    """One trace as a row of the archive: a story, with the details that differ each time."""
     topic = story.task.topic
     chosen = {name: dice.pick(options) for name, options in vocabulary().choices.items()}
-    # Agents are surer where they succeed, not always rightly; 0.2 to 0.99.
+    # Agents that succeed are surer, though not always rightly. The range is 0.2 to 0.99.
     sureness = 1 - dice.roll() * dice.roll() if story.success else dice.roll() * dice.roll()
     return {
         "@context": chosen.pop("@context"),
@@ -153,7 +153,7 @@ def _row(story: Story, trace_id: str, created_at: str, dice: Dice) -> Row:
 
 
 def _latency(dice: Dice) -> float:
-    """Milliseconds with a long tail: from 90 on, one in a hundred over two seconds."""
+    """Milliseconds, from 90 on, with a long tail: one in a hundred takes over two seconds."""
     return round(90 / (1 - dice.roll()) ** 0.7, 1)
 
 

@@ -1,4 +1,4 @@
-"""What the traces tell: tasks drawn from the topics of `topics.toml`, and how each is worked on."""
+"""The contents of traces: tasks drawn from `topics.toml`, and the steps that work on each."""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +13,8 @@ Row: TypeAlias = dict[str, Any]
 Option = TypeVar("Option")
 
 VERBATIM_SHARE: Final = 0.25  # of traces that follow another in a burst
-SAME_TASK_SHARE: Final = 0.33  # likewise: its task once more, worked on anew
-WORDLESS_SHARE: Final = 0.06  # of calls, which record an input and no content
+SAME_TASK_SHARE: Final = 0.33  # likewise: the same task, worked on anew
+WORDLESS_SHARE: Final = 0.06  # of tool calls, which record an input and no content
 
 
 class _Move(NamedTuple):
@@ -29,7 +29,7 @@ class _Move(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """What some agents of one domain work on, and all that they may say of it."""
+    """What some agents of one domain work on, and the sentences that they choose from."""
 
     domain: str
     steady: bool
@@ -41,7 +41,7 @@ class Topic(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """How a trace goes: thoughts at both ends, and moves between."""
+    """The course of a trace: thoughts at both ends, and moves between them."""
 
     share: int
     success: float
@@ -52,7 +52,7 @@ class _Shape(NamedTuple):
 
 
 class Vocabulary(NamedTuple):
-    """The contents of `topics.toml`, which says what each part is for."""
+    """The contents of `topics.toml`, which explains each part."""
 
     choices: Mapping[str, Sequence[str]]
     shapes: Sequence[_Shape]  # each as often as its share
@@ -60,7 +60,7 @@ class Vocabulary(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """What a burst of traces works on, once or again and again."""
+    """What a burst of traces works on, once or repeatedly."""
 
     topic: Topic
     words: Mapping[str, object]
@@ -74,7 +74,7 @@ class _Task(NamedTuple):
 
 
 class Story(NamedTuple):
-    """All of a trace that is repeated when it is told again word for word."""
+    """The part of a trace that a verbatim repetition shares."""
 
     task: _Task
     success: bool
@@ -85,7 +85,6 @@ class Dice:
     """Uniform draws, fetched in blocks: numpy's scalar draws cost several times as much."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        """Draw from this generator, whenever a block is used up."""
         blocks: Iterator[list[float]] = (rng.random(4096).tolist() for _ in repeat(None))
         self.roll = chain.from_iterable(blocks).__next__
 
@@ -117,7 +116,7 @@ def _topic(table: Row, agents: Sequence[str]) -> Topic:
 
 
 def stories(topics: list[int], sizes: list[int], dice: Dice) -> Iterator[Story]:
-    """Stay with one topic for a burst, now and then with its task, now and then word for word."""
+    """Stay with one topic for a burst, sometimes with its task, and sometimes word for word."""
     for number, size in zip(topics, sizes, strict=True):
         topic = vocabulary().topics[number]
         task = _task(topic, dice)
