@@ -1,13 +1,45 @@
 """Every table's schema, once. Data passes between rooms as frames of these columns."""
 
+from typing import TYPE_CHECKING
+
 import polars as pl
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 STEP_TYPES = ("thought", "tool_call", "observation", "error_recovery")
 DIMENSIONS = ("complexity", "novelty", "tool_diversity", "outcome_confidence")
 
 TIMESTAMP = pl.Datetime("us", "UTC")
 
-_TRACE = {
+
+def _texts(*names: str) -> dict[str, pl.DataType]:
+    return dict.fromkeys(names, pl.String())
+
+
+# One trace as a Parquet archive nests it. The engine reads the fields that stand in `ROWS`.
+TRACE = pl.Schema(
+    {
+        **_texts("@context", "@type", "id"),
+        "metadata": pl.Struct(
+            _texts("created_at", "agent_id", "framework", "task_domain")
+            | {"success": pl.Boolean(), "quality_score": pl.Float64()}
+            | _texts("visibility", "privacy_level")
+        ),
+        "task": pl.Struct(_texts("objective")),
+        "steps": pl.List(
+            pl.Struct(
+                {"step_id": pl.Int64(), **_texts("type", "content")}
+                | {"tool": pl.Struct(_texts("name", "mcp_server"))}
+                | _texts("input", "output_summary")
+                | {"latency_ms": pl.Float64()}
+            )
+        ),
+        "outcome": pl.Struct({**_texts("result_summary"), "confidence": pl.Float64()}),
+    }
+)
+
+_CARRIED = {
     "trace_id": pl.String,
     "created_at": TIMESTAMP,
     "task_domain": pl.String,
@@ -16,7 +48,7 @@ _TRACE = {
     "success": pl.Boolean,
 }
 
-# One row of the archive as its file gave it, whatever the file's format: nothing checked yet.
+# One row of a file in the archive, unchecked, whatever the file's format.
 # Steps stand as parallel lists without the null steps, which are only counted.
 ROWS = pl.Schema(
     {
@@ -24,7 +56,7 @@ ROWS = pl.Schema(
         "row": pl.Int64,  # from 0, within its file
         "is_object": pl.Boolean,  # false for a JSONL line that is no JSON object
         "type": pl.String,
-        **_TRACE,
+        **_CARRIED,
         "confidence": pl.Float64,
         "objective": pl.String,
         "null_steps": pl.Int64,
@@ -34,30 +66,27 @@ ROWS = pl.Schema(
     }
 )
 
-# What a trace is by itself, whatever stands around it: who and when, three dimensions, the
-# overrides whose conditions hold, and what tells whether it has changed.
+# What a trace is by itself, whatever other traces stand around it: who made it and when, three
+# dimensions, the overrides whose conditions hold, and the hashes that show a change.
 _OWN = {
-    **_TRACE,
-    "complexity": pl.Float64,
-    "tool_diversity": pl.Float64,
-    "outcome_confidence": pl.Float64,
-    "single_thought": pl.Boolean,
-    "recovery_bonus": pl.Boolean,
-    "low_diversity_penalty": pl.Boolean,
+    **_CARRIED,
+    **dict.fromkeys(("complexity", "tool_diversity", "outcome_confidence"), pl.Float64),
+    **dict.fromkeys(("single_thought", "recovery_bonus", "low_diversity_penalty"), pl.Boolean),
     "n_steps": pl.Int64,
     "n_tools": pl.Int64,
     "text_hash": pl.String,  # SHA-256 of the UTF-8 text, in hex
-    "content_hash": pl.String,  # equal where all that reaches score or text is equal
+    "content_hash": pl.String,  # equal where every field that reaches score or text is equal
 }
+OWN_COLUMNS = tuple(_OWN)
 
-# One row of a file's content, accepted or not. Content is known by its file_id, not by the file's
-# name: a file that is copied, renamed or put back is not read again.
+# One row of a file's content, accepted or not. The file_id names the content and not the file, so
+# that a file which is copied, renamed or put back is not read again.
 FACTS = pl.Schema(
     {
         "file_id": pl.String,
         "row": pl.Int64,
         **_OWN,
-        "reasons": pl.List(pl.String),  # the codes of its faults; empty: accepted
+        "reasons": pl.List(pl.String),  # the codes of its faults; empty if accepted
     }
 )
 
@@ -67,23 +96,33 @@ FILES = pl.Schema(
         "source_file": pl.String,
         "status": pl.String,  # read | unreadable | gone
         "size": pl.Int64,  # bytes
-        "mtime_ns": pl.Int64,  # 0 where the file system does not tell
-        "file_id": pl.String,  # of the content that counts; null where none was ever readable
+        "mtime_ns": pl.Int64,  # 0 if the file system does not tell
+        "file_id": pl.String,  # of the content that counts; null if none was ever readable
         "rows": pl.Int64,  # of that content
-        "reasons": pl.List(pl.String),  # why it is unreadable; else empty
+        "reasons": pl.List(pl.String),  # why it is unreadable; empty if it is readable
         "message": pl.String,
     }
 )
 
+# What the replay gives a trace.
 NOVELTY = pl.Schema(
     {
         "novelty": pl.Float64,
-        "max_similarity": pl.Float64,  # null where the cache was empty
+        "max_similarity": pl.Float64,  # null if the cache was empty
         "nearest_trace_id": pl.String,
         "nearest_age_s": pl.Float64,
         "cache_size": pl.Int64,
     }
 )
+
+_SCORED = {
+    "profile": pl.String,
+    "composite": pl.Float64,  # before the overrides
+    "score": pl.Float64,
+    "run_id": pl.String,  # of the run that last wrote the row anew
+    **_texts("encoder_id", "cache_id", "profile_id"),
+}
+SCORED_COLUMNS = tuple(_SCORED)
 
 SCORES = pl.Schema(
     {
@@ -91,13 +130,7 @@ SCORES = pl.Schema(
         **_OWN,
         "source_file": pl.String,
         **NOVELTY,
-        "profile": pl.String,
-        "composite": pl.Float64,  # before the overrides
-        "score": pl.Float64,
-        "run_id": pl.String,  # that stated the row last
-        "encoder_id": pl.String,
-        "cache_id": pl.String,
-        "profile_id": pl.String,
+        **_SCORED,
     }
 )
 
@@ -108,23 +141,14 @@ REJECTS = pl.Schema(
         "trace_id": pl.String,
         "reasons": pl.List(pl.String),
         "message": pl.String,
-        "raw": pl.String,  # the row as JSON; null for a whole file, and where that is gone
-        "run_id": pl.String,  # that refused it first
-        "file_id": pl.String,  # of the content it stands in; null for a whole file
+        "raw": pl.String,  # the row as JSON; null for a whole file, and if the file is gone
+        "run_id": pl.String,  # of the run that refused it first
+        "file_id": pl.String,  # of the content that holds it; null for a whole file
     }
 )
 
 # Every profile that the last run loaded, and the older ones that some score still bears.
-PROFILES = pl.Schema(
-    {
-        "profile_id": pl.String,
-        "name": pl.String,
-        "complexity": pl.Float64,
-        "novelty": pl.Float64,
-        "tool_diversity": pl.Float64,
-        "outcome_confidence": pl.Float64,
-    }
-)
+PROFILES = pl.Schema({**_texts("profile_id", "name"), **dict.fromkeys(DIMENSIONS, pl.Float64())})
 
 RUNS = pl.Schema(
     {
@@ -133,29 +157,24 @@ RUNS = pl.Schema(
         "finished_at": TIMESTAMP,
         "status": pl.String,  # done | failed
         "reason": pl.String,  # why it failed, in one line
-        "config": pl.String,  # this and the following as JSON
+        "config": pl.String,  # this column and those that follow hold JSON
         "inputs": pl.String,
         "counts": pl.String,
         "seconds": pl.String,
         "versions": pl.String,
-        "fingerprints": pl.String,  # what computed the current scores, and how many of them
+        "fingerprints": pl.String,  # what computed the current scores, with their numbers
         "published": pl.String,  # the manifest as this run left it
     }
 )
 
-# How the scores stood when a run had ended, a row a domain: small, so that runs compare for good.
+# The scores by domain when a run had ended: small, so that runs can be compared for good.
 DISTRIBUTIONS = pl.Schema(
     {
         "run_id": pl.String,
         "task_domain": pl.String,  # null: all domains
         "traces": pl.Int64,
-        "mean": pl.Float64,
-        "p5": pl.Float64,
-        "p25": pl.Float64,
-        "p50": pl.Float64,
-        "p75": pl.Float64,
-        "p95": pl.Float64,
-        "bins": pl.List(pl.Int64),  # how many scores fall into each of ten bins of equal width
+        **dict.fromkeys(("mean", "p5", "p25", "p50", "p75", "p95"), pl.Float64),
+        "bins": pl.List(pl.Int64),  # the numbers of scores in ten bins of equal width
     }
 )
 
@@ -174,3 +193,8 @@ TABLES = {
 }
 PARTITIONED_BY = {"scores": "date"}
 VIEWS = ("scores", "rejects", "profiles", "runs", "files", "distributions")
+
+
+def arrow_schema(schema: pl.Schema) -> "pa.Schema":
+    """The Arrow schema of the tables that Polars makes from frames of `schema`."""
+    return pl.DataFrame(schema=schema).to_arrow().schema

@@ -1,27 +1,58 @@
-"""What a trace's steps come to: the counts that the formulas take, and the text."""
+"""Facts of a trace: its text, counts, hashes, three of its dimensions, and its overrides."""
 
 from typing import Any, cast
 
 import polars as pl
 import polars_hash as _  # noqa: F401
 
-# Raised with any change that changes what is taken from a row: reading, checking, counts, text and
-# hashes, the three dimensions and the overrides' conditions. Every file_id bears it.
+# Raised with every change of what is taken from a file: reading, checking, text, counts, hashes,
+# dimensions, or the overrides' conditions. Every file_id bears it, so that all files are read anew.
 FACTS_VERSION = 1
 
 
-def facts() -> list[pl.Expr]:
-    """The counts of a trace's steps and its text.
+def with_facts(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
+    """Add everything that a run takes from a trace by itself.
 
-    Text: `objective + " " + " ".join(content or "" for each step)`.
+    Args:
+        rows: a frame of `ROWS`.
+        reasons: gives the codes of a row's faults.
 
-    Takes a frame of `ROWS`. Returns Int64 columns n_steps, n_types, n_thoughts, n_recoveries,
-    n_tool_steps and n_tools (the tool's name alone counts, not its server), and the string `text`.
+    Returns:
+        The rows with the columns `text` and `reasons`, and those of `counts`, `hashes`,
+        `dimensions` and `overrides`. A row with faults may hold nulls there.
+    """
+    return (
+        rows.lazy()
+        .with_columns(text(), *counts(), reasons=reasons)
+        .with_columns(*hashes(), *dimensions(), *overrides())
+        .collect(engine="streaming")
+    )
+
+
+def with_text(rows: pl.DataFrame) -> pl.DataFrame:
+    """The columns `text_hash` and `text` alone, of a frame of `ROWS`."""
+    return rows.lazy().select(text()).select(text_hash(), "text").collect(engine="streaming")
+
+
+def text() -> pl.Expr:
+    """The text that is embedded: `objective + " " + " ".join(content or "" for each step)`.
+
+    Takes a frame of `ROWS`. Returns strings.
+    """
+    contents = pl.col("step_contents").list.eval(pl.element().fill_null("")).list.join(" ")
+    return (pl.col("objective") + " " + contents).alias("text")
+
+
+def counts() -> list[pl.Expr]:
+    """The counts that the formulas take.
+
+    Takes a frame of `ROWS`. Returns the Int64 columns n_steps, n_types (distinct step types),
+    n_thoughts, n_recoveries, n_tool_steps (steps that carry a tool) and n_tools (distinct names of
+    tools, whatever their servers).
     """
     types = pl.col("step_types").list
     tools = pl.col("step_tools").list.eval(pl.element().filter(pl.element() != "")).list
-    contents = pl.col("step_contents").list.eval(pl.element().fill_null("")).list.join(" ")
-    counts = {
+    numbers = {
         "n_steps": types.len(),
         "n_types": types.n_unique(),
         "n_thoughts": types.count_matches("thought"),
@@ -29,35 +60,76 @@ def facts() -> list[pl.Expr]:
         "n_tool_steps": tools.len(),
         "n_tools": tools.n_unique(),
     }
-    return [
-        *(count.cast(pl.Int64).alias(name) for name, count in counts.items()),
-        (pl.col("objective") + " " + contents).alias("text"),
-    ]
+    return [number.cast(pl.Int64).alias(name) for name, number in numbers.items()]
 
 
 def hashes() -> list[pl.Expr]:
-    """`text_hash`: SHA-256 of the UTF-8 text; `content_hash`: of all that reaches score or text.
+    """The hashes `text_hash` and `content_hash`, the latter of all that reaches score or text.
 
-    Takes a frame of `ROWS` with the column `text`. Returns strings of 64 hex digits.
+    Takes a frame of `ROWS` with the column `text`. Returns SHA-256 in 64 hex digits.
     """
-    text_hash = _sha256(pl.col("text")).alias("text_hash")
     # The text's hash and the contents' lengths stand for objective and contents, at less cost.
     content = pl.struct(
         pl.col("created_at").to_physical(),
         "task_domain",
         "success",
         pl.when(pl.col("confidence") != 0).then("confidence").alias("confidence"),  # -0.0 is 0.0
-        text_hash,
+        text_hash(),
         "step_types",
         pl.col("step_tools").list.eval(pl.element().fill_null("")),
         pl.col("step_contents").list.eval(pl.element().fill_null("").str.len_bytes()),
     )
-    return [text_hash, _sha256(content.struct.json_encode()).alias("content_hash")]
+    return [text_hash(), _sha256(content.struct.json_encode()).alias("content_hash")]
+
+
+def text_hash() -> pl.Expr:
+    """SHA-256 of the UTF-8 column `text`, in hex."""
+    return _sha256(pl.col("text")).alias("text_hash")
 
 
 def id_hash() -> pl.Expr:
-    """SHA-256 of the UTF-8 trace_id, in hex: what is kept of an id that must be forgotten."""
+    """SHA-256 of the UTF-8 column `trace_id`, in hex: all that is kept of a forgotten id."""
     return _sha256(pl.col("trace_id"))
+
+
+def dimensions() -> list[pl.Expr]:
+    """The three dimensions that a trace has by itself, each in 0..1.
+
+    Formulas::
+
+        complexity          min(1, n_types/4 * 0.5 + (0.3 if n_recoveries > 0 else 0) + n/20 * 0.2)
+        tool_diversity      min(1, n_tools / max(1, n) * 3)
+        outcome_confidence  confidence * (1 if success else 0.3)
+
+    Takes the columns of `counts`, confidence and success. Returns Float64 columns.
+    """
+    steps = pl.col("n_steps")
+    # Polars divides by a column, but multiplies by the reciprocal of a constant: that is off in the
+    # last bit.
+    twenty = steps * 0 + 20
+    recovered = pl.when(pl.col("n_recoveries") > 0).then(0.3).otherwise(0.0)
+    complexity = pl.col("n_types") / 4 * 0.5 + recovered + steps / twenty * 0.2
+    diversity = pl.col("n_tools") / pl.max_horizontal(1, steps) * 3
+    outcome = pl.col("confidence") * pl.when("success").then(1.0).otherwise(0.3)
+    return [
+        pl.min_horizontal(1.0, complexity).alias("complexity"),
+        pl.min_horizontal(1.0, diversity).alias("tool_diversity"),
+        outcome.alias("outcome_confidence"),
+    ]
+
+
+def overrides() -> list[pl.Expr]:
+    """Which overrides' conditions hold, whatever their effect on the score.
+
+    Takes the columns of `counts` and success. Returns the Boolean columns single_thought (its only
+    step is a thought), recovery_bonus (more than 2 recoveries, and success) and
+    low_diversity_penalty (some step carries a tool, and at most 1 distinct tool).
+    """
+    return [
+        ((pl.col("n_steps") == 1) & (pl.col("n_thoughts") == 1)).alias("single_thought"),
+        ((pl.col("n_recoveries") > 2) & pl.col("success")).alias("recovery_bonus"),
+        ((pl.col("n_tools") <= 1) & (pl.col("n_tool_steps") > 0)).alias("low_diversity_penalty"),
+    ]
 
 
 def _sha256(value: pl.Expr) -> pl.Expr:

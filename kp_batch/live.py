@@ -1,4 +1,4 @@
-"""One trace at a time, as the live engine scores it: rooms 2 to 5 for a single mapping."""
+"""Scores one trace at a time, as the live engine does: a mapping through rooms 2 to 5."""
 
 import threading
 import warnings
@@ -10,16 +10,16 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.archive.formats.jsonl import rows_of
+from kp_batch.archive.formats.json_values import rows_from_objects
 from kp_batch.archive.validation import MESSAGES, reasons
 from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.errors import TraceError
-from kp_batch.facts import facts
+from kp_batch.facts import with_facts
 from kp_batch.novelty.cache import NO_NEIGHBOUR, VectorCache, novelty
-from kp_batch.scoring.composite import assign, composite, dimensions, overrides, score
+from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
 
-# A single trace is scored at `now`, so nothing depends on who it is or when it was made.
+# A single trace is scored at `now`: its score depends neither on its id nor on its created_at.
 _NOT_NEEDED = {"missing_id", "bad_created_at"}
 _lock = threading.Lock()
 
@@ -50,7 +50,7 @@ def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> flo
 
 
 def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
-    """The trace's score under every built-in profile, whatever its domain; the cache stays as is.
+    """Score a trace under every built-in profile, whatever its domain. The cache stays as it is.
 
     Raises:
         TraceError, EncoderError: as for `evaluate_value`.
@@ -66,7 +66,7 @@ def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
 
 def _facts_of(trace: Mapping[str, Any]) -> pl.DataFrame:
     """The trace's facts, a frame of one row."""
-    frame = rows_of("", [(0, trace)]).with_columns(*facts(), reasons=reasons())
+    frame = with_facts(rows_from_objects("", [(0, trace)]), reasons())
     faults = [code for code in frame.item(0, "reasons") if code not in _NOT_NEEDED]
     if faults:
         sentences = "; ".join(f"{code}: {MESSAGES[code]}" for code in faults)
@@ -75,7 +75,10 @@ def _facts_of(trace: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _novelty(frame: pl.DataFrame, moment: datetime | None) -> float:
-    """Novelty at this moment, which the trace then becomes part of; None: at the last one."""
+    """The trace's novelty at a moment, when the cache takes its vector.
+
+    With None it is the novelty at the moment of the last trace, and the cache stays as it is.
+    """
     encoder = _encoder()
     if encoder is None:
         return NO_NEIGHBOUR
@@ -88,7 +91,7 @@ def _novelty(frame: pl.DataFrame, moment: datetime | None) -> float:
 
 def _scored(frame: pl.DataFrame, value: float, profiles: Mapping[str, WeightProfile]) -> float:
     return (
-        frame.with_columns(*dimensions(), *overrides(), novelty=pl.lit(value))
+        frame.with_columns(novelty=pl.lit(value))
         .with_columns(assign(profiles))
         .with_columns(composite(profiles.values()))
         .select(score())

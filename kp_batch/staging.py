@@ -9,7 +9,7 @@ import polars as pl
 
 from kp_batch.contracts import FACTS
 
-STAGED = pl.Schema({**FACTS, "text": pl.String})
+STAGED_ROWS = pl.Schema({**FACTS, "text": pl.String})
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Staging:
 
     @property
     def rows(self) -> Path:
-        """The rows of the content that was read: `STAGED`."""
+        """The rows of all content that was read: `STAGED_ROWS`."""
         return self.folder / "rows.parquet"
 
     @property

@@ -13,7 +13,7 @@ from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
 from kp_batch.contracts import ROWS
-from kp_batch.facts import facts, hashes
+from kp_batch.facts import with_facts
 
 TOOL = pa.struct({"name": pa.string(), "mcp_server": pa.string()})
 STEP = pa.struct(
@@ -148,6 +148,6 @@ def write_jsonl(path: Path, lines: Iterable[Any]) -> Path:
 
 
 def read(path: Path | str) -> pl.DataFrame:
-    """The rows of one file, its name left out, with their facts, hashes and reasons."""
+    """The rows of one file, its name left out, with their facts and reasons."""
     rows = pl.concat([ROWS.to_frame(), *read_rows(discover([str(path)])[0])]).drop("source_file")
-    return rows.with_columns(*facts(), reasons=reasons()).with_columns(hashes())
+    return with_facts(rows, reasons())

@@ -20,9 +20,10 @@ import pyarrow.parquet as pq
 from kp_batch.archive.ledger import Ledger
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import SourceFile, discover
+from kp_batch.archive.validation import reasons
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import PROFILES
-from kp_batch.facts import facts, hashes
+from kp_batch.facts import with_facts
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.replay import replay
 from kp_batch.pipeline.rescore import rescore_archive
@@ -91,16 +92,9 @@ def bench_steps(config: RescoreConfig, traces: int) -> None:
     paths = [source.path for source in sources]
     _row("pyarrow, reading every column", traces, lambda: [pq.read_table(p) for p in paths])
     rows = _row("reading", traces, lambda: [b for s in sources for b in read_rows(s)])
-    _row(
-        "facts",
-        traces,
-        lambda: [
-            each.lazy().with_columns(facts()).with_columns(hashes()).collect() for each in rows
-        ],
-    )
-    run = Run.begin(
-        config, datetime.now(UTC), Staging(config.warehouse.with_name("staging") / "bench")
-    )
+    _row("checking, facts", traces, lambda: [with_facts(each, reasons()) for each in rows])
+    staging = Staging(config.warehouse.with_name("staging") / "bench")
+    run = Run.begin(config, datetime.now(UTC), staging)
     run.staging.begin()
     scorer = Scorer.of(config, PROFILES.to_frame())
     ledger = _row(

@@ -7,9 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kp_batch.archive.reading import read_rows
+from kp_batch.archive.sources import discover
 from kp_batch.contracts import STEP_TYPES
-from kp_batch.staging import STAGED
+from kp_batch.facts import FACTS_VERSION, with_text
+from kp_batch.staging import STAGED_ROWS
 from tests.archives import read, step, trace, write_jsonl, write_parquet
+from tests.odd_rows import write_odd_rows
 
 COUNTS = ("n_steps", "n_types", "n_thoughts", "n_recoveries", "n_tool_steps", "n_tools")
 
@@ -30,6 +34,11 @@ def spec_facts(one: dict[str, Any]) -> dict[str, Any]:
         "text": text,
         "text_hash": sha256(text.encode()).hexdigest(),
     }
+
+
+# Of all facts of `odd_rows`. A new digest needs a new version: file_ids bear it, and without it
+# files that were read before keep their old facts.
+VERSION_AND_DIGEST = (1, "86c987d3b91dbcb9efbe6824e126d757fcd918cabf40970afa58f600b1df58ca")
 
 
 def hashes(path: Path, traces: list[dict[str, Any]]) -> list[str]:
@@ -77,7 +86,7 @@ def test_facts_have_their_types(tmp_path: Path) -> None:
     rows = read(write_parquet(tmp_path / "a.parquet", [trace()]))
     assert [rows.schema[name] for name in COUNTS] == [pl.Int64] * len(COUNTS)
     names = ["n_steps", "n_tools", "text", "text_hash", "content_hash", "reasons"]
-    assert [rows.schema[name] for name in names] == [STAGED[name] for name in names]
+    assert [rows.schema[name] for name in names] == [STAGED_ROWS[name] for name in names]
 
 
 def test_counts_of_an_example(tmp_path: Path) -> None:
@@ -159,3 +168,17 @@ def test_content_differs_with_everything_that_reaches_score_or_text(tmp_path: Pa
         trace(steps=[step("thought", "a b", 't","'), one[1]]),
     ]
     assert len(set(hashes(tmp_path, different))) == len(different)
+
+
+def test_facts_change_with_their_version_alone(tmp_path: Path) -> None:
+    columns = [name for name in STAGED_ROWS if name != "file_id"]
+    facts = pl.concat(read(path).select(columns) for path in write_odd_rows(tmp_path))
+    assert len(facts) == 423
+    rows = facts.with_columns(pl.col("created_at").to_physical()).rows()
+    assert (FACTS_VERSION, sha256(repr(rows).encode()).hexdigest()) == VERSION_AND_DIGEST
+
+
+def test_texts_alone_are_those_of_the_facts(tmp_path: Path) -> None:
+    for path in write_odd_rows(tmp_path):
+        texts = pl.concat(map(with_text, read_rows(discover([str(path)])[0])))
+        assert texts.equals(read(path).select("text_hash", "text"))

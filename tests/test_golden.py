@@ -11,12 +11,13 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from kp_batch.archive.formats.jsonl import rows_of
+from kp_batch.archive.formats.json_values import rows_from_objects
+from kp_batch.archive.validation import reasons
 from kp_batch.embedding.encoders import MiniLM
-from kp_batch.facts import facts
+from kp_batch.facts import with_facts
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.replay import replay
-from kp_batch.scoring.composite import assign, composite, dimensions, overrides, score
+from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import load_profiles
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -44,8 +45,8 @@ def expected(name: str) -> pl.DataFrame:
 
 @cache
 def traces() -> pl.DataFrame:
-    rows = rows_of("traces.jsonl", enumerate(lines("traces.jsonl")))
-    return rows.with_columns(*facts()).with_columns(*dimensions(), *overrides())
+    rows = rows_from_objects("traces.jsonl", enumerate(lines("traces.jsonl")))
+    return with_facts(rows, reasons())
 
 
 @cache

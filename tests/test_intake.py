@@ -18,7 +18,7 @@ from kp_batch.errors import ArchiveError
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.rejects import check_reject_limit
 from kp_batch.run import Run
-from kp_batch.staging import STAGED, Staging
+from kp_batch.staging import STAGED_ROWS, Staging
 from tests.archives import (
     SCHEMA,
     read,
@@ -98,7 +98,7 @@ def text_hash(objective: str) -> str:
 def test_the_tables_have_their_schemas(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", [trace(), trace(id="")])
     taken = take_in(tmp_path)
-    assert taken.rows.schema == STAGED
+    assert taken.rows.schema == STAGED_ROWS
     assert taken.timeline.schema == pl.Schema(TIMELINE)
     assert taken.rejects.schema == REJECTS
     assert taken.rejects["run_id"].to_list() == [taken.run.run_id]

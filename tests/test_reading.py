@@ -1,6 +1,6 @@
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kp_batch.archive import reading
-from kp_batch.archive.formats.parquet import read_raw
-from kp_batch.archive.reading import UnreadableError, read_rows
+from kp_batch.archive.faults import UnreadableError
+from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
+from kp_batch.archive.reading import read_raw, read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.archive.timestamps import from_text
-from kp_batch.contracts import ROWS, TIMESTAMP
+from kp_batch.contracts import ROWS, TIMESTAMP, TRACE
 from tests.archives import (
     OUTCOME,
     SCHEMA,
@@ -74,6 +75,20 @@ def reasons_of(path: Path, of: Sequence[str] = ("code", "message")) -> list[Any]
     faults = caught.value.faults
     assert str(caught.value) == "; ".join(fault.message for fault in faults)
     return [tuple(getattr(fault, name) for name in of) for fault in faults]
+
+
+@pytest.mark.parametrize("fields", [FIELDS, STEP_FIELDS])
+def test_each_field_has_its_place_in_a_trace_and_its_type_in_the_rows(
+    fields: Mapping[str, Field],
+) -> None:
+    assert [*fields] == [name for name in ROWS if name in fields]
+    for column, field in fields.items():
+        kind: Any = pl.Struct(TRACE)
+        for name in field.path if fields is FIELDS else (STEPS, *field.path):
+            kind = kind.inner if isinstance(kind, pl.List) else kind
+            kind = {each.name: each.dtype for each in kind.fields}[name]
+        assert kind == (pl.String if column == "created_at" else field.dtype)
+        assert ROWS[column] == (field.dtype if fields is FIELDS else pl.List(field.dtype))
 
 
 def test_rows_are_what_the_traces_say(plain: pl.DataFrame) -> None:

@@ -187,7 +187,7 @@ def test_what_names_nothing_is_an_error(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_the_ending_tells_the_format(name: str, kind: str) -> None:
-    assert SourceFile(name, 1, 0).format == kind
+    assert SourceFile(name, 1, 0).format.name == kind
 
 
 def test_a_file_of_any_ending_is_taken_when_it_is_named(tmp_path: Path) -> None:

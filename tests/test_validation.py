@@ -1,13 +1,16 @@
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from kp_batch.archive.validation import MESSAGES, message
+from kp_batch import live
+from kp_batch.archive.validation import MESSAGES, REASONS, message
 from tests.archives import read, step, trace, write_jsonl, write_parquet
 
+ROOT = Path(__file__).parents[1]
 GOOD = step()
 ACCEPTED = [
     trace(),
@@ -161,7 +164,7 @@ def test_only_what_the_formulas_use_is_checked(tmp_path: Path) -> None:
 
 
 def test_every_code_has_a_sentence() -> None:
-    assert set(MESSAGES) == {"malformed_json", *EVERY_CODE}
+    assert list(MESSAGES) == [*EVERY_CODE, "malformed_json"]
     frame = pl.DataFrame({"reasons": [["missing_id"], ["no_steps", "bad_confidence"], []]})
     assert frame.select(message(pl.col("reasons")))["reasons"].to_list() == [
         MESSAGES["missing_id"],
@@ -193,3 +196,20 @@ def test_only_the_lines_that_are_no_json_are_malformed(tmp_path: Path) -> None:
     lines = [part for line in bad for part in (line, good)]
     expected = [["malformed_json"], []] * len(bad)
     assert codes(write_jsonl(tmp_path / "a.jsonl", lines)) == expected
+
+
+def test_the_readme_names_every_reason() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (told,) = re.findall(r"^Reasons: ([^.]*)\.", readme, re.MULTILINE)
+    assert re.findall(r"`(\w+)`", told) == list(REASONS)
+
+
+def test_every_code_in_the_sources_is_a_reason() -> None:
+    package = ROOT / "kp_batch"
+    sql = "".join(path.read_text("utf-8") for path in package.rglob("*.sql"))
+    assert set(re.findall(r"\['(\w+)'\]", sql)) == {"superseded"} < set(REASONS)
+    room = "".join(path.read_text("utf-8") for path in (package / "archive").rglob("*.py"))
+    assert [room.count(f'"{code}"') for code in REASONS] == [1] * len(REASONS)
+    faults = (package / "sample" / "faults.py").read_text("utf-8")
+    assert set(re.findall(r'_Fault\("(\w+)"', faults)) < set(REASONS)
+    assert set(REASONS) > live._NOT_NEEDED  # noqa: SLF001

@@ -1,1 +1,1 @@
-"""Files to traces: what there is, what it says, and what of it can be scored."""
+"""Files to rows, and which of the rows can be scored."""

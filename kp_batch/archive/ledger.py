@@ -1,4 +1,4 @@
-"""The ledger: every file of the archive, and what became of it."""
+"""The ledger: every file of the archive that was ever read, with its state."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -29,7 +29,7 @@ class Entry:
 
     @property
     def content(self) -> tuple[str, str | None, str]:
-        """What became of it, whatever its size and time say."""
+        """Its status, content and message, without its size and time."""
         return self.status, self.file_id, self.message
 
 
@@ -47,7 +47,7 @@ def as_frame(ledger: Iterable[Entry]) -> pl.DataFrame:
 
 
 def with_gone(now: Ledger, before: Ledger, *, prune: bool) -> Ledger:
-    """The ledger with the files that are gone: what they held last stays, unless it is pruned."""
+    """Add the files that are gone. What they held last stays, unless `prune` removes it."""
     if prune:
         return {path: each for path, each in now.items() if each.status == "read"} | {
             path: replace(each, file_id=None, rows=0)

@@ -1,4 +1,4 @@
-"""What the user calls the archive, as a list of files."""
+"""The files of an archive, from the names that a user gives it."""
 
 import hashlib
 import os
@@ -10,9 +10,8 @@ from typing import Any, cast
 
 import fsspec
 
+from kp_batch.archive.formats import BY_ENDING, Format, format_of
 from kp_batch.errors import ArchiveError
-
-_FORMATS = {".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
 @dataclass(frozen=True, order=True)
@@ -21,24 +20,24 @@ class SourceFile:
 
     path: str
     size: int  # bytes
-    mtime_ns: int  # 0 where the file system does not tell
+    mtime_ns: int  # 0 if the file system does not tell
 
     @property
-    def format(self) -> str:
-        """Parquet or jsonl; a file without a known ending is taken for Parquet."""
-        return _FORMATS.get(Path(self.path).suffix.lower(), "parquet")
+    def format(self) -> Format:
+        """How it is read, told by its ending; Parquet if that is unknown."""
+        return format_of(self.path)
 
 
 def discover(archive: Iterable[str], warehouse: Path | None = None) -> list[SourceFile]:
     """The files of an archive, each once, in the order of their paths' UTF-8 bytes.
 
     Args:
-        archive: files (of any ending), folders and globs (of them *.parquet, *.pq, *.jsonl and
-            *.ndjson, without what is hidden), or URLs of these that fsspec can open.
-        warehouse: a folder whose files are no archive, wherever it stands.
+        archive: files (of any ending), folders and globs (which give their *.parquet, *.pq,
+            *.jsonl and *.ndjson files that are not hidden), or URLs of these that fsspec can open.
+        warehouse: a folder whose files are left out, wherever it stands.
 
     Raises:
-        ArchiveError: one of them names nothing, or a name that is not UTF-8.
+        ArchiveError: a name gives no file, or a file's name is not UTF-8.
     """
     files: dict[str, SourceFile] = {}
     for name in archive:
@@ -60,7 +59,7 @@ def discover(archive: Iterable[str], warehouse: Path | None = None) -> list[Sour
 
 
 def open_file(path: str) -> Any:
-    """The file, opened for reading bytes.
+    """Open a file for reading bytes.
 
     Raises:
         OSError: it cannot be opened.
@@ -71,26 +70,26 @@ def open_file(path: str) -> Any:
 
 
 def content_digest(source: SourceFile) -> str:
-    """What names a file's content and how it is read: its format and the SHA-256 of its bytes.
+    """The name of a file's content: its format, a hyphen, and the SHA-256 of its bytes in hex.
 
     Raises:
         OSError: it cannot be read.
     """
     with open_file(source.path) as file:
-        return f"{source.format}-{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        return f"{source.format.name}-{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def described(path: str) -> SourceFile:
-    """The file as it is now.
+    """The file with its present size and time.
 
     Raises:
-        OSError: it is gone.
+        OSError: the file is gone.
     """
     return _described(*_location(path))
 
 
 def _location(name: str) -> tuple[Any, str]:
-    """The file system that a name belongs to, and the path or pattern there."""
+    """The file system that a name belongs to, and the path or pattern on it."""
     if "://" in name:
         return cast("tuple[Any, str]", fsspec.url_to_fs(name))
     if not name:
@@ -109,13 +108,13 @@ def _matching(filesystem: Any, root: str) -> Iterator[str]:
         for path in filesystem.find(match):
             parts = path.removeprefix(fixed).split("/")
             hidden = any(part.startswith((".", "_")) for part in parts)
-            if not hidden and Path(path).suffix.lower() in _FORMATS and filesystem.isfile(path):
+            if not hidden and Path(path).suffix.lower() in BY_ENDING and filesystem.isfile(path):
                 yield path
 
 
 def _described(filesystem: Any, path: str) -> SourceFile:
-    facts = filesystem.info(path)
-    if facts.get("mtime") is None:
-        return SourceFile(filesystem.unstrip_protocol(path), int(facts.get("size") or 0), 0)
+    info = filesystem.info(path)
+    if info.get("mtime") is None:
+        return SourceFile(filesystem.unstrip_protocol(path), int(info.get("size") or 0), 0)
     path.encode()  # a name that is not UTF-8 cannot stand in a table
-    return SourceFile(path, facts["size"], Path(path).stat().st_mtime_ns)
+    return SourceFile(path, info["size"], Path(path).stat().st_mtime_ns)

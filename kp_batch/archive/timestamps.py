@@ -12,8 +12,8 @@ _ISO_8601 = (
 def from_text(text: pl.Expr) -> pl.Expr:
     """UTC timestamps from text such as 2026-01-05T08:00:00.123456789+02:00.
 
-    A time without a zone is UTC, a date without a time its midnight; what is finer than a
-    microsecond is cut off; what is no such text is null.
+    A time without a zone is UTC, a date without a time its midnight. Digits finer than a
+    microsecond are cut off. Any other text gives null.
 
     Args:
         text: strings.

@@ -18,6 +18,7 @@ from kp_batch.operations.removal import (
 )
 from kp_batch.pipeline.rescore import execute, open_run, plan_run
 from kp_batch.run import Run
+from kp_batch.run_record import RunRecord, last_done
 from kp_batch.warehouse.catalog import Manifest, publish, require_manifest
 from kp_batch.warehouse.relations import scan
 from kp_batch.warehouse.tables import DeltaTables
@@ -54,10 +55,9 @@ def forget(warehouse: Path, ids: Sequence[str]) -> dict[str, Any]:
 
 def _last_config(warehouse: Path) -> RescoreConfig:
     """The settings of the last successful run, so that nothing but the traces differs."""
-    done = published_rows(warehouse, "runs", require_manifest(warehouse)).filter(
-        pl.col("status") == "done"
-    )
-    if done.is_empty():
+    runs = published_rows(warehouse, "runs", require_manifest(warehouse))
+    last = last_done(map(RunRecord.of, runs.iter_rows(named=True)))
+    if last is None:
         raise WarehouseError(f"nothing was scored in {warehouse} yet; run an archive first")
     changes = {"warehouse": str(warehouse), "wait": False}
     # The traces after those that go are replayed, and keep their weights: no day is weighted anew.

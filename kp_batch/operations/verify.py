@@ -7,12 +7,14 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.archive.reading import UnreadableError, read_rows
+from kp_batch.archive.faults import UnreadableError
+from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import content_digest, described
-from kp_batch.contracts import FACTS, NOVELTY, SCORES
+from kp_batch.archive.validation import reasons
+from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.embedding.encoders import load_encoder
+from kp_batch.facts import with_facts
 from kp_batch.operations.reference import Met, Reference
-from kp_batch.planning.ingest import staged
 from kp_batch.planning.state import State
 from kp_batch.progress import progress
 from kp_batch.run_record import RunRecord, last_done
@@ -24,7 +26,7 @@ from kp_batch.warehouse.catalog import require_manifest
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.
 VECTOR_TOLERANCE = 1e-5
-_COMPARED = [name for name in SCORES if name in {*FACTS, *NOVELTY, "composite", "score"}]
+_COMPARED = (*OWN_COLUMNS, *NOVELTY, "composite", "score")
 
 
 def verify(
@@ -64,7 +66,7 @@ def verify(
         again = (
             stored.select(
                 "profile_id",
-                *(pl.col(f"{name}_now").alias(name) for name in _COMPARED if name in FACTS),
+                *(pl.col(f"{name}_now").alias(name) for name in OWN_COLUMNS),
             )
             .hstack(pl.DataFrame(rows, schema={**NOVELTY, "vector_difference": pl.Float64}))
             .rename({"vector_difference": "vector"})
@@ -117,7 +119,9 @@ def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
             if not str(file_id).startswith(f"{content_digest(source)}-"):
                 continue
             batches = [
-                staged(batch.filter(pl.col("row").is_in(rows.get_column("row").implode())))
+                with_facts(
+                    batch.filter(pl.col("row").is_in(rows.get_column("row").implode())), reasons()
+                )
                 for batch in read_rows(source)
             ]
         except (OSError, UnreadableError):

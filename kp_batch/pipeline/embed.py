@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from kp_batch.archive.reading import BATCH_ROWS
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.store import VectorStore
-from kp_batch.planning.ingest import texts_of
+from kp_batch.planning.ingest import reread_texts
 from kp_batch.planning.timeline import MissingTexts
 from kp_batch.progress import progress
 from kp_batch.staging import Staging
@@ -32,7 +32,7 @@ def embed(embedder: str, vectors: Path, texts: MissingTexts, staging: Staging) -
     if encoder is None:
         return
     store = VectorStore(vectors / encoder.encoder_id)
-    given = chain(_staged(staging.rows), texts_of(texts.sources))
+    given = chain(_staged(staging.rows), reread_texts(texts.sources))
     with progress("embedding", len(texts.missing), "texts") as shown:
         for chunk in _chunks(given, texts.missing, encoder.chunk_size):
             vectors_of = encoder.encode(chunk.get_column("text").to_list())

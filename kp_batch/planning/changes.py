@@ -7,12 +7,12 @@ from datetime import date
 import polars as pl
 
 from kp_batch.archive.ledger import Ledger, as_frame
-from kp_batch.contracts import FACTS, SCORES
+from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS, SCORED_COLUMNS
 from kp_batch.planning.state import State, sql
 from kp_batch.warehouse.relations import reading
 
-_OWN = [name for name in SCORES if name in FACTS] + ["source_file"]
-_MET = [name for name in SCORES if name not in _OWN and name != "date"]
+_OWN = (*OWN_COLUMNS, "source_file")
+_MET = (*NOVELTY, *SCORED_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Detected:
     changes: ChangeSet
 
     def write_timeline(self, days: Iterable[date]) -> None:
-        """Staging the traces of some published days, and all that changed: `staging.timeline`."""
+        """Stage the traces of some published days, and all that changed: `staging.timeline`."""
         paths = [path for day in days for path in self.state.days.get(day, [])]
         query = sql(
             "timeline.sql",

@@ -4,22 +4,22 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Self
 
 import polars as pl
 import pyarrow.parquet as pq
 
-from kp_batch.archive.formats.parquet_columns import Fault
+from kp_batch.archive.faults import UNREADABLE_FILE, Fault, UnreadableError
 from kp_batch.archive.ledger import Entry, Ledger
-from kp_batch.archive.reading import UnreadableError, read_rows
+from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import SourceFile, content_digest, described
 from kp_batch.archive.validation import reasons
-from kp_batch.facts import FACTS_VERSION, facts, hashes, id_hash
+from kp_batch.contracts import arrow_schema
+from kp_batch.facts import FACTS_VERSION, id_hash, with_facts, with_text
 from kp_batch.planning.state import State
 from kp_batch.progress import progress, say
 from kp_batch.run import Run
-from kp_batch.scoring.composite import dimensions, overrides
-from kp_batch.staging import STAGED
+from kp_batch.staging import STAGED_ROWS
 from kp_batch.text import printable
 
 Known = dict[str, int | UnreadableError]  # by file_id: its rows, or why it cannot be read
@@ -58,16 +58,6 @@ def read_changed(sources: list[SourceFile], before: Ledger, state: State, run: R
             now[source.path] = entry if settled else replace(entry, mtime_ns=0)
             shown.add(1)
     return now
-
-
-def staged(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows as an archive's file gave them, with all that is taken from them."""
-    return (
-        rows.lazy()
-        .with_columns(*facts(), reasons=reasons())
-        .with_columns(*hashes(), *dimensions(), *overrides())
-        .collect(engine="streaming")
-    )
 
 
 def _is_known(source: SourceFile, before: Ledger) -> bool:
@@ -116,7 +106,7 @@ def _look(
 def _read(
     file_id: str, source: SourceFile, forgotten: pl.Series, staged_rows: "_StagedRows"
 ) -> int | UnreadableError:
-    """Staging a file's rows; how many, or why what was staged of it is void."""
+    """Stage a file's rows; how many, or why what was staged of it is void."""
     try:
         rows = sum(staged_rows.add(file_id, batch, forgotten) for batch in read_rows(source))
         _check_unchanged(source)
@@ -132,7 +122,7 @@ def _identify(source: SourceFile) -> str:
         raise
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
-        raise UnreadableError([Fault("unreadable_file", reason)]) from error
+        raise UnreadableError([Fault(UNREADABLE_FILE, reason)]) from error
 
 
 def _check_unchanged(source: SourceFile) -> None:
@@ -141,14 +131,14 @@ def _check_unchanged(source: SourceFile) -> None:
         now = described(source.path)
     if now != source:
         message = "the file changed while it was read; the next run reads it again"
-        raise UnreadableError([Fault("unreadable_file", message)])
+        raise UnreadableError([Fault(UNREADABLE_FILE, message)])
 
 
 class _StagedRows:
     """The Parquet file of staged rows, a row group a batch."""
 
     def __init__(self, path: Path) -> None:
-        self._schema = cast("Any", STAGED.to_frame().to_arrow()).schema
+        self._schema = arrow_schema(STAGED_ROWS)
         self._writer = pq.ParquetWriter(path, self._schema, compression="lz4")
 
     def __enter__(self) -> Self:
@@ -158,17 +148,18 @@ class _StagedRows:
         self._writer.close()
 
     def add(self, file_id: str, rows: pl.DataFrame, forgotten: pl.Series) -> int:
-        """Staging a batch of a file's rows; returns how many."""
-        frame = staged(rows).with_columns(file_id=pl.lit(file_id)).select(list(STAGED))
+        """Stage a batch of a file's rows; returns how many."""
+        facts = with_facts(rows, reasons()).with_columns(file_id=pl.lit(file_id))
+        frame = facts.select(list(STAGED_ROWS))
         if len(forgotten):
             frame = frame.filter(~id_hash().is_in(forgotten.implode()).fill_null(value=False))
         self._writer.write_table(frame.to_arrow().cast(self._schema))
         return len(frame)
 
 
-def texts_of(sources: Iterable[SourceFile]) -> Iterator[pl.DataFrame]:
+def reread_texts(sources: Iterable[SourceFile]) -> Iterator[pl.DataFrame]:
     """The texts of some files, read once more: frames of text_hash and text."""
     for source in sources:
         with suppress(UnreadableError):  # whatever is missing then is told where it is needed
             for batch in read_rows(source):
-                yield staged(batch).select("text_hash", "text")
+                yield with_text(batch)

@@ -5,9 +5,9 @@ from typing import cast
 
 import polars as pl
 
-from kp_batch.archive.formats.parquet import read_raw
 from kp_batch.archive.ledger import Ledger
-from kp_batch.archive.validation import message
+from kp_batch.archive.reading import read_raw
+from kp_batch.archive.validation import SUPERSEDED, message
 from kp_batch.errors import ArchiveError
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.state import sql
@@ -15,7 +15,7 @@ from kp_batch.run import Run
 
 
 def stage_rejects(detected: Detected, ledger: Ledger, run_id: str) -> bool:
-    """Staging the rows and files that are refused as the archive stands now: `staging.rejects`.
+    """Stage the rows and files that are refused as the archive stands now: `staging.rejects`.
 
     Args:
         detected: the archive beside what is published.
@@ -45,7 +45,7 @@ def count_rejects(run: Run) -> None:
     rejects = pl.scan_parquet(run.staging.rejects, glob=False)
     codes = rejects.select(pl.col("reasons").list.explode()).group_by("reasons").len()
     by_code = dict(codes.sort("len", "reasons", descending=[True, False]).collect().iter_rows())
-    superseded = by_code.get("superseded", 0)
+    superseded = by_code.get(SUPERSEDED, 0)
     is_row = pl.col("row").is_not_null()
     refused = rejects.select(is_row.sum()).collect().item() - superseded
     whole = rejects.filter(~is_row).select("source_file").collect().get_column("source_file")

@@ -3,11 +3,11 @@
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import polars as pl
 
-from kp_batch.contracts import TABLES
+from kp_batch.contracts import TABLES, arrow_schema
 from kp_batch.staging import Staging
 from kp_batch.warehouse.relations import partitions_of, show
 
@@ -36,7 +36,7 @@ class State:
     def table(self, name: str) -> pl.DataFrame:
         """All rows of a published table."""
         rows = self.connection.table(f"published.{name}").to_arrow_table()
-        schema = cast("Any", TABLES[name].to_frame().to_arrow()).schema
+        schema = arrow_schema(TABLES[name])
         return cast("pl.DataFrame", pl.from_arrow(rows.select(schema.names).cast(schema)))
 
     def rows_by_content(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Days and files of a synthetic archive: which topics are busy, and when their traces come.
+"""The days and files of a synthetic archive: which topics are busy, and when their traces come.
 
 Each day has a random generator of its own, seeded by the sample's seed and the day's number, so
 that only one day is in memory at a time.
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from kp_batch.contracts import TRACE
 from kp_batch.sample.faults import bad_rows, spoil
 from kp_batch.sample.tasks import Dice, Row, Story, stories, vocabulary
 
@@ -23,32 +24,6 @@ START: Final = np.datetime64("2026-01-05", "ms")  # a Monday, so day % 7 is the 
 DAY_MS: Final = 86_400_000
 WEEKDAY_LOAD: Final = np.array([1.0, 1.1, 1.1, 1.0, 0.9, 0.45, 0.4])
 TIED_SHARE: Final = 0.04  # of traces, made at the same time as the one before in their burst
-
-
-def _texts(*names: str) -> dict[str, pl.DataType]:
-    return dict.fromkeys(names, pl.String())
-
-
-SCHEMA: Final = pl.Schema(
-    {
-        **_texts("@context", "@type", "id"),
-        "metadata": pl.Struct(
-            _texts("created_at", "agent_id", "framework", "task_domain")
-            | {"success": pl.Boolean(), "quality_score": pl.Float64()}
-            | _texts("visibility", "privacy_level")
-        ),
-        "task": pl.Struct(_texts("objective")),
-        "steps": pl.List(
-            pl.Struct(
-                {"step_id": pl.Int64(), **_texts("type", "content")}
-                | {"tool": pl.Struct(_texts("name", "mcp_server"))}
-                | _texts("input", "output_summary")
-                | {"latency_ms": pl.Float64()}
-            )
-        ),
-        "outcome": pl.Struct({**_texts("result_summary"), "confidence": pl.Float64()}),
-    }
-)
 
 
 def write_sample(
@@ -86,8 +61,8 @@ def write_sample(
 
 
 def _write(path: Path, rows: list[Row]) -> Path:
-    # Statistics would be a quarter of a small file, and nothing prunes by them.
-    pl.DataFrame(rows, SCHEMA, orient="row").write_parquet(
+    # Statistics would take a quarter of a small file, and no reader prunes by them.
+    pl.DataFrame(rows, TRACE, orient="row").write_parquet(
         path, compression="zstd", compression_level=6, statistics=False
     )
     return path
@@ -96,7 +71,7 @@ def _write(path: Path, rows: list[Row]) -> Path:
 def _dated_rows(
     traces: int, seed: int, days: int, bad: dict[int, int]
 ) -> Iterator[tuple[np.datetime64, list[Row]]]:
-    """Yield each day that has traces, with its rows, of which the bad ones are spoiled."""
+    """Every day that has traces, with its rows; the faults are in them."""
     rng = np.random.default_rng(seed)
     activity = _activity(days, rng)
     counts: list[int] = rng.multinomial(traces, activity.sum(0) / activity.sum()).tolist()
@@ -128,7 +103,7 @@ def _activity(days: int, rng: np.random.Generator) -> Floats:
 
 
 def _day_rows(day: int, positions: range, weights: Floats, seed: int) -> list[Row]:
-    """Make a day's clean rows in order of time; `positions` are their places in the archive."""
+    """One day's clean traces, in order of time, at these positions of the archive."""
     rng = np.random.default_rng([seed, day])
     dice = Dice(rng)
     sizes, times = _bursts(len(positions), rng)
@@ -152,10 +127,10 @@ def _bursts(count: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
 
 
 def _row(story: Story, trace_id: str, created_at: str, dice: Dice) -> Row:
-    """Make a row of the archive: a story, and what differs each time it is told."""
+    """One trace as a row of the archive: a story, with the details that differ each time."""
     topic = story.task.topic
     chosen = {name: dice.pick(options) for name, options in vocabulary().choices.items()}
-    # Agents that succeed are surer, though not always; the confidence is 0.2 to 0.99.
+    # Agents that succeed are surer, though not always rightly. The range is 0.2 to 0.99.
     sureness = 1 - dice.roll() * dice.roll() if story.success else dice.roll() * dice.roll()
     return {
         "@context": chosen.pop("@context"),
@@ -182,7 +157,7 @@ def _row(story: Story, trace_id: str, created_at: str, dice: Dice) -> Row:
 
 
 def _latency(dice: Dice) -> float:
-    """Draw milliseconds with a long tail: at least 90, and one in a hundred over two seconds."""
+    """Milliseconds, from 90 on, with a long tail: one in a hundred takes over two seconds."""
     return round(90 / (1 - dice.roll()) ** 0.7, 1)
 
 

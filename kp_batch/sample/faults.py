@@ -1,4 +1,4 @@
-"""Every way to make a trace bad; the bad rows are spread evenly over the archive."""
+"""The faults of a synthetic archive: every way to make a trace bad, spread evenly."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -6,11 +6,11 @@ from math import nan
 from operator import getitem
 from typing import Any, Final, NamedTuple
 
-DOUBLE_EVERY: Final = 5  # every fifth bad row has a second fault, a confidence of 1.5
+DOUBLE_EVERY: Final = 5  # the last of so many bad rows has a confidence of 1.5 as well
 
 
 class _Fault(NamedTuple):
-    """The code for which a row is rejected, where the fault stands, and its value."""
+    """The code that rejects the row, the place of the fault, and the value put there."""
 
     code: str
     at: Sequence[Any]
@@ -42,13 +42,13 @@ _FAULTS: Final = (
 
 
 def bad_rows(traces: int, dirty: float) -> dict[int, int]:
-    """Number the bad rows by position: the middles of equal stretches of rows, all distinct."""
+    """Number the bad rows by their positions, the middles of as many equal stretches."""
     count = min(traces, max(round(traces * dirty), int(dirty > 0)))
     return {(2 * number + 1) * traces // (2 * count): number for number in range(count)}
 
 
 def spoil(row: dict[str, Any], number: int, id_before: str) -> None:
-    """Put a fault into a row: the bad row of this number takes the fault whose turn it is."""
+    """Put a fault into the bad row of this number; the faults take turns."""
     fault = _FAULTS[number % len(_FAULTS)]
     *parents, last = fault.at
     reduce(getitem, parents, row)[last] = fault.put

@@ -1,10 +1,10 @@
-"""Stories of synthetic traces: tasks from the topics of `topics.toml`, and steps of the work."""
+"""The contents of traces: tasks drawn from `topics.toml`, and the steps that work on each."""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from importlib.resources import files
 from itertools import chain, combinations, repeat
-from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -12,11 +12,9 @@ import numpy as np
 Row: TypeAlias = dict[str, Any]
 Option = TypeVar("Option")
 
-# Of the traces that follow another in a burst, these are the shares that repeat it
-# word for word, and that work on its task anew.
-VERBATIM_SHARE: Final = 0.25
-SAME_TASK_SHARE: Final = 0.33
-WORDLESS_SHARE: Final = 0.06  # of calls, which have an input and no content
+VERBATIM_SHARE: Final = 0.25  # of traces that follow another in a burst
+SAME_TASK_SHARE: Final = 0.33  # likewise: the same task, worked on anew
+WORDLESS_SHARE: Final = 0.06  # of tool calls, which record an input and no content
 
 
 class _Move(NamedTuple):
@@ -31,7 +29,7 @@ class _Move(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """A topic on which some agents of one domain work, and everything they may say about it."""
+    """What some agents of one domain work on, and the sentences that they choose from."""
 
     domain: str
     steady: bool
@@ -43,7 +41,7 @@ class Topic(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """The shape of a trace: thoughts at both ends, and moves between."""
+    """The course of a trace: thoughts at both ends, and moves between them."""
 
     share: int
     success: float
@@ -54,7 +52,7 @@ class _Shape(NamedTuple):
 
 
 class Vocabulary(NamedTuple):
-    """The contents of `topics.toml`, which says what each part is for."""
+    """The contents of `topics.toml`, which explains each part."""
 
     choices: Mapping[str, Sequence[str]]
     shapes: Sequence[_Shape]  # each as often as its share
@@ -62,7 +60,7 @@ class Vocabulary(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """The task of one or more traces of a burst."""
+    """What a burst of traces works on, once or repeatedly."""
 
     topic: Topic
     words: Mapping[str, object]
@@ -76,7 +74,7 @@ class _Task(NamedTuple):
 
 
 class Story(NamedTuple):
-    """The part of a trace that is the same when it is repeated word for word."""
+    """The part of a trace that a verbatim repetition shares."""
 
     task: _Task
     success: bool
@@ -97,8 +95,8 @@ class Dice:
 
 @cache
 def vocabulary() -> Vocabulary:
-    """Read `topics.toml` once."""
-    raw = tomllib.loads(Path(__file__).with_name("topics.toml").read_text("utf-8"))
+    """Read `topics.toml`, once."""
+    raw = tomllib.loads(files("kp_batch.sample").joinpath("topics.toml").read_text("utf-8"))
     shapes = [_Shape(**table) for table in raw["shapes"]]
     return Vocabulary(
         choices=raw["choices"],
@@ -118,7 +116,7 @@ def _topic(table: Row, agents: Sequence[str]) -> Topic:
 
 
 def stories(topics: list[int], sizes: list[int], dice: Dice) -> Iterator[Story]:
-    """Yield the stories of bursts, `sizes[i]` on topic `topics[i]`; some repeat task or story."""
+    """Stay with one topic for a burst, sometimes with its task, and sometimes word for word."""
     for number, size in zip(topics, sizes, strict=True):
         topic = vocabulary().topics[number]
         task = _task(topic, dice)

@@ -1,4 +1,4 @@
-"""Facts and novelty to the score: four dimensions, weights by domain, three overrides."""
+"""Four dimensions to the score: weights by domain, then three overrides."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,46 +6,6 @@ import polars as pl
 
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.scoring.profiles import DEFAULT, WeightProfile
-
-
-def dimensions() -> list[pl.Expr]:
-    """The three dimensions that a trace has by itself, each in 0..1.
-
-    Formulas::
-
-        complexity          min(1, n_types/4 * 0.5 + (0.3 if n_recoveries > 0 else 0) + n/20 * 0.2)
-        tool_diversity      min(1, n_tools / max(1, n) * 3)
-        outcome_confidence  confidence * (1 if success else 0.3)
-
-    Takes the columns of `facts`, confidence and success. Returns Float64 columns.
-    """
-    steps = pl.col("n_steps")
-    # Polars divides by a constant by multiplying with its reciprocal, which is off in the last bit;
-    # by a column it divides.
-    twenty = steps * 0 + 20
-    recovered = pl.when(pl.col("n_recoveries") > 0).then(0.3).otherwise(0.0)
-    complexity = pl.col("n_types") / 4 * 0.5 + recovered + steps / twenty * 0.2
-    diversity = pl.col("n_tools") / pl.max_horizontal(1, steps) * 3
-    outcome = pl.col("confidence") * pl.when("success").then(1.0).otherwise(0.3)
-    return [
-        pl.min_horizontal(1.0, complexity).alias("complexity"),
-        pl.min_horizontal(1.0, diversity).alias("tool_diversity"),
-        outcome.alias("outcome_confidence"),
-    ]
-
-
-def overrides() -> list[pl.Expr]:
-    """Which overrides' conditions hold, whatever their effect.
-
-    Takes the columns of `facts` and success. Returns the Boolean columns single_thought (its only
-    step is a thought), recovery_bonus (more than 2 recoveries, and success) and
-    low_diversity_penalty (some step carries a tool, and at most 1 distinct tool).
-    """
-    return [
-        ((pl.col("n_steps") == 1) & (pl.col("n_thoughts") == 1)).alias("single_thought"),
-        ((pl.col("n_recoveries") > 2) & pl.col("success")).alias("recovery_bonus"),
-        ((pl.col("n_tools") <= 1) & (pl.col("n_tool_steps") > 0)).alias("low_diversity_penalty"),
-    ]
 
 
 def assign(profiles: Mapping[str, WeightProfile]) -> list[pl.Expr]:
@@ -89,7 +49,7 @@ def score() -> pl.Expr:
     Formulas, in order: single_thought: 0.1; recovery_bonus: min(1, score + 0.1);
     low_diversity_penalty: max(0, score - 0.1).
 
-    Takes composite and the columns of `overrides`. Returns Float64 in 0..1.
+    Takes composite and the Boolean columns of the three overrides. Returns Float64 in 0..1.
     """
     start = pl.when("single_thought").then(0.1).otherwise(pl.col("composite"))
     raised = pl.when("recovery_bonus").then(pl.min_horizontal(1.0, start + 0.1)).otherwise(start)

@@ -1,12 +1,11 @@
 """Frames as the stream of record batches that delta-rs writes."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
 
 import polars as pl
 import pyarrow as pa
 
-from kp_batch.contracts import PARTITIONED_BY, TABLES
+from kp_batch.contracts import PARTITIONED_BY, TABLES, arrow_schema
 
 
 def record_batches(name: str, frames: Iterable[pl.DataFrame]) -> pa.RecordBatchReader:
@@ -15,7 +14,7 @@ def record_batches(name: str, frames: Iterable[pl.DataFrame]) -> pa.RecordBatchR
     delta-rs writes the batches of a stream in any order, so the rows of a file keep theirs only
     where one batch holds them all.
     """
-    schema = cast("Any", TABLES[name].to_frame().to_arrow()).schema
+    schema = arrow_schema(TABLES[name])
     return pa.RecordBatchReader.from_batches(schema, _batches(name, frames, schema))
 
 

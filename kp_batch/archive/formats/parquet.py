@@ -1,64 +1,93 @@
-"""Refused rows once more, as they stand in their file, as JSON."""
+"""Parquet files: their rows, and refused rows as JSON."""
 
 import json
-import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, Any, cast
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kp_batch.archive.formats.jsonl import parse_line
-from kp_batch.archive.reading import BATCH_ROWS, READ_AHEAD, needed_leaves
-from kp_batch.archive.sources import SourceFile, open_file
+from kp_batch.archive.faults import UnreadableError
+from kp_batch.archive.formats.json_values import finite
+from kp_batch.archive.formats.parquet_columns import columns_read, is_read, row_expressions
+from kp_batch.contracts import ROWS
+
+READ_AHEAD = 1 << 20  # bytes a column; without a limit pyarrow reads whole row groups ahead
 
 
-def read_raw(source: SourceFile, rows: list[int]) -> list[str | None]:
-    """Some of the file's rows as JSON; what JSON does not know, such as NaN, stands as text.
+def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFrame]:
+    """The file's rows as frames of `ROWS`, unchecked, in their order.
+
+    Raises:
+        UnreadableError: a column that is read is missing or of a wrong type.
+    """
+    parquet = _open(file)
+    schema = columns_read(parquet.schema_arrow)
+    columns, faults = row_expressions(_as_polars(schema.empty_table()).schema)
+    if faults:
+        raise UnreadableError(faults)
+    first = 0
+    for batch in parquet.iter_batches(batch_size=batch_rows, columns=_leaves_read(parquet)):
+        batch.validate(full=True)  # later steps would break on text that is not UTF-8
+        known = columns_read(batch.schema)
+        frame = _as_polars(batch.select(known.names).cast(known))
+        yield frame.select(
+            pl.lit(path).alias("source_file"),
+            pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias("row"),
+            pl.lit(value=True).alias("is_object"),
+            **columns,
+        ).cast(ROWS)
+        first += len(frame)
+
+
+def read_raw(file: IO[bytes], rows: list[int], batch_rows: int) -> dict[int, str]:
+    """Some rows as JSON texts, by row number, without those that cannot be read.
 
     Args:
-        source: a file that was read before.
+        file: a Parquet file.
         rows: row numbers, ascending.
+        batch_rows: rows to hold at a time.
 
     Returns:
-        JSON texts in that order; of a line that is no JSON, the line as a JSON string. None where
-        the row cannot be read again.
+        Each row with all its columns; with the columns of `ROWS` alone if another one is damaged.
     """
-    if source.format == "jsonl":
-        with open_file(source.path) as file:
-            wanted = set(rows)
-            found = {row: _line(line) for row, line in enumerate(file) if row in wanted}
-    else:
-        # Of a file that is damaged where nothing is needed, what is needed can still be told.
-        found = _parquet(source, rows, only_needed=True) | _parquet(source, rows)
-    return [found.get(row) for row in rows]
-
-
-def _line(line: bytes) -> str:
-    value = parse_line(line)
-    text = line.decode("utf-8-sig", "replace").strip()
-    if value is None:
-        return json.dumps(text, ensure_ascii=False)
-    return text if _finite(value) == value else json.dumps(_finite(value))
-
-
-def _parquet(source: SourceFile, rows: list[int], *, only_needed: bool = False) -> dict[int, str]:
     found: dict[int, str] = {}
-    with open_file(source.path) as file, suppress(pa.ArrowException, OSError):
-        for row, text in _parquet_rows(file, rows, only_needed=only_needed):
-            found[row] = text  # noqa: PERF403 (what came before an error is kept)
+    for only_read in (True, False):
+        with suppress(pa.ArrowException, OSError):
+            for row, text in _raw_rows(file, rows, batch_rows, only_read=only_read):
+                found[row] = text  # noqa: PERF403 (rows before an error are kept)
     return found
 
 
-def _parquet_rows(
-    file: IO[bytes], rows: list[int], *, only_needed: bool
+def _open(file: IO[bytes]) -> pq.ParquetFile:
+    return pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_AHEAD)
+
+
+def _leaves_read(parquet: pq.ParquetFile) -> list[str]:
+    """The physical columns that are read."""
+    leaves = [parquet.schema.column(index) for index in range(len(parquet.schema))]
+    # pyarrow 26 reads a null column inside a list of structs too short; absent means the same.
+    return [
+        leaf.path
+        for leaf in leaves
+        if is_read(leaf.path) and not ("." in leaf.path and str(leaf.logical_type) == "Null")
+    ]
+
+
+def _as_polars(data: pa.Table | pa.RecordBatch) -> pl.DataFrame:
+    return cast("pl.DataFrame", pl.from_arrow(data))
+
+
+def _raw_rows(
+    file: IO[bytes], rows: list[int], batch_rows: int, *, only_read: bool
 ) -> Iterator[tuple[int, str]]:
-    parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_AHEAD)
-    columns = needed_leaves(parquet) if only_needed else None
+    parquet = _open(file)
+    columns = _leaves_read(parquet) if only_read else None
     first = 0
-    for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=columns):
+    for batch in parquet.iter_batches(batch_size=batch_rows, columns=columns):
         for row in rows[bisect_left(rows, first) : bisect_left(rows, first + len(batch))]:
             values = {
                 name: _value(column[row - first])
@@ -69,7 +98,7 @@ def _parquet_rows(
 
 
 def _value(scalar: pa.Scalar) -> Any:
-    """An Arrow value as JSON has it; one that Python cannot hold, as Arrow holds it."""
+    """An Arrow value as Python has it; one that Python cannot hold, as Arrow holds it."""
     if not scalar.is_valid:
         return None
     if isinstance(scalar, pa.StructScalar):
@@ -78,17 +107,8 @@ def _value(scalar: pa.Scalar) -> Any:
     if isinstance(scalar, pa.ListScalar) and not isinstance(scalar, pa.MapScalar):
         return [_value(each) for each in scalar.values]
     try:
-        return _finite(scalar.as_py())
+        return finite(scalar.as_py())
     except UnicodeDecodeError:
         return scalar.as_buffer().to_pybytes().decode("utf-8", "replace")
     except (ValueError, OverflowError):
         return getattr(scalar, "value", None)
-
-
-def _finite(value: Any) -> Any:
-    """The value with NaN and infinity as text, however deep they stand."""
-    if isinstance(value, dict):
-        return {str(key): _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

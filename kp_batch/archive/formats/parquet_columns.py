@@ -7,6 +7,8 @@ from typing import cast
 import polars as pl
 import pyarrow as pa
 
+from kp_batch.archive.faults import MISSING_COLUMN, WRONG_COLUMN_TYPE, Fault
+from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
 from kp_batch.archive.timestamps import from_text
 from kp_batch.contracts import TIMESTAMP
 
@@ -16,41 +18,21 @@ _TEXT = (pl.String, pl.Categorical, pl.Enum, pl.Binary, pl.Null)
 
 
 @dataclass(frozen=True)
-class Field:
-    """One value of a trace: where it stands, what types it may have, how it is read."""
+class _Kind:
+    """How the values of one type of `ROWS` stand in Parquet, and how they are read."""
 
-    path: tuple[str, ...]
     expected: str
     accepts: Callable[[pl.DataType], bool]
     read: Callable[[pl.Expr, pl.DataType], pl.Expr]
-    required: bool = True
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What keeps a whole file from being read."""
-
-    code: str
-    message: str
 
 
 def _is_text(dtype: pl.DataType) -> bool:
     return dtype.is_integer() or isinstance(dtype, _TEXT)
 
 
-def _text(path: str, *, required: bool = True) -> Field:
-    return Field(
-        tuple(path.split("/")),
-        "text",
-        _is_text,
-        lambda value, _: value.cast(pl.String, strict=False),
-        required,
-    )
-
-
 def _read_time(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if isinstance(dtype, pl.Datetime | pl.Date):
-        # With a zone or without one, the count is of UTC; far outside all calendars it is no time.
+        # With or without a zone the count is in UTC. Far outside all calendars it is no time.
         count = value.to_physical().cast(pl.Int64)
         unit = dtype.time_unit if isinstance(dtype, pl.Datetime) else "d"
         if unit == "ns":
@@ -62,59 +44,45 @@ def _read_time(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     return from_text(value.cast(pl.String, strict=False))
 
 
-FIELDS: Mapping[str, Field] = {
-    "type": _text("@type", required=False),
-    "trace_id": _text("id"),
-    "created_at": Field(
-        ("metadata", "created_at"),
+_KINDS: Mapping[pl.DataType, _Kind] = {
+    pl.String(): _Kind("text", _is_text, lambda value, _: value.cast(pl.String, strict=False)),
+    TIMESTAMP: _Kind(
         "a timestamp or ISO 8601 text",
         lambda dtype: isinstance(dtype, (*_TEXT, pl.Date, pl.Datetime)),
         _read_time,
     ),
-    "task_domain": _text("metadata/task_domain"),
-    "agent_id": _text("metadata/agent_id", required=False),
-    "framework": _text("metadata/framework", required=False),
-    "success": Field(
-        ("metadata", "success"),
+    pl.Boolean(): _Kind(
         "true or false",
         lambda dtype: isinstance(dtype, (pl.Boolean, pl.Null)),
         lambda value, _: value.cast(pl.Boolean),
     ),
-    "confidence": Field(
-        ("outcome", "confidence"),
+    pl.Float64(): _Kind(
         "a number",
         lambda dtype: dtype.is_numeric() or dtype == pl.Null,
         lambda value, _: value.cast(pl.Float64),
     ),
-    "objective": _text("task/objective"),
 }
-STEP_FIELDS: Mapping[str, Field] = {
-    "step_types": _text("type"),
-    "step_contents": _text("content", required=False),
-    "step_tools": _text("tool/name", required=False),
-}
-_STEPS = "steps"
 
 
-def needed(column: str) -> bool:
-    """Whether a Parquet leaf column, by its dotted physical path, holds anything that is read."""
+def is_read(column: str) -> bool:
+    """Whether a leaf column of a Parquet file, by its dotted physical path, is read."""
     parts = tuple(column.split("."))
-    if parts[0] != _STEPS:
+    if parts[0] != STEPS:
         return any(field.path[: len(parts)] == parts for field in FIELDS.values())
-    # Between the list and its elements writers put one or two levels, of names of their own.
+    # Between the list and its elements writers put one or two levels under names of their own.
     inside = [parts[skipped:] for skipped in (1, 2, 3)]
     paths = [field.path for field in STEP_FIELDS.values()]
     return any(path[: len(rest)] == rest for path in paths for rest in inside)
 
 
-def readable(schema: pa.Schema) -> pa.Schema:
-    """The columns that hold anything that is read, in types that Polars knows."""
-    roots = {_STEPS, *(field.path[0] for field in FIELDS.values())}
+def columns_read(schema: pa.Schema) -> pa.Schema:
+    """The top-level columns that hold a value that is read, in types that Polars knows."""
+    roots = {STEPS, *(field.path[0] for field in FIELDS.values())}
     return pa.schema([each.with_type(_known(each.type)) for each in schema if each.name in roots])
 
 
 def _known(dtype: pa.DataType) -> pa.DataType:
-    """The type; zones that only Arrow knows, such as +05:30, as UTC, which is the same instant."""
+    """The type as Polars knows it: a zone such as +05:30 becomes UTC, which is the same instant."""
     if pa.types.is_struct(dtype):
         return pa.struct([each.with_type(_known(each.type)) for each in dtype])
     if pa.types.is_timestamp(dtype) and dtype.tz is not None:
@@ -123,36 +91,40 @@ def _known(dtype: pa.DataType) -> pa.DataType:
 
 
 def row_expressions(schema: pl.Schema) -> tuple[dict[str, pl.Expr], list[Fault]]:
-    """How to read a file of that schema: an expression a column of `ROWS`, and all its faults."""
+    """The expressions that read a file of this schema.
+
+    Returns:
+        An expression for each column of `ROWS` that the file gives, and all faults of the schema.
+    """
     faults: list[Fault] = []
     top = pl.Struct(dict(schema))
     columns = {name: _resolve(field, None, top, faults, "") for name, field in FIELDS.items()}
     steps, element = _steps(schema, faults)
     columns["null_steps"] = steps.list.eval(pl.element().is_null()).list.sum().cast(pl.Int64)
     for name, field in STEP_FIELDS.items():
-        value = _resolve(field, pl.element().drop_nulls(), element, faults, f"{_STEPS}[].")
+        value = _resolve(field, pl.element().drop_nulls(), element, faults, f"{STEPS}[].")
         columns[name] = steps.list.eval(value)
     return {name: value.alias(name) for name, value in columns.items()}, faults
 
 
 def _steps(schema: pl.Schema, faults: list[Fault]) -> tuple[pl.Expr, pl.DataType]:
-    """The steps as a list of structs, whatever kind of list they are."""
+    """The steps as a list of structs, whatever kind of list holds them, and the struct's type."""
     nothing = pl.Struct({"type": pl.Null})
-    dtype = schema.get(_STEPS)
+    dtype = schema.get(STEPS)
     if isinstance(dtype, (pl.List, pl.Array)) and isinstance(dtype.inner, pl.Struct):
-        steps = pl.col(_STEPS)
+        steps = pl.col(STEPS)
         return steps.arr.to_list() if isinstance(dtype, pl.Array) else steps, dtype.inner
     if dtype is None:
-        faults.append(Fault("missing_column", f"the column {_STEPS} is missing"))
+        faults.append(Fault(MISSING_COLUMN, f"the column {STEPS} is missing"))
     elif dtype != pl.Null and getattr(dtype, "inner", None) != pl.Null:
-        faults.append(_wrong_type(_STEPS, dtype, "a list of structs"))
+        faults.append(_wrong_type(STEPS, dtype, "a list of structs"))
     return pl.lit(None, pl.List(nothing)), nothing
 
 
 def _resolve(
     field: Field, start: pl.Expr | None, dtype: pl.DataType, faults: list[Fault], prefix: str
 ) -> pl.Expr:
-    """Walk down the field's path; what is absent reads as null, what is amiss is a fault."""
+    """Walk down the field's path. An absent value reads as null; a wrong type is a fault."""
     name = prefix + ".".join(field.path)
     value = start
     for part in field.path:
@@ -163,18 +135,19 @@ def _resolve(
             return pl.lit(None)
         inner = {each.name: each.dtype for each in dtype.fields}
         if field.required and part not in inner:
-            faults.append(Fault("missing_column", f"the column {name} is missing"))
+            faults.append(Fault(MISSING_COLUMN, f"the column {name} is missing"))
         value = pl.col(part) if value is None else value.struct.field(part)
         found = inner.get(part, pl.Null())
         dtype = found if isinstance(found, pl.DataType) else found()
     if dtype == pl.Null:
         # One null for each step: `start` itself is never null there.
         return pl.lit(None) if start is None else pl.when(start.is_null()).then(pl.lit(""))
-    if not field.accepts(dtype):
-        faults.append(_wrong_type(name, dtype, field.expected))
+    kind = _KINDS[field.dtype]
+    if not kind.accepts(dtype):
+        faults.append(_wrong_type(name, dtype, kind.expected))
         return pl.lit(None)
-    return field.read(cast("pl.Expr", value), dtype)
+    return kind.read(cast("pl.Expr", value), dtype)
 
 
 def _wrong_type(name: str, got: pl.DataType, expected: str) -> Fault:
-    return Fault("wrong_column_type", f"the column {name} is {got}, expected {expected}")
+    return Fault(WRONG_COLUMN_TYPE, f"the column {name} is {got}, expected {expected}")

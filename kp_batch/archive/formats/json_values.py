@@ -1,0 +1,104 @@
+"""JSON values of whatever type, as the columns of `ROWS`. An unusable value reads as null."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import polars as pl
+
+from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
+from kp_batch.archive.timestamps import from_text
+from kp_batch.contracts import ROWS, TIMESTAMP
+
+_AS_GIVEN = {**ROWS, "created_at": pl.String}
+_OBJECT = (dict, Mapping)  # a dict is recognised faster than any other mapping
+
+
+def rows_from_objects(source_file: str, objects: Iterable[tuple[int, Any]]) -> pl.DataFrame:
+    """Numbered JSON objects as a frame of `ROWS`; any other value is marked as no object."""
+    records = [_record(source_file, row, value) for row, value in objects]
+    frame = pl.DataFrame(records, schema=_AS_GIVEN, orient="row")
+    return frame.with_columns(created_at=from_text(pl.col("created_at")))
+
+
+def finite(value: Any) -> Any:
+    """The value with NaN and infinity as text, however deep they stand: JSON has neither."""
+    if isinstance(value, dict):
+        return {str(key): finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _record(source_file: str, row: int, value: Any) -> tuple[Any, ...]:
+    steps = _at(value, (STEPS,))
+    listed = steps if isinstance(steps, list | tuple) else ()
+    objects = [step for step in listed if isinstance(step, _OBJECT)]
+    return (
+        source_file,
+        row,
+        isinstance(value, _OBJECT),
+        *[read(_at(value, path)) for path, read in _FIELDS],
+        len(listed) - len(objects),
+        *[[read(_at(step, path)) for step in objects] for path, read in _STEP_FIELDS],
+    )
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    """The value at the end of a path, None where there is none."""
+    for name in path:
+        if not isinstance(value, _OBJECT):
+            return None
+        value = value.get(name)
+    return value
+
+
+def _text(value: Any) -> str | None:
+    """Text, or a whole number as text, as in a Parquet column."""
+    if isinstance(value, str):
+        # A lone surrogate is valid in JSON and not in UTF-8.
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _printed(value: Any) -> str | None:
+    """Text as it is, any other value as JSON: a value that was given never reads as absent."""
+    if value is None or isinstance(value, str):
+        return _text(value)
+    return _text(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _flag(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
+
+
+_READ: Mapping[pl.DataType, Callable[[Any], Any]] = {
+    pl.String(): _text,
+    TIMESTAMP: _text,
+    pl.Boolean(): _flag,
+    pl.Float64(): _number,
+}
+_PRINTED = {"type", "step_types", "step_contents"}
+
+
+def _readers(
+    fields: Mapping[str, Field],
+) -> list[tuple[tuple[str, ...], Callable[[Any], Any]]]:
+    """The path of each field, and the function that reads its value."""
+    return [
+        (field.path, _printed if column in _PRINTED else _READ[field.dtype])
+        for column, field in fields.items()
+    ]
+
+
+_FIELDS, _STEP_FIELDS = _readers(FIELDS), _readers(STEP_FIELDS)
