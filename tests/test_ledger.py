@@ -15,7 +15,7 @@ import pytest
 
 import kp_batch.planning.ingest
 from kp_batch.archive.sources import SourceFile
-from kp_batch.cli.commands import plan
+from kp_batch.cli.commands import COMMANDS
 from kp_batch.config import RescoreConfig
 from kp_batch.facts import FACTS_VERSION
 from kp_batch.operations.vacuum import vacuum
@@ -58,7 +58,9 @@ class Night:
     def differing(self) -> dict[str, list[str]]:
         """The names of the files that a plan names, by how they differ."""
         with TemporaryDirectory() as folder:
-            told = plan(self.config().model_dump(mode="json"), folder)["files"]
+            plans: list[dict[str, Any]] = []
+            COMMANDS["plan"](plans.append, self.config().model_dump(mode="json"), folder)
+            told = plans[0]["files"]
         return {how: [Path(path).name for path in paths] for how, paths in told.items() if paths}
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:

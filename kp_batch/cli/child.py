@@ -76,9 +76,10 @@ def _started(output: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _send(child: subprocess.Popen[bytes], request: dict[str, Any]) -> None:
+    """Write to the child's stdin, which stays open: its end means that this process has died."""
     stdin = cast("IO[bytes]", child.stdin)
-    stdin.write(json.dumps(request).encode() + b"\n")
-    stdin.flush()  # and stays open: its end means that this process has died
+    # Nothing may stay in a buffer: to close that would fail where the child has died.
+    os.write(stdin.fileno(), json.dumps(request).encode() + b"\n")
 
 
 def _result(child: subprocess.Popen[bytes], output: IO[bytes], log: str | None) -> dict[str, Any]:
