@@ -143,13 +143,15 @@ RUNS = pl.Schema(
     }
 )
 
-# How the scores stood when a run had ended, a row a domain: small, so that runs compare for good.
+# How the scores were distributed when a run had ended, one row per domain: small, so that all runs
+# can be kept and compared.
 DISTRIBUTIONS = pl.Schema(
     {
         "run_id": pl.String,
         "task_domain": pl.String,  # null: all domains
         "traces": pl.Int64,
-        "mean": pl.Float64,
+        "worth_sharing": pl.Int64,  # how many of them reach the run's threshold
+        "mean": pl.Float64,  # to 12 decimal places
         "p5": pl.Float64,
         "p25": pl.Float64,
         "p50": pl.Float64,

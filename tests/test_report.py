@@ -15,7 +15,7 @@ from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.pipeline import report as reporting
 from kp_batch.pipeline.report import report, reported
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.warehouse.answers import connect
+from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
 
 HOSTILE = "\x1b[31mred\x9b31m\u202e"

@@ -17,7 +17,7 @@ from kp_batch.operations.vacuum import forget, vacuum
 from kp_batch.operations.verify import VECTOR_TOLERANCE, as_text, verify
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.staging import Stage
-from kp_batch.warehouse.catalog import read_manifest
+from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.tables import files_of
 from tests.archives import step, trace, write_jsonl, write_parquet
 from tests.test_rescore import ask, config

@@ -79,4 +79,6 @@ def in_process(work: str, arguments: dict[str, Any], log: Path | None = None) ->
 
 def log_of(warehouse: Path) -> Path:
     """What libraries print while a command writes to the warehouse goes there."""
-    return warehouse / "last-run.log"
+    from kp_batch.warehouse.layout import Layout
+
+    return Layout(warehouse).log

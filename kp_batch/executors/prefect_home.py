@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from kp_batch.warehouse.layout import Layout
+
 
 def prepare_prefect(warehouse: Path) -> None:
     """Set Prefect up before it is imported; what the user's environment sets wins.
@@ -17,7 +19,7 @@ def prepare_prefect(warehouse: Path) -> None:
         "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
     }
     if "PREFECT_API_URL" not in os.environ:
-        home = warehouse.absolute() / "prefect"
+        home = Layout(warehouse.absolute()).prefect
         home.mkdir(parents=True, exist_ok=True)  # its server does not start without
         settings |= {
             "PREFECT_HOME": str(home),

@@ -5,6 +5,7 @@ from datetime import datetime
 from pathlib import Path
 
 from kp_batch.executors.prefect_home import prepare_prefect
+from kp_batch.warehouse.layout import Layout
 
 _AT_ONCE = 100
 
@@ -17,7 +18,7 @@ def remove_records(warehouse: Path, before: datetime) -> int:
     Returns:
         How many flow runs.
     """
-    home = warehouse / "prefect"
+    home = Layout(warehouse).prefect
     if "PREFECT_API_URL" in os.environ or not (home / "prefect.db").exists():
         return 0
     prepare_prefect(warehouse)

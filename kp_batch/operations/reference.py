@@ -12,6 +12,7 @@ from kp_batch.planning.changes import Archive
 from kp_batch.planning.scorer import NO_ENCODER, cache_of
 from kp_batch.progress import Progress
 from kp_batch.vectors import NO_NEIGHBOUR, novelty
+from kp_batch.warehouse.layout import Layout
 
 
 class Meeting:
@@ -60,5 +61,5 @@ class Meeting:
 
     def _store(self, encoder_id: str) -> VectorStore:
         if encoder_id not in self._stores:
-            self._stores[encoder_id] = VectorStore(self._warehouse / "vectors" / encoder_id)
+            self._stores[encoder_id] = VectorStore(Layout(self._warehouse).vectors(encoder_id))
         return self._stores[encoder_id]

@@ -17,8 +17,10 @@ from kp_batch.executors.prefect_records import remove_records
 from kp_batch.facts import id_hash
 from kp_batch.pipeline.rescore import carry_out, planned, running
 from kp_batch.run import Run
-from kp_batch.warehouse.catalog import Manifest, publish, require_manifest
+from kp_batch.warehouse.catalog import publish
+from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import writing
+from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.relations import scan
 from kp_batch.warehouse.tables import DeltaTables, files_of, remove_unneeded
 
@@ -101,7 +103,7 @@ def _restored(warehouse: Path, published: Manifest) -> DeltaTables:
     tables = DeltaTables(warehouse, published.tables, "upkeep")
     for name in TABLES:
         if tables.undo_unpublished(name):
-            shutil.rmtree(warehouse / name)
+            shutil.rmtree(Layout(warehouse).table(name))
     return tables
 
 
@@ -174,7 +176,7 @@ def _remove_vectors(warehouse: Path, published: Manifest) -> int:
     )
     encoders = scores.collect().get_column("encoder_id").to_list()
     removed = 0
-    for folder in (warehouse / "vectors").glob("*"):
+    for folder in Layout(warehouse).all_vectors.glob("*"):
         if folder.name not in encoders:
             removed += len(VectorStore(folder))
             shutil.rmtree(folder)
@@ -187,4 +189,4 @@ def _keep_vectors(warehouse: Path, published: Manifest) -> int:
         pl.col("reasons").list.len() == 0
     )
     hashes = facts.select(pl.col("text_hash").unique()).collect().get_column("text_hash")
-    return sum(VectorStore(each).keep(hashes) for each in (warehouse / "vectors").glob("*"))
+    return sum(VectorStore(each).keep(hashes) for each in Layout(warehouse).all_vectors.glob("*"))

@@ -20,7 +20,7 @@ from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.staging import Stage
 from kp_batch.text import aligned, printable
-from kp_batch.warehouse.catalog import require_manifest
+from kp_batch.warehouse.manifest import require_manifest
 
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.

@@ -12,9 +12,8 @@ from kp_batch.progress import say
 from kp_batch.report.markdown import markdown
 from kp_batch.report.report_data import Figures, gather
 from kp_batch.text import one_line
-from kp_batch.warehouse.answers import CATALOG, connect
-
-PAGE = "report.html"  # inside the warehouse
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.reader import connect
 
 
 def report(warehouse: Path, output_format: str) -> str:
@@ -37,8 +36,9 @@ def write_report(warehouse: Path) -> str:
         The same report as markdown.
     """
     figures = _figures(warehouse)
-    replace_text(warehouse / PAGE, _page(figures))
-    say(f"the report is in {warehouse / PAGE}")
+    page = Layout(warehouse).report
+    replace_text(page, _page(figures))
+    say(f"the report is in {page}")
     return markdown(figures)
 
 
@@ -57,7 +57,7 @@ def reported(warehouse: Path) -> Generator[None]:
                 write_report(warehouse)
         except (Exception, PanicException) as error:  # noqa: BLE001 (no page is worth a failed run)
             say(f"warning: the report was not written: {one_line(str(error))}")
-            (warehouse / PAGE).unlink(missing_ok=True)
+            Layout(warehouse).report.unlink(missing_ok=True)
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -84,7 +84,7 @@ def replace_text(path: Path, text: str) -> None:
 
 def _is_behind(warehouse: Path) -> bool:
     """Whether something was published since the page was written."""
-    catalog, page = warehouse / CATALOG, warehouse / PAGE
+    catalog, page = Layout(warehouse).catalog, Layout(warehouse).report
     if not catalog.exists():
         return False
     return not page.exists() or page.stat().st_mtime_ns < catalog.stat().st_mtime_ns

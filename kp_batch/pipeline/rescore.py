@@ -18,7 +18,7 @@ from kp_batch.planning.rejects import check_rejects
 from kp_batch.progress import say
 from kp_batch.run import Run
 from kp_batch.text import one_line
-from kp_batch.warehouse.layout import check_folder
+from kp_batch.warehouse.layout import Layout, check_folder
 from kp_batch.warehouse.lock import writing
 
 Call = Callable[..., Any]
@@ -86,9 +86,9 @@ def carry_out(run: Run, plan: Plan, call: Call = directly) -> dict[str, Any]:
     if not plan.differing:
         return summarise(run, plan)
     config, call = run.config, _timed(run, call)
-    vectors = config.warehouse / "vectors"
-    store = vectors / plan.scorer.encoder_id if plan.scorer.has_encoder else None
-    call(embed, config.embedder, vectors, plan.texts, run.stage)
+    layout = Layout(config.warehouse)
+    store = layout.vectors(plan.scorer.encoder_id) if plan.scorer.has_encoder else None
+    call(embed, config.embedder, layout.all_vectors, plan.texts, run.stage)
     replayed = call(replay_timeline, plan.timeline, config.cache_size, config.ttl, store, run.stage)
     tables = call(write_tables, run, plan, replayed)
     call(publish_success, run, tables)

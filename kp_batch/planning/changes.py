@@ -6,7 +6,7 @@ from datetime import date
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import polars as pl
 
@@ -15,7 +15,12 @@ from kp_batch.archive.ledger import Entry, Ledger, as_frame
 from kp_batch.archive.validation import message
 from kp_batch.contracts import FACTS, SCORES, TABLES
 from kp_batch.staging import Stage
-from kp_batch.warehouse.relations import partitions_of, reading, show
+from kp_batch.warehouse.relations import (
+    attach_tables,
+    frame_of,
+    parquet_relation,
+    partitions_of,
+)
 
 _OWN = [name for name in SCORES if name in FACTS] + ["source_file"]
 _MET = [name for name in SCORES if name not in _OWN and name != "date"]
@@ -61,7 +66,7 @@ class Archive:
         self._stage = stage
         self._days = partitions_of(warehouse, "scores", tables.get("scores"))
         self._connection = stage.connect()
-        show(self._connection, warehouse, tables, "published")
+        attach_tables(self._connection, warehouse, tables, "published")
 
     def __enter__(self) -> Self:
         """Itself."""
@@ -73,9 +78,8 @@ class Archive:
 
     def table(self, name: str) -> pl.DataFrame:
         """All rows of a published table."""
-        rows = self._connection.table(f"published.{name}").to_arrow_table()
-        schema = cast("Any", TABLES[name].to_frame().to_arrow()).schema
-        return cast("pl.DataFrame", pl.from_arrow(rows.select(schema.names).cast(schema)))
+        rows = frame_of(self._connection.table(f"published.{name}"))
+        return rows.select(list(TABLES[name])).cast(TABLES[name])
 
     def rows_by_content(self) -> dict[str, int]:
         """How many rows each content has that was read before, by its file_id."""
@@ -100,7 +104,10 @@ class Archive:
         self._connection.register("now", as_frame(ledger).to_arrow())
         looked_at = pl.DataFrame({"trace_id": list(ids)}, schema={"trace_id": pl.String})
         self._connection.register("ids", looked_at.to_arrow())
-        names = {"columns": ", ".join(FACTS), "staged": reading("facts", [self._stage.rows])}
+        names = {
+            "columns": ", ".join(FACTS),
+            "staged": parquet_relation("facts", [self._stage.rows]),
+        }
         self._connection.execute(Template(_sql("changes.sql")).substitute(names))
         return Changes(self._ask("FROM changes"))
 
@@ -108,7 +115,7 @@ class Archive:
         """Write the traces of some published days, with all that changed: `stage.timeline`."""
         paths = [path for day in days for path in self._days.get(day, [])]
         names = {
-            "scores": reading("scores", paths),
+            "scores": parquet_relation("scores", paths),
             "new_own": ", ".join(f"new.{name}" for name in _OWN),
             "old_own": ", ".join(f"old.{name}" for name in _OWN),
             "old_met": ", ".join(f"old.{name}" for name in _MET),
@@ -164,7 +171,7 @@ class Archive:
         )
 
     def _ask(self, query: str) -> pl.DataFrame:
-        return cast("pl.DataFrame", pl.from_arrow(self._connection.sql(query).to_arrow_table()))
+        return frame_of(self._connection.sql(query))
 
 
 def _sql(name: str) -> str:

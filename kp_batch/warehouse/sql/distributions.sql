@@ -3,6 +3,7 @@ SELECT
     run_id,
     task_domain,
     traces,
+    worth_sharing,
     mean,
     p5,
     p25,
