@@ -1,3 +1,4 @@
+-- Given: runs, the SQL for the rows of the table.
 CREATE VIEW runs AS
 SELECT
     run_id,
