@@ -173,7 +173,9 @@ DISTRIBUTIONS = pl.Schema(
         "run_id": pl.String,
         "task_domain": pl.String,  # null: all domains
         "traces": pl.Int64,
-        **dict.fromkeys(("mean", "p5", "p25", "p50", "p75", "p95"), pl.Float64),
+        "worth_sharing": pl.Int64,  # how many of them reach the run's threshold
+        "mean": pl.Float64,  # to 12 decimal places
+        **dict.fromkeys(("p5", "p25", "p50", "p75", "p95"), pl.Float64),
         "bins": pl.List(pl.Int64),  # the numbers of scores in ten bins of equal width
     }
 )

@@ -9,7 +9,8 @@ import polars as pl
 
 from kp_batch.config import RescoreConfig
 from kp_batch.staging import Staging
-from kp_batch.warehouse.catalog import Manifest, read_manifest
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.manifest import Manifest, read_manifest
 
 
 @dataclass
@@ -37,7 +38,7 @@ class Run:
         """
         run_id = f"{now:%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}"
         published = read_manifest(config.warehouse) or Manifest(config.threshold, {})
-        where = staging or Staging(config.warehouse / "staging" / run_id)
+        where = staging or Staging(Layout(config.warehouse).staging(run_id))
         return cls(config, run_id, now, published, published.tables, where)
 
     def in_range(self, day: str) -> pl.Expr:

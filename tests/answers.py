@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from kp_batch.warehouse.answers import connect
+from kp_batch.warehouse.reader import connect
 
 
 def ask(warehouse: Path, query: str, zone: str = "UTC") -> pl.DataFrame:

@@ -37,8 +37,8 @@ from kp_batch.run import Run
 from kp_batch.sample import write_sample
 from kp_batch.staging import Staging
 from kp_batch.vectors import unit
-from kp_batch.warehouse.catalog import read_manifest
-from kp_batch.warehouse.relations import reading
+from kp_batch.warehouse.manifest import read_manifest
+from kp_batch.warehouse.relations import parquet_relation
 from kp_batch.warehouse.tables import files_of
 
 REPLAYED, LOOPED, CACHED = 100_000, 20_000, 300
@@ -198,7 +198,7 @@ def _copy_weighted(paths: list[Path], out: Path) -> None:
             SELECT * REPLACE (
                 CASE WHEN task_domain = 'code' THEN {weighted} ELSE composite END AS composite
             )
-            FROM {reading("scores", paths)}
+            FROM {parquet_relation("scores", paths)}
         ),
         started AS (
             SELECT *, CASE WHEN single_thought THEN 0.1 ELSE composite END AS started FROM composed

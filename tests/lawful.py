@@ -8,7 +8,7 @@ import polars as pl
 
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.warehouse.answers import connect
+from kp_batch.warehouse.reader import connect
 
 _QUERIES = {
     "scores": "SELECT * EXCLUDE (run_id) FROM scores ORDER BY trace_id",

@@ -8,7 +8,7 @@ import vl_convert
 from kp_batch.report.panels import PANELS
 from kp_batch.report.report_data import ReportData, gather
 from kp_batch.report.themes import THEMES
-from kp_batch.warehouse.answers import connect
+from kp_batch.warehouse.reader import connect
 
 SHOWN = "domains"
 

@@ -27,8 +27,9 @@ from kp_batch.pipeline.executor import Local
 from kp_batch.pipeline.report import REPORT, leave_report
 from kp_batch.pipeline.rescore import EMBED, PLAN, PUBLISH, REPLAY, WRITE, rescore_archive
 from kp_batch.sample import write_sample
-from kp_batch.warehouse.answers import connect
-from kp_batch.warehouse.catalog import Manifest, publish, read_manifest, rebuild
+from kp_batch.warehouse.catalog import publish, rebuild
+from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.tables import files_of
 from tests.archives import trace, write_parquet
 from tests.holding import holding
@@ -571,7 +572,9 @@ def test_a_server_that_does_not_answer_is_named(
     assert "start that Prefect server, or unset PREFECT_API_URL" in failed.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("module", ["kp_batch.cli", "kp_batch.warehouse.answers"])
+@pytest.mark.parametrize(
+    "module", ["kp_batch.cli", "kp_batch.warehouse.answers", "kp_batch.warehouse.reader"]
+)
 def test_help_and_sql_import_nothing_heavy(module: str) -> None:
     probe = (
         f"import sys, {module};"

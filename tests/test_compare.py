@@ -20,7 +20,7 @@ from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.operations.compare import compare
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.warehouse.answers import connect
+from kp_batch.warehouse.reader import connect
 from tests.archives import step, trace, write_jsonl
 from tests.test_rescore import config
 

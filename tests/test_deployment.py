@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch.warehouse.answers import connect
+from kp_batch.warehouse.reader import connect
 
 ROOT = Path(__file__).parent.parent
 [COMMANDS] = re.findall(

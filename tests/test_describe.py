@@ -17,8 +17,8 @@ from kp_batch.planning.plan import make_plan
 from kp_batch.run import Run
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.staging import Staging
-from kp_batch.warehouse.answers import connect
-from kp_batch.warehouse.catalog import read_manifest
+from kp_batch.warehouse.manifest import read_manifest
+from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

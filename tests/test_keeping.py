@@ -27,8 +27,8 @@ from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.warehouse.answers import connect
-from kp_batch.warehouse.catalog import Manifest, read_manifest
+from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.tables import DeltaTables, files_of
 from tests.archives import step, trace, write_jsonl
 from tests.holding import holding

@@ -20,7 +20,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.facts import FACTS_VERSION
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.warehouse.answers import connect
+from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_damaged, write_jsonl, write_parquet
 
 CONTENT = "SELECT * EXCLUDE (run_id, source_file) FROM scores ORDER BY trace_id"

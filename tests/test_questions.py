@@ -17,12 +17,14 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
-from kp_batch.warehouse.answers import connect
+from kp_batch.warehouse.reader import connect
 from tests.answers import ask, assert_same, day, gaps, override_effects
 from tests.archives import trace, write_jsonl
 
 ROOT = Path(__file__).parent.parent
 QUESTIONS = ROOT / "kp_batch" / "warehouse" / "sql" / "questions"
+MACROS = QUESTIONS.with_name("macros")
+MACRO = re.compile(r"^CREATE MACRO (\w+)\(", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -299,6 +301,7 @@ def standing(scores: pl.DataFrame) -> pl.DataFrame:
     bins = [((value * 10).floor().clip(0, 9) == each).sum().cast(pl.Int64) for each in range(10)]
     numbers = {
         "traces": pl.len().cast(pl.Int64),
+        "worth_sharing": pl.col("meets_threshold").sum().cast(pl.Int64),
         "mean": value.mean(),
         **{f"p{each}": value.quantile(each / 100, "linear") for each in (5, 25, 50, 75, 95)},
         "bins": pl.concat_list(bins),
@@ -347,7 +350,9 @@ def test_every_question_says_what_it_answers_and_stands_in_the_readme(warehouse:
         macros = "SELECT function_name, comment FROM duckdb_functions() WHERE NOT internal"
         told = dict(connection.execute(f"{views} UNION ALL {macros}").fetchall())
     names = {path.stem for path in QUESTIONS.glob("*.sql")}
-    assert told.keys() == names | set(VIEWS)
+    formulas = {name for each in MACROS.glob("*.sql") for name in MACRO.findall(each.read_text())}
+    assert told.keys() == names | formulas | set(VIEWS)
+    assert all(told[name] for name in formulas)
     assert all(told[name] and "?" in told[name] for name in names)
     readme = (ROOT / "README.md").read_text("utf-8")
     assert {name for name in names if f"`{name}" in readme} == names

@@ -10,8 +10,9 @@ import pytest
 from kp_batch.contracts import VIEWS
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.warehouse.answers import connect
-from kp_batch.warehouse.catalog import read_manifest, rebuild
+from kp_batch.warehouse.catalog import rebuild
+from kp_batch.warehouse.manifest import read_manifest
+from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.tables import files_of
 from tests.archives import trace, write_jsonl
 from tests.test_rescore import config

@@ -17,7 +17,7 @@ from kp_batch.pipeline import report as reporting
 from kp_batch.pipeline.executor import Local
 from kp_batch.pipeline.report import leave_report, report
 from kp_batch.pipeline.rescore import rescore, rescore_archive
-from kp_batch.warehouse.answers import connect
+from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
 
 HOSTILE = "\x1b[31mred\x9b31m\u202e"

@@ -19,8 +19,10 @@ from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report import report_data as module
 from kp_batch.report.report_data import FRAMES, ReportData, gather
-from kp_batch.warehouse.answers import CATALOG, connect
-from kp_batch.warehouse.catalog import Manifest, build, publish
+from kp_batch.warehouse.catalog import build, publish
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.relations import relation
 from kp_batch.warehouse.tables import quoted
 from tests.answers import ask, assert_same, day, gaps, override_effects
@@ -461,7 +463,7 @@ def publishing(folder: Path, scores: pl.DataFrame) -> Path:
     scores.select(pl.exclude("meets_threshold", "domain")).write_parquet(folder / "scores.parquet")
     rows = {name: relation(folder, name, None) for name in VIEWS}
     rows["scores"] = f"read_parquet({quoted(str(folder / 'scores.parquet'))})"
-    build(folder / CATALOG, folder, Manifest(0.6, {}), rows)
+    build(Layout(folder).catalog, folder, Manifest(0.6, {}), rows)
     return folder
 
 

@@ -24,8 +24,8 @@ from kp_batch.pipeline.executor import Step
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.warehouse.answers import connect
-from kp_batch.warehouse.catalog import read_manifest
+from kp_batch.warehouse.manifest import read_manifest
+from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.tables import files_of
 from tests.archives import trace, write_damaged, write_jsonl, write_parquet
 

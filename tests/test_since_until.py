@@ -18,7 +18,7 @@ from kp_batch.embedding.encoders import Hashing
 from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.warehouse.answers import connect
+from kp_batch.warehouse.reader import connect
 from tests.archives import step, trace, write_jsonl
 from tests.lawful import tables
 from tests.test_rescore import ask, config

@@ -13,9 +13,11 @@ from deltalake.exceptions import DeltaError
 
 from kp_batch.contracts import PROFILES, REJECTS, SCORES, VIEWS
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.warehouse.answers import connect, write_answer
-from kp_batch.warehouse.catalog import Manifest, publish, read_manifest, rebuild
+from kp_batch.warehouse.answers import write_answer
+from kp_batch.warehouse.catalog import publish, rebuild
 from kp_batch.warehouse.layout import check_folder
+from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.relations import partitions_of
 from kp_batch.warehouse.tables import DeltaTables, files_of, open_table
 from tests.holding import holding
@@ -260,11 +262,10 @@ def test_a_damaged_or_foreign_catalog_is_named(tmp_path: Path) -> None:
             look(tmp_path)
     (tmp_path / "kp.duckdb").unlink()
     with duckdb.connect(str(tmp_path / "kp.duckdb")) as connection:
-        connection.execute(
-            "CREATE TABLE manifest AS SELECT 9 format_version, 0 threshold, '' tables"
-        )
-    with pytest.raises(WarehouseError, match="another version of kp_batch"):
-        read_manifest(tmp_path)
+        connection.execute("CREATE TABLE other AS SELECT 1")
+    for look in (read_manifest, connect):
+        with pytest.raises(WarehouseError, match=r"kp\.duckdb cannot be read .* kp-batch catalog"):
+            look(tmp_path)
 
 
 @pytest.mark.parametrize("other", ["sub/../wh", "link"])

@@ -29,7 +29,7 @@ from kp_batch.planning.plan import make_plan
 from kp_batch.run import Run
 from kp_batch.staging import Staging
 from kp_batch.text import one_line
-from kp_batch.warehouse.layout import check_folder
+from kp_batch.warehouse.layout import Layout, check_folder
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -39,7 +39,7 @@ def _run(tell: Tell, config: dict[str, Any], *, prefect: bool) -> None:
     if not prefect:
         rescore(settings, tell=tell)
         return
-    prepare_prefect(settings.warehouse.absolute() / "prefect")
+    prepare_prefect(Layout(settings.warehouse.absolute()).prefect)
     from kp_batch.executors.prefect import run_flow
 
     tell(run_flow(settings))

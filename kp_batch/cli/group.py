@@ -72,4 +72,6 @@ def _leave(status: int, message: str | None = None) -> NoReturn:
 
 def log_of(warehouse: Path) -> Path:
     """What libraries print while a command writes to the warehouse goes there."""
-    return warehouse / "last-run.log"
+    from kp_batch.warehouse.layout import Layout
+
+    return Layout(warehouse).log

@@ -109,7 +109,8 @@ def report(warehouse: Path, output_format: str, output: str | None) -> None:
 
 def ask(warehouse: Path, query: str, output_format: str, as_of: str | None = None) -> None:
     """Print the answer to a query."""
-    from kp_batch.warehouse.answers import connect, write_answer
+    from kp_batch.warehouse.answers import write_answer
+    from kp_batch.warehouse.reader import connect
 
     width = shutil.get_terminal_size((120, 24)).columns
     with connect(warehouse, as_of) as connection:

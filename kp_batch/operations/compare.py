@@ -8,9 +8,10 @@ import duckdb
 
 from kp_batch.errors import KpBatchError
 from kp_batch.run_record import RunRecord, differences
-from kp_batch.warehouse.answers import connect
-from kp_batch.warehouse.reader import kept_files, manifest_of
-from kp_batch.warehouse.relations import reading
+from kp_batch.warehouse.catalog import create_macros
+from kp_batch.warehouse.manifest import manifest_as_of
+from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.relations import kept_files, parquet_relation
 
 _TABLES = ("scores", "profiles")
 _MOVERS = 10
@@ -40,14 +41,15 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
     """
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
+        create_macros(connection)
         with connect(warehouse) as now:
             if not force:
                 _check_comparable(now, first, second)
             for schema, run_id in (("first", first), ("second", second)):
-                manifest = manifest_of(warehouse, run_id, now)
+                manifest = manifest_as_of(warehouse, run_id, now)
                 connection.execute(f"CREATE SCHEMA {schema}")
                 for name in _TABLES:
-                    rows = reading(name, kept_files(warehouse, name, manifest, run_id))
+                    rows = parquet_relation(name, kept_files(warehouse, name, manifest, run_id))
                     connection.execute(f"CREATE VIEW {schema}.{name} AS FROM {rows}")
                 connection.execute(f"SET VARIABLE {schema}_threshold = {manifest.threshold!r}")
         sql = files("kp_batch.operations").joinpath("compare.sql").read_text("utf-8")

@@ -1,5 +1,6 @@
--- How the scores of two runs differ, over the ids in both. Given: the schemas first and second (their
--- tables), and the variables first_threshold and second_threshold.
+-- How the scores of two runs differ, over the ids in both.
+-- Given: the schemas first and second (the tables of each run), the variables first_threshold and
+-- second_threshold, and the catalog's macros.
 
 CREATE TEMP TABLE moves AS
 WITH first_scores AS (
@@ -17,10 +18,12 @@ steps AS (
         a.single_thought AS was_single,
         b.single_thought AS is_single,
         a.composite AS before,
-        b.complexity * wc + a.novelty * wn + b.tool_diversity * wd + b.outcome_confidence * wo
-            AS with_facts,
-        b.complexity * wc + b.novelty * wn + b.tool_diversity * wd + b.outcome_confidence * wo
-            AS with_novelty,
+        composite(
+            b.complexity, a.novelty, b.tool_diversity, b.outcome_confidence, wc, wn, wd, wo
+        ) AS with_facts,
+        composite(
+            b.complexity, b.novelty, b.tool_diversity, b.outcome_confidence, wc, wn, wd, wo
+        ) AS with_novelty,
         b.composite AS with_weights
     FROM first_scores AS a
     JOIN second.scores AS b USING (trace_id)
@@ -62,28 +65,15 @@ ranked AS (
         rank() OVER (PARTITION BY scope ORDER BY second_score)
             + (count(*) OVER (PARTITION BY scope, second_score) - 1) / 2 AS second_rank
     FROM scoped
-),
--- Population stability index over ten bins of equal width; an empty bin counts as 0.0001.
-binned AS (
-    SELECT
-        scope,
-        bin,
-        greatest(avg((least(floor(first_score * 10), 9) = bin)::INTEGER), 0.0001) AS p,
-        greatest(avg((least(floor(second_score * 10), 9) = bin)::INTEGER), 0.0001) AS q
-    FROM scoped, range(10) AS bins(bin)
-    GROUP BY ALL
-),
-stability AS (
-    SELECT scope, sum((q - p) * ln(q / p)) AS psi FROM binned GROUP BY ALL
 )
 SELECT
-    ranked.scope AS task_domain,
+    scope AS task_domain,
     count(*) AS traces,
-    avg(first_score) AS first_mean,
-    avg(second_score) AS second_mean,
-    quantile_cont(first_score, [0.05, 0.25, 0.5, 0.75, 0.95]) AS first_quantiles,
-    quantile_cont(second_score, [0.05, 0.25, 0.5, 0.75, 0.95]) AS second_quantiles,
-    any_value(psi) AS psi,
+    score_mean(first_score) AS first_mean,
+    score_mean(second_score) AS second_mean,
+    score_quantiles(first_score) AS first_quantiles,
+    score_quantiles(second_score) AS second_quantiles,
+    stability_index(score_bins(first_score), score_bins(second_score)) AS psi,
     nullif(corr(first_rank, second_rank), 'nan'::DOUBLE) AS rank_correlation,
     count(*) FILTER (
         first_score < getvariable('first_threshold')
@@ -99,6 +89,5 @@ SELECT
     avg(from_overrides) AS from_overrides,
     count(single_thought) AS single_thoughts
 FROM ranked
-LEFT JOIN stability ON ranked.scope IS NOT DISTINCT FROM stability.scope
-GROUP BY ranked.scope
-ORDER BY ranked.scope NULLS FIRST;
+GROUP BY scope
+ORDER BY scope NULLS FIRST;

@@ -19,7 +19,8 @@ from kp_batch.operations.removal import (
 from kp_batch.pipeline.rescore import execute, open_run, plan_run
 from kp_batch.run import Run
 from kp_batch.run_record import RunRecord, last_done
-from kp_batch.warehouse.catalog import Manifest, publish, require_manifest
+from kp_batch.warehouse.catalog import publish
+from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.relations import scan
 from kp_batch.warehouse.tables import DeltaTables
 

@@ -13,6 +13,7 @@ from kp_batch.novelty.cache import NO_NEIGHBOUR, VectorCache, novelty
 from kp_batch.novelty.settings import CacheSettings
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.planning.state import State
+from kp_batch.warehouse.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -80,5 +81,5 @@ class Reference:
 
     def _store(self, encoder_id: str) -> VectorStore:
         if encoder_id not in self._stores:
-            self._stores[encoder_id] = VectorStore(self._warehouse / "vectors" / encoder_id)
+            self._stores[encoder_id] = VectorStore(Layout(self._warehouse).vectors(encoder_id))
         return self._stores[encoder_id]

@@ -8,7 +8,8 @@ import polars as pl
 
 from kp_batch.contracts import TABLES
 from kp_batch.embedding.store import VectorStore
-from kp_batch.warehouse.catalog import Manifest
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.relations import scan
 from kp_batch.warehouse.tables import DeltaTables, remove_unneeded
 
@@ -18,7 +19,7 @@ def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
     tables = DeltaTables(warehouse, published.tables, "upkeep")
     for name in TABLES:
         if tables.undo_unpublished(name):
-            shutil.rmtree(warehouse / name)
+            shutil.rmtree(Layout(warehouse).table(name))
     return tables
 
 
@@ -41,4 +42,4 @@ def keep_vectors(warehouse: Path, published: Manifest) -> int:
         pl.col("reasons").list.len() == 0
     )
     hashes = facts.select(pl.col("text_hash").unique()).collect().get_column("text_hash")
-    return sum(VectorStore(each).keep(hashes) for each in (warehouse / "vectors").glob("*"))
+    return sum(VectorStore(each).keep(hashes) for each in Layout(warehouse).all_vectors.glob("*"))

@@ -21,7 +21,7 @@ from kp_batch.run_record import RunRecord, last_done
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.staging import Staging
-from kp_batch.warehouse.catalog import require_manifest
+from kp_batch.warehouse.manifest import require_manifest
 
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.

@@ -1,23 +1,24 @@
-"""What a run leaves: its tables, its row in `runs`, and the catalog that makes them seen."""
+"""Publishes a run: its distributions, its row in `runs`, and the catalog that shows its tables."""
 
 import json
 import platform
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from typing import Any
 
 import polars as pl
 
-from kp_batch.contracts import RUNS
+from kp_batch.contracts import DISTRIBUTIONS, RUNS
 from kp_batch.embedding.encoders import ENCODER_VERSION
 from kp_batch.facts import FACTS_VERSION
 from kp_batch.novelty.settings import REPLAY_VERSION
-from kp_batch.pipeline.distributions import distributions
 from kp_batch.run import Run
 from kp_batch.scoring.profiles import SCORING_VERSION
-from kp_batch.warehouse.catalog import Manifest, publish
-from kp_batch.warehouse.relations import scan
+from kp_batch.warehouse.catalog import create_macros, publish
+from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.relations import frame_of, relation, scan
 from kp_batch.warehouse.tables import DeltaTables
 
 _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "torch")
@@ -26,7 +27,7 @@ _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "
 def publish_success(run: Run, tables: dict[str, int]) -> None:
     """Write the run's rows, then swap the catalog: now everyone sees it."""
     written = DeltaTables(run.config.warehouse, tables, run.run_id)
-    written.append("distributions", [distributions(run, tables)])
+    written.append("distributions", [_distributions(run, tables)])
     _publish(run, Manifest(run.config.threshold, written.versions), "done", None)
 
 
@@ -36,6 +37,23 @@ def publish_failure(run: Run, reason: str) -> None:
     if run.staging.rejects.exists():
         tables.overwrite("rejects", [pl.read_parquet(run.staging.rejects, glob=False)])
     _publish(run, Manifest(run.published.threshold, tables.versions), "failed", reason)
+
+
+def _distributions(run: Run, tables: dict[str, int]) -> pl.DataFrame:
+    """Distribution of the scores by domain, and of all of them: a frame of `DISTRIBUTIONS`.
+
+    Args:
+        run: the run that leaves them.
+        tables: the version of each table as the run leaves it.
+    """
+    scores = relation(run.config.warehouse, "scores", tables.get("scores"))
+    query = files("kp_batch.pipeline").joinpath("distributions.sql").read_text("utf-8")
+    values = {"run_id": run.run_id, "threshold": run.config.threshold}
+    with run.staging.connect() as connection:
+        create_macros(connection)
+        connection.execute(f"CREATE VIEW scores AS FROM {scores}")
+        found = frame_of(connection.sql(query, params=values))
+    return found.select(list(DISTRIBUTIONS)).cast(DISTRIBUTIONS)
 
 
 def _publish(run: Run, manifest: Manifest, status: str, reason: str | None) -> None:

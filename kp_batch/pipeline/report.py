@@ -16,10 +16,9 @@ from kp_batch.progress import say
 from kp_batch.report.markdown import markdown
 from kp_batch.report.report_data import ReportData, gather
 from kp_batch.text import one_line
-from kp_batch.warehouse.answers import connect
-from kp_batch.warehouse.catalog import read_manifest
-
-PAGE = "report.html"  # inside the warehouse
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.manifest import read_manifest
+from kp_batch.warehouse.reader import connect
 
 
 def report(warehouse: Path, output_format: str) -> str:
@@ -41,7 +40,7 @@ def leave_report(warehouse: Path, executor: Executor) -> None:
     A page that cannot be written is removed, since it shows what is not published any more; that is
     a warning, since the scores are published by then.
     """
-    page = warehouse / PAGE
+    page = Layout(warehouse).report
     try:
         mark = _mark(warehouse)
     except KpBatchError:
@@ -59,7 +58,7 @@ def leave_report(warehouse: Path, executor: Executor) -> None:
 def write_report(warehouse: Path) -> None:
     """Write the page into the warehouse, with a mark of what was published when it was made."""
     mark = _mark(warehouse)
-    replace_text(warehouse / PAGE, report(warehouse, "html") + mark)
+    replace_text(Layout(warehouse).report, report(warehouse, "html") + mark)
 
 
 REPORT = Step("report", write_report)

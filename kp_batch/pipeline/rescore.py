@@ -21,7 +21,7 @@ from kp_batch.planning.rejects import check_reject_limit
 from kp_batch.progress import say
 from kp_batch.run import Run
 from kp_batch.text import one_line
-from kp_batch.warehouse.layout import check_folder
+from kp_batch.warehouse.layout import Layout, check_folder
 from kp_batch.warehouse.lock import writing
 
 # Those that fetch input or write tables are worth another try where the disk or network failed.
@@ -110,9 +110,9 @@ def execute(run: Run, plan: Plan, executor: Executor = _LOCAL) -> dict[str, Any]
     if not plan.pending:
         return summarise(run, plan)
     config, call = run.config, Timed(executor, run.seconds).call
-    vectors = config.warehouse / "vectors"
-    store = vectors / plan.scorer.encoder_id if plan.scorer.has_encoder else None
-    call(EMBED, config.embedder, vectors, plan.texts, run.staging)
+    layout = Layout(config.warehouse)
+    store = layout.vectors(plan.scorer.encoder_id) if plan.scorer.has_encoder else None
+    call(EMBED, config.embedder, layout.all_vectors, plan.texts, run.staging)
     replayed = call(REPLAY, plan.timeline, config.cache_size, config.ttl, store, run.staging)
     tables = call(WRITE, run, plan, replayed)
     call(PUBLISH, run, tables)

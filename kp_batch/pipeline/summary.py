@@ -8,8 +8,7 @@ if TYPE_CHECKING:  # who only prints a summary does not wait for these
     from kp_batch.planning.plan import Plan
     from kp_batch.run import Run
 
-_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-_BINS = 10  # of a bar line, over 0 to 1
+_QUANTILES = ("p5", "p25", "p50", "p75", "p95")
 
 
 def summarise(run: "Run", plan: "Plan") -> dict[str, Any]:
@@ -19,7 +18,7 @@ def summarise(run: "Run", plan: "Plan") -> dict[str, Any]:
         "warehouse": str(run.config.warehouse.absolute()),
         "counts": run.counts,
         "seconds": {step: round(seconds, 3) for step, seconds in run.seconds.items()},
-        "scores": _distribution(run),
+        "scores": _distribution(run, plan),
     }
 
 
@@ -62,30 +61,30 @@ def as_table(summary: dict[str, Any]) -> list[dict[str, str]]:
             "shared": f"{row['share_over_threshold']:.1%}",
             "mean": f"{row['mean']:.3f}",
             **{
-                f"p{quantile * 100:.0f}": f"{value:.3f}"
-                for quantile, value in zip(_QUANTILES, row["quantiles"], strict=True)
+                name: f"{value:.3f}"
+                for name, value in zip(_QUANTILES, row["quantiles"], strict=True)
             },
         }
         for row in summary["scores"]
     ]
 
 
-def _distribution(run: "Run") -> list[dict[str, Any]]:
-    """Count, share over the threshold, mean, quantiles and bins of the scores, by domain."""
-    from kp_batch.warehouse.answers import connect
+def _distribution(run: "Run", plan: "Plan") -> list[dict[str, Any]]:
+    """Read the run's distributions; those of the last done run if there was nothing to do.
 
-    columns = ("task_domain", "traces", "share_over_threshold", "mean", "quantiles")
+    Returns:
+        One dict per domain: task_domain, traces, share_over_threshold (0..1), mean, quantiles (see
+        `_QUANTILES`), and bins (counts of ten bins of equal width).
+    """
+    from kp_batch.warehouse.reader import connect
+
+    columns = ("task_domain", "traces", "share_over_threshold", "mean", "quantiles", "bins")
     with connect(run.config.warehouse) as connection:
         rows = connection.execute(
-            "SELECT task_domain, count(*), avg(meets_threshold::INTEGER), round(avg(score), 12), "
-            "quantile_cont(score, ?::DOUBLE[]) FROM scores GROUP BY ALL ORDER BY ALL",
-            [list(_QUANTILES)],
+            "SELECT task_domain, traces, worth_sharing / traces, mean, [p5, p25, p50, p75, p95], "
+            "bins FROM distributions WHERE task_domain IS NOT NULL AND run_id = coalesce(?, "
+            "(SELECT max_by(run_id, started_at) FROM runs WHERE status = 'done')) "
+            "ORDER BY task_domain",
+            [run.run_id if plan.pending else None],
         ).fetchall()
-        histogram = connection.execute(
-            "SELECT task_domain, round(low * ?)::INTEGER, traces FROM score_histogram(?)",
-            [_BINS, _BINS],
-        ).fetchall()
-    bins = {row[0]: [0] * _BINS for row in rows}
-    for domain, number, traces in histogram:
-        bins[domain][number] = traces
-    return [{**dict(zip(columns, row, strict=True)), "bins": bins[row[0]]} for row in rows]
+    return [dict(zip(columns, row, strict=True)) for row in rows]

@@ -9,7 +9,7 @@ import polars as pl
 from kp_batch.archive.ledger import Ledger, as_frame
 from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS, SCORED_COLUMNS
 from kp_batch.planning.state import State, sql
-from kp_batch.warehouse.relations import reading
+from kp_batch.warehouse.relations import parquet_relation
 
 _OWN = (*OWN_COLUMNS, "source_file")
 _MET = (*NOVELTY, *SCORED_COLUMNS)
@@ -53,7 +53,7 @@ class Detected:
         paths = [path for day in days for path in self.state.days.get(day, [])]
         query = sql(
             "timeline.sql",
-            scores=reading("scores", paths),
+            scores=parquet_relation("scores", paths),
             new_own=", ".join(f"new.{name}" for name in _OWN),
             old_own=", ".join(f"old.{name}" for name in _OWN),
             old_met=", ".join(f"old.{name}" for name in _MET),
@@ -89,6 +89,6 @@ def detect_changes(state: State, ledger: Ledger, ids: Iterable[str] = ()) -> Det
     state.connection.register("now", as_frame(ledger.values()).to_arrow())
     looked_at = pl.DataFrame({"trace_id": list(ids)}, schema={"trace_id": pl.String})
     state.connection.register("ids", looked_at.to_arrow())
-    staged = reading("facts", [state.staging.rows])
+    staged = parquet_relation("facts", [state.staging.rows])
     state.connection.execute(sql("changes.sql", columns=", ".join(FACTS), staged=staged))
     return Detected(state, ChangeSet(state.ask("FROM changes")))

@@ -3,13 +3,13 @@
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Self, cast
+from typing import Self
 
 import polars as pl
 
-from kp_batch.contracts import TABLES, arrow_schema
+from kp_batch.contracts import TABLES
 from kp_batch.staging import Staging
-from kp_batch.warehouse.relations import partitions_of, show
+from kp_batch.warehouse.relations import attach_tables, frame_of, partitions_of
 
 
 class State:
@@ -25,7 +25,7 @@ class State:
         self.staging = staging
         self.days = partitions_of(warehouse, "scores", tables.get("scores"))
         self.connection = staging.connect()
-        show(self.connection, warehouse, tables, "published")
+        attach_tables(self.connection, warehouse, tables, "published")
 
     def __enter__(self) -> Self:
         return self
@@ -35,9 +35,8 @@ class State:
 
     def table(self, name: str) -> pl.DataFrame:
         """All rows of a published table."""
-        rows = self.connection.table(f"published.{name}").to_arrow_table()
-        schema = arrow_schema(TABLES[name])
-        return cast("pl.DataFrame", pl.from_arrow(rows.select(schema.names).cast(schema)))
+        rows = frame_of(self.connection.table(f"published.{name}"))
+        return rows.select(list(TABLES[name])).cast(TABLES[name])
 
     def rows_by_content(self) -> dict[str, int]:
         """How many rows each content has that was read before, by its file_id."""
@@ -55,7 +54,7 @@ class State:
 
     def ask(self, query: str) -> pl.DataFrame:
         """The answer to a query."""
-        return cast("pl.DataFrame", pl.from_arrow(self.connection.sql(query).to_arrow_table()))
+        return frame_of(self.connection.sql(query))
 
 
 def sql(name: str, **values: object) -> str:

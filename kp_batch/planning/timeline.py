@@ -23,6 +23,7 @@ from kp_batch.planning.windows import (
 from kp_batch.run import Run
 from kp_batch.text import printable
 from kp_batch.vectors import Bools, Int64s
+from kp_batch.warehouse.layout import Layout
 
 # Traces replayed at once: their vectors are 50 MB at 384 dimensions.
 RANGE_ROWS = 32_768
@@ -131,7 +132,7 @@ def missing_texts(
     hashes = pl.read_parquet(run.staging.timeline, columns=["text_hash"], glob=False)
     taking_part = pl.Series(rows_read(timeline.spans, len(hashes)))
     distinct = hashes.filter(taking_part).unique(maintain_order=True).get_column("text_hash")
-    store = VectorStore(run.config.warehouse / "vectors" / scorer.encoder_id)
+    store = VectorStore(Layout(run.config.warehouse).vectors(scorer.encoder_id))
     missing = store.missing(distinct)
     staged = pl.scan_parquet(run.staging.rows, glob=False).select("text_hash").unique().collect()
     elsewhere = missing.filter(~missing.is_in(staged.get_column("text_hash").implode()))

@@ -1,1 +1,1 @@
-"""Scores to tables, and what of them is published."""
+"""Scores to tables, and which version of them is published."""

@@ -1,97 +1,36 @@
-"""Questions to what is published."""
+"""Writes a query's answer as a table, as CSV, or as JSON."""
 
 import csv
 import json
 import math
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
-from pathlib import Path
-from shlex import quote
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import duckdb
 
-from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.text import one_line, printable_lines
+from kp_batch.errors import KpBatchError
+from kp_batch.text import printable_lines
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-CATALOG = "kp.duckdb"
 _ROWS_AT_ONCE = 10_000
-_ROWS_SHOWN = 100  # of a table; csv and json give all
-
-
-def open_catalog(warehouse: Path) -> duckdb.DuckDBPyConnection:
-    """The warehouse's catalog as it is now, opened for reading.
-
-    A copy of the file, since whoever holds the file itself open for writing, which is DuckDB's
-    default, locks all others out.
-
-    Raises:
-        WarehouseError: it cannot be read.
-    """
-    with tempfile.TemporaryDirectory() as folder:  # an open file outlives its name
-        try:
-            copy = shutil.copyfile(warehouse / CATALOG, Path(folder) / CATALOG)
-            return duckdb.connect(str(copy), read_only=True)
-        except (OSError, duckdb.Error) as error:
-            raise WarehouseError(
-                f"{warehouse / CATALOG} cannot be read ({one_line(str(error))}); remove it "
-                f"and run: {rebuilding(warehouse)}"
-            ) from error
-
-
-def connect(warehouse: Path, as_of: str | None = None) -> duckdb.DuckDBPyConnection:
-    """The warehouse's catalog for questions, in UTC.
-
-    Args:
-        warehouse: the folder of the tables.
-        as_of: a run_id: the tables as that run left them; None: as they are published now.
-
-    Raises:
-        WarehouseError: there is none, it cannot be read, the folder was moved since it was made, or
-            what the run left is not there any more.
-    """
-    if not (warehouse / CATALOG).exists():
-        raise WarehouseError(
-            f"no {CATALOG} in {warehouse}; run an archive first, or if it was lost: "
-            f"{rebuilding(warehouse)}"
-        )
-    connection = open_catalog(warehouse)
-    [(made_for,)] = connection.execute("SELECT warehouse FROM manifest").fetchall()
-    if Path(made_for) != warehouse.resolve():
-        connection.close()
-        raise WarehouseError(
-            f"the warehouse was moved here from {made_for}; run: {rebuilding(warehouse)}"
-        )
-    if as_of is not None:
-        from kp_batch.warehouse.reader import open_as_of  # it reads Delta's log
-
-        with connection as now:
-            connection = open_as_of(warehouse, as_of, now)
-    connection.execute("SET TimeZone = 'UTC'")
-    return connection
-
-
-def rebuilding(warehouse: Path) -> str:
-    """The command that makes the catalog anew."""
-    return f"kp-batch catalog --warehouse {quote(str(warehouse))}"
+_ROWS_SHOWN = 100  # in a table; csv and json have all rows
 
 
 def write_answer(
     connection: duckdb.DuckDBPyConnection, query: str, output_format: str, out: IO[str], width: int
 ) -> None:
-    """Answer a query.
+    """Write the answer to a query.
 
     Args:
         connection: the catalog.
         query: SQL over its views.
         output_format: table, csv or json (a list of objects).
-        out: where it goes; a terminal, and a table, get control characters written out.
+        out: where the answer goes; control characters are written out in a table, and wherever
+            `out` is a terminal.
         width: of the table, in characters.
 
     Raises:
@@ -111,7 +50,7 @@ def write_answer(
 
 
 class _Terminal:
-    """A terminal that obeys nothing of what is written to it."""
+    """A terminal to which control characters are written out, so that it obeys none."""
 
     def __init__(self, out: IO[str]) -> None:
         self._out = out
@@ -148,7 +87,7 @@ def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they are null."""
+    """Replace NaN and infinities, which JSON does not have, by null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

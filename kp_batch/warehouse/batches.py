@@ -1,4 +1,4 @@
-"""Frames as the stream of record batches that delta-rs writes."""
+"""Turns frames into the stream of record batches that delta-rs writes."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,10 +9,17 @@ from kp_batch.contracts import PARTITIONED_BY, TABLES, arrow_schema
 
 
 def record_batches(name: str, frames: Iterable[pl.DataFrame]) -> pa.RecordBatchReader:
-    """The frames as a stream; of a partitioned table a batch holds a whole partition.
+    """Stream the frames of a table; a batch of a partitioned table holds a whole partition.
 
-    delta-rs writes the batches of a stream in any order, so the rows of a file keep theirs only
-    where one batch holds them all.
+    delta-rs writes the batches of a stream in any order, so the rows of a file keep their order
+    only if one batch holds them all.
+
+    Args:
+        name: the table's; every frame must have its schema.
+        frames: those of a partitioned table come in the order of its partitions.
+
+    Raises:
+        TypeError: a frame has another schema; raised when the stream is read.
     """
     schema = arrow_schema(TABLES[name])
     return pa.RecordBatchReader.from_batches(schema, _batches(name, frames, schema))
@@ -35,7 +42,7 @@ def _batches(
 
 
 def _parts(frame: pl.DataFrame, partition: str) -> Iterator[pl.DataFrame]:
-    """The frame's partitions, which stand one after the other in it."""
+    """Split a frame into its partitions, which stand one after the other in it."""
     first = 0
     for length in frame.get_column(partition).rle().struct.field("len"):
         yield frame.slice(first, length)

@@ -1,13 +1,13 @@
-"""kp.duckdb: the one file that says which version of each table is published.
+"""Builds kp.duckdb, the one file that says which version of each table is published.
 
-It holds the manifest, and views over exactly those versions' files. It is built beside the old one
-and swapped in whole, so everyone sees all tables change at once, or not at all.
+It holds the manifest, the formulas as macros, and views over exactly the files of those versions.
+It is built beside the old one and swapped in whole, so everyone sees all tables change at once, or
+not at all.
 """
 
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -16,55 +16,13 @@ import duckdb
 
 from kp_batch.contracts import VIEWS
 from kp_batch.errors import WarehouseError
-from kp_batch.warehouse.answers import CATALOG, open_catalog
+from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import writing
-from kp_batch.warehouse.relations import relation
+from kp_batch.warehouse.manifest import Manifest, manifest_as_of, read_manifest
+from kp_batch.warehouse.relations import kept_files, parquet_relation, relation
 from kp_batch.warehouse.tables import quoted
 
-FORMAT_VERSION = 2
-_COPY = "manifest.json"  # of what was published last, for a catalog that is lost
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What is published: the truth from which planning and readers start."""
-
-    threshold: float  # of the run that wrote the scores
-    tables: dict[str, int]  # the version of each Delta table that there is
-
-
-def read_manifest(warehouse: Path) -> Manifest | None:
-    """What is published in the warehouse, also where the catalog is lost; None where nothing is.
-
-    Raises:
-        WarehouseError: the catalog cannot be read, or a later version of kp_batch made it.
-    """
-    if (warehouse / CATALOG).exists():
-        with open_catalog(warehouse) as connection:
-            [row] = connection.execute(
-                "SELECT format_version, threshold, tables FROM manifest"
-            ).fetchall()
-    elif (warehouse / _COPY).exists():
-        row = json.loads((warehouse / _COPY).read_text("utf-8"))
-    else:
-        return None
-    if row[0] != FORMAT_VERSION:
-        raise WarehouseError(
-            f"{warehouse} was made by another version of kp_batch; use that one, or a new warehouse"
-        )
-    return Manifest(row[1], json.loads(row[2]))
-
-
-def require_manifest(warehouse: Path) -> Manifest:
-    """What is published in the warehouse.
-
-    Raises:
-        WarehouseError: nothing is, or the catalog cannot be read.
-    """
-    manifest = read_manifest(warehouse)
-    if manifest is None:
-        raise WarehouseError(f"{warehouse} is no warehouse; run an archive first")
-    return manifest
+_SQL = files("kp_batch.warehouse").joinpath("sql")
 
 
 def publish(warehouse: Path, manifest: Manifest) -> None:
@@ -73,43 +31,46 @@ def publish(warehouse: Path, manifest: Manifest) -> None:
     Raises:
         WarehouseError: a table of the manifest is gone.
     """
-    path, beside = warehouse / CATALOG, warehouse / f"{CATALOG}.new"
-    for left in (beside, *(Path(f"{each}.wal") for each in (beside, path))):
-        left.unlink(missing_ok=True)  # by a killed run, or by somebody who wrote into the catalog
+    layout = Layout(warehouse)
+    beside = _beside(layout.catalog)
+    # Left by a killed run, or by somebody who wrote into the catalog.
+    for path in (beside, *(Path(f"{each}.wal") for each in (beside, layout.catalog))):
+        path.unlink(missing_ok=True)
     rows = {name: relation(warehouse, name, manifest.tables.get(name)) for name in VIEWS}
     build(beside, warehouse, manifest, rows)
     with beside.open("rb") as file:
         os.fsync(file.fileno())
-    beside.replace(path)
-    copy = warehouse / f"{_COPY}.new"
-    copy.write_text(json.dumps(_row(manifest)), "utf-8")
-    copy.replace(warehouse / _COPY)
+    beside.replace(layout.catalog)
+    copy = _beside(layout.manifest)
+    copy.write_text(json.dumps(manifest.as_row()), "utf-8")
+    copy.replace(layout.manifest)
 
 
 def rebuild(warehouse: Path) -> Manifest:
-    """Make the catalog anew for where the warehouse stands now, also where kp.duckdb is lost.
+    """Build the catalog anew for where the warehouse stands now, even if kp.duckdb is lost.
 
     Raises:
-        WarehouseError: nothing was ever published there, or a run is writing.
+        WarehouseError: nothing was ever published there, it has another format, or a run is
+            writing.
     """
     manifest = read_manifest(warehouse)
     if manifest is None:
-        raise WarehouseError(f"{warehouse} is no warehouse: it has neither {CATALOG} nor {_COPY}")
+        layout = Layout(warehouse)
+        raise WarehouseError(
+            f"{warehouse} is no warehouse: it has neither {layout.catalog.name} nor "
+            f"{layout.manifest.name}"
+        )
     with writing(warehouse, wait=False):
         manifest = read_manifest(warehouse) or manifest
         publish(warehouse, manifest)
     return manifest
 
 
-def _row(manifest: Manifest) -> tuple[int, float, str]:
-    return (FORMAT_VERSION, manifest.threshold, json.dumps(manifest.tables))
-
-
 def build(path: Path, warehouse: Path, manifest: Manifest, rows: Mapping[str, str]) -> None:
-    """Make a catalog: a DuckDB file with the manifest, and a view of each table.
+    """Build a catalog: a DuckDB file with the manifest, the macros, the views and the questions.
 
     Args:
-        path: the file, which is not there yet.
+        path: the file, which must not exist yet.
         warehouse: the folder of the tables.
         manifest: what is published.
         rows: SQL for the rows of each view.
@@ -121,15 +82,51 @@ def build(path: Path, warehouse: Path, manifest: Manifest, rows: Mapping[str, st
         connection.execute(
             "CREATE TABLE manifest AS SELECT ?::INTEGER AS format_version, "
             "?::DOUBLE AS threshold, ?::VARCHAR AS tables, ?::VARCHAR AS warehouse",
-            [*_row(manifest), str(warehouse.resolve())],
+            [*manifest.as_row(), str(warehouse.resolve())],
         )
+        create_macros(connection)
         values = {**rows, "threshold": repr(manifest.threshold)}
-        folder = files("kp_batch.warehouse").joinpath("sql")
         for name in VIEWS:
-            view = folder.joinpath(f"{name}.sql").read_text("utf-8")
+            view = _SQL.joinpath(f"{name}.sql").read_text("utf-8")
             connection.execute(Template(view).substitute(values))
-        questions = folder.joinpath("questions").iterdir()
-        for question in sorted(questions, key=lambda each: each.name):
-            connection.execute(question.read_text("utf-8"))
+        _execute_all(connection, "questions")
         connection.execute("USE memory")
         connection.execute("DETACH kp")
+
+
+def build_as_of(path: Path, warehouse: Path, run_id: str, now: duckdb.DuckDBPyConnection) -> None:
+    """Build a catalog of the tables as a run left them; its `runs` ends with that run.
+
+    Args:
+        path: the file, which must not exist yet.
+        warehouse: the folder of the tables.
+        run_id: of the run.
+        now: the catalog as it is now.
+
+    Raises:
+        WarehouseError: there is no such run, or its tables were removed.
+    """
+    manifest = manifest_as_of(warehouse, run_id, now)
+    rows = {
+        name: parquet_relation(name, kept_files(warehouse, name, manifest, run_id))
+        for name in VIEWS
+    }
+    [(tables,)] = now.execute("SELECT tables FROM manifest").fetchall()
+    all_runs = relation(warehouse, "runs", json.loads(tables)["runs"])
+    last = f"(SELECT started_at FROM {all_runs} WHERE run_id = {quoted(run_id)})"  # noqa: S608
+    rows["runs"] = f"{all_runs} WHERE started_at <= {last}"
+    build(path, warehouse, manifest, rows)
+
+
+def create_macros(connection: duckdb.DuckDBPyConnection) -> None:
+    """Create the formulas as macros in the connection's current database: see sql/macros."""
+    _execute_all(connection, "macros")
+
+
+def _execute_all(connection: duckdb.DuckDBPyConnection, folder: str) -> None:
+    for file in sorted(_SQL.joinpath(folder).iterdir(), key=lambda each: each.name):
+        connection.execute(file.read_text("utf-8"))
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")

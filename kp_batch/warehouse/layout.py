@@ -1,21 +1,81 @@
-"""Where a warehouse may stand."""
+"""Where everything stands in a warehouse, and where a warehouse may stand."""
 
 import re
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from kp_batch.errors import WarehouseError
 
 # What delta-rs 1.6.6 and DuckDB 2.0.0 take for part of a URL, not of a path.
 _NOT_IN_PATHS = frozenset(r"%?[]\^|")
-# Prefect's new database takes 5 MB, its log as much; below this nothing of use would fit.
+# Prefect's new database, where Prefect runs the steps, takes 5 MB, and its log as much; below this
+# nothing of use would fit.
 _NEEDED_BYTES = 32 << 20
 
 
-def make_folder(warehouse: Path) -> None:
-    """Make the folder where it is missing, and look whether a run fits onto its disk.
+@dataclass(frozen=True)
+class Layout:
+    """The paths of all files and folders of a warehouse.
 
-    Before Prefect starts, which would try for minutes to make its database there.
+    Args:
+        root: the folder of the warehouse.
+    """
+
+    root: Path
+
+    def table(self, name: str) -> Path:
+        """The folder of a Delta table."""
+        return self.root / name
+
+    @property
+    def all_vectors(self) -> Path:
+        """The folder that holds one vector store for each encoder."""
+        return self.root / "vectors"
+
+    def vectors(self, encoder_id: str) -> Path:
+        """The folder of an encoder's vector store."""
+        return self.all_vectors / encoder_id
+
+    def staging(self, run_id: str) -> Path:
+        """The working folder of a run; its parent holds nothing but such folders."""
+        return self.root / "staging" / run_id
+
+    @property
+    def catalog(self) -> Path:
+        """The DuckDB file with the manifest, and a view of each table."""
+        return self.root / "kp.duckdb"
+
+    @property
+    def manifest(self) -> Path:
+        """The copy of the manifest from which a lost catalog is rebuilt."""
+        return self.root / "manifest.json"
+
+    @property
+    def report(self) -> Path:
+        """The page about what is published."""
+        return self.root / "report.html"
+
+    @property
+    def lock(self) -> Path:
+        """The file that the only writer holds."""
+        return self.root / "kp.lock"
+
+    @property
+    def log(self) -> Path:
+        """What libraries printed during the last command that wrote to the warehouse."""
+        return self.root / "last-run.log"
+
+    @property
+    def prefect(self) -> Path:
+        """Prefect's own files, where no server is configured."""
+        return self.root / "prefect"
+
+
+def make_folder(warehouse: Path) -> None:
+    """Make the folder where it is missing, and check that a run fits onto its disk.
+
+    Before any work: Prefect, for one, would try for minutes to make its database there.
 
     Raises:
         WarehouseError: Delta tables cannot be written there, or the disk is full.
@@ -34,7 +94,7 @@ def check_folder(warehouse: Path) -> None:
     """Refuse a folder that Delta tables cannot be written to, before any work is done.
 
     Raises:
-        WarehouseError: its path has a sign that delta-rs misreads.
+        WarehouseError: it is a URL, or its path has a character that delta-rs misreads.
     """
     path = str(warehouse.absolute())
     if re.match(r"[A-Za-z0-9+.-]+:/", str(warehouse)):

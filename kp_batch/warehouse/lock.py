@@ -11,27 +11,26 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from kp_batch.errors import WarehouseError
-
-LOCK = "kp.lock"
+from kp_batch.warehouse.layout import Layout
 
 
 @contextmanager
 def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
     """Be the only writer of the warehouse.
 
-    The system releases the lock of a process that dies, so none is ever left behind; the file that
-    stays only tells who holds it.
+    The operating system releases the lock of a process that dies, so no lock is ever left behind;
+    the file that remains only tells who holds it.
 
     Args:
-        warehouse: the folder of the tables; made where it is missing.
+        warehouse: the folder of the tables; made if it is missing.
         wait: whether to wait for another writer to end.
 
     Raises:
         WarehouseError: another process is writing, and `wait` is false.
     """
     warehouse.mkdir(parents=True, exist_ok=True)
-    path = warehouse / LOCK
-    # One instance a path: whoever writes already in this process may write.
+    path = Layout(warehouse).lock
+    # One instance per path: a process that is writing already may write.
     lock = FileLock(path, is_singleton=True, thread_local=False)
     try:
         lock.acquire(timeout=-1 if wait else 0)

@@ -1,72 +1,53 @@
-"""The tables as an earlier run left them."""
+"""Opens the catalog: as it is now, or as a run left it."""
 
-import json
 import tempfile
 from pathlib import Path
-from shlex import quote
 
 import duckdb
 
-from kp_batch.contracts import VIEWS
 from kp_batch.errors import WarehouseError
-from kp_batch.warehouse.answers import CATALOG
-from kp_batch.warehouse.catalog import Manifest, build
-from kp_batch.warehouse.relations import reading
-from kp_batch.warehouse.tables import files_of, quoted
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.manifest import open_catalog, read_manifest, rebuild_command
 
 
-def manifest_of(warehouse: Path, run_id: str, now: duckdb.DuckDBPyConnection) -> Manifest:
-    """What was published when a run had ended; without `runs`, of which there is only one.
+def connect(warehouse: Path, as_of: str | None = None) -> duckdb.DuckDBPyConnection:
+    """Open the warehouse's catalog for reading, in UTC.
 
     Args:
         warehouse: the folder of the tables.
-        run_id: of the run.
-        now: the catalog as it is now.
+        as_of: a run_id: the tables as that run left them; None: as they are published now.
 
     Raises:
-        WarehouseError: there is no such run.
+        WarehouseError: there is none, it cannot be read or has another format, the folder was moved
+            since it was built, or what the run left was removed.
     """
-    rows = now.execute("SELECT published FROM runs WHERE run_id = ?", [run_id]).fetchall()
-    if not rows:
+    catalog = Layout(warehouse).catalog
+    if not catalog.exists():
+        read_manifest(warehouse)  # refuses another format, which cannot be rebuilt
         raise WarehouseError(
-            f"there is no run {run_id!r} in {warehouse}; "
-            f"see: kp-batch runs --warehouse {quote(str(warehouse))}"
+            f"no {catalog.name} in {warehouse}; run an archive first, or if it was lost: "
+            f"{rebuild_command(warehouse)}"
         )
-    published = json.loads(rows[0][0])
-    tables = {name: version for name, version in published["tables"].items() if name != "runs"}
-    return Manifest(published["threshold"], tables)
+    connection = open_catalog(warehouse)
+    [(built_for,)] = connection.execute("SELECT warehouse FROM manifest").fetchall()
+    if Path(built_for) != warehouse.resolve():
+        connection.close()
+        raise WarehouseError(
+            f"the warehouse was moved here from {built_for}; run: {rebuild_command(warehouse)}"
+        )
+    if as_of is not None:
+        with connection as now:
+            connection = _open_as_of(warehouse, as_of, now)
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
 
 
-def open_as_of(
+def _open_as_of(
     warehouse: Path, run_id: str, now: duckdb.DuckDBPyConnection
 ) -> duckdb.DuckDBPyConnection:
-    """A catalog of the tables as a run left them; `runs` ends with that run.
+    from kp_batch.warehouse.catalog import build_as_of  # imports delta-rs, which takes a while
 
-    Raises:
-        WarehouseError: there is no such run, or its tables were removed.
-    """
-    manifest = manifest_of(warehouse, run_id, now)
-    rows = {name: reading(name, kept_files(warehouse, name, manifest, run_id)) for name in VIEWS}
-    [(tables,)] = now.execute("SELECT tables FROM manifest").fetchall()
-    all_runs = reading("runs", files_of(warehouse.resolve(), "runs", json.loads(tables)["runs"]))
-    last = f"(SELECT started_at FROM {all_runs} WHERE run_id = {quoted(run_id)})"  # noqa: S608
-    rows["runs"] = f"{all_runs} WHERE started_at <= {last}"
     with tempfile.TemporaryDirectory() as folder:  # an open file outlives its name
-        path = Path(folder) / CATALOG
-        build(path, warehouse, manifest, rows)
+        path = Layout(Path(folder)).catalog
+        build_as_of(path, warehouse, run_id, now)
         return duckdb.connect(str(path), read_only=True)
-
-
-def kept_files(warehouse: Path, name: str, manifest: Manifest, run_id: str) -> list[Path]:
-    """The files of a table as a run left it.
-
-    Raises:
-        WarehouseError: they were removed.
-    """
-    paths = files_of(warehouse.resolve(), name, manifest.tables.get(name))
-    if not all(path.exists() for path in paths):
-        raise WarehouseError(
-            f"the tables as run {run_id} left them were removed (by kp-batch vacuum or forget); "
-            "ask of a later run"
-        )
-    return paths

@@ -1,4 +1,4 @@
-"""The published tables as DuckDB reads them, hidden columns and tables included."""
+"""Versions of the tables as DuckDB and Polars read them, whether the catalog shows them or not."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -9,6 +9,8 @@ import duckdb
 import polars as pl
 
 from kp_batch.contracts import PARTITIONED_BY, TABLES
+from kp_batch.errors import WarehouseError
+from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.tables import files_of, quoted
 
 _DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
@@ -21,17 +23,8 @@ _DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
 }
 
 
-def relation(warehouse: Path, name: str, version: int | None) -> str:
-    """SQL for the rows of a table's version, without its partition; None: for no rows.
-
-    Raises:
-        WarehouseError: the table or that version is gone.
-    """
-    return reading(name, files_of(warehouse.resolve(), name, version))
-
-
 def scan(warehouse: Path, name: str, version: int | None) -> pl.LazyFrame:
-    """The rows of a table's version, without its partition; of None, and of no files: no rows.
+    """Scan a table's version, without its partition column; empty if `version` is None.
 
     Raises:
         WarehouseError: the table or that version is gone.
@@ -42,21 +35,17 @@ def scan(warehouse: Path, name: str, version: int | None) -> pl.LazyFrame:
     return pl.scan_parquet(paths, glob=False, hive_partitioning=False)
 
 
-def partitions_of(warehouse: Path, name: str, version: int | None) -> dict[date, list[Path]]:
-    """The files of a table's version, by the day that they hold, ascending.
+def relation(warehouse: Path, name: str, version: int | None) -> str:
+    """SQL for a table's version, without its partition column; no rows if `version` is None.
 
     Raises:
         WarehouseError: the table or that version is gone.
     """
-    days: dict[date, list[Path]] = {}
-    for path in files_of(warehouse.resolve(), name, version):
-        day = date.fromisoformat(path.parent.name.removeprefix(f"{PARTITIONED_BY[name]}="))
-        days.setdefault(day, []).append(path)
-    return days
+    return parquet_relation(name, files_of(warehouse.resolve(), name, version))
 
 
-def reading(name: str, paths: list[Path]) -> str:
-    """SQL for the rows of some files of a table, or for no rows of the same columns."""
+def parquet_relation(name: str, paths: list[Path]) -> str:
+    """SQL for the rows of some of a table's files; without paths, no rows of the same columns."""
     if paths:
         listed = ", ".join(quoted(str(path)) for path in paths)
         return f"read_parquet([{listed}], hive_partitioning = false)"
@@ -72,10 +61,10 @@ def _duckdb_type(dtype: pl.DataType) -> str:
     return _DUCKDB_TYPES[dtype.base_type()]
 
 
-def show(
+def attach_tables(
     connection: duckdb.DuckDBPyConnection, warehouse: Path, tables: Mapping[str, int], schema: str
 ) -> None:
-    """Make a view of each table's version in a schema of the connection.
+    """Create a view of each table's version in a new schema of the connection.
 
     Raises:
         WarehouseError: a table or its version is gone.
@@ -84,3 +73,42 @@ def show(
     for name in TABLES:
         rows = relation(warehouse, name, tables.get(name))
         connection.execute(f"CREATE VIEW {schema}.{name} AS FROM {rows}")
+
+
+def frame_of(rows: duckdb.DuckDBPyRelation) -> pl.DataFrame:
+    """Run a query of DuckDB and return its rows as a frame."""
+    return pl.DataFrame(rows.to_arrow_table())
+
+
+def kept_files(warehouse: Path, name: str, manifest: Manifest, run_id: str) -> list[Path]:
+    """List the files of a table as a run left it.
+
+    Args:
+        warehouse: the folder of the tables.
+        name: the table's.
+        manifest: what was published when the run had ended.
+        run_id: of the run, for the message.
+
+    Raises:
+        WarehouseError: the table is gone, or files that the run left were removed.
+    """
+    paths = files_of(warehouse.resolve(), name, manifest.tables.get(name))
+    if not all(path.exists() for path in paths):
+        raise WarehouseError(
+            f"the tables as run {run_id} left them were removed (by kp-batch vacuum or forget); "
+            "ask of a later run"
+        )
+    return paths
+
+
+def partitions_of(warehouse: Path, name: str, version: int | None) -> dict[date, list[Path]]:
+    """List the files of a table's version by the day that they hold, in ascending order.
+
+    Raises:
+        WarehouseError: the table or that version is gone.
+    """
+    days: dict[date, list[Path]] = {}
+    for path in files_of(warehouse.resolve(), name, version):
+        day = date.fromisoformat(path.parent.name.removeprefix(f"{PARTITIONED_BY[name]}="))
+        days.setdefault(day, []).append(path)
+    return days

@@ -1,4 +1,4 @@
-"""The Delta tables: written by a run, not seen by anyone until the catalog names their version."""
+"""Delta tables: a run writes them, and nobody sees a version until the catalog names it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,9 +12,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from kp_batch.contracts import PARTITIONED_BY
 from kp_batch.errors import WarehouseError
 from kp_batch.warehouse.batches import record_batches
+from kp_batch.warehouse.layout import Layout
 
-# What is published may be as old as the last successful run: the log keeps it. It holds no
-# statistics, whose least and greatest values would be traces' ids that outlive their rows.
+# The published version may be as old as the last successful run, so the log has to keep it. The log
+# holds no statistics: their least and greatest values would be traces' ids that outlive their rows.
 _CONFIGURATION: Mapping[str, str | None] = {
     "delta.logRetentionDuration": "interval 36500 days",
     "delta.dataSkippingNumIndexedCols": "0",
@@ -24,13 +25,17 @@ _CONFIGURATION: Mapping[str, str | None] = {
 class DeltaTables:
     """The tables of one warehouse, starting from the versions that its catalog names.
 
-    What a killed run committed after them is undone before the next write: only what is published
-    ever happened. Frames have the table's schema; of a partitioned table they stand in the order of
-    its partitions.
+    What a killed run committed after these versions is undone before the next write: only what is
+    published ever happened. Nothing is touched before the first write. Frames have the table's
+    schema; those of a partitioned table come in the order of its partitions.
+
+    Args:
+        warehouse: the folder of the tables.
+        published: the published version of each table.
+        run_id: of the run that writes; Delta's log keeps it.
     """
 
     def __init__(self, warehouse: Path, published: Mapping[str, int], run_id: str) -> None:
-        """Nothing is touched before the first write."""
         self._warehouse = warehouse
         self._run_id = run_id
         self.versions = dict(published)
@@ -64,7 +69,7 @@ class DeltaTables:
         self._write(name, frames, mode="append")
 
     def _write(self, name: str, frames: Iterable[pl.DataFrame], **how: Any) -> None:
-        path = self._warehouse / name
+        path = Layout(self._warehouse).table(name)
         if self.undo_unpublished(name):
             how = {"mode": "overwrite"}
         faults: list[Exception] = []
@@ -83,13 +88,17 @@ class DeltaTables:
                 "nothing was published; run again"
             ) from error
         except DeltaError:
-            if faults:  # it came up while the rows were made, and means what it says there
+            if faults:  # the error came up while the rows were made: delta-rs only quotes it
                 raise faults[0] from None
             raise
         self.versions[name] = DeltaTable(str(path)).version()
 
     def undo_unpublished(self, name: str) -> bool:
-        """Restore the published version; true where there is none and all rows have to go."""
+        """Restore a table's published version.
+
+        Returns:
+            Whether none is published, though the table exists: then all of its rows have to go.
+        """
         published = self.versions.get(name)
         table = open_table(self._warehouse, name)
         if table is not None and published is not None and table.version() > published:
@@ -102,33 +111,33 @@ def remove_unneeded(warehouse: Path, name: str, versions: Iterable[int]) -> int:
     """Remove the files of a table that none of these versions needs.
 
     Returns:
-        How many.
+        The number of Parquet files removed.
     """
     table = open_table(warehouse, name)
     if table is None:
         return 0
-    folder = warehouse / name
+    folder = Layout(warehouse).table(name)
     before = len(list(folder.rglob("*.parquet")))
     table.vacuum(
         retention_hours=0,
         dry_run=False,
         enforce_retention_duration=False,
-        full=True,  # what killed runs left, too
+        full=True,  # including what killed runs left
         keep_versions=sorted(versions),
     )
     return before - len(list(folder.rglob("*.parquet")))
 
 
 def open_table(warehouse: Path, name: str, version: int | None = None) -> DeltaTable | None:
-    """A table at a version, or at its newest; None where there is no such table."""
+    """Open a table at a version, by default its newest; None if there is no such table."""
     try:
-        return DeltaTable(str(warehouse / name), version=version)
+        return DeltaTable(str(Layout(warehouse).table(name)), version=version)
     except TableNotFoundError:
         return None
 
 
 def files_of(warehouse: Path, name: str, version: int | None) -> list[Path]:
-    """The Parquet files of a table's version, in the order of their paths; of None: none.
+    """List the Parquet files of a table's version, sorted by path; none if `version` is None.
 
     Raises:
         WarehouseError: the table or that version is gone.
@@ -138,17 +147,18 @@ def files_of(warehouse: Path, name: str, version: int | None) -> list[Path]:
     table = open_table(warehouse, name, version)
     if table is None:
         raise WarehouseError(f"the table {name} is gone from {warehouse}; run the archive again")
+    folder = Layout(warehouse).table(name)
     actions = pl.DataFrame(table.get_add_actions(flatten=True))
-    return sorted(warehouse / name / unquote(path) for path in actions.get_column("path"))
+    return sorted(folder / unquote(path) for path in actions.get_column("path"))
 
 
 def quoted(text: str) -> str:
-    """Text as an SQL literal."""
+    """Quote text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def _noting(frames: Iterable[pl.DataFrame], faults: list[Exception]) -> Iterator[pl.DataFrame]:
-    """The frames; an error in making them is noted, since delta-rs keeps its words alone."""
+    """Yield the frames, and note an error in making them: delta-rs keeps nothing but its text."""
     try:
         yield from frames
     except Exception as error:

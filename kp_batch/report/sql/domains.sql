@@ -3,12 +3,12 @@ SELECT
     domain,
     count(*) AS traces,
     count(*) FILTER (meets_threshold) AS worth_sharing,
-    avg(score) AS mean,
-    quantile_cont(score, 0.05) AS p5,
-    quantile_cont(score, 0.25) AS p25,
-    quantile_cont(score, 0.50) AS p50,
-    quantile_cont(score, 0.75) AS p75,
-    quantile_cont(score, 0.95) AS p95
+    score_mean(score) AS mean,
+    score_quantiles(score)[1] AS p5,
+    score_quantiles(score)[2] AS p25,
+    score_quantiles(score)[3] AS p50,
+    score_quantiles(score)[4] AS p75,
+    score_quantiles(score)[5] AS p95
 FROM scores
 JOIN labels USING (task_domain)
 GROUP BY GROUPING SETS ((domain), ())

@@ -14,7 +14,7 @@ WITH bands (age, number, seconds) AS (
 binned AS (
     SELECT
         domain,
-        least(floor(novelty * 10), 9) / 10 AS low,
+        bin_of(novelty, 10) / 10 AS low,
         nearest_age_s,
         novelty
     FROM scores

@@ -1,8 +1,10 @@
+-- Given: distributions, the SQL for the rows of the table.
 CREATE VIEW distributions AS
 SELECT
     run_id,
     task_domain,
     traces,
+    worth_sharing,
     mean,
     p5,
     p25,
@@ -12,4 +14,4 @@ SELECT
     bins
 FROM $distributions;
 
-COMMENT ON VIEW distributions IS 'How the scores stood when each run had ended, one row a domain (null: all of them); bins counts ten bins of equal width.';
+COMMENT ON VIEW distributions IS 'How the scores were distributed when each run had ended, one row a domain (null: all of them); bins counts ten bins of equal width.';

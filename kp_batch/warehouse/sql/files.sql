@@ -1,3 +1,4 @@
+-- Given: files, the SQL for the rows of the table.
 CREATE VIEW files AS
 SELECT
     source_file,

@@ -1,3 +1,4 @@
+-- Given: profiles, the SQL for the rows of the table.
 CREATE VIEW profiles AS
 SELECT
     profile_id,

@@ -1,3 +1,4 @@
+-- Given: rejects, the SQL for the rows of the table.
 CREATE VIEW rejects AS
 SELECT
     source_file,

@@ -1,5 +1,6 @@
--- mixed: the current scores bear several encoders or caches, or several weights of one profile, as
--- --since and --until may leave them.
+-- Given: runs, the SQL for the rows of the table.
+-- mixed: the scores that the run left bear several encoders or caches, or several weights of one
+-- profile, as --since and --until may leave them.
 CREATE VIEW runs AS
 SELECT
     run_id,

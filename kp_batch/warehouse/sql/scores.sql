@@ -1,3 +1,4 @@
+-- Given: scores, the SQL for the rows of the table, and threshold, a number.
 CREATE VIEW scores AS
 SELECT
     trace_id,

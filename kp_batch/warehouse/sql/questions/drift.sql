@@ -9,14 +9,7 @@ SELECT
     b.p50 - a.p50 AS p50_shift,
     b.p75 - a.p75 AS p75_shift,
     b.p95 - a.p95 AS p95_shift,
-    (
-        SELECT sum((q - p) * ln(q / p))
-        FROM (
-            SELECT
-                greatest(unnest(a.bins) / a.traces, 0.0001) AS p,
-                greatest(unnest(b.bins) / b.traces, 0.0001) AS q
-        )
-    ) AS stability_index
+    stability_index(a.bins, b.bins) AS stability_index
 FROM distributions AS a
 JOIN distributions AS b ON a.task_domain IS NOT DISTINCT FROM b.task_domain
 WHERE a.run_id = run_a AND b.run_id = run_b

@@ -2,15 +2,15 @@ CREATE VIEW score_distribution AS
 SELECT
     task_domain,
     count(*) AS traces,
-    avg(score) AS mean,
+    score_mean(score) AS mean,
     stddev_samp(score) AS deviation,
     skewness(score) AS skewness,
     min(score) AS least,
-    quantile_cont(score, 0.05) AS p5,
-    quantile_cont(score, 0.25) AS p25,
-    quantile_cont(score, 0.50) AS p50,
-    quantile_cont(score, 0.75) AS p75,
-    quantile_cont(score, 0.95) AS p95,
+    score_quantiles(score)[1] AS p5,
+    score_quantiles(score)[2] AS p25,
+    score_quantiles(score)[3] AS p50,
+    score_quantiles(score)[4] AS p75,
+    score_quantiles(score)[5] AS p95,
     max(score) AS greatest
 FROM scores
 GROUP BY task_domain

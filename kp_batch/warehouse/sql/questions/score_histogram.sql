@@ -1,8 +1,8 @@
 CREATE MACRO score_histogram(bins) AS TABLE
 SELECT
     task_domain,
-    least(floor(score * bins), bins - 1) / bins AS low,
-    (least(floor(score * bins), bins - 1) + 1) / bins AS high,
+    bin_of(score, bins) / bins AS low,
+    (bin_of(score, bins) + 1) / bins AS high,
     count(*) AS traces
 FROM scores
 GROUP BY ALL

@@ -1,0 +1,18 @@
+CREATE MACRO bin_of(value, bins) AS least(floor(value * bins), bins - 1);
+
+COMMENT ON MACRO bin_of IS 'The number, from 0, of the bin that a value in 0..1 falls into, of so many of equal width; 1 falls into the last.';
+
+CREATE MACRO score_bins(score) AS list_transform(
+    range(10), lambda bin: coalesce(histogram(bin_of(score, 10)::INTEGER)[bin], 0)::BIGINT
+);
+
+COMMENT ON MACRO score_bins IS 'An aggregate: how many scores fall into each of ten bins of equal width.';
+
+CREATE MACRO score_quantiles(score) AS quantile_cont(score, [0.05, 0.25, 0.5, 0.75, 0.95]);
+
+COMMENT ON MACRO score_quantiles IS 'An aggregate: the quantiles 0.05, 0.25, 0.5, 0.75 and 0.95 of the scores, interpolated linearly.';
+
+-- Threads add up in any order, which shows in the last digits of a sum; 12 decimals hide it.
+CREATE MACRO score_mean(score) AS round(avg(score), 12);
+
+COMMENT ON MACRO score_mean IS 'An aggregate: the mean of the scores, to 12 decimal places.';

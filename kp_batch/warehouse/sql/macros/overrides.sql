@@ -1,0 +1,22 @@
+-- Each override takes the score that the one before it left, and whether its condition holds.
+CREATE MACRO apply_single_thought(score, holds) AS CASE WHEN holds THEN 0.1 ELSE score END;
+
+COMMENT ON MACRO apply_single_thought IS 'The score after the first override: a single thought scores 0.1.';
+
+CREATE MACRO apply_recovery_bonus(score, holds) AS
+    CASE WHEN holds THEN least(1, score + 0.1) ELSE score END;
+
+COMMENT ON MACRO apply_recovery_bonus IS 'The score after the second override: 0.1 more, at most 1, for success after more than 2 recoveries.';
+
+CREATE MACRO apply_low_diversity_penalty(score, holds) AS
+    CASE WHEN holds THEN greatest(0, score - 0.1) ELSE score END;
+
+COMMENT ON MACRO apply_low_diversity_penalty IS 'The score after the third override: 0.1 less, at least 0, where all tool steps use one tool.';
+
+CREATE MACRO apply_overrides(composite, single_thought, recovery_bonus, low_diversity_penalty) AS
+    apply_low_diversity_penalty(
+        apply_recovery_bonus(apply_single_thought(composite, single_thought), recovery_bonus),
+        low_diversity_penalty
+    );
+
+COMMENT ON MACRO apply_overrides IS 'The score: the composite after the three overrides, each on the result of the one before.';

@@ -1,0 +1,14 @@
+CREATE MACRO bin_shares(bins) AS list_transform(
+    bins, lambda bin_count: greatest(bin_count / list_sum(bins), 0.0001)
+);
+
+COMMENT ON MACRO bin_shares IS 'The share of each bin in a list of counts, at least 0.0001 so that a ratio of two shares is finite.';
+
+CREATE MACRO stability_index(bins_a, bins_b) AS list_sum(
+    list_transform(
+        list_zip(bin_shares(bins_a), bin_shares(bins_b)),
+        lambda share: (share[2] - share[1]) * ln(share[2] / share[1])
+    )
+);
+
+COMMENT ON MACRO stability_index IS 'The population stability index from one list of counts to another: the sum of (q - p) * ln(q / p) over the shares p and q of their bins.';
