@@ -157,11 +157,8 @@ RUNS = pl.Schema(
         "finished_at": TIMESTAMP,
         "status": pl.String,  # done | failed
         "reason": pl.String,  # why it failed, in one line
-        "config": pl.String,  # this column and those that follow hold JSON
-        "inputs": pl.String,
-        "counts": pl.String,
-        "seconds": pl.String,
-        "versions": pl.String,
+        # These and the following ones are JSON.
+        **_texts("config", "inputs", "counts", "seconds", "versions"),
         "fingerprints": pl.String,  # what computed the current scores, with their numbers
         "published": pl.String,  # the manifest as this run left it
     }

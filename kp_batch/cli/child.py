@@ -94,7 +94,7 @@ def _result(child: subprocess.Popen[bytes], output: IO[bytes], log: str | None) 
 
 
 def _end(status: int, output: IO[bytes], log: str | None, *, could_start: bool) -> str:
-    """What became of a child that gave no answer."""
+    """Explain what became of a child that gave no answer."""
     details = f"; details are in {log}" if log else ""
     if status < 0:
         return (

@@ -46,7 +46,7 @@ def _run(tell: Tell, config: dict[str, Any], *, prefect: bool) -> None:
 
 
 def _plan(tell: Tell, config: dict[str, Any], folder: str) -> None:
-    """Plan without a trace: `folder` is empty, and the caller's to remove."""
+    """Plan, and leave nothing behind: `folder` is empty, and the caller removes it."""
     settings = RescoreConfig(**config)
     check_folder(settings.warehouse)
     run = Run.begin(settings, datetime.now(UTC), Staging(Path(folder)))
@@ -116,7 +116,7 @@ def _die_with_parent() -> None:
 
 
 def explained(error: BaseException, log: str | None) -> KpBatchError:
-    """An error that the machine made, or a fault of ours, as one line."""
+    """Explain an error of the machine, or a fault of ours, in one line."""
     text = one_line(str(error)) or type(error).__name__
     if "Failed to reach API" in text:
         return KpBatchError(

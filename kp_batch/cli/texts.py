@@ -1,4 +1,4 @@
-"""Comparisons and verifications as a person reads them in a terminal."""
+"""Formats comparisons and verifications for a terminal."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from kp_batch.text import aligned, printable
 
 
 def comparison_text(result: dict[str, Any]) -> str:
-    """The comparison as a person reads it in a terminal."""
+    """Format a comparison for a terminal."""
     alone = [
         f"{result[f'only_in_{which}']:,} in the {which} alone" for which in ("first", "second")
     ]
@@ -59,7 +59,7 @@ def _signed(value: float) -> str:
 
 
 def verification_text(result: dict[str, Any]) -> str:
-    """The result as a person reads it in a terminal."""
+    """Format a verification for a terminal."""
     skipped = result["sampled"] - result["checked"]
     rows = [
         {

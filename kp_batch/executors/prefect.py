@@ -1,4 +1,4 @@
-"""A run under Prefect: its steps as tasks, what it leaves as artifacts."""
+"""Runs the steps as Prefect tasks, and leaves the report and the scores as artifacts."""
 
 from errno import ENOSPC
 from functools import cache

@@ -1,4 +1,4 @@
-"""Whether Prefect is configured here, and how quiet it is, told without importing Prefect."""
+"""Finds out whether Prefect is configured, and quiets it, without importing Prefect."""
 
 import os
 import tomllib
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def configured_api(environment: Mapping[str, str]) -> str | None:
-    """The URL of the Prefect server that is configured, None where there is none.
+    """The URL of the Prefect server that is configured; None if none is.
 
     PREFECT_API_URL names it, or the active profile in Prefect's profiles.toml. Prefect itself would
     say so as well, but takes longer to import than a small run takes.

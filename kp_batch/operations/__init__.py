@@ -1,1 +1,1 @@
-"""What is done on a warehouse besides a run: looking back and upkeep."""
+"""Works on a warehouse besides a run: looking back and upkeep."""

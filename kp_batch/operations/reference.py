@@ -42,7 +42,7 @@ class Reference:
         self._stores: dict[str, VectorStore] = {}
 
     def recompute(self, row: dict[str, Any]) -> Met:
-        """What a trace meets.
+        """Find what a trace meets, by replaying its window.
 
         Args:
             row: of the table sampled of verify.sql, with the facts as the archive has them now

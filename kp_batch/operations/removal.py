@@ -1,4 +1,4 @@
-"""Removes files that nothing needs any more: what vacuum and forget have in common."""
+"""Removes files that nothing needs any more, for vacuum and forget."""
 
 import shutil
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from kp_batch.warehouse.tables import DeltaTables, remove_unneeded
 
 
 def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
-    """The tables, without what killed runs wrote and did not publish."""
+    """The tables, restored to what is published: killed runs may have written more."""
     tables = DeltaTables(warehouse, published.tables, "upkeep")
     for name in TABLES:
         if tables.undo_unpublished(name):

@@ -21,7 +21,7 @@ _DROPPED = '"removed by kp-batch vacuum"'  # not null, or the next run would rea
 
 
 def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> dict[str, int]:
-    """Remove what neither the published state needs nor any run of the time that is kept.
+    """Remove what neither the published state needs nor any recent run.
 
     Args:
         warehouse: the folder of the tables.

@@ -87,7 +87,7 @@ def verify(
 
 
 def _sample(state: State, traces: int, seed: int) -> pl.DataFrame:
-    """Some published traces, each with its position in the timeline: see verify.sql."""
+    """Choose some published traces, each with its position in the timeline; see verify.sql."""
     state.connection.execute("SET VARIABLE traces = ?", [traces])
     state.connection.execute("SET VARIABLE seed = ?::VARCHAR", [seed])
     state.connection.execute(_sql("verify.sql"))
@@ -109,7 +109,7 @@ def _wrong(missing: int, unknown: list[str], differences: list[dict[str, Any]]) 
 
 
 def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
-    """The facts of the rows, as their files have them now."""
+    """Read the facts of the rows again, from their files."""
     schema = {**FACTS, "source_file": pl.String, "text": pl.String}
     frames = [pl.DataFrame(schema=schema)]
     readable = sampled.filter(pl.col("status") == "read")
@@ -133,7 +133,7 @@ def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
 
 
 def _vectors(state: State, rows: pl.DataFrame) -> dict[tuple[str, str], Any]:
-    """The vectors of the rows' texts, made again, by encoder and text hash."""
+    """Embed the rows' texts again: the vectors by encoder and text hash."""
     last = last_done(map(RunRecord.of, state.table("runs").iter_rows(named=True)))
     encoder = load_encoder(last.embedder if last else "none")
     if encoder is None or rows.is_empty():

@@ -1,4 +1,4 @@
-"""MissingTexts to vectors: each chunk is stored as soon as it is made."""
+"""Embeds texts: each chunk of vectors is stored as soon as it is made."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -49,7 +49,7 @@ def _staged(rows: Path) -> Iterator[pl.DataFrame]:
 def _chunks(
     frames: Iterable[pl.DataFrame], missing: pl.Series, size: int
 ) -> Iterator[pl.DataFrame]:
-    """The missing hashes with their texts, each once, in frames of `size`."""
+    """Yield the missing hashes with their texts, each once, in frames of `size` rows."""
     wanted = missing.to_frame("text_hash")
     held = pl.DataFrame(schema={"text_hash": pl.String, "text": pl.String})
     for frame in frames:

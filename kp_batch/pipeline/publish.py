@@ -25,7 +25,7 @@ _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "
 
 
 def publish_success(run: Run, tables: dict[str, int]) -> None:
-    """Write the run's rows, then swap the catalog: now everyone sees it."""
+    """Write the run's rows, then swap the catalog: from then on, everyone sees the run."""
     written = DeltaTables(run.config.warehouse, tables, run.run_id)
     written.append("distributions", [_distributions(run, tables)])
     _publish(run, Manifest(run.config.threshold, written.versions), "done", None)
@@ -88,7 +88,7 @@ def _fingerprints(run: Run, manifest: Manifest) -> dict[str, dict[str, int]]:
 
 
 def _versions() -> dict[str, Any]:
-    """Of the formulas, and of what computed them."""
+    """The versions of the formulas, and of the libraries that computed them."""
     return {
         "facts": FACTS_VERSION,
         "encoder": ENCODER_VERSION,

@@ -1,4 +1,4 @@
-"""Replays spans of the timeline: vectors in time to what each trace met."""
+"""Replays spans of the timeline: finds what each trace met in the cache."""
 
 from datetime import timedelta
 from pathlib import Path

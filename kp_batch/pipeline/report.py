@@ -1,4 +1,4 @@
-"""The report of a warehouse: what is published, as a page and as markdown."""
+"""Makes the report of a warehouse, as a page and as markdown."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from kp_batch.warehouse.reader import connect
 
 
 def report(warehouse: Path, output_format: str) -> str:
-    """The report of what is published.
+    """Make the report of what is published.
 
     Args:
         warehouse: the folder of the tables.
@@ -35,7 +35,7 @@ def report(warehouse: Path, output_format: str) -> str:
 
 
 def leave_report(warehouse: Path, executor: Executor) -> None:
-    """Write the page into the warehouse, unless it shows what is published now.
+    """Write the page into the warehouse, unless it already shows what is published.
 
     A page that cannot be written is removed, since it shows what is not published any more; that is
     a warning, since the scores are published by then.
@@ -65,7 +65,7 @@ REPORT = Step("report", write_report)
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all; what is no file, such as /dev/null, is written to.
+    """Write a file whole or not at all; a device, such as /dev/null, is written to.
 
     Raises:
         KpBatchError: it cannot be written.

@@ -72,7 +72,7 @@ def rescore_archive(config: RescoreConfig, executor: Executor = _LOCAL) -> dict[
 
 @contextmanager
 def open_run(config: RescoreConfig) -> Generator[Run]:
-    """A run that alone writes to its warehouse; a failure of it is published.
+    """Open a run that alone writes to its warehouse; if it fails, that is published.
 
     Raises:
         WarehouseError: the warehouse cannot be written to, or another run is writing.
@@ -92,7 +92,7 @@ def open_run(config: RescoreConfig) -> Generator[Run]:
 
 
 def plan_run(run: Run, executor: Executor = _LOCAL, forgotten: Sequence[str] = ()) -> Plan:
-    """Make the run's plan and say it; see `make_plan`.
+    """Make the run's plan and print it; see `make_plan`.
 
     Raises:
         ArchiveError: too little of the archive can be scored.

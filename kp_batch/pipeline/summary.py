@@ -1,4 +1,4 @@
-"""A finished run in figures: as data, for a terminal, and as a table in Prefect."""
+"""Summarises a finished run: as data, for a terminal, and as a table in Prefect."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ _QUANTILES = ("p5", "p25", "p50", "p75", "p95")
 
 
 def summarise(run: "Run", plan: "Plan") -> dict[str, Any]:
-    """The run in figures, its scores read back from what is published."""
+    """Summarise the run; its scores are read back from what is published."""
     return {
         "run_id": run.run_id if plan.pending else None,
         "warehouse": str(run.config.warehouse.absolute()),
@@ -23,7 +23,7 @@ def summarise(run: "Run", plan: "Plan") -> dict[str, Any]:
 
 
 def as_text(summary: dict[str, Any]) -> str:
-    """The summary as a person reads it in a terminal."""
+    """Format a summary for a terminal."""
     counts, seconds = summary["counts"], summary["seconds"]
     codes = ", ".join(f"{code} {count:,}" for code, count in counts["rejected_by_code"].items())
     total = sum(seconds.values())
@@ -52,7 +52,7 @@ def as_text(summary: dict[str, Any]) -> str:
 
 
 def as_table(summary: dict[str, Any]) -> list[dict[str, str]]:
-    """The distribution of the scores, a row a domain, in what a person reads."""
+    """Format the distribution of the scores, a row for each domain."""
     return [
         {
             "domain": printable(row["task_domain"]),

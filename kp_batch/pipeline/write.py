@@ -1,4 +1,4 @@
-"""Writes the tables: of the scores only the days in which anything differs."""
+"""Writes the tables; of the scores, only the days in which anything differs."""
 
 from collections.abc import Iterable, Iterator
 from datetime import date

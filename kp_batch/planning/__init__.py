@@ -1,1 +1,1 @@
-"""What changed, and the least work that is enough: writes to staging only."""
+"""Decides what changed and the least work that is enough; writes to staging only."""

@@ -29,7 +29,7 @@ class ChangeSet:
 
     @property
     def removed(self) -> int:
-        """How many published traces are no more."""
+        """How many published traces are in the archive no more."""
         return self._traces(pl.col("day").is_null())
 
     @property
@@ -63,7 +63,7 @@ class Detected:
         self.state.connection.execute(query)
 
     def locate(self, text_hashes: pl.Series) -> tuple[set[str], set[str]]:
-        """The files that hold these texts.
+        """Find the files that hold these texts.
 
         Returns:
             Those that can be read, and those needed that cannot: gone, or unreadable.
@@ -79,7 +79,7 @@ class Detected:
 
 
 def detect_changes(state: State, ledger: Ledger, ids: Iterable[str] = ()) -> Detected:
-    """Find the traces that differ from the published ones.
+    """Find the traces that are new, changed or removed.
 
     Args:
         state: what is published, and the staged rows of new content.

@@ -1,4 +1,4 @@
-"""A plan as people and programs read it, with an estimate of the time from the last runs' rates."""
+"""Describes a plan, for people and programs, with a time estimated from the last runs' rates."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ _SHOWN = 5
 
 
 def describe(run: "Run", plan: "Plan") -> dict[str, Any]:
-    """The plan as data.
+    """Describe the plan as data.
 
     Returns:
         files: the paths that are new, changed, gone, unreadable; texts_to_embed, traces_to_replay,
@@ -55,7 +55,7 @@ def describe(run: "Run", plan: "Plan") -> dict[str, Any]:
 
 
 def as_text(plan: dict[str, Any]) -> str:
-    """The plan as a person reads it in a terminal."""
+    """Format a described plan for a terminal."""
     files = [f"{len(paths):,} {how}" for how, paths in plan["files"].items() if paths]
     if not plan["pending"]:
         return f"nothing to do ({', '.join(files) or 'no file changed'})"

@@ -1,4 +1,4 @@
-"""Reads the files whose content is not known yet."""
+"""Reads the archive's files whose content is not known yet, and stages their facts."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -106,7 +106,7 @@ def _look(
 def _read(
     file_id: str, source: SourceFile, forgotten: pl.Series, staged_rows: "_StagedRows"
 ) -> int | UnreadableError:
-    """Stage a file's rows; how many, or why what was staged of it is void."""
+    """Stage a file's rows. Returns their number, or the error that voids them."""
     try:
         rows = sum(staged_rows.add(file_id, batch, forgotten) for batch in read_rows(source))
         _check_unchanged(source)
@@ -158,7 +158,7 @@ class _StagedRows:
 
 
 def reread_texts(sources: Iterable[SourceFile]) -> Iterator[pl.DataFrame]:
-    """The texts of some files, read once more: frames of text_hash and text."""
+    """Read the texts of some files again: frames of text_hash and text."""
     for source in sources:
         with suppress(UnreadableError):  # whatever is missing then is told where it is needed
             for batch in read_rows(source):

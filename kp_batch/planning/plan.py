@@ -1,4 +1,4 @@
-"""The plan: the least work after which everything published is as one full run would leave it."""
+"""Plans the least work after which everything published is as one full run would leave it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,7 +25,7 @@ Pending = Literal["archive", "scores", "profiles", "rejects", "threshold", "forg
 
 @dataclass(frozen=True)
 class Plan:
-    """What has to be done."""
+    """What a run has to do."""
 
     ledger: Ledger
     files: dict[str, list[str]]  # new, changed, gone, unreadable: their paths
@@ -110,7 +110,7 @@ def _counts(plan: Plan, accepted: int, removed: int) -> dict[str, Any]:
 def _observe(
     run: Run, state: State, before: Ledger, forgotten: Sequence[str]
 ) -> tuple[Ledger, Ledger]:
-    """Read what is new of the archive. Returns the ledger of its files, and of all that count.
+    """Read what is new in the archive. Returns the ledger of its files, and of all that count.
 
     To forget traces the archive is not looked at: only the rows are counted again.
     """
@@ -132,7 +132,7 @@ def _contents(ledger: Ledger) -> dict[str, Any]:
 
 
 def _files(found: Ledger, before: Ledger) -> dict[str, list[str]]:
-    """The paths of the files that differ, by how."""
+    """The paths of the files that are new, changed, gone or unreadable."""
     read = {path: each for path, each in found.items() if each.status == "read"}
     return {
         "new": [path for path in read if path not in before],

@@ -1,4 +1,4 @@
-"""Which rows and files are refused now, and how much of the archive may be."""
+"""Lists the rows and files that are refused, and checks that they are not too many."""
 
 from shlex import quote
 from typing import cast
@@ -15,7 +15,7 @@ from kp_batch.run import Run
 
 
 def stage_rejects(detected: Detected, ledger: Ledger, run_id: str) -> bool:
-    """Stage the rows and files that are refused as the archive stands now: `staging.rejects`.
+    """Stage the rows and files of the archive that are refused: `staging.rejects`.
 
     Args:
         detected: the archive beside what is published.
@@ -41,7 +41,7 @@ def stage_rejects(detected: Detected, ledger: Ledger, run_id: str) -> bool:
 
 
 def count_rejects(run: Run) -> None:
-    """Add to the run's counts what of the archive's rows and files is refused."""
+    """Add the numbers of refused rows and files to the run's counts."""
     rejects = pl.scan_parquet(run.staging.rejects, glob=False)
     codes = rejects.select(pl.col("reasons").list.explode()).group_by("reasons").len()
     by_code = dict(codes.sort("len", "reasons", descending=[True, False]).collect().iter_rows())
@@ -60,7 +60,7 @@ def count_rejects(run: Run) -> None:
 
 
 def check_reject_limit(run: Run) -> None:
-    """Go no further with too little of the archive.
+    """Refuse an archive of which too little can be scored.
 
     Raises:
         ArchiveError: too large a share of the rows is rejected, or none is acceptable.
@@ -82,7 +82,7 @@ def check_reject_limit(run: Run) -> None:
 
 
 def _with_raw(refused: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
-    """The same rows with their JSON, read again where it is not known and their file is there."""
+    """Add the rows' JSON, read again unless it is known or the file is gone."""
     known = pl.col("raw").is_not_null() | pl.col("row").is_null()
     frames = [refused.filter(known)]
     for (path,), frame in refused.filter(~known).group_by("source_file", maintain_order=True):

@@ -1,4 +1,4 @@
-"""What scores are computed with: encoder, cache, profiles. Each part has an id that rows bear."""
+"""What computes scores: encoder, cache, profiles. Each has an id that the rows bear."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ NO_FINGERPRINT = "none"  # stands for encoder_id and cache_id where there is no 
 
 @dataclass(frozen=True)
 class Scorer:
-    """What one run scores with."""
+    """The encoder, the cache and the profiles of one run."""
 
     encoder_id: str
     cache_id: str
@@ -26,7 +26,7 @@ class Scorer:
 
     @classmethod
     def of(cls, config: RescoreConfig, published: pl.DataFrame) -> "Scorer":
-        """What a run of that config scores with.
+        """Make the scorer of a run with these settings.
 
         Args:
             config: what the run is told.
@@ -47,7 +47,7 @@ class Scorer:
 
     @property
     def has_encoder(self) -> bool:
-        """Whether novelty comes from vectors at all."""
+        """Whether novelty comes from vectors."""
         return self.encoder_id != NO_FINGERPRINT
 
     def replay_is_stale(self) -> pl.Expr:

@@ -1,4 +1,4 @@
-"""The published tables in DuckDB, for questions about what is published."""
+"""The published state: every table as a view of one DuckDB connection."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +13,7 @@ from kp_batch.warehouse.relations import attach_tables, frame_of, partitions_of
 
 
 class State:
-    """What is published, as views of one DuckDB connection.
+    """The published tables, as views in the schema `published` of one connection.
 
     Args:
         warehouse: the folder of the tables.

@@ -1,4 +1,4 @@
-"""The stretch of time around what changed: what of it is replayed, and whose vectors that reads."""
+"""Finds the stretch of time around the changes, which of its traces to replay, and their texts."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -62,7 +62,7 @@ class MissingTexts:
 def affected_timeline(
     run: Run, detected: Detected, scorer: Scorer, published: pl.DataFrame
 ) -> Timeline:
-    """Find what has to be replayed, and stage the traces around it.
+    """Find the traces to replay, and stage the stretch of time around them.
 
     Args:
         run: the run.
@@ -93,7 +93,7 @@ def affected_timeline(
 
 
 def _rows(run: Run, scorer: Scorer) -> pl.DataFrame:
-    """What planning has to know of each row of the timeline; -1 for what is not published."""
+    """The columns of the timeline that planning needs; -1 where a row is not published."""
     is_stale = scorer.replay_is_stale()
     return (
         pl.scan_parquet(run.staging.timeline, glob=False)
@@ -111,7 +111,7 @@ def _rows(run: Run, scorer: Scorer) -> pl.DataFrame:
 
 
 def _starts(run: Run, scorer: Scorer, rows: pl.DataFrame) -> Int64s:
-    """The first row that each row meets; itself where there is no encoder."""
+    """The first row that each row meets; the row itself if there is no encoder."""
     if not scorer.has_encoder:
         return np.arange(len(rows), dtype=np.int64)
     times = rows.get_column("created_at").to_numpy()

@@ -1,4 +1,4 @@
-"""Which windows changed, in which pieces to replay them: plain arrays, without looking at a file.
+"""Tells which windows changed, and cuts the rows to replay into spans: on plain arrays.
 
 A trace's novelty depends on the traces in its window alone. So a trace has to be replayed only
 where its window holds other traces than before. The rows' positions in the old timeline tell that,
@@ -26,7 +26,7 @@ class Span:
 def window_changed(
     starts: Int64s, old_position: Int64s, old_size: Int64s, *, same_cache: Bools
 ) -> Bools:
-    """Which rows of a timeline meet other traces than when they were replayed last.
+    """Tell which rows of a timeline meet other traces than when they were replayed last.
 
     Row i meets rows `[starts[i], i)`. It meets the same traces as before exactly where it met as
     many, and all of these rows and itself stood one after the other in the old timeline. Before the
@@ -59,7 +59,7 @@ def window_changed(
 
 
 def spans(rows: Bools, starts: Int64s, limit: int) -> Iterator[Span]:
-    """The marked rows in pieces of at most `limit`, rows between them included that they need.
+    """Cut the marked rows into spans of at most `limit` rows, with the rows between that they need.
 
     Args:
         rows: bool, shape (n,), the rows to replay.
@@ -100,7 +100,7 @@ def affected_days(
 
 
 def _days_until(days: Iterator[tuple[date, int]], rows: int) -> Iterator[date]:
-    """Days until they hold so many rows."""
+    """Yield days until they hold so many rows."""
     held = 0
     for day, count in days:
         if held >= rows:

@@ -1,4 +1,4 @@
-"""How many traces a run restates, by domain and day, and which profiles remain after it."""
+"""Counts the traces that a run restates, by domain and day, and finds the profiles that remain."""
 
 from dataclasses import asdict
 
@@ -13,7 +13,7 @@ _COUNTS = ("replay", "restate", "reweight")
 
 
 def traces_after(run: Run, fingerprints: pl.DataFrame, timeline: Timeline) -> pl.LazyFrame:
-    """All traces that are scored after the run.
+    """All traces that will have a score after the run.
 
     Args:
         run: the run.
@@ -35,7 +35,7 @@ def traces_after(run: Run, fingerprints: pl.DataFrame, timeline: Timeline) -> pl
 
 
 def workload_of(traces: pl.LazyFrame, scorer: Scorer) -> pl.DataFrame:
-    """How many traces are to be replayed, restated and reweighted, by domain and day.
+    """Count the traces to replay, restate and reweight, by domain and day.
 
     Args:
         traces: see `traces_after`.
