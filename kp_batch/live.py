@@ -1,4 +1,4 @@
-"""Scores one trace at a time, as the live engine does: a mapping through rooms 2 to 5."""
+"""Scores one trace at a time, as the live engine does."""
 
 import threading
 import warnings

@@ -1,4 +1,4 @@
-"""A run's row in `runs`, and how what computed its scores differs from another run's."""
+"""Reads the rows of `runs`, and tells how the settings and formulas of two runs differ."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -569,7 +569,7 @@ def test_a_server_that_does_not_answer_is_named(
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     failed = kp_batch("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "none")
     assert failed.returncode == 1
-    assert "start that Prefect server, or unset PREFECT_API_URL" in failed.stderr.splitlines()[-1]
+    assert "start that Prefect server, or run with --no-prefect" in failed.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 import kp_batch.planning.ingest
 from kp_batch.archive.sources import SourceFile
-from kp_batch.cli.commands import COMMANDS
+from kp_batch.cli.child import COMMANDS
 from kp_batch.config import RescoreConfig
 from kp_batch.facts import FACTS_VERSION
 from kp_batch.operations.vacuum import vacuum

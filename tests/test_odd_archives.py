@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kp_batch.archive.faults import UnreadableError
+from kp_batch.archive.file_faults import UnreadableError
 from kp_batch.archive.sources import discover
 from kp_batch.errors import ArchiveError
 from tests.archives import SCHEMA, read, retyped, step, table, trace, write_jsonl, write_parquet

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kp_batch.archive import reading
-from kp_batch.archive.faults import UnreadableError
 from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
+from kp_batch.archive.file_faults import UnreadableError
 from kp_batch.archive.reading import read_raw, read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.archive.timestamps import from_text

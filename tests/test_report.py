@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from markupsafe import escape
 
-from kp_batch.cli import commands
+from kp_batch.cli import child
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.pipeline import report as reporting
 from kp_batch.pipeline.executor import Local
 from kp_batch.pipeline.report import leave_report, report
-from kp_batch.pipeline.rescore import rescore, rescore_archive
+from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
 
@@ -54,7 +54,7 @@ def test_the_page_is_written_after_work_that_published_and_only_then(
 def test_the_page_tells_of_a_run_that_failed(warehouse: Path) -> None:
     write_jsonl(warehouse.parent / "a.jsonl", [trace(steps=[])] * 5)
     with pytest.raises(KpBatchError) as failure:
-        rescore(config(warehouse.parent))
+        rescore_and_report(config(warehouse.parent))
     text = (warehouse / "report.html").read_text("utf-8")
     assert "The last run, " in text
     assert f"failed: <b>{escape(str(failure.value))}</b>." in text
@@ -89,7 +89,7 @@ def test_a_forgotten_trace_leaves_the_page(warehouse: Path) -> None:
     leave_report(warehouse, Local())
     assert "to-be-forgotten" in (warehouse / "report.html").read_text("utf-8")
     told: list[dict[str, Any]] = []
-    commands.COMMANDS["forget"](told.append, str(warehouse), ["to-be-forgotten"])
+    child.COMMANDS["forget"](told.append, str(warehouse), ["to-be-forgotten"])
     assert [summary["counts"]["removed"] for summary in told] == [1]
     text = (warehouse / "report.html").read_text("utf-8")
     assert "to-be-forgotten" not in text

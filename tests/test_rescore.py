@@ -15,7 +15,7 @@ import kp_batch.archive.reading
 import kp_batch.pipeline.rescore
 import kp_batch.pipeline.write
 import kp_batch.planning.timeline
-from kp_batch.cli.commands import explained
+from kp_batch.cli.child import explained
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.embedding.encoders import Hashing

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from kp_batch.cli.texts import verification_text
+from kp_batch.cli.result_texts import verification_text
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, WarehouseError

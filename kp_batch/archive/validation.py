@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import polars as pl
 
-from kp_batch.archive.faults import MISSING_COLUMN, UNREADABLE_FILE, WRONG_COLUMN_TYPE
+from kp_batch.archive.file_faults import MISSING_COLUMN, UNREADABLE_FILE, WRONG_COLUMN_TYPE
 from kp_batch.contracts import STEP_TYPES
 
 MALFORMED_JSON = "malformed_json"

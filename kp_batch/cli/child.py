@@ -1,107 +1,133 @@
-"""Long work in a process group of its own, so that ending it ends everything that it started.
+"""The child process, which does the long work: a command takes JSON and tells its result once.
 
-A run under Prefect may start a temporary server. The child leads a new process group which both
-belong to; the parent waits for the child and, when a signal comes, kills the whole group at once.
-That is safe at any moment, since only the catalog's swap makes anything visible. Should the parent
-die, the child sees the end of its stdin and kills the group itself.
-
-The child takes a request on stdin. It writes an empty line to stdout once it can work, and then one
-line of JSON: its result, or its error.
+The result is told as soon as it is known: a run still writes its report after that.
 """
 
 import json
 import os
 import signal
-import subprocess
 import sys
-import tempfile
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
-from kp_batch.errors import KpBatchError
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.executors.prefect_settings import prepare_prefect
+from kp_batch.operations.compare import compare
+from kp_batch.operations.forget import forget
+from kp_batch.operations.vacuum import vacuum
+from kp_batch.operations.verify import verify
+from kp_batch.pipeline.executor import Local
+from kp_batch.pipeline.report import leave_report
+from kp_batch.pipeline.rescore import rescore_and_report
+from kp_batch.planning.describe import describe
+from kp_batch.planning.plan import make_plan
+from kp_batch.run import Run
+from kp_batch.staging import Staging
+from kp_batch.text import one_line
+from kp_batch.warehouse.layout import Layout, check_folder
 
-
-@contextmanager
-def child_result(
-    command: str, arguments: dict[str, Any], log: Path | None = None
-) -> Generator[dict[str, Any]]:
-    """The result of a command that another process carries out, as soon as it is told.
-
-    When the context ends, the process may finish what it does after that. If the context or the
-    wait ends in any other way (a signal included), the process group is killed.
-
-    Args:
-        command: a name in `commands.COMMANDS`.
-        arguments: its arguments by name, JSON values.
-        log: the file that takes what libraries and Prefect's server print; None: a temporary one.
-
-    Raises:
-        KpBatchError: the command failed, could not start, or was killed.
-        OSError: the log cannot be written.
-    """
-    with (
-        log.open("w+b") if log else tempfile.TemporaryFile() as output,
-        _started(output) as child,
-    ):
-        # Polars, once imported, makes Python's handler wait while a call blocks: take SIGINT back.
-        signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
-        where = str(log) if log else None
-        try:
-            with suppress(BrokenPipeError):  # it died at once: its status says so
-                _send(child, {"command": command, "arguments": arguments, "log": where})
-            yield _result(child, output, where)
-            child.wait()
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+Tell = Callable[[dict[str, Any]], None]
 
 
-def _started(output: IO[bytes]) -> subprocess.Popen[bytes]:
-    user = os.dup(2)
+def _run(tell: Tell, config: dict[str, Any], *, prefect: bool) -> None:
+    """Rescore, with Prefect or without it."""
+    settings = RescoreConfig(**config)
+    if not prefect:
+        rescore_and_report(settings, tell=tell)
+        return
+    prepare_prefect(Layout(settings.warehouse.absolute()).prefect)
+    from kp_batch.executors.prefect import run_flow
+
+    tell(run_flow(settings))
+
+
+def _plan(tell: Tell, config: dict[str, Any], folder: str) -> None:
+    """Plan, and leave nothing behind: `folder` is empty, and the caller removes it."""
+    settings = RescoreConfig(**config)
+    check_folder(settings.warehouse)
+    run = Run.begin(settings, datetime.now(UTC), Staging(Path(folder)))
+    tell(describe(run, make_plan(run)))
+
+
+def _compare(tell: Tell, warehouse: str, first: str, second: str, *, force: bool) -> None:
+    tell(compare(Path(warehouse), first, second, force=force))
+
+
+def _verify(tell: Tell, warehouse: str, folder: str, **how: Any) -> None:
+    """Verify; `folder` as for `_plan`."""
+    tell(verify(Path(warehouse), Staging(Path(folder)), **how))
+
+
+def _vacuum(tell: Tell, warehouse: str, keep_seconds: float) -> None:
+    now = datetime.now(UTC)
+    tell(vacuum(Path(warehouse), timedelta(seconds=keep_seconds), now))
+
+
+def _forget(tell: Tell, warehouse: str, ids: Sequence[str]) -> None:
     try:
-        return subprocess.Popen(  # noqa: S603 (our own interpreter and module)
-            [sys.executable, "-m", "kp_batch.cli.commands", str(user)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=output,
-            pass_fds=[user],
-            start_new_session=True,
-            # The folder that the user stands in may hold a flows/ or a prefect.py of their own.
-            env={**os.environ, "PYTHONSAFEPATH": "1"},
-        )
+        tell(forget(Path(warehouse), ids))
     finally:
-        os.close(user)
+        leave_report(Path(warehouse), Local())
 
 
-def _send(child: subprocess.Popen[bytes], request: dict[str, Any]) -> None:
-    """Write to the child's stdin, which stays open: its end means that this process has died."""
-    stdin = cast("IO[bytes]", child.stdin)
-    # Nothing may stay in a buffer: to close that would fail where the child has died.
-    os.write(stdin.fileno(), json.dumps(request).encode() + b"\n")
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "run": _run,
+    "plan": _plan,
+    "compare": _compare,
+    "verify": _verify,
+    "vacuum": _vacuum,
+    "forget": _forget,
+}
 
 
-def _result(child: subprocess.Popen[bytes], output: IO[bytes], log: str | None) -> dict[str, Any]:
-    stdout = cast("IO[bytes]", child.stdout)
-    could_start, answer = stdout.readline(), stdout.readline()
-    if not answer:
-        raise KpBatchError(_end(child.wait(), output, log, could_start=bool(could_start)))
-    result = json.loads(answer)
-    if "error" in result:
-        raise KpBatchError(result["error"])
-    return result
+def main() -> None:
+    """The child: a request on stdin, the result or the error on stdout."""
+    request = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    answer = os.fdopen(os.dup(1), "wb")
+    answer.write(b"\n")
+    answer.flush()
+    # What libraries and Prefect's server print is for the log; our own words are for the user.
+    os.dup2(2, 1)
+    user = int(sys.argv[1])
+    sys.stderr = os.fdopen(user, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+
+    def tell(result: dict[str, Any]) -> None:
+        if not answer.closed:  # what fails after the result was told is in the log
+            with answer:
+                answer.write(json.dumps(result).encode() + b"\n")
+
+    try:
+        COMMANDS[request["command"]](tell, **request["arguments"])
+    except KpBatchError as error:
+        tell({"error": str(error)})
+    except BaseException as error:  # noqa: BLE001 (Rust's panics are no Exception)
+        traceback.print_exception(error, file=sys.__stderr__)
+        tell({"error": str(explained(error, request["log"]))})
 
 
-def _end(status: int, output: IO[bytes], log: str | None, *, could_start: bool) -> str:
-    """Explain what became of a child that gave no answer."""
+def _die_with_parent() -> None:
+    os.read(0, 1)  # not through sys.stdin, whose lock would abort the interpreter at its end
+    os.killpg(0, signal.SIGKILL)
+
+
+def explained(error: BaseException, log: str | None) -> KpBatchError:
+    """Explain an error of the machine, or a fault of ours, in one line."""
+    text = one_line(str(error)) or type(error).__name__
+    if "Failed to reach API" in text:
+        return KpBatchError(f"{text}; start that Prefect server, or run with --no-prefect")
+    if any(sign in text for sign in ("No space left on device", "os error 28", "disk is full")):
+        return WarehouseError(f"the disk is full: {text}; nothing was published; free some space")
+    if isinstance(error, OSError):
+        return WarehouseError(f"cannot go on: {text}; nothing was published")
     details = f"; details are in {log}" if log else ""
-    if status < 0:
-        return (
-            f"the working process was killed by {signal.Signals(-status).name}, as the system does "
-            f"where memory runs out; what is published is whole{details}"
-        )
-    output.seek(0)
-    last = output.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
-    event = "ended before it could answer" if could_start else "could not start"
-    return f"the working process {event} (status {status}): {last or 'it said nothing'}{details}"
+    return KpBatchError(f"unexpected {type(error).__name__}: {text}{details}")
+
+
+if __name__ == "__main__":
+    main()

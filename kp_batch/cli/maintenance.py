@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from kp_batch.cli.child import child_result
 from kp_batch.cli.group import kp_batch, log_of, warehouse_option
+from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import WarehouseError
 from kp_batch.pipeline.summary import as_text
 

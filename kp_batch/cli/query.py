@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from kp_batch.cli.child import child_result
 from kp_batch.cli.group import format_option, json_option, kp_batch, warehouse_option
-from kp_batch.cli.texts import comparison_text, verification_text
+from kp_batch.cli.result_texts import comparison_text, verification_text
+from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import KpBatchError
 
 _RUNS = """

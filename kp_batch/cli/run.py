@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from kp_batch.cli.child import child_result
 from kp_batch.cli.group import json_option, kp_batch, log_of, warehouse_option
 from kp_batch.cli.query import ask
-from kp_batch.cli.settings import SettingsCommand, checked
+from kp_batch.cli.setting_options import SettingsCommand, checked
+from kp_batch.cli.supervisor import child_result
 from kp_batch.executors.prefect_settings import configured_api
 from kp_batch.pipeline.summary import as_text
 from kp_batch.planning.describe import as_text as plan_as_text

@@ -1,1 +1,1 @@
-"""Where the steps of a run are called."""
+"""Places to run the steps of a run, besides this process."""

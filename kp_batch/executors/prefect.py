@@ -13,7 +13,7 @@ from prefect.client.schemas.objects import State, TaskRun
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.executor import P, R, Step
 from kp_batch.pipeline.report import report
-from kp_batch.pipeline.rescore import rescore
+from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import as_table
 from kp_batch.progress import say
 
@@ -30,7 +30,7 @@ def rescore_in_tasks(config: RescoreConfig) -> dict[str, Any]:
     Raises:
         KpBatchError: the run failed and published no scores.
     """
-    summary = rescore(config, Tasks())
+    summary = rescore_and_report(config, Tasks())
     try:
         create_markdown_artifact(report(config.warehouse, "markdown"), key="kp-batch-report")
         create_table_artifact(as_table(summary), key="kp-batch-scores")

@@ -1,4 +1,4 @@
-"""Removes traces for good."""
+"""Removes traces for good, and replays the traces that met them."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -67,7 +67,7 @@ def _last_config(warehouse: Path) -> RescoreConfig:
 
 
 def _without(run: Run, ids: Sequence[str]) -> dict[str, int]:
-    """The tables without these traces in facts, and with their ids' hashes in `forgotten`."""
+    """Remove these traces from facts and add their ids' hashes to `forgotten`: the new versions."""
     warehouse, published = run.config.warehouse, run.published
     tables = DeltaTables(warehouse, published.tables, run.run_id)
     known = published_rows(warehouse, "forgotten", published)

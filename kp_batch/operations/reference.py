@@ -29,11 +29,11 @@ class Met:
 
 
 class Reference:
-    """Replays one trace at a time.
+    """Replays one trace at a time: slow, and trusted.
 
     Args:
         warehouse: the folder of the tables.
-        state: what is published, with the table timeline of verify.sql.
+        state: what is published, with the table timeline of sample.sql.
         fresh: vectors that were embedded again, by encoder and text hash.
     """
 
@@ -45,7 +45,7 @@ class Reference:
         """Find what a trace meets, by replaying its window.
 
         Args:
-            row: of the table sampled of verify.sql, with the facts as the archive has them now
+            row: of the table sampled of sample.sql, with the facts as the archive has them now
                 (`text_hash_now`, `created_at_now`).
         """
         encoder_id = row["encoder_id"]

@@ -15,7 +15,7 @@ from kp_batch.warehouse.tables import DeltaTables, remove_unneeded
 
 
 def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
-    """The tables, restored to what is published: killed runs may have written more."""
+    """Restore every table to what is published; remove those that only killed runs wrote."""
     tables = DeltaTables(warehouse, published.tables, "upkeep")
     for name in TABLES:
         if tables.undo_unpublished(name):

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.archive.faults import UnreadableError
+from kp_batch.archive.file_faults import UnreadableError
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import content_digest, described
 from kp_batch.archive.validation import reasons
@@ -73,7 +73,7 @@ def verify(
             .with_columns(composite(WeightProfile(**each) for each in profiles))
             .with_columns(score())
         )
-        missing = state.ask(_sql("missing.sql")).item()
+        missing = state.ask(_sql("unscored.sql")).item()
     unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id").to_list()
     differences = list(_differences(stored.with_columns(vector=0.0), again))
     return {
@@ -87,10 +87,10 @@ def verify(
 
 
 def _sample(state: State, traces: int, seed: int) -> pl.DataFrame:
-    """Choose some published traces, each with its position in the timeline; see verify.sql."""
+    """Choose some published traces, each with its position in the timeline; see sample.sql."""
     state.connection.execute("SET VARIABLE traces = ?", [traces])
     state.connection.execute("SET VARIABLE seed = ?::VARCHAR", [seed])
-    state.connection.execute(_sql("verify.sql"))
+    state.connection.execute(_sql("sample.sql"))
     return state.ask("FROM sampled")
 
 

@@ -1,4 +1,4 @@
--- The traces that one trace met. Given: the table timeline (see verify.sql), and the variables first
+-- The traces that one trace met. Given: the table timeline (see sample.sql), and the variables first
 -- and last: positions in it, the latter excluded.
 SELECT trace_id, created_at, text_hash
 FROM timeline

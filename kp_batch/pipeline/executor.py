@@ -1,4 +1,4 @@
-"""Where the steps of a run are called. A step is data; an executor calls it."""
+"""What a step is, and what calls one: `Local` here, others in `executors/`."""
 
 import time
 from collections.abc import Callable

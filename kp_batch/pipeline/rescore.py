@@ -1,4 +1,4 @@
-"""A run as the list of its steps."""
+"""A run, step by step: plan, embed, replay, write, publish, report."""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -34,12 +34,12 @@ PUBLISH = Step("publish", publish_success)
 _LOCAL = Local()
 
 
-def rescore(
+def rescore_and_report(
     config: RescoreConfig,
     executor: Executor = _LOCAL,
     tell: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Rescore an archive, and leave the report of what is published then.
+    """Rescore an archive, and write the report of what is published then.
 
     Args:
         config: what to rescore, where to, and how.

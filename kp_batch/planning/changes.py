@@ -1,4 +1,4 @@
-"""Detects which traces are new, changed or removed, and stages the stretch of time around them."""
+"""Detects which traces are new, late, changed or removed, by comparing facts with the scores."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ class Detected:
 
 
 def detect_changes(state: State, ledger: Ledger, ids: Iterable[str] = ()) -> Detected:
-    """Find the traces that are new, changed or removed.
+    """Find the traces that are new (late ones too), changed or removed.
 
     Args:
         state: what is published, and the staged rows of new content.

@@ -9,7 +9,7 @@ from typing import Self
 import polars as pl
 import pyarrow.parquet as pq
 
-from kp_batch.archive.faults import UNREADABLE_FILE, Fault, UnreadableError
+from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
 from kp_batch.archive.ledger import Entry, Ledger
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import SourceFile, content_digest, described

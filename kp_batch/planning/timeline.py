@@ -1,4 +1,7 @@
-"""Finds the stretch of time around the changes, which of its traces to replay, and their texts."""
+"""Finds the stretch of time around the changes, which of its traces to replay, and their texts.
+
+A late trace changes what the traces after it met: those stand here beside it, in replay order.
+"""
 
 from dataclasses import dataclass
 from datetime import date

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kp_batch.archive.faults import UnreadableError
+from kp_batch.archive.file_faults import UnreadableError
 from kp_batch.archive.formats.json_values import finite
 from kp_batch.archive.formats.parquet_columns import columns_read, is_read, row_expressions
 from kp_batch.contracts import ROWS

@@ -7,8 +7,8 @@ from typing import cast
 import polars as pl
 import pyarrow as pa
 
-from kp_batch.archive.faults import MISSING_COLUMN, WRONG_COLUMN_TYPE, Fault
 from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
+from kp_batch.archive.file_faults import MISSING_COLUMN, WRONG_COLUMN_TYPE, Fault
 from kp_batch.archive.timestamps import from_text
 from kp_batch.contracts import TIMESTAMP
 

@@ -57,7 +57,7 @@ def _options() -> list[click.Option]:
 
 
 def checked(settings: dict[str, Any]) -> "RescoreConfig":
-    """The settings, as one run takes them.
+    """Validate the settings of a run.
 
     Raises:
         click.UsageError: a setting is out of its bounds; the message lists all that are.

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kp_batch.cli import child
-from kp_batch.cli.child import child_result
+from kp_batch.cli import supervisor
+from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import KpBatchError
 from tests.archives import trace, write_jsonl
 
@@ -95,7 +95,7 @@ def with_child(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     def started(_: object, **how: Any) -> subprocess.Popen[bytes]:
         return popen([sys.executable, "-c", script], **how)
 
-    monkeypatch.setattr(child.subprocess, "Popen", started)
+    monkeypatch.setattr(supervisor.subprocess, "Popen", started)
 
 
 @pytest.mark.parametrize(
