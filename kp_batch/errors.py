@@ -27,3 +27,7 @@ class TraceError(KpBatchError):
 
 class WarehouseError(KpBatchError):
     """The warehouse is missing, moved, or cannot be written."""
+
+
+class BusyError(WarehouseError):
+    """Another process is writing to the warehouse."""

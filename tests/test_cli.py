@@ -22,7 +22,7 @@ from kp_batch.cli import run as rescoring
 from kp_batch.cli.group import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, WarehouseError
-from kp_batch.executors.prefect import is_passing
+from kp_batch.executors.prefect import _is_passing
 from kp_batch.pipeline.executor import Local
 from kp_batch.pipeline.report import REPORT, leave_report
 from kp_batch.pipeline.rescore import EMBED, PLAN, PUBLISH, REPLAY, WRITE, rescore_archive
@@ -199,7 +199,7 @@ def test_only_input_and_output_is_tried_again() -> None:
         (OSError(28, "No space left on device"), False),
         (ArchiveError("none"), False),
     ):
-        assert is_passing(None, None, Failed(data=error)) is again
+        assert _is_passing(None, None, Failed(data=error)) is again
 
 
 def test_a_run_with_nothing_to_do_publishes_nothing(scored: Scored) -> None:

@@ -89,13 +89,18 @@ def test_the_wheel_ships_kp_batch_alone(installed: Path) -> None:
 
 
 def with_child(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """Start a script in place of the child."""
+    """Start a script in place of the child; `answer` writes where the child's answer goes."""
     popen = subprocess.Popen
+    head = "import os, sys, time; answer = lambda text: os.write(int(sys.argv[2]), text.encode()); "
 
-    def started(_: object, **how: Any) -> subprocess.Popen[bytes]:
-        return popen([sys.executable, "-c", script], **how)
+    def started(command: list[str], **how: Any) -> subprocess.Popen[bytes]:
+        return popen([sys.executable, "-c", head + script, *command[3:]], **how)
 
     monkeypatch.setattr(supervisor.subprocess, "Popen", started)
+
+
+STARTED = r"answer('\n'); "
+TOLD = r"answer('\n{}\n'); "
 
 
 @pytest.mark.parametrize(
@@ -109,22 +114,30 @@ def with_child(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
             ),
         ),
         (
-            "print(flush=True); import os; os.kill(os.getpid(), 9)",
+            "os.kill(os.getpid(), 4)",
+            "the working process could not start (SIGILL): it said nothing",
+        ),
+        (
+            STARTED + "os.kill(os.getpid(), 9)",
             (
                 "the working process was killed by SIGKILL, "
                 "as the system does where memory runs out; what is published is whole"
             ),
         ),
         (
-            "print(flush=True); raise SystemExit('no more')",
+            STARTED + "raise SystemExit('no more')",
             "the working process ended before it could answer (status 1): no more",
         ),
         (
-            "import os; os._exit(3)",
+            STARTED + "answer('{\"error'); print('cut')",
+            "the working process ended before it could answer (status 0): cut",
+        ),
+        (
+            "os._exit(3)",
             "the working process could not start (status 3): it said nothing",
         ),
     ],
-    ids=["no module", "killed", "ended", "silent"],
+    ids=["no module", "no such instruction", "killed", "ended", "cut", "silent"],
 )
 @pytest.mark.parametrize("with_log", [False, True])
 def test_how_a_child_ended_is_told(
@@ -137,21 +150,36 @@ def test_how_a_child_ended_is_told(
     assert str(failure.value) == message + (f"; details are in {log}" if log else "")
 
 
-SLEEPER = 'print("", "{}", sep="\\n", flush=True); import time; time.sleep(600)'
+class Signal(BaseException):
+    """As the command line's, when the user ends it."""
 
 
-def test_the_result_comes_before_the_child_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_child(monkeypatch, SLEEPER)
-    with suppress(ZeroDivisionError), child_result("plan", {}) as result:
+def test_a_signal_ends_the_child_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_child(monkeypatch, TOLD + "time.sleep(600)")
+    with suppress(Signal), child_result("plan", {}) as result:
         assert result == {}
-        raise ZeroDivisionError  # and nobody waits ten minutes
+        raise Signal  # and nobody waits ten minutes
 
 
-def test_a_child_may_end_its_work_after_its_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [None, BrokenPipeError])
+def test_a_child_ends_its_work_after_its_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception] | None
 ) -> None:
     late = tmp_path / "late"
-    with_child(monkeypatch, SLEEPER.replace("600", "1") + f"; open({str(late)!r}, 'w')")
-    with child_result("plan", {}):
+    with_child(monkeypatch, TOLD + f"time.sleep(1); open({str(late)!r}, 'w')")
+    with suppress(BrokenPipeError), child_result("plan", {}):
         assert not late.exists()
+        if error:
+            raise error
     assert late.exists()
+
+
+def test_a_child_that_dies_after_its_result_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_child(monkeypatch, TOLD + "os.kill(os.getpid(), 9)")
+    with child_result("run", {}) as result:
+        assert result == {}
+    said = capsys.readouterr().err
+    assert said.startswith("kp-batch: warning: the working process was killed by SIGKILL")
+    assert said.endswith("; the report may be an older one\n")

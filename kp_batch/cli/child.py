@@ -1,6 +1,6 @@
 """The child process, which does the long work: a command takes JSON and tells its result once.
 
-The result is told as soon as it is known: a run still writes its report after that.
+The result is told as soon as it is known: without Prefect, a run writes its report after that.
 """
 
 import json
@@ -26,6 +26,7 @@ from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.planning.describe import describe
 from kp_batch.planning.plan import make_plan
+from kp_batch.progress import say
 from kp_batch.run import Run
 from kp_batch.staging import Staging
 from kp_batch.text import one_line
@@ -38,6 +39,7 @@ def _run(tell: Tell, config: dict[str, Any], *, prefect: bool) -> None:
     """Rescore, with Prefect or without it."""
     settings = RescoreConfig(**config)
     if not prefect:
+        say("running without Prefect")
         rescore_and_report(settings, tell=tell)
         return
     prepare_prefect(Layout(settings.warehouse.absolute()).prefect)
@@ -70,9 +72,10 @@ def _vacuum(tell: Tell, warehouse: str, keep_seconds: float) -> None:
 
 def _forget(tell: Tell, warehouse: str, ids: Sequence[str]) -> None:
     try:
-        tell(forget(Path(warehouse), ids))
-    finally:
+        summary = forget(Path(warehouse), ids)
+    finally:  # the page may name what is forgotten: it is part of the work
         leave_report(Path(warehouse), Local())
+    tell(summary)
 
 
 COMMANDS: Mapping[str, Callable[..., None]] = {
@@ -86,21 +89,23 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
 
 
 def main() -> None:
-    """The child: a request on stdin, the result or the error on stdout."""
+    """The child: a request on stdin, the result or the error into the pipe that argv names."""
+    user, pipe = (int(number) for number in sys.argv[1:])
     request = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    answer = os.fdopen(os.dup(1), "wb")
+    answer = os.fdopen(pipe, "wb")
     answer.write(b"\n")
     answer.flush()
-    # What libraries and Prefect's server print is for the log; our own words are for the user.
-    os.dup2(2, 1)
-    user = int(sys.argv[1])
+    # stdout and stderr are the log, for what libraries print; our own words are for the user.
     sys.stderr = os.fdopen(user, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
 
     def tell(result: dict[str, Any]) -> None:
-        if not answer.closed:  # what fails after the result was told is in the log
-            with answer:
-                answer.write(json.dumps(result).encode() + b"\n")
+        line = json.dumps(result).encode() + b"\n"
+        if answer.closed:  # the result was told before this failed
+            os.write(2, line)
+            sys.exit(1)
+        with answer:
+            answer.write(line)
 
     try:
         COMMANDS[request["command"]](tell, **request["arguments"])

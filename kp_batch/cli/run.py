@@ -88,10 +88,7 @@ def _run(settings: dict[str, Any], *, prefect: bool | None, as_json: bool = Fals
     from kp_batch.warehouse.layout import make_folder
 
     make_folder(config.warehouse)
-    api = configured_api(os.environ)
-    under_prefect = api is not None if prefect is None else prefect
-    flow = f"as a Prefect flow on {api or 'a temporary server'}"
-    click.echo(f"kp-batch: running {flow if under_prefect else 'without Prefect'}", err=True)
+    under_prefect = configured_api(os.environ) is not None if prefect is None else prefect
     arguments = {"config": config.model_dump(mode="json"), "prefect": under_prefect}
     with child_result("run", arguments, log_of(config.warehouse)) as summary:
         click.echo(json.dumps(summary) if as_json else as_text(summary))

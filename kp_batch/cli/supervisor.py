@@ -5,8 +5,8 @@ belong to; the parent waits for the child and, when a signal comes, kills the wh
 That is safe at any moment, since only the catalog's swap makes anything visible. Should the parent
 die, the child sees the end of its stdin and kills the group itself.
 
-The child takes a request on stdin. It writes an empty line to stdout once it can work, and then one
-line of JSON: its result, or its error.
+The child takes a request on stdin. Into a pipe of its own it writes an empty line once it can work,
+and then one line of JSON: its result, or its error. All that it prints is for the log.
 """
 
 import json
@@ -20,7 +20,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
+import click
+
 from kp_batch.errors import KpBatchError
+
+_PATIENCE_S = 10.0  # for a child that has told its error: Prefect still tells its server
 
 
 @contextmanager
@@ -29,8 +33,8 @@ def child_result(
 ) -> Generator[dict[str, Any]]:
     """The result of a command that another process carries out, as soon as it is told.
 
-    When the context ends, the process may finish what it does after that. If the context or the
-    wait ends in any other way (a signal included), the process group is killed.
+    When the context ends, the process may finish what it does after that. A signal kills the
+    process group at any time.
 
     Args:
         command: a name in `child.COMMANDS`.
@@ -41,38 +45,52 @@ def child_result(
         KpBatchError: the command failed, could not start, or was killed.
         OSError: the log cannot be written.
     """
-    with (
-        log.open("w+b") if log else tempfile.TemporaryFile() as output,
-        _started(output) as child,
-    ):
+    with log.open("w+b") if log else tempfile.TemporaryFile() as output:
+        child, answer = _started(output)
         # Polars, once imported, makes Python's handler wait while a call blocks: take SIGINT back.
         signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
         where = str(log) if log else None
-        try:
-            with suppress(BrokenPipeError):  # it died at once: its status says so
-                _send(child, {"command": command, "arguments": arguments, "log": where})
-            yield _result(child, output, where)
-            child.wait()
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+        with answer, child:
+            try:
+                with suppress(BrokenPipeError):  # it died at once: its status says so
+                    _send(child, {"command": command, "arguments": arguments, "log": where})
+                result = _result(child, answer, output, where)
+                try:
+                    yield result
+                except Exception:  # who reads our output has left, say: the work goes on
+                    child.wait()
+                    raise
+                if child.wait():
+                    end = _end(child.returncode, output, where, event="failed after its answer")
+                    click.echo(
+                        f"kp-batch: warning: {end}; the report may be an older one", err=True
+                    )
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
 
 
-def _started(output: IO[bytes]) -> subprocess.Popen[bytes]:
-    user = os.dup(2)
+def _started(output: IO[bytes]) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
+    """The child, and the end of the pipe that its answer comes from."""
+    user, (ours, theirs) = os.dup(2), os.pipe()
     try:
-        return subprocess.Popen(  # noqa: S603 (our own interpreter and module)
-            [sys.executable, "-m", "kp_batch.cli.child", str(user)],
+        child = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
+            [sys.executable, "-m", "kp_batch.cli.child", str(user), str(theirs)],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=output,
-            pass_fds=[user],
+            pass_fds=[user, theirs],
             start_new_session=True,
             # The folder that the user stands in may hold a flows/ or a prefect.py of their own.
             env={**os.environ, "PYTHONSAFEPATH": "1"},
         )
+    except BaseException:
+        os.close(ours)
+        raise
     finally:
         os.close(user)
+        os.close(theirs)
+    return child, os.fdopen(ours, "rb")
 
 
 def _send(child: subprocess.Popen[bytes], request: dict[str, Any]) -> None:
@@ -82,26 +100,36 @@ def _send(child: subprocess.Popen[bytes], request: dict[str, Any]) -> None:
     os.write(stdin.fileno(), json.dumps(request).encode() + b"\n")
 
 
-def _result(child: subprocess.Popen[bytes], output: IO[bytes], log: str | None) -> dict[str, Any]:
-    stdout = cast("IO[bytes]", child.stdout)
-    could_start, answer = stdout.readline(), stdout.readline()
-    if not answer:
-        raise KpBatchError(_end(child.wait(), output, log, could_start=bool(could_start)))
-    result = json.loads(answer)
+def _result(
+    child: subprocess.Popen[bytes], answer: IO[bytes], output: IO[bytes], log: str | None
+) -> dict[str, Any]:
+    could_start, line = answer.readline(), answer.readline()
+    if not line.endswith(b"\n"):  # none, or one that was cut
+        event = "ended before it could answer" if could_start else "could not start"
+        raise KpBatchError(_end(child.wait(), output, log, event=event))
+    result = json.loads(line)
     if "error" in result:
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(_PATIENCE_S)
         raise KpBatchError(result["error"])
     return result
 
 
-def _end(status: int, output: IO[bytes], log: str | None, *, could_start: bool) -> str:
-    """Explain what became of a child that gave no answer."""
+def _end(status: int, output: IO[bytes], log: str | None, *, event: str) -> str:
+    """Explain how a child ended that should not have."""
     details = f"; details are in {log}" if log else ""
-    if status < 0:
+    if status == -signal.SIGKILL:
         return (
-            f"the working process was killed by {signal.Signals(-status).name}, as the system does "
-            f"where memory runs out; what is published is whole{details}"
+            "the working process was killed by SIGKILL, as the system does where memory runs out; "
+            f"what is published is whole{details}"
         )
     output.seek(0)
     last = output.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
-    event = "ended before it could answer" if could_start else "could not start"
-    return f"the working process {event} (status {status}): {last or 'it said nothing'}{details}"
+    return f"the working process {event} ({_named(status)}): {last or 'it said nothing'}{details}"
+
+
+def _named(status: int) -> str:
+    try:
+        return f"status {status}" if status >= 0 else signal.Signals(-status).name
+    except ValueError:  # a real-time signal has no name
+        return f"signal {-status}"

@@ -1,17 +1,18 @@
 """Runs the steps as Prefect tasks, and leaves the report and the scores as artifacts."""
 
-from errno import ENOSPC
 from functools import cache
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from polars.exceptions import PanicException
 from prefect import flow, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
+from prefect.settings import get_current_settings
 
 from kp_batch.config import RescoreConfig
-from kp_batch.pipeline.executor import P, R, Step
+from kp_batch.pipeline.executor import RETRY_DELAY_S, P, R, Step, is_passing
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import as_table
@@ -40,7 +41,10 @@ def rescore_in_tasks(config: RescoreConfig) -> dict[str, Any]:
 
 
 def run_flow(config: RescoreConfig) -> dict[str, Any]:
-    """Run the flow that prefect.yaml deploys, from here; see `rescore_in_tasks`."""
+    """Run the flow that prefect.yaml deploys from here, and say where; see `rescore_in_tasks`."""
+    server = urlsplit(get_current_settings().api.url or "")
+    shown = server._replace(netloc=server.netloc.rpartition("@")[2]).geturl()  # without a password
+    say(f"running as a Prefect flow on {shown or 'a temporary server'}")
     return flow(name="rescore", persist_result=False)(rescore_in_tasks)(config)
 
 
@@ -54,19 +58,17 @@ class Tasks:
 
 @cache
 def _task(step: Step[..., Any]) -> Any:
-    # Steps take paths and ranges, which Prefect needs no cache of.
+    # The plan knows whether a step has to run: Prefect keeps no result and compares no input.
     return cast("Any", task)(
         step.function,
         name=step.name,
         cache_policy=NO_CACHE,
         persist_result=False,
         retries=step.retries,
-        retry_delay_seconds=5,
-        retry_condition_fn=is_passing,
+        retry_delay_seconds=RETRY_DELAY_S,
+        retry_condition_fn=_is_passing,
     )
 
 
-def is_passing(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
-    """Whether a failed task is worth another try: the disk or the network failed, not the logic."""
-    error = state.result(raise_on_failure=False)
-    return isinstance(error, OSError) and error.errno != ENOSPC
+def _is_passing(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
+    return is_passing(state.result(raise_on_failure=False))

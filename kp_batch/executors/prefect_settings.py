@@ -18,14 +18,14 @@ def configured_api(environment: Mapping[str, str]) -> str | None:
     """
     if url := environment.get("PREFECT_API_URL"):
         return url
-    home = environment.get("PREFECT_HOME", "~/.prefect")
-    path = Path(environment.get("PREFECT_PROFILES_PATH", f"{home}/profiles.toml")).expanduser()
     try:
+        home = Path(environment.get("PREFECT_HOME") or Path.home() / ".prefect")
+        path = Path(environment.get("PREFECT_PROFILES_PATH") or home / "profiles.toml")
         content: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
-        active = environment.get("PREFECT_PROFILE", content.get("active"))
+        active = environment.get("PREFECT_PROFILE") or content["active"]
         return content["profiles"][active].get("PREFECT_API_URL")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # what is wrong with the file, Prefect tells where it is used
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # there is no such file, or it has a fault, which Prefect tells where used
 
 
 def prepare_prefect(home: Path) -> None:

@@ -3,7 +3,10 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from errno import ENOSPC
 from typing import Generic, ParamSpec, Protocol, TypeVar
+
+RETRY_DELAY_S = 5.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,15 +25,27 @@ class Executor(Protocol):
     """Calls steps, here or elsewhere."""
 
     def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the step once and return its result."""
+        """Call the step and return its result."""
         ...
+
+
+def is_passing(error: object) -> bool:
+    """Whether a failure may be over soon: of the disk or the network, not of the logic."""
+    return isinstance(error, OSError) and error.errno != ENOSPC
 
 
 class Local:
     """Calls steps in this process."""
 
     def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """See `Executor`; a step that fails is not tried again."""
+        """See `Executor`; a step is tried again as often as it says."""
+        for _ in range(step.retries):
+            try:
+                return step.function(*args, **kwargs)
+            except OSError as error:
+                if not is_passing(error):
+                    raise
+                time.sleep(RETRY_DELAY_S)
         return step.function(*args, **kwargs)
 
 

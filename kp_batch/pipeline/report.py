@@ -10,13 +10,14 @@ from pathlib import Path
 import duckdb
 from polars.exceptions import PanicException
 
-from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.errors import BusyError, KpBatchError, WarehouseError
 from kp_batch.pipeline.executor import Executor, Step
 from kp_batch.progress import say
 from kp_batch.report.markdown import markdown
 from kp_batch.report.report_data import ReportData, gather
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.lock import writing
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
 
@@ -43,16 +44,20 @@ def leave_report(warehouse: Path, executor: Executor) -> None:
     page = Layout(warehouse).report
     try:
         mark = _mark(warehouse)
-    except KpBatchError:
-        return  # nothing of ours is published there, as the work before has told
+    except Exception:  # noqa: BLE001 (what is no warehouse of ours, the work has told)
+        return
     if not mark or _ends_with(page, mark):
         return
     try:
-        executor.call(REPORT, warehouse)
+        with writing(warehouse, wait=False):
+            executor.call(REPORT, warehouse)
         say(f"the report is in {page}")
+    except BusyError:
+        return  # the other run writes its own
     except (Exception, PanicException) as error:  # noqa: BLE001 (no page is worth a failed run)
         say(f"warning: the report was not written: {one_line(str(error))}")
-        page.unlink(missing_ok=True)
+        with suppress(OSError):
+            page.unlink(missing_ok=True)
 
 
 def write_report(warehouse: Path) -> None:
@@ -72,7 +77,7 @@ def replace_text(path: Path, text: str) -> None:
     """
     try:
         target = path.resolve()
-        beside = target.with_name(f".{target.name}.new")
+        beside = target.with_name(f".{target.name}.{os.getpid()}.new")
         if target.exists() and not target.is_file():
             target.write_text(text, "utf-8")
             return

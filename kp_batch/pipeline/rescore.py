@@ -24,7 +24,7 @@ from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout, check_folder
 from kp_batch.warehouse.lock import writing
 
-# Those that fetch input or write tables are worth another try where the disk or network failed.
+# Those that fetch input or write tables are tried again where the disk or the network failed.
 PLAN = Step("plan", make_plan, retries=2)
 EMBED = Step("embed", embed, retries=2)
 REPLAY = Step("replay", replay_timeline)
@@ -84,7 +84,9 @@ def open_run(config: RescoreConfig) -> Generator[Run]:
         try:
             yield run
         except (Exception, PanicException) as error:
-            with suppress(Exception):  # a full disk, say: the error that counts is the first
+            with suppress(
+                Exception, PanicException
+            ):  # a full disk, say: the error that counts is the first
                 publish_failure(run, one_line(str(error)))
             raise
         finally:

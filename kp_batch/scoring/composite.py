@@ -1,4 +1,4 @@
-"""Four dimensions to the score: weights by domain, then three overrides."""
+"""The formula of the score: four dimensions, weighted by domain, then three overrides."""
 
 from collections.abc import Iterable, Mapping
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from kp_batch.errors import WarehouseError
+from kp_batch.errors import BusyError
 from kp_batch.warehouse.layout import Layout
 
 
@@ -26,7 +26,7 @@ def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
         wait: whether to wait for another writer to end.
 
     Raises:
-        WarehouseError: another process is writing, and `wait` is false.
+        BusyError: another process is writing, and `wait` is false.
     """
     warehouse.mkdir(parents=True, exist_ok=True)
     path = Layout(warehouse).lock
@@ -35,7 +35,7 @@ def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
     try:
         lock.acquire(timeout=-1 if wait else 0)
     except Timeout as error:
-        raise WarehouseError(
+        raise BusyError(
             f"another run is writing to {warehouse} ({_holder(path)}); "
             "wait for its end with --wait, or run later"
         ) from error

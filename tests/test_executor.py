@@ -1,0 +1,55 @@
+"""Calling steps: tried again where the disk or the network failed, and timed."""
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from kp_batch.errors import ArchiveError
+from kp_batch.pipeline import executor
+from kp_batch.pipeline.executor import Local, Step, Timed
+
+
+@pytest.fixture(autouse=True)
+def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "RETRY_DELAY_S", 0.0)
+
+
+def failing(*errors: Exception) -> tuple[Callable[[int], int], list[int]]:
+    """A function that fails with these errors before it works, and the inputs it was called with."""
+    left, calls = list(errors), []
+
+    def work(number: int) -> int:
+        calls.append(number)
+        if left:
+            raise left.pop(0)
+        return number + 1
+
+    return work, calls
+
+
+def test_a_step_is_tried_again_as_often_as_it_says() -> None:
+    work, calls = failing(ConnectionResetError(), TimeoutError())
+    assert Local().call(Step("read", work, retries=2), 1) == 2
+    assert calls == [1, 1, 1]
+    work, calls = failing(ConnectionResetError(), TimeoutError())
+    with pytest.raises(TimeoutError):
+        Local().call(Step("read", work, retries=1), 1)
+    assert calls == [1, 1]
+
+
+@pytest.mark.parametrize("error", [ArchiveError("none"), OSError(errno.ENOSPC, "full")])
+def test_what_another_try_cannot_mend_is_not_tried_again(error: Exception) -> None:
+    work, calls = failing(error)
+    with pytest.raises(type(error)):
+        Local().call(Step("read", work, retries=2), 1)
+    assert calls == [1]
+
+
+def test_the_seconds_of_each_step_are_noted_even_if_it_fails() -> None:
+    seconds: dict[str, float] = {}
+    call = Timed(Local(), seconds).call
+    assert call(Step("add", failing()[0]), 1) == 2
+    with pytest.raises(ArchiveError):
+        call(Step("fail", failing(ArchiveError("none"))[0]), 1)
+    assert list(seconds) == ["add", "fail"]
