@@ -16,7 +16,7 @@ def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def failing(*errors: Exception) -> tuple[Callable[[int], int], list[int]]:
-    """A function that fails with these errors before it works, and the inputs it was called with."""
+    """A function that fails with these errors before it works, and the inputs it was given."""
     left, calls = list(errors), []
 
     def work(number: int) -> int:
