@@ -46,7 +46,7 @@ class Staging:
         return connection
 
     def begin(self) -> None:
-        """An empty folder; what killed runs left beside it is removed."""
+        """Make an empty folder; remove what killed runs left beside it."""
         self.end()
         self.folder.mkdir(parents=True)
 

@@ -7,7 +7,7 @@ runs fail and be killed between any two steps, and compares after every run that
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
+from kp_batch.pipeline.executor import P, R, Step
 from kp_batch.pipeline.rescore import rescore_archive
 from tests.archives import step, trace, write_jsonl, write_parquet
 from tests.lawful import assert_lawful
@@ -32,6 +33,23 @@ DAMAGED = b"PAR1 and no more"
 
 class Killed(BaseException):
     """As SIGKILL: nothing that follows is done."""
+
+
+class Dying:
+    """Calls steps, until it is killed before or after one of them."""
+
+    def __init__(self, left: Iterator[int]) -> None:
+        self._left = left
+
+    def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._live_on()
+        result = step.function(*args, **kwargs)
+        self._live_on()
+        return result
+
+    def _live_on(self) -> None:
+        if next(self._left, None) is None:
+            raise Killed
 
 
 def moment(minutes: int) -> str:
@@ -139,18 +157,8 @@ class Nights(RuleBasedStateMachine):
     @rule(name=names, content=contents, steps=st.integers(0, 8))
     def write_and_be_killed(self, name: str, content: list[Any], steps: int) -> None:
         self.write(name, content)
-        left = iter(range(steps))
-
-        def call(work: Callable[..., Any], *inputs: Any) -> Any:
-            if next(left, None) is None:
-                raise Killed
-            result = work(*inputs)
-            if next(left, None) is None:
-                raise Killed
-            return result
-
         try:
-            rescore_archive(self.config(), call)
+            rescore_archive(self.config(), Dying(iter(range(steps))))
         except (Killed, ArchiveError):
             return
         self.hold(prune=False)

@@ -24,7 +24,7 @@ class SourceFile:
 
     @property
     def format(self) -> Format:
-        """How it is read, told by its ending; Parquet if that is unknown."""
+        """The name of its format, by its ending; Parquet if that is unknown."""
         return format_of(self.path)
 
 

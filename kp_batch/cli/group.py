@@ -71,7 +71,7 @@ def _leave(status: int, message: str | None = None) -> NoReturn:
 
 
 def log_of(warehouse: Path) -> Path:
-    """What libraries print while a command writes to the warehouse goes there."""
+    """The log of what libraries print while a command writes to the warehouse."""
     from kp_batch.warehouse.layout import Layout
 
     return Layout(warehouse).log

@@ -75,7 +75,7 @@ def _check_comparable(now: duckdb.DuckDBPyConnection, first: str, second: str) -
     rows = now.sql("FROM runs WHERE run_id IN (?, ?)", params=[first, second]).to_arrow_table()
     found = {row["run_id"]: RunRecord.of(row) for row in rows.to_pylist()}
     if len(found) < len({first, second}):
-        return  # which one is missing is told where it is looked for
+        return  # opening the missing one will say which
     if differing := differences(found[first], found[second]):
         raise KpBatchError(
             f"runs {first} and {second} do not compare: they were computed with "

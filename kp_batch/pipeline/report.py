@@ -44,7 +44,7 @@ def leave_report(warehouse: Path, executor: Executor) -> None:
     page = Layout(warehouse).report
     try:
         mark = _mark(warehouse)
-    except Exception:  # noqa: BLE001 (what is no warehouse of ours, the work has told)
+    except Exception:  # noqa: BLE001 (it is no warehouse of ours, as the error before says)
         return
     if not mark or _ends_with(page, mark):
         return
@@ -104,8 +104,8 @@ def _mark(warehouse: Path) -> str:
     manifest = read_manifest(warehouse)
     if manifest is None:
         return ""
-    told = json.dumps(asdict(manifest), sort_keys=True)
-    return f"<!-- publication {hashlib.sha256(told.encode()).hexdigest()} -->\n"
+    text = json.dumps(asdict(manifest), sort_keys=True)
+    return f"<!-- publication {hashlib.sha256(text.encode()).hexdigest()} -->\n"
 
 
 def _gathered(warehouse: Path) -> ReportData:

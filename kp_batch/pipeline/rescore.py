@@ -1,4 +1,4 @@
-"""A run, step by step: plan, embed, replay, write, publish, report."""
+"""A run, step by step: plan, embed, replay, write, publish; then the report (see `report`)."""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress

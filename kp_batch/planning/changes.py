@@ -1,4 +1,4 @@
-"""Detects which traces are new, late, changed or removed, by comparing facts with the scores."""
+"""Detects which traces are new (late ones too), changed or removed: facts beside scores."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -29,8 +29,8 @@ def stage_rejects(detected: Detected, ledger: Ledger, run_id: str) -> bool:
     refused = state.staging.folder / "refused.parquet"
     state.connection.execute("SET VARIABLE refused = ?", [str(refused)])
     state.connection.execute(sql("rejects.sql"))
-    told = pl.coalesce("message", message(pl.col("reasons")))
-    found = pl.read_parquet(refused, glob=False).with_columns(message=told)
+    messages = pl.coalesce("message", message(pl.col("reasons")))
+    found = pl.read_parquet(refused, glob=False).with_columns(message=messages)
     rows = _with_raw(found, ledger)
     rows.with_columns(pl.col("run_id").fill_null(run_id)).write_parquet(state.staging.rejects)
     before = state.ask("SELECT count(*) FROM published.rejects").item()

@@ -29,7 +29,7 @@ class Scorer:
         """Make the scorer of a run with these settings.
 
         Args:
-            config: what the run is told.
+            config: the run's settings.
             published: the published table of profiles.
 
         Raises:
@@ -101,5 +101,5 @@ class Scorer:
     def _takes_profile_anew(self) -> pl.Expr:
         """Whether a row takes the profile that its domain has now; otherwise it keeps its own."""
         known = [each.profile_id for each in self._known]
-        older = ~pl.col("profile_id").is_in(known)  # a formula's
+        older = ~pl.col("profile_id").is_in(known)  # of an older version of the formula
         return pl.col("facts_changed") | pl.col("in_range") | (pl.col("replayed") & older)

@@ -108,11 +108,11 @@ def _day_rows(day: int, positions: range, weights: Floats, seed: int) -> list[Ro
     dice = Dice(rng)
     sizes, times = _bursts(len(positions), rng)
     topics = rng.choice(len(weights), len(sizes), p=weights / weights.sum())
-    told = list(stories(topics.tolist(), sizes.tolist(), dice))
+    day_stories = list(stories(topics.tolist(), sizes.tolist(), dice))
     order: list[int] = np.argsort(times, kind="stable").tolist()
     moments = np.datetime_as_string(START + day * DAY_MS + times[order], timezone="UTC")
     timed = zip(positions, order, moments.tolist(), strict=True)
-    return [_row(told[story], _trace_id(seed, at), when, dice) for at, story, when in timed]
+    return [_row(day_stories[story], _trace_id(seed, at), when, dice) for at, story, when in timed]
 
 
 def _bursts(count: int, rng: np.random.Generator) -> tuple[Integers, Integers]:

@@ -12,7 +12,7 @@ from kp_batch.archive.formats import jsonl, parquet
 
 @dataclass(frozen=True)
 class Format:
-    """How files of one format are told and read.
+    """How files of one format are recognised and read.
 
     Attributes:
         name: part of every file_id.
@@ -38,5 +38,5 @@ BY_ENDING = {ending: each for each in FORMATS for ending in each.endings}
 
 
 def format_of(path: str) -> Format:
-    """The format of a file, told by the ending of its name."""
+    """The format of a file, by the ending of its name."""
     return BY_ENDING.get(Path(path).suffix.lower(), FORMATS[0])
