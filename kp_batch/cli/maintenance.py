@@ -8,7 +8,6 @@ import click
 from kp_batch.cli.group import kp_batch, log_of, warehouse_option
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import WarehouseError
-from kp_batch.pipeline.summary import as_text
 
 # What each count of `vacuum` is called.
 _REMOVED = {"files": "files", "facts": "facts", "raw_rows": "raw rows", "vectors": "vectors"}
@@ -54,6 +53,8 @@ def vacuum(warehouse: Path, keep: str) -> None:
 @warehouse_option
 def forget(ids: tuple[str, ...], warehouse: Path) -> None:
     """Remove traces for good, as if they had never been in the archive."""
+    from kp_batch.pipeline.summary import as_text
+
     _check(warehouse)
     arguments = {"warehouse": str(warehouse), "ids": list(ids)}
     with child_result("forget", arguments, log_of(warehouse)) as summary:

@@ -1,7 +1,6 @@
 """`sql`, `runs`, `report`, `compare` and `verify`: questions to a warehouse."""
 
 import json
-import secrets
 import shutil
 import sys
 from pathlib import Path
@@ -72,7 +71,9 @@ def verify(
     warehouse: Path, traces: int, seed: int | None, *, no_embed: bool, as_json: bool
 ) -> None:
     """Compute some traces from scratch, from their files, and compare; exit 1 where any differs."""
-    chosen = {"traces": traces, "seed": secrets.randbelow(10**6) if seed is None else seed}
+    from secrets import randbelow
+
+    chosen = {"traces": traces, "seed": randbelow(10**6) if seed is None else seed}
     with TemporaryDirectory() as folder:  # removed even where a signal ends the other process
         arguments = {"warehouse": str(warehouse), "folder": folder, "embed": not no_embed, **chosen}
         with child_result("verify", arguments) as verification:

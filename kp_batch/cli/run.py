@@ -12,9 +12,6 @@ from kp_batch.cli.group import json_option, kp_batch, log_of, warehouse_option
 from kp_batch.cli.query import ask
 from kp_batch.cli.setting_options import SettingsCommand, checked
 from kp_batch.cli.supervisor import child_result
-from kp_batch.executors.prefect_settings import configured_api
-from kp_batch.pipeline.summary import as_text
-from kp_batch.planning.describe import as_text as plan_as_text
 
 DEMO_QUERIES = {
     "How do scores differ by domain?": (
@@ -53,13 +50,15 @@ def run(as_json: bool, prefect: bool | None, **settings: Any) -> None:  # noqa: 
 @json_option
 def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
     """Tell what a run over ARCHIVE would do, and why; changes nothing."""
+    from kp_batch.planning.describe import as_text
+
     config = checked(settings).model_dump(mode="json")
     # The folder is removed even where a signal ends the other process.
     with (
         TemporaryDirectory() as folder,
         child_result("plan", {"config": config, "folder": folder}) as described,
     ):
-        click.echo(json.dumps(described) if as_json else plan_as_text(described))
+        click.echo(json.dumps(described) if as_json else as_text(described))
 
 
 @kp_batch.command()
@@ -85,6 +84,8 @@ def demo(folder: Path) -> None:
 def _run(settings: dict[str, Any], *, prefect: bool | None, as_json: bool = False) -> None:
     """Run with these settings and print the summary; the report is written after that."""
     config = checked(settings)
+    from kp_batch.executors.prefect_settings import configured_api
+    from kp_batch.pipeline.summary import as_text
     from kp_batch.warehouse.layout import make_folder
 
     make_folder(config.warehouse)

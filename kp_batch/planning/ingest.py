@@ -160,6 +160,6 @@ class _StagedRows:
 def reread_texts(sources: Iterable[SourceFile]) -> Iterator[pl.DataFrame]:
     """Read the texts of some files again: frames of text_hash and text."""
     for source in sources:
-        with suppress(UnreadableError):  # the embedding says which texts are missing then
+        with suppress(UnreadableError):  # the replay says which vectors are missing then
             for batch in read_rows(source):
                 yield with_text(batch)
