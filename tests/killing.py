@@ -21,7 +21,7 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from tests.lawful import assert_lawful
 
-# The work of a run alone, and as the command line does it, with Prefect around it.
+# The work of a run alone; the command line does the same in a child process, or under Prefect.
 _ALONE = """
 import json, sys
 from kp_batch.pipeline.rescore import rescore_archive
@@ -55,6 +55,11 @@ while not ended.is_set():
     reads += 1
 print(reads)
 """
+
+
+# How runs are started in turn, and for how many seconds they may live.
+_WAYS = ("alone", "alone", "alone", "no-prefect", "alone", "alone", "alone", "prefect")
+_LONGEST_S = {"alone": 0.8, "no-prefect": 3.0, "prefect": 12.0}
 
 
 class Nights:
@@ -96,22 +101,22 @@ class Nights:
             **self.settings,
         )
 
-    def command(self, *, alone: bool) -> list[str]:
-        if alone:
+    def command(self, way: str) -> list[str]:
+        if way == "alone":
             return [sys.executable, "-c", _ALONE, self.config().model_dump_json()]
         told = [f"--{name.replace('_', '-')}={value}" for name, value in self.settings.items()]
         where = ["--warehouse", str(self.folder / "warehouse"), "--embedder", "hashing"]
-        rest = ["--max-reject-share", "1", *told]
+        rest = ["--max-reject-share", "1", f"--{way}", *told]
         return [sys.executable, "-m", "kp_batch", "run", str(self.archive), *where, *rest]
 
-    def kill(self, *, alone: bool, longest: float) -> bool:
+    def kill(self, way: str) -> bool:
         """Start a run and kill it after a while; whether it still ran then."""
         output = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        with subprocess.Popen(self.command(alone=alone), **output) as run:
+        with subprocess.Popen(self.command(way), **output) as run:
             assert run.stdout
-            if alone:
+            if way == "alone":
                 run.stdout.readline()  # what is killed is the work, not the imports
-            time.sleep(self.random.uniform(0, longest))
+            time.sleep(self.random.uniform(0, _LONGEST_S[way]))
             run.send_signal(signal.SIGKILL)
         return run.returncode == -signal.SIGKILL
 
@@ -142,14 +147,13 @@ def reading(catalog: Path) -> Generator[None]:
 
 
 def torture(folder: Path, kills: int, seed: int) -> int:
-    """Kill so many runs, every fourth of them through the command line; how many still ran."""
+    """Kill so many runs, in every way that there is; how many still ran."""
     nights = Nights(folder, seed)
     killed = 0
     with reading(folder / "warehouse" / "kp.duckdb"):
         for number in range(kills):
             nights.change()
-            alone = number % 4 != 3
-            killed += nights.kill(alone=alone, longest=0.8 if alone else 12)
+            killed += nights.kill(_WAYS[number % len(_WAYS)])
             nights.finish()
     return killed
 
