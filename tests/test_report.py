@@ -12,13 +12,15 @@ from markupsafe import escape
 
 from kp_batch.cli import child
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
 from kp_batch.pipeline import report as reporting
 from kp_batch.pipeline.executor import Local
 from kp_batch.pipeline.report import leave_report, report
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
+from tests.holding import holding
+from tests.test_lock import HOLD
 
 HOSTILE = "\x1b[31mred\x9b31m\u202e"
 
@@ -81,6 +83,34 @@ def test_a_page_that_cannot_be_written_is_a_warning_and_leaves_no_stale_one(
     leave_report(warehouse, Local())
     assert not (warehouse / "report.html").exists()
     assert "warning: the report was not written: no Vega\n" in capsys.readouterr().err
+
+
+def test_while_another_run_writes_it_also_writes_the_page(
+    warehouse: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with holding(HOLD, warehouse):
+        leave_report(warehouse, Local())
+    assert not (warehouse / "report.html").exists()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_page_that_cannot_be_removed_hides_no_error(
+    warehouse: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (warehouse / "report.html").mkdir()
+    write_jsonl(warehouse.parent / "a.jsonl", [trace(steps=[])] * 5)
+    with pytest.raises(ArchiveError):
+        rescore_and_report(config(warehouse.parent))
+    assert "warning: the report was not written" in capsys.readouterr().err
+
+
+def test_a_run_tells_its_summary_before_its_report(warehouse: Path) -> None:
+    page = warehouse / "report.html"
+    told: list[bool] = []
+    changed = config(warehouse.parent, threshold=0.1)
+    rescore_and_report(changed, tell=lambda _: told.append(page.exists()))
+    assert told == [False]
+    assert page.exists()
 
 
 def test_a_forgotten_trace_leaves_the_page(warehouse: Path) -> None:

@@ -440,4 +440,4 @@ def test_a_scored_trace_that_stands_in_no_file_is_found(folder: Path, name: str)
     tamper(folder, setting("t4", name, pl.lit("invented")))
     told = checked(folder)
     assert "1 scored traces (such as " in told["wrong"]
-    assert "stand in no file so" in told["wrong"]
+    assert "stand in no known file with that content" in told["wrong"]

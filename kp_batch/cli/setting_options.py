@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,8 @@ class SettingsCommand(click.Command):
         return [*own[:2], *settings, *own[2:]]
 
 
-def _options() -> list[click.Option]:
+@cache
+def _options() -> tuple[click.Option, ...]:
     from kp_batch.config import RescoreConfig
 
     least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""})
@@ -44,7 +46,7 @@ def _options() -> list[click.Option]:
         Path | None: {"metavar": "FILE"},
         date | None: {"metavar": "DATE"},
     }
-    return [
+    return tuple(
         click.Option(
             [f"--{name.replace('_', '-')}"],
             default=defaults[name],
@@ -53,7 +55,7 @@ def _options() -> list[click.Option]:
             **forms.get(field.annotation, {}),
         )
         for name, field in RescoreConfig.model_fields.items()
-    ]
+    )
 
 
 def checked(settings: dict[str, Any]) -> "RescoreConfig":

@@ -50,24 +50,28 @@ def child_result(
         # Polars, once imported, makes Python's handler wait while a call blocks: take SIGINT back.
         signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
         where = str(log) if log else None
-        with answer, child:
+        with answer, child, _ending_its_group(child):
+            with suppress(BrokenPipeError):  # it died at once: its status says so
+                _send(child, {"command": command, "arguments": arguments, "log": where})
+            result = _result(child, answer, output, where)
             try:
-                with suppress(BrokenPipeError):  # it died at once: its status says so
-                    _send(child, {"command": command, "arguments": arguments, "log": where})
-                result = _result(child, answer, output, where)
-                try:
-                    yield result
-                except Exception:  # who reads our output has left, say: the work goes on
-                    child.wait()
-                    raise
-                if child.wait():
-                    end = _end(child.returncode, output, where, event="failed after its answer")
-                    click.echo(
-                        f"kp-batch: warning: {end}; the report may be an older one", err=True
-                    )
-            finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)
+                yield result
+            except Exception:  # who reads our output has left, say: the work goes on
+                child.wait()
+                raise
+            if child.wait():
+                end = _end(child.returncode, output, where, event="failed after its answer")
+                click.echo(f"kp-batch: warning: {end}; the report may be an older one", err=True)
+
+
+@contextmanager
+def _ending_its_group(child: subprocess.Popen[bytes]) -> Generator[None]:
+    """Kill all that is left of the child's process group, however the context ends."""
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
 
 
 def _started(output: IO[bytes]) -> tuple[subprocess.Popen[bytes], IO[bytes]]:

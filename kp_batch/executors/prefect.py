@@ -20,17 +20,7 @@ from kp_batch.progress import say
 
 
 def rescore_in_tasks(config: RescoreConfig) -> dict[str, Any]:
-    """The body of the flow: rescore an archive, a task for each step.
-
-    Args:
-        config: what to rescore, where to, and how.
-
-    Returns:
-        The run's summary.
-
-    Raises:
-        KpBatchError: the run failed and published no scores.
-    """
+    """The body of the flow: a task for each step; see `rescore_and_report`."""
     summary = rescore_and_report(config, Tasks())
     try:
         create_markdown_artifact(report(config.warehouse, "markdown"), key="kp-batch-report")

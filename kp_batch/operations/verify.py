@@ -56,23 +56,7 @@ def verify(
         sampled = _sample(state, traces, seed)
         stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")
         fresh = _vectors(state, stored) if embed else {}
-        reference = Reference(warehouse, state, fresh)
-        with progress("verifying", len(stored), "traces") as shown:
-            rows: list[Met] = []
-            for row in stored.iter_rows(named=True):
-                rows.append(reference.recompute(row))
-                shown.add(1)
-        profiles = state.table("profiles").drop("profile_id").iter_rows(named=True)
-        again = (
-            stored.select(
-                "profile_id",
-                *(pl.col(f"{name}_now").alias(name) for name in OWN_COLUMNS),
-            )
-            .hstack(pl.DataFrame(rows, schema={**NOVELTY, "vector_difference": pl.Float64}))
-            .rename({"vector_difference": "vector"})
-            .with_columns(composite(WeightProfile(**each) for each in profiles))
-            .with_columns(score())
-        )
+        again = _scored_again(state, stored, Reference(warehouse, state, fresh))
         missing = state.ask(_sql("unscored.sql")).item()
     unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id").to_list()
     differences = list(_differences(stored.with_columns(vector=0.0), again))
@@ -84,6 +68,24 @@ def verify(
         "differences": differences,
         "wrong": "; ".join(_wrong(missing, unknown, differences)),
     }
+
+
+def _scored_again(state: State, stored: pl.DataFrame, reference: Reference) -> pl.DataFrame:
+    """Compute the scores of the rows from their facts of now and from what they meet."""
+    met: list[Met] = []
+    with progress("verifying", len(stored), "traces") as shown:
+        for row in stored.iter_rows(named=True):
+            met.append(reference.recompute(row))
+            shown.add(1)
+    profiles = state.table("profiles").drop("profile_id").iter_rows(named=True)
+    facts = (pl.col(f"{name}_now").alias(name) for name in OWN_COLUMNS)
+    return (
+        stored.select("profile_id", *facts)
+        .hstack(pl.DataFrame(met, schema={**NOVELTY, "vector_difference": pl.Float64}))
+        .rename({"vector_difference": "vector"})
+        .with_columns(composite(WeightProfile(**each) for each in profiles))
+        .with_columns(score())
+    )
 
 
 def _sample(state: State, traces: int, seed: int) -> pl.DataFrame:
@@ -100,7 +102,10 @@ def _sql(name: str) -> str:
 
 def _wrong(missing: int, unknown: list[str], differences: list[dict[str, Any]]) -> Iterator[str]:
     if unknown:
-        yield f"{len(unknown):,} scored traces (such as {unknown[0]}) stand in no file so"
+        yield (
+            f"{len(unknown):,} scored traces (such as {unknown[0]}) stand in no known file "
+            "with that content"
+        )
     if missing:
         yield f"{missing:,} traces of the archive have no score"
     for each in differences:

@@ -116,7 +116,7 @@ def _observe(
     """
     if forgotten:
         rows = state.rows_by_content()
-        read_changed([], before, state, run)
+        read_changed([], before, state, run)  # leaves an empty file of staged rows
         return before, {
             path: replace(each, rows=rows.get(each.file_id or "", 0))
             for path, each in before.items()
