@@ -22,7 +22,7 @@ from kp_batch.cli import run as rescoring
 from kp_batch.cli.group import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, WarehouseError
-from kp_batch.executors.prefect import _is_passing
+from kp_batch.executors.prefect import _is_passing, _task
 from kp_batch.pipeline.executor import Local
 from kp_batch.pipeline.report import REPORT, leave_report
 from kp_batch.pipeline.rescore import EMBED, PLAN, PUBLISH, REPLAY, WRITE, rescore_archive
@@ -194,6 +194,7 @@ def test_only_input_and_output_is_tried_again() -> None:
         "publish": 0,
         "report": 0,
     }
+    assert all(_task(step).retries == step.retries for step in steps)
     for error, again in (
         (ConnectionResetError(104, "reset"), True),
         (OSError(28, "No space left on device"), False),
