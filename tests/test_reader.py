@@ -1,6 +1,8 @@
 """The tables as each run left them, long after other runs."""
 
+import os
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,12 @@ def nights(folder: Path) -> Iterator[str]:
     """Runs over an archive that changes, each named by what is new about it."""
     archive, profiles = folder / "archive", folder / "profiles.toml"
     profiles.write_text(PROFILE)
+    moments = count(1_700_000_000)
+
+    def write(name: str, traces: list[dict[str, Any]]) -> None:
+        """Write a file, not just now: the ledger would not trust such a young file's time."""
+        moment = next(moments)
+        os.utime(write_jsonl(archive / name, traces), (moment, moment))
 
     def run(**settings: Any) -> None:
         rescore_archive(config(folder, archive, **{"max_reject_share": 1, **settings}))
@@ -50,11 +58,11 @@ def nights(folder: Path) -> Iterator[str]:
         with pytest.raises(ArchiveError):
             run(**settings)
 
-    write_jsonl(archive / "a.jsonl", [REFUSED])
+    write("a.jsonl", [REFUSED])
     fail()
     yield "a first run that failed"
     first = [trace(id=f"kp:trace:{n}", objective=f"fix import {n}") for n in range(3)]
-    write_jsonl(archive / "a.jsonl", [*first, REFUSED])
+    write("a.jsonl", [*first, REFUSED])
     run()
     yield "scores"
     run(threshold=0.3)
@@ -63,10 +71,10 @@ def nights(folder: Path) -> Iterator[str]:
         trace(id="kp:trace:0", objective="sum the rows"),
         trace(id="kp:trace:9", created_at="2026-01-07T08:00:00Z"),
     ]
-    write_jsonl(archive / "b.jsonl", [*later, trace(id="kp:trace:refused, too", success=None)])
+    write("b.jsonl", [*later, trace(id="kp:trace:refused, too", success=None)])
     run(threshold=0.3)
     yield "another file, and rows that it supersedes"
-    write_jsonl(archive / "c.jsonl", [trace(id="kp:trace:10", steps=[])])
+    write("c.jsonl", [trace(id="kp:trace:10", steps=[])])
     fail(max_reject_share=0)
     yield "a run that failed"
     run(profiles=profiles)
