@@ -96,7 +96,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     refused = [trace(id=text, task_domain=text, steps=[]) for text in HOSTILE]
     write_jsonl(folder / "archive" / "hostile.jsonl", hostile + refused)
     rescore_archive(RescoreConfig(archive=(str(folder / "archive"),), **settings))
-    write_report(folder / "warehouse")
+    write_report(folder / "warehouse", mark="")
     return folder / "warehouse"
 
 

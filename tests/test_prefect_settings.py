@@ -8,6 +8,7 @@ import pytest
 
 from kp_batch.executors.prefect_settings import configured_api
 from tests.archives import trace, write_jsonl
+from tests.test_cli import kp_batch
 
 NOBODY = "http://127.0.0.1:9/api"  # where no server answers
 PROFILES = f"""
@@ -74,8 +75,3 @@ def test_a_run_is_a_flow_where_a_profile_names_a_server_and_says_so(
     plain = kp_batch(*run, "--no-prefect")
     assert plain.returncode == 0, plain.stderr
     assert plain.stderr.splitlines()[0] == "kp-batch: running without Prefect"
-
-
-def kp_batch(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kp_batch", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

@@ -11,13 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kp_batch.novelty.replay import window_starts
-from kp_batch.planning.windows import (
-    Span,
-    affected_days,
-    rows_read,
-    spans,
-    window_changed,
-)
+from kp_batch.planning.windows import Span, affected_days, rows_read, spans, window_changed
 from kp_batch.vectors import Bools, Int64s
 
 Trace = tuple[int, str, str]  # time in seconds, id, text

@@ -68,10 +68,3 @@ def _leave(status: int, message: str | None = None) -> NoReturn:
     if message:
         click.echo(f"kp-batch: {printable_lines(message)}", err=True)
     sys.exit(status)
-
-
-def log_of(warehouse: Path) -> Path:
-    """The log of what libraries print while a command writes to the warehouse."""
-    from kp_batch.warehouse.layout import Layout
-
-    return Layout(warehouse).log

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import click
 
-from kp_batch.cli.group import kp_batch, log_of, warehouse_option
+from kp_batch.cli.group import kp_batch, warehouse_option
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import WarehouseError
+from kp_batch.warehouse.layout import Layout
 
 # What each count of `vacuum` is called.
 _REMOVED = {"files": "files", "facts": "facts", "raw_rows": "raw rows", "vectors": "vectors"}
@@ -43,7 +44,7 @@ def vacuum(warehouse: Path, keep: str) -> None:
         raise click.UsageError(f"--keep: a time such as 30d or 12h, got {keep!r}")
     _check(warehouse)
     arguments = {"warehouse": str(warehouse), "keep_seconds": kept.total_seconds()}
-    with child_result("vacuum", arguments, log_of(warehouse)) as removed:
+    with child_result("vacuum", arguments, Layout(warehouse).log) as removed:
         counts = ", ".join(f"{removed[code]:,} {what}" for code, what in _REMOVED.items())
         click.echo(f"removed: {counts}")
 
@@ -57,7 +58,7 @@ def forget(ids: tuple[str, ...], warehouse: Path) -> None:
 
     _check(warehouse)
     arguments = {"warehouse": str(warehouse), "ids": list(ids)}
-    with child_result("forget", arguments, log_of(warehouse)) as summary:
+    with child_result("forget", arguments, Layout(warehouse).log) as summary:
         click.echo(as_text(summary))
 
 

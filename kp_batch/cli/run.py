@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from kp_batch.cli.group import json_option, kp_batch, log_of, warehouse_option
+from kp_batch.cli.group import json_option, kp_batch, warehouse_option
 from kp_batch.cli.query import ask
 from kp_batch.cli.setting_options import SettingsCommand, checked
 from kp_batch.cli.supervisor import child_result
+from kp_batch.warehouse.layout import Layout, make_folder
 
 DEMO_QUERIES = {
     "How do scores differ by domain?": (
@@ -86,10 +87,9 @@ def _run(settings: dict[str, Any], *, prefect: bool | None, as_json: bool = Fals
     config = checked(settings)
     from kp_batch.executors.prefect_settings import configured_api
     from kp_batch.pipeline.summary import as_text
-    from kp_batch.warehouse.layout import make_folder
 
     make_folder(config.warehouse)
     under_prefect = configured_api(os.environ) is not None if prefect is None else prefect
     arguments = {"config": config.model_dump(mode="json"), "prefect": under_prefect}
-    with child_result("run", arguments, log_of(config.warehouse)) as summary:
+    with child_result("run", arguments, Layout(config.warehouse).log) as summary:
         click.echo(json.dumps(summary) if as_json else as_text(summary))

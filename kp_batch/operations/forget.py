@@ -10,12 +10,7 @@ import polars as pl
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
 from kp_batch.facts import id_hash
-from kp_batch.operations.removal import (
-    keep_vectors,
-    published_rows,
-    remove_files,
-    restored_tables,
-)
+from kp_batch.operations.removal import keep_vectors, published_rows, remove_files, restored_tables
 from kp_batch.pipeline.rescore import execute, open_run, plan_run
 from kp_batch.run import Run
 from kp_batch.run_record import RunRecord, last_done

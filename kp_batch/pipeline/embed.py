@@ -26,9 +26,8 @@ def embed(embedder: str, vectors: Path, texts: MissingTexts, staging: Staging) -
         texts: which texts.
         staging: the run's files.
     """
-    if texts.missing.is_empty():  # tested first: loading a model looks at all of its files
-        return
-    encoder = load_encoder(embedder)
+    # Loading looks at all of a model's files: nothing is loaded where nothing is to be embedded.
+    encoder = None if texts.missing.is_empty() else load_encoder(embedder)
     if encoder is None:
         return
     store = VectorStore(vectors / encoder.encoder_id)

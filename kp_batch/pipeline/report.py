@@ -50,7 +50,7 @@ def leave_report(warehouse: Path, executor: Executor) -> None:
         return
     try:
         with writing(warehouse, wait=False):
-            executor.call(REPORT, warehouse)
+            executor.call(REPORT, warehouse, mark)
         say(f"the report is in {page}")
     except BusyError:
         return  # the other run writes its own
@@ -60,9 +60,8 @@ def leave_report(warehouse: Path, executor: Executor) -> None:
             page.unlink(missing_ok=True)
 
 
-def write_report(warehouse: Path) -> None:
-    """Write the page into the warehouse, with a mark of what was published when it was made."""
-    mark = _mark(warehouse)
+def write_report(warehouse: Path, mark: str) -> None:
+    """Write the page into the warehouse, with the mark of what is published at its end."""
     replace_text(Layout(warehouse).report, report(warehouse, "html") + mark)
 
 

@@ -16,13 +16,7 @@ from kp_batch.errors import ArchiveError
 from kp_batch.novelty.replay import window_starts
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
-from kp_batch.planning.windows import (
-    Span,
-    affected_days,
-    rows_read,
-    spans,
-    window_changed,
-)
+from kp_batch.planning.windows import Span, affected_days, rows_read, spans, window_changed
 from kp_batch.run import Run
 from kp_batch.text import printable
 from kp_batch.vectors import Bools, Int64s

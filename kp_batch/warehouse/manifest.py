@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 
 from kp_batch.errors import WarehouseError
+from kp_batch.run_record import RunRecord
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
 
@@ -95,13 +96,13 @@ def manifest_as_of(warehouse: Path, run_id: str, now: duckdb.DuckDBPyConnection)
     Raises:
         WarehouseError: there is no such run.
     """
-    rows = now.execute("SELECT published FROM runs WHERE run_id = ?", [run_id]).fetchall()
+    rows = now.sql("FROM runs WHERE run_id = ?", params=[run_id]).to_arrow_table().to_pylist()
     if not rows:
         raise WarehouseError(
             f"there is no run {run_id!r} in {warehouse}; "
             f"see: kp-batch runs --warehouse {quote(str(warehouse))}"
         )
-    published = json.loads(rows[0][0])
+    published = RunRecord.of(rows[0]).published
     tables = {name: version for name, version in published["tables"].items() if name != "runs"}
     return Manifest(published["threshold"], tables)
 
