@@ -1,5 +1,6 @@
 """The Prefect flow that prefect.yaml deploys."""
 
+from dataclasses import asdict
 from typing import Any
 
 from prefect import flow
@@ -21,4 +22,4 @@ def rescore(config: RescoreConfig) -> dict[str, Any]:
     Raises:
         KpBatchError: the run failed and published no scores.
     """
-    return rescore_in_tasks(config)
+    return asdict(rescore_in_tasks(config))

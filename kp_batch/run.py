@@ -1,8 +1,8 @@
-"""One run: its settings, its working files, and what is known of it so far."""
+"""One run: its settings, its name and start, what was published then, its working files."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any
 from uuid import uuid4
 
 import polars as pl
@@ -13,19 +13,16 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 
 
-@dataclass
+@dataclass(frozen=True)
 class Run:
-    """What is known of a run while it goes on."""
+    """What is known of a run when it begins; what it does is in its plan."""
 
     config: RescoreConfig
     run_id: str
     started_at: datetime
     published: Manifest  # when it began
-    tables: dict[str, int]  # the versions that it builds upon
+    tables: Mapping[str, int]  # the versions that it builds upon
     staging: Staging
-    inputs: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    counts: dict[str, Any] = field(default_factory=dict[str, Any])
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     @classmethod
     def begin(cls, config: RescoreConfig, now: datetime, staging: Staging | None = None) -> "Run":

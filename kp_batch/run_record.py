@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any, Self
 
@@ -11,6 +11,32 @@ from typing import Any, Self
 _JSON = ("config", "counts", "seconds", "versions", "fingerprints", "published")
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
 _SETTINGS = ("cache_size", "ttl", "threshold")
+
+
+@dataclass(frozen=True)
+class RunCounts:
+    """What a run found and did, in numbers."""
+
+    files: int  # of the archive
+    rows: int  # of all content that counts
+    accepted: int  # traces that have a score
+    embedded: int  # texts without a vector
+    reused: int  # texts with one that the replay reads
+    replayed: int
+    restated: int  # scored anew, for any reason
+    reweighted: int  # of these: their weights alone differ
+    removed: int
+    partitions: int  # days that are written anew
+    duplicates: int  # accepted rows whose trace stands again with the same content
+    superseded: int  # likewise with other content, later in the archive
+    rejected: int  # rows that cannot be scored
+    rejected_by_code: dict[str, int]
+    unreadable_files: list[str]
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The counts by name, without the last two."""
+        return {name: each for name, each in asdict(self).items() if isinstance(each, int)}
 
 
 @dataclass(frozen=True)
@@ -23,7 +49,7 @@ class RunRecord:
     status: str  # done | failed
     reason: str | None  # why it failed
     config: Mapping[str, Any]  # the settings, by the names of RescoreConfig
-    counts: Mapping[str, Any]
+    counts: RunCounts | None  # None: it failed before its plan was made
     seconds: Mapping[str, float]  # of each step, by its name
     versions: Mapping[str, Any]  # of the formulas and of the libraries
     fingerprints: Mapping[str, Mapping[str, int]]  # how many scores bear each id, by kind of id
@@ -33,7 +59,9 @@ class RunRecord:
     def of(cls, row: Mapping[str, Any]) -> Self:
         """Read a row of `runs`, whose other columns are ignored."""
         values = {field.name: row[field.name] for field in fields(cls)}
-        return cls(**values | {name: json.loads(values[name]) for name in _JSON})
+        values |= {name: json.loads(values[name]) for name in _JSON}
+        counts = values["counts"]
+        return cls(**{**values, "counts": RunCounts(**counts) if counts else None})
 
     @property
     def embedder(self) -> str:

@@ -7,21 +7,31 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
-from kp_batch.contracts import FACTS
-
-STAGED_ROWS = pl.Schema({**FACTS, "text": pl.String})
+# The text of an accepted row.
+TEXTS = pl.Schema({"text_hash": pl.String, "text": pl.String, "bytes": pl.Int64})
 
 
 @dataclass(frozen=True)
 class Staging:
-    """One run's working folder, inside the warehouse so that it shares its disk."""
+    """One run's working folder, inside the warehouse so that it shares its disk.
+
+    Files that one step writes part by part are named by the part: a part that is done again
+    replaces its own files.
+    """
 
     folder: Path
 
-    @property
-    def rows(self) -> Path:
-        """The rows of all content that was read: `STAGED_ROWS`."""
-        return self.folder / "rows.parquet"
+    def facts(self, part: str) -> Path:
+        """The rows of some content that was read: `FACTS`."""
+        return self.folder / "facts" / f"{part}.parquet"
+
+    def texts(self, part: str) -> Path:
+        """The texts of some content that was read: `TEXTS`."""
+        return self.folder / "texts" / f"{part}.parquet"
+
+    def table(self, name: str) -> Path:
+        """A small table as the run will leave it: `files`, `rejects` or `profiles`."""
+        return self.folder / f"{name}.parquet"
 
     @property
     def timeline(self) -> Path:
@@ -29,13 +39,38 @@ class Staging:
         return self.folder / "timeline.parquet"
 
     @property
-    def rejects(self) -> Path:
-        """The rows and files that are refused: `REJECTS`."""
-        return self.folder / "rejects.parquet"
+    def marks(self) -> Path:
+        """Of each row of the timeline, what has to be done with it: `timeline.MARKS`."""
+        return self.folder / "marks.parquet"
+
+    @property
+    def replay(self) -> Path:
+        """The rows of the timeline that take part in the replay, with their positions in it."""
+        return self.folder / "replay.parquet"
+
+    @property
+    def vectors(self) -> Path:
+        """Of each of these rows, where its vector is: `store.PLACES`."""
+        return self.folder / "vectors.parquet"
+
+    @property
+    def workload(self) -> Path:
+        """How many traces to replay, restate and reweight, by domain and day."""
+        return self.folder / "workload.parquet"
+
+    @property
+    def missing(self) -> Path:
+        """The hashes of the texts that have no vector: `text_hash`."""
+        return self.folder / "missing.parquet"
+
+    @property
+    def to_embed(self) -> Path:
+        """Where each missing text stands: see to_embed.sql."""
+        return self.folder / "to_embed.parquet"
 
     def replayed(self, first: int) -> Path:
-        """The novelty of the span from row `first` of the timeline on: `NOVELTY`, and the rows."""
-        return self.folder / f"replayed-{first:012d}.parquet"
+        """The novelty of the span from row `first` of `replay` on: `NOVELTY`, and positions."""
+        return self.folder / "replayed" / f"{first:012d}.parquet"
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """DuckDB in UTC, which spills here what does not fit into its memory."""
@@ -45,10 +80,15 @@ class Staging:
         connection.execute("SET TimeZone = 'UTC'")
         return connection
 
+    def make(self) -> None:
+        """Make the folders."""
+        for name in ("facts", "texts", "replayed"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+
     def begin(self) -> None:
         """Make an empty folder; remove what killed runs left beside it."""
         self.end()
-        self.folder.mkdir(parents=True)
+        self.make()
 
     def end(self) -> None:
         """Remove the folder, and those of killed runs."""

@@ -45,7 +45,7 @@ class Two:
         return config(self.folder, self.archive, **{"max_reject_share": 1, **changes})
 
     def run(self, **changes: Any) -> str:
-        return rescore_archive(self.config(**changes))["run_id"]
+        return rescore_archive(self.config(**changes)).run_id
 
     def profiles(self, *weights: tuple[str, tuple[float, ...]]) -> Path:
         path = self.folder / f"{abs(hash(weights))}.toml"

@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,8 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from kp_batch.config import RescoreConfig
+from kp_batch.executor import Local
+from kp_batch.ingest.observe import observe
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.planning.describe import as_text, describe
+from kp_batch.pipeline.summary import Summary
+from kp_batch.planning.describe import PlanDescription, as_text, describe
 from kp_batch.planning.plan import make_plan
 from kp_batch.run import Run
 from kp_batch.scoring.profiles import load_profiles
@@ -82,19 +86,23 @@ class Night:
         places = {"archive": (str(self.folder / "archive"),), "warehouse": self.folder / "wh"}
         return RescoreConfig(**{**places, **self.settings, **changes})
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Summary:
         return rescore_archive(self.config())
 
-    def told(self, **changes: Any) -> dict[str, Any]:
-        """What a plan tells."""
+    def described(self, **changes: Any) -> PlanDescription:
         with tempfile.TemporaryDirectory() as folder:
             run = Run.begin(self.config(**changes), datetime.now(UTC), Staging(Path(folder)))
-            return describe(run, make_plan(run))
+            run.staging.make()
+            return describe(run, make_plan(run, observe(run, Local())))
+
+    def told(self, **changes: Any) -> dict[str, Any]:
+        """What a plan tells, as JSON has it."""
+        return json.loads(json.dumps(asdict(self.described(**changes))))
 
     def check(self, told: dict[str, Any]) -> None:
         """That a run does what was told."""
         summary = self.run()
-        counts = summary["counts"]
+        counts = summary.counts
         for name, done in (
             ("texts_to_embed", "embedded"),
             ("traces_to_replay", "replayed"),
@@ -102,14 +110,14 @@ class Night:
             ("traces_to_reweight", "reweighted"),
             ("traces_to_remove", "removed"),
         ):
-            assert told[name] == counts[done], name
-        assert len(told["partitions"]) == counts["partitions"]
+            assert told[name] == getattr(counts, done), name
+        assert len(told["partitions"]) == counts.partitions
         query = (
             "SELECT created_at::DATE::VARCHAR, task_domain, count(*) FROM scores "
             "WHERE run_id = ? GROUP BY ALL ORDER BY ALL"
         )
         with connect(self.folder / "wh") as connection:
-            stated = connection.execute(query, [summary["run_id"]]).fetchall()
+            stated = connection.execute(query, [summary.run_id]).fetchall()
         assert stated == [
             (row["day"], row["task_domain"], row["restate"]) for row in told["by_domain_and_day"]
         ]
@@ -181,7 +189,6 @@ def test_a_first_run_replays_all(night: Night) -> None:
         "pending": ["archive", "scores", "profiles"],
         "seconds": None,
     }
-    assert json.loads(json.dumps(told)) == told
     night.check(told)
 
 
@@ -200,7 +207,7 @@ def test_with_nothing_to_do_nothing_differs(night: Night) -> None:
         "pending": [],
         "seconds": 0,
     }
-    assert as_text(told) == "nothing to do (no file changed)"
+    assert as_text(night.described()) == "nothing to do (no file changed)"
 
 
 @pytest.mark.parametrize(("ttl", "traces"), [(None, 7), (12 * HOUR, 3)])
@@ -263,7 +270,7 @@ def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) 
     night.profile("legal")
     for _ in ("there", "and back"):
         told = night.told()
-        assert as_text(told).splitlines()[0] == "plan: the profiles will change"
+        assert as_text(night.described()).splitlines()[0] == "plan: the profiles will change"
         assert (told["by_domain_and_day"], told["partitions"], told["seconds"]) == ([], [], 0)
         night.check(told)
         after = read_manifest(night.folder / "wh")
@@ -277,7 +284,7 @@ def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) 
         loaded = load_profiles(night.settings.get("profiles"))
         assert ids == {each.profile_id for each in loaded.values()}
         assert night.told()["pending"] == []
-        assert night.run()["run_id"] is None
+        assert night.run().run_id is None
         night.settings.pop("profiles", None)
 
 
@@ -364,7 +371,7 @@ def test_a_plan_as_text(night: Night) -> None:
     night.write([*TRACES, LATE])
     night.profile("code")
     assert (
-        as_text(night.told() | {"seconds": 1234.5})
+        as_text(replace(night.described(), seconds=1234.5))
         == """\
 plan: the archive, the scores, the profiles will change
   files      1 changed
@@ -381,8 +388,8 @@ def test_domains_that_would_steer_a_terminal_are_written_out(tmp_path: Path) -> 
     night = Night(tmp_path)
     hostile = ["\x1b[31mred", "two\nlines\r", "\u202e back"]
     night.write([each._replace(domain=name) for each, name in zip(TRACES, hostile, strict=False)])
-    told = night.told()
-    assert {row["task_domain"] for row in told["by_domain_and_day"]} == set(hostile)
+    told = night.described()
+    assert {row.task_domain for row in told.by_domain_and_day} == set(hostile)
     [line] = [line for line in as_text(told).splitlines() if "restate" in line]
     assert line.isprintable()
     for written in (r"\x1b[31mred 1", r"two\nlines\r 1", r"\u202e back 1"):

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
+from kp_batch import executor
 from kp_batch.errors import ArchiveError
-from kp_batch.pipeline import executor
-from kp_batch.pipeline.executor import Local, Step, Timed
+from kp_batch.executor import Local, Step, Timed
 
 
 @pytest.fixture(autouse=True)

@@ -91,7 +91,7 @@ def test_the_command_that_it_shows_keeps_the_vectors(tmp_path: Path) -> None:
     )
     old = tmp_path / "it's old"
     settings = config(tmp_path, archive, warehouse=old)
-    assert rescore_archive(settings)["counts"]["embedded"] == 2
+    assert rescore_archive(settings).counts.embedded == 2
     (old / "kp.duckdb").unlink()
     _, *row = json.loads((old / "manifest.json").read_text())
     (old / "manifest.json").write_text(json.dumps([OLDER, *row]))
@@ -102,7 +102,7 @@ def test_the_command_that_it_shows_keeps_the_vectors(tmp_path: Path) -> None:
     subprocess.run(shown[1], shell=True, check=True)
     new = Path(f"{old}-format-{FORMAT_VERSION}")
     kept = rescore_archive(config(tmp_path, archive, warehouse=new))
-    assert (kept["counts"]["embedded"], kept["counts"]["replayed"]) == (0, 2)
+    assert (kept.counts.embedded, kept.counts.replayed) == (0, 2)
 
 
 def test_what_was_forgotten_has_to_be_forgotten_again(tmp_path: Path) -> None:

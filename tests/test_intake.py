@@ -13,12 +13,14 @@ import pytest
 
 from kp_batch.archive import reading
 from kp_batch.config import RescoreConfig
-from kp_batch.contracts import REJECTS, SCORES
+from kp_batch.contracts import FACTS, REJECTS, SCORES
 from kp_batch.errors import ArchiveError
-from kp_batch.planning.plan import make_plan
+from kp_batch.executor import Local
+from kp_batch.ingest.observe import observe
+from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.rejects import check_reject_limit
 from kp_batch.run import Run
-from kp_batch.staging import STAGED_ROWS, Staging
+from kp_batch.staging import Staging
 from tests.archives import (
     SCHEMA,
     read,
@@ -39,6 +41,7 @@ class Intake:
     """What taking in an archive came to."""
 
     run: Run
+    plan: Plan
     rows: pl.DataFrame
     timeline: pl.DataFrame
     rejects: pl.DataFrame
@@ -46,13 +49,13 @@ class Intake:
     @property
     def counts(self) -> dict[str, int]:
         """How many rows and files bear each code."""
-        return self.run.counts["rejected_by_code"]
+        return self.plan.counts.rejected_by_code
 
     @property
     def totals(self) -> tuple[int, int, int]:
         """The rows of the readable files, and how many of them are accepted and rejected."""
-        counts = self.run.counts
-        return counts["rows"], counts["accepted"], counts["rejected"]
+        counts = self.plan.counts
+        return counts.rows, counts.accepted, counts.rejected
 
     @property
     def ids(self) -> list[str]:
@@ -74,20 +77,21 @@ def take_in(folder: Path, *archive: Path | str) -> Intake:
     )
     run = Run.begin(config, datetime.now(UTC))
     run.staging.begin()
-    make_plan(run)
-    if run.counts["accepted"]:
-        check_reject_limit(run)
+    observed = observe(run, Local())
+    plan = make_plan(run, observed)
+    if plan.counts.accepted:
+        check_reject_limit(run, plan.counts)
         timeline = pl.read_parquet(run.staging.timeline, glob=False)
     else:
         with pytest.raises(ArchiveError, match="none of the archive's"):
-            check_reject_limit(run)
+            check_reject_limit(run, plan.counts)
         assert not run.staging.timeline.exists()
         timeline = pl.DataFrame(schema=TIMELINE)
-    assert run.counts["accepted"] == len(timeline)
-    rows, rejects = (
-        pl.read_parquet(p, glob=False) for p in (run.staging.rows, run.staging.rejects)
-    )
-    return Intake(run, rows, timeline, rejects)
+    assert plan.counts.accepted == len(timeline)
+    staged = [pl.read_parquet(path, glob=False) for path in observed.facts]
+    rows = pl.concat([FACTS.to_frame(), *staged])
+    rejects = pl.read_parquet(run.staging.table("rejects"), glob=False)
+    return Intake(run, plan, rows, timeline, rejects)
 
 
 def text_hash(objective: str) -> str:
@@ -98,13 +102,13 @@ def text_hash(objective: str) -> str:
 def test_the_tables_have_their_schemas(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", [trace(), trace(id="")])
     taken = take_in(tmp_path)
-    assert taken.rows.schema == STAGED_ROWS
+    assert taken.rows.schema == FACTS
     assert taken.timeline.schema == pl.Schema(TIMELINE)
     assert taken.rejects.schema == REJECTS
     assert taken.rejects["run_id"].to_list() == [taken.run.run_id]
     assert taken.rejects["file_id"].to_list() == taken.rows["file_id"].unique().to_list()
     assert taken.totals == (2, 1, 1)
-    assert taken.run.counts["unreadable_files"] == []
+    assert taken.plan.counts.unreadable_files == []
     assert taken.counts == {"missing_id": 1}
 
 
@@ -122,7 +126,7 @@ def test_an_archive_without_any_good_row(tmp_path: Path) -> None:
     taken = take_in(tmp_path)
     assert taken.timeline.is_empty()
     assert taken.totals == (2, 0, 2)
-    assert taken.run.counts["unreadable_files"] == []
+    assert taken.plan.counts.unreadable_files == []
     assert taken.counts == {"missing_id": 1, "malformed_json": 1}
 
 
@@ -150,7 +154,7 @@ def test_the_same_content_again_counts_once(tmp_path: Path) -> None:
     assert taken.timeline["agent_id"].to_list() == ["agent-1", "later"]
     assert taken.rejects.is_empty()
     assert taken.totals == (5, 2, 0)
-    assert taken.run.counts["duplicates"] == 3
+    assert taken.plan.counts.duplicates == 3
 
 
 def test_of_other_content_the_last_by_file_and_row_wins(tmp_path: Path) -> None:
@@ -259,7 +263,7 @@ def test_an_unreadable_file_leaves_none_of_its_rows(
     write_jsonl(tmp_path / "c.jsonl", [trace(id="c"), b"{"])
     taken = take_in(tmp_path)
     of_bad = pl.col("file_id").str.contains(sha256(bad.read_bytes()).hexdigest())
-    assert taken.rows.filter(of_bad).height > 0  # it began well
+    assert taken.rows.filter(of_bad).is_empty()
     assert taken.ids == ["a", "c", "x"]
     assert taken.timeline["source_file"].to_list() == [
         f"{tmp_path}/{name}" for name in ("a.parquet", "c.jsonl", "a.parquet")
@@ -269,7 +273,7 @@ def test_an_unreadable_file_leaves_none_of_its_rows(
         ("c.jsonl", 1, None, ["malformed_json"]),
     ]
     assert taken.totals == (4, 3, 1)
-    assert taken.run.counts["unreadable_files"] == [str(bad)]
+    assert taken.plan.counts.unreadable_files == [str(bad)]
     assert taken.counts == {"unreadable_file": 1, "malformed_json": 1}
 
 
@@ -346,6 +350,7 @@ def test_staging_begins_empty_and_ends_gone(tmp_path: Path) -> None:
     left.parent.mkdir(parents=True)
     left.touch()
     staging.begin()
-    assert list((tmp_path / "staging").rglob("*")) == [staging.folder]
+    assert not left.exists()
+    assert not [path for path in (tmp_path / "staging").rglob("*") if path.is_file()]
     staging.end()
     assert list(tmp_path.iterdir()) == []

@@ -166,7 +166,7 @@ class Nights:
         self.run()
 
     def run(self) -> None:
-        self.runs.append(rescore_archive(self.settings)["run_id"])
+        self.runs.append(rescore_archive(self.settings).run_id)
         with connect(self.warehouse) as connection:
             self.left.append(views(connection))
 
@@ -283,7 +283,7 @@ def test_vacuum_drops_the_json_of_old_rejects_for_good(nights: Nights) -> None:
     rows = [later, (never[0], DROPPED)]
     assert ask(nights.settings, query) == rows
     assert nights.vacuum(1)["raw_rows"] == 0
-    assert rescore_archive(nights.settings)["run_id"] is None
+    assert rescore_archive(nights.settings).run_id is None
     write_jsonl(nights.archive / "d.jsonl", [said(5, "add it", 12)])
     write(nights.archive.parent, {"b.jsonl": nights.first["b.jsonl"]})  # it was gone
     rescore_archive(nights.settings)
@@ -302,13 +302,13 @@ def test_law_after_vacuum_nothing_is_to_be_done_and_later_runs_are_lawful(
     nights: Nights,
 ) -> None:
     nights.vacuum(0)
-    assert rescore_archive(nights.settings)["run_id"] is None
+    assert rescore_archive(nights.settings).run_id is None
     # What is back is of content that was known and removed, and of content that was kept.
     write_jsonl(nights.archive / "a.jsonl", nights.first["a.jsonl"])
     write_jsonl(nights.archive / "b.jsonl", nights.first["b.jsonl"])
     write_jsonl(nights.archive / "d.jsonl", [said(5, "add it", 9), refused("last")])
     changed = nights.settings.model_copy(update={"cache_size": 2, "threshold": 0.2})
-    assert rescore_archive(changed)["counts"]["embedded"] == 2  # fix it, add it
+    assert rescore_archive(changed).counts.embedded == 2  # fix it, add it
     found, wanted = tables(nights.warehouse), of_a_full_run(changed)
     raw = found["rejects"]["raw"], wanted["rejects"]["raw"]
     dropped = found["rejects"].filter(raw[0] != raw[1])
@@ -345,7 +345,7 @@ def test_a_killed_vacuum_takes_nothing_away_and_the_next_one_ends_it(
         patch.setattr(kp_batch.operations.vacuum, work, killed)
         with pytest.raises(Killed):
             nights.vacuum(0)
-    assert rescore_archive(nights.settings)["run_id"] is None
+    assert rescore_archive(nights.settings).run_id is None
     nights.vacuum(0)
     nights.vacuum(0)
     assert parquet(nights.warehouse) == needed(nights.warehouse)
@@ -482,11 +482,11 @@ def test_what_is_sought_is_found_before_it_is_forgotten(folder: Path) -> None:
 
 def test_law_forgetting_leaves_the_tables_of_an_archive_without_that_trace(folder: Path) -> None:
     summary = forget(folder / "warehouse", [SECRET])
-    assert summary["counts"]["removed"] == 1
+    assert summary.counts.removed == 1
     found = tables(folder / "warehouse")
     assert_same(found, without(folder, SECRET))
     assert found["rejects"]["trace_id"].to_list() == ["kp:trace:1", "kp:trace:bad"]
-    assert rescore_archive(settings_of(folder, cache_size=3))["run_id"] is None
+    assert rescore_archive(settings_of(folder, cache_size=3)).run_id is None
     assert ask(settings_of(folder), 'SELECT "rows" FROM files ORDER BY ALL') == [(1,), (3,), (4,)]
 
 
@@ -523,7 +523,7 @@ def test_a_text_that_another_trace_has_keeps_its_vector(folder: Path) -> None:
     assert hashing(TWICE) <= stored(folder / "warehouse")
     assert_same(tables(folder / "warehouse"), without(folder, "kp:trace:5"))
     summary = rescore_archive(settings_of(folder, cache_size=4))
-    assert summary["counts"]["embedded"] == 0
+    assert summary.counts.embedded == 0
     forget(folder / "warehouse", ["kp:trace:five, too"])
     assert hashing(TWICE).isdisjoint(stored(folder / "warehouse"))
     assert places(folder / "warehouse", [text_hash(TWICE), "kp:trace:5", "five, too"]) == []
@@ -539,7 +539,7 @@ def test_the_row_that_a_forgotten_one_superseded_goes_as_well(folder: Path) -> N
 def test_an_id_that_nobody_knows_is_kept_out_of_later_runs(folder: Path) -> None:
     before = tables(folder / "warehouse")
     summary = forget(folder / "warehouse", ["kp:trace:unknown", "kp:trace:unknown", "é 日本"])
-    assert summary["counts"]["replayed"] == summary["counts"]["removed"] == 0
+    assert summary.counts.replayed == summary.counts.removed == 0
     assert_same(tables(folder / "warehouse"), before)
     write(folder, {"d.jsonl": [said("unknown", "not yet known", 7), said(7, "known", 7)]})
     rescore_archive(settings_of(folder, cache_size=3))
@@ -552,8 +552,8 @@ def test_an_id_that_nobody_knows_is_kept_out_of_later_runs(folder: Path) -> None
 def test_forgetting_all_traces_leaves_empty_tables(folder: Path) -> None:
     ids = {row["id"] for rows in NEWER.values() for row in rows}
     summary = forget(folder / "warehouse", sorted(ids))
-    assert summary["counts"]["accepted"] == 0
-    assert summary["scores"] == []
+    assert summary.counts.accepted == 0
+    assert summary.scores == []
     assert {name: len(rows) for name, rows in tables(folder / "warehouse").items()} == {
         "scores": 0,
         "rejects": 0,
@@ -574,7 +574,7 @@ def test_what_runs_left_before_is_no_more_to_be_read(folder: Path) -> None:
     for run_id in (*earlier, last):
         with pytest.raises(WarehouseError, match="by kp-batch vacuum or forget"):
             connect(folder / "warehouse", run_id)
-    with connect(folder / "warehouse", summary["run_id"]) as connection:
+    with connect(folder / "warehouse", summary.run_id) as connection:
         assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(6,)]
 
 
@@ -629,7 +629,7 @@ def test_a_killed_forget_is_ended_by_the_same_command(
     forget(folder / "warehouse", [SECRET])
     assert traces_of(folder / "warehouse") == []
     assert_same(tables(folder / "warehouse"), without(folder, SECRET))
-    assert rescore_archive(settings_of(folder, cache_size=3))["run_id"] is None
+    assert rescore_archive(settings_of(folder, cache_size=3)).run_id is None
 
 
 def test_after_a_killed_forget_a_run_works_with_what_is_published(
@@ -640,7 +640,7 @@ def test_after_a_killed_forget_a_run_works_with_what_is_published(
         patch.setattr(kp_batch.pipeline.rescore, "PUBLISH", KILLED_PUBLISH)
         with pytest.raises(Killed):
             forget(folder / "warehouse", [SECRET])
-    assert rescore_archive(settings_of(folder, cache_size=3))["run_id"] is None
+    assert rescore_archive(settings_of(folder, cache_size=3)).run_id is None
     assert_same(tables(folder / "warehouse"), before)
     write(folder, {"d.jsonl": [said(8, "anew", 7)]})
     rescore_archive(settings_of(folder, cache_size=3))

@@ -1,15 +1,17 @@
 """The law: whatever came before, the tables are those of one full run over what the archive holds.
 
 A state machine writes, rewrites, damages, removes and prunes files, changes settings and back, lets
-runs fail and be killed between any two steps, and compares after every run that succeeded.
+runs fail and be killed between any two steps or parts, and compares after every run that succeeded.
+The runs that it compares do every step twice, and the parts of its work in any order.
 """
 
 import os
+import random
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
-from kp_batch.pipeline.executor import P, R, Step
+from kp_batch.executor import Local, P, R, Step, T
 from kp_batch.pipeline.rescore import rescore_archive
 from tests.archives import step, trace, write_jsonl, write_parquet
 from tests.lawful import assert_lawful
@@ -35,8 +37,8 @@ class Killed(BaseException):
     """As SIGKILL: nothing that follows is done."""
 
 
-class Dying:
-    """Calls steps, until it is killed before or after one of them."""
+class Dying(Local):
+    """Calls steps, until it is killed before or after one of them, or a part of one."""
 
     def __init__(self, left: Iterator[int]) -> None:
         self._left = left
@@ -50,6 +52,30 @@ class Dying:
     def _live_on(self) -> None:
         if next(self._left, None) is None:
             raise Killed
+
+
+class Restless(Local):
+    """Calls every step twice, and its parts in any order, as if workers died of their results."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        step.function(*args, **kwargs)
+        return step.function(*args, **kwargs)
+
+    def map(
+        self,
+        step: Step[Concatenate[T, P], R],
+        parts: Sequence[T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Iterator[R]:
+        numbers = [*range(len(parts))] * 2
+        self._chance.shuffle(numbers)
+        done = {number: step.function(parts[number], *args, **kwargs) for number in numbers}
+        return iter([done[number] for number in range(len(parts))])
 
 
 def moment(minutes: int) -> str:
@@ -90,6 +116,7 @@ class Nights(RuleBasedStateMachine):
         self.held: dict[str, bytes] = {}  # what counts, as of the last run
         self.present: dict[str, bytes | None] = {}  # None: damaged
         self.clock = 10**18
+        self.chance = random.Random(0)
 
     def teardown(self) -> None:
         shutil.rmtree(self.folder)
@@ -154,7 +181,7 @@ class Nights(RuleBasedStateMachine):
             return
         self.hold(prune=False)
 
-    @rule(name=names, content=contents, steps=st.integers(0, 8))
+    @rule(name=names, content=contents, steps=st.integers(0, 30))
     def write_and_be_killed(self, name: str, content: list[Any], steps: int) -> None:
         self.write(name, content)
         try:
@@ -166,13 +193,13 @@ class Nights(RuleBasedStateMachine):
     @rule(prune=st.booleans())
     def run(self, *, prune: bool = False) -> None:
         try:
-            rescore_archive(self.config(prune=prune))
+            rescore_archive(self.config(prune=prune), Restless(self.chance))
         except ArchiveError:  # not one trace can be scored any more
             return
         self.hold(prune=prune)
         damaged = {name for name, each in self.present.items() if each is None}
         assert_lawful(self.config(prune=prune), self.held, damaged)
-        assert rescore_archive(self.config(prune=prune))["run_id"] is None
+        assert rescore_archive(self.config(prune=prune)).run_id is None
 
     def config(self, **more: Any) -> RescoreConfig:
         usual = {

@@ -13,13 +13,14 @@ import fsspec
 import polars as pl
 import pytest
 
-import kp_batch.planning.ingest
+import kp_batch.ingest.contents
 from kp_batch.archive.sources import SourceFile
 from kp_batch.cli.child import COMMANDS
 from kp_batch.config import RescoreConfig
 from kp_batch.facts import FACTS_VERSION
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.summary import Summary
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_damaged, write_jsonl, write_parquet
 
@@ -50,7 +51,7 @@ class Night:
         usual = {"archive": (str(self.archive),), "warehouse": self.warehouse, "embedder": "none"}
         return RescoreConfig(**{**usual, **changes})
 
-    def run(self, **changes: Any) -> dict[str, Any]:
+    def run(self, **changes: Any) -> Summary:
         self.read.clear()
         self.hashed.clear()
         return rescore_archive(self.config(**changes))
@@ -85,13 +86,13 @@ class Night:
 
 def noted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
     """The names of the files that a function of ingest is called with from now on."""
-    function, names = getattr(kp_batch.planning.ingest, name), []
+    function, names = getattr(kp_batch.ingest.contents, name), []
 
     def noting(source: SourceFile) -> Any:
         names.append(Path(source.path).name)
         return function(source)
 
-    monkeypatch.setattr(kp_batch.planning.ingest, name, noting)
+    monkeypatch.setattr(kp_batch.ingest.contents, name, noting)
     return names
 
 
@@ -109,7 +110,7 @@ def test_each_file_is_read_once(night: Night) -> None:
     night.run()
     assert night.read == night.hashed == ["a.jsonl", "b.jsonl"]
     assert night.differing() == {}
-    assert night.run()["run_id"] is None
+    assert night.run().run_id is None
     assert night.read == night.hashed == []
 
 
@@ -117,7 +118,7 @@ def test_a_new_file_alone_is_read(night: Night) -> None:
     night.run()
     night.write("c.jsonl", "c1")
     assert night.differing() == {"new": ["c.jsonl"]}
-    assert night.run()["counts"]["accepted"] == 6
+    assert night.run().counts.accepted == 6
     assert night.read == night.hashed == ["c.jsonl"]
     assert night.ids == ["a1", "a2", "b1", "b2", "b3", "c1"]
 
@@ -126,7 +127,7 @@ def test_a_changed_file_alone_is_read(night: Night) -> None:
     night.run()
     night.write("a.jsonl", "a2", "a3")
     assert night.differing() == {"changed": ["a.jsonl"]}
-    assert night.run()["counts"]["removed"] == 1
+    assert night.run().counts.removed == 1
     assert night.read == night.hashed == ["a.jsonl"]
     assert night.ids == ["a2", "a3", "b1", "b2", "b3"]
 
@@ -146,7 +147,7 @@ def test_a_touched_file_is_hashed_and_there_is_nothing_to_do(night: Night) -> No
     night.run()
     night.aged(night.archive / "a.jsonl")
     assert night.differing() == {}
-    assert night.run()["run_id"] is None
+    assert night.run().run_id is None
     assert (night.hashed, night.read) == (["a.jsonl"], [])
 
 
@@ -154,7 +155,7 @@ def test_a_file_that_was_just_written_is_hashed_again_by_the_next_run(night: Nig
     (night.archive / "b.jsonl").touch()
     night.run()
     assert night.entry("b.jsonl")["mtime_ns"] == 0
-    assert night.run()["run_id"] is None
+    assert night.run().run_id is None
     assert (night.hashed, night.read) == (["b.jsonl"], [])
 
 
@@ -164,7 +165,7 @@ def test_a_file_of_no_known_time_is_hashed_by_every_run(night: Night) -> None:
     try:
         memory.pipe(url, json.dumps(trace(objective="one")).encode())
         night.run(archive=(url,))
-        assert night.run(archive=(url,))["run_id"] is None
+        assert night.run(archive=(url,)).run_id is None
         assert (night.hashed, night.read) == (["a.jsonl"], [])
         memory.pipe(url, json.dumps(trace(objective="two")).encode())
         night.run(archive=(url,))
@@ -196,15 +197,15 @@ def test_a_copied_file_is_not_read_again(night: Night) -> None:
     night.run()
     (night.archive / "c.jsonl").write_bytes((night.archive / "a.jsonl").read_bytes())
     night.aged(night.archive / "c.jsonl")
-    counts = night.run()["counts"]
+    counts = night.run().counts
     assert (night.hashed, night.read) == (["c.jsonl"], [])
-    assert (counts["rows"], counts["accepted"], counts["duplicates"]) == (7, 5, 2)
+    assert (counts.rows, counts.accepted, counts.duplicates) == (7, 5, 2)
     assert night.ids == ["a1", "a2", "b1", "b2", "b3"]
 
 
 def test_copies_that_are_new_at_once_are_read_once(night: Night) -> None:
     (night.archive / "c.jsonl").write_bytes((night.archive / "a.jsonl").read_bytes())
-    assert night.run()["counts"]["duplicates"] == 2
+    assert night.run().counts.duplicates == 2
     assert night.read == ["a.jsonl", "b.jsonl"]
 
 
@@ -236,12 +237,12 @@ def test_a_file_that_may_not_be_read_is_read_once_it_may(
 ) -> None:
     with monkeypatch.context() as patch:
         deny(patch, night.archive / "b.jsonl")
-        counts = night.run()["counts"]
-        assert (counts["rows"], counts["unreadable_files"]) == (2, [f"{night.archive}/b.jsonl"])
+        counts = night.run().counts
+        assert (counts.rows, counts.unreadable_files) == (2, [f"{night.archive}/b.jsonl"])
         entry = night.entry("b.jsonl")
         assert (entry["status"], entry["rows"]) == ("unreadable", 0)
         assert entry["message"] == "cannot be read: Permission denied"
-        assert night.run()["run_id"] is None
+        assert night.run().run_id is None
     assert night.differing() == {"changed": ["b.jsonl"]}
     night.run()
     assert night.read == ["b.jsonl"]
@@ -274,7 +275,7 @@ def test_a_damaged_file_is_read_once_it_is_mended_at_the_same_size_and_time(nigh
     night.run()
     assert night.statuses()["c.parquet"] == "unreadable"
     assert night.ids == ["a1", "a2", "b1", "b2", "b3"]
-    assert night.run()["run_id"] is None
+    assert night.run().run_id is None
     write_parquet(path, rows, row_group_size=2, use_dictionary=False)
     os.utime(path, ns=(damaged.st_mtime_ns, damaged.st_mtime_ns))
     assert path.stat().st_size == damaged.st_size
@@ -290,8 +291,8 @@ def test_what_a_file_held_that_is_gone_stays_until_it_is_pruned(night: Night) ->
     night.run()
     assert night.statuses() == {"a.jsonl": "gone", "b.jsonl": "read"}
     assert (night.entry("a.jsonl")["rows"], len(night.ids)) == (2, 5)
-    assert night.run()["run_id"] is None
-    assert night.run(prune=True)["counts"]["removed"] == 2
+    assert night.run().run_id is None
+    assert night.run(prune=True).counts.removed == 2
     assert night.statuses() == {"b.jsonl": "read"}
     assert night.ids == ["b1", "b2", "b3"]
     assert night.hashed == night.read == []
@@ -320,7 +321,7 @@ def test_a_file_that_was_gone_and_is_back_is_not_read_again(night: Night, *, pru
     (night.archive / "a.jsonl").rename(aside)
     night.run(prune=prune)
     aside.rename(night.archive / "a.jsonl")
-    assert night.run()["run_id"]
+    assert night.run().run_id
     assert night.read == []
     assert night.hashed == (["a.jsonl"] if prune else [])
     assert night.statuses() == {"a.jsonl": "read", "b.jsonl": "read"}
@@ -423,18 +424,18 @@ def test_a_row_of_runs_holds_each_file_with_its_content(night: Night) -> None:
 
 def deny(patch: pytest.MonkeyPatch, path: Path) -> None:
     """As a file whose owner alone may read it, of which a superuser takes no notice."""
-    content_digest = kp_batch.planning.ingest.content_digest
+    content_digest = kp_batch.ingest.contents.content_digest
 
     def denied(source: SourceFile) -> str:
         if source.path == str(path):
             raise PermissionError(13, "Permission denied")
         return content_digest(source)
 
-    patch.setattr(kp_batch.planning.ingest, "content_digest", denied)
+    patch.setattr(kp_batch.ingest.contents, "content_digest", denied)
 
 
 def grow_when_read(patch: pytest.MonkeyPatch, path: Path, more: bytes) -> None:
-    read_rows = kp_batch.planning.ingest.read_rows
+    read_rows = kp_batch.ingest.contents.read_rows
 
     def growing(source: SourceFile) -> Iterator[pl.DataFrame]:
         yield from read_rows(source)
@@ -442,4 +443,4 @@ def grow_when_read(patch: pytest.MonkeyPatch, path: Path, more: bytes) -> None:
             with path.open("ab") as file:
                 file.write(more)
 
-    patch.setattr(kp_batch.planning.ingest, "read_rows", growing)
+    patch.setattr(kp_batch.ingest.contents, "read_rows", growing)

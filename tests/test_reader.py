@@ -191,7 +191,7 @@ def two_runs(tmp_path: Path) -> tuple[Path, str]:
     """A warehouse, and the first of its two runs."""
     settings = config(tmp_path, tmp_path / "a.jsonl", max_reject_share=1)
     write_jsonl(tmp_path / "a.jsonl", [trace(), REFUSED])
-    first = rescore_archive(settings)["run_id"]
+    first = rescore_archive(settings).run_id
     write_jsonl(tmp_path / "a.jsonl", [trace(confidence=0.1), REFUSED])
     rescore_archive(settings)
     return tmp_path / "warehouse", first

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from kp_batch.novelty.cache import VectorCache
-from kp_batch.novelty.replay import Replay, replay, window_starts
+from kp_batch.novelty.replay import Replay, replay
+from kp_batch.novelty.windows import window_starts
 from kp_batch.vectors import cosines, unit
 
 Float32s = npt.NDArray[np.float32]

@@ -454,7 +454,7 @@ def test_the_last_run_is_the_run(told: Told) -> None:
     assert told.data.run is not None
     assert told.data.run.run_id == last
     assert told.data.run.status == "done"
-    assert told.data.run.counts["accepted"] == sum(DOMAINS.values())
+    assert told.data.run.counts.accepted == sum(DOMAINS.values())
     assert told.data.failed is None
 
 
@@ -609,7 +609,7 @@ def test_a_failed_run_is_told_until_one_succeeds_and_is_no_run_to_compare_with(
     data = gathered(tmp_path / "warehouse")
     assert data.run is not None
     assert data.failed is not None
-    assert data.run.run_id == good["run_id"] != data.failed.run_id
+    assert data.run.run_id == good.run_id != data.failed.run_id
     assert data.failed.status == "failed"
     assert data.domains["traces"].to_list() == [2, 2]
     assert data.rejects.rows() == [("malformed_json", "(unknown)", 1)]
@@ -620,7 +620,7 @@ def test_a_failed_run_is_told_until_one_succeeds_and_is_no_run_to_compare_with(
     data = gathered(tmp_path / "warehouse")
     assert data.failed is None
     assert data.run is not None
-    assert data.run.run_id == again["run_id"]
+    assert data.run.run_id == again.run_id
     assert data.drift.select("domain", "traces_a", "traces_b").rows() == [
         (None, 2, 3),
         ("code", 2, 3),

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,16 @@ import pytest
 from polars.exceptions import PanicException
 
 import kp_batch.archive.reading
+import kp_batch.ingest.observe
 import kp_batch.pipeline.rescore
-import kp_batch.pipeline.write
+import kp_batch.planning.days
 import kp_batch.planning.timeline
 from kp_batch.cli.child import explained
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, KpBatchError, ProfileError
-from kp_batch.pipeline.executor import Step
+from kp_batch.executor import Step
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles
@@ -68,14 +69,14 @@ def test_a_second_run_has_nothing_to_do_and_publishes_nothing(
     first = rescore_archive(settings)
     before, published = scores(settings), read_manifest(settings.warehouse)
     second = rescore_archive(settings)
-    assert second["run_id"] is None
+    assert second.run_id is None
     done = ("embedded", "reused", "replayed", "restated", "reweighted", "removed", "partitions")
-    assert second["counts"] == first["counts"] | dict.fromkeys(done, 0)
-    assert second["scores"] == first["scores"]
+    assert second.counts == replace(first.counts, **dict.fromkeys(done, 0))
+    assert second.scores == first.scores
     assert scores(settings).equals(before)
     assert read_manifest(settings.warehouse) == published
-    assert ask(settings, "SELECT run_id FROM runs") == [(first["run_id"],)]
-    assert len(before) == first["counts"]["accepted"] == first["counts"]["replayed"] == 300
+    assert ask(settings, "SELECT run_id FROM runs") == [(first.run_id,)]
+    assert len(before) == first.counts.accepted == first.counts.replayed == 300
 
 
 def test_another_cache_and_back_embeds_nothing_and_gives_the_same(
@@ -84,11 +85,11 @@ def test_another_cache_and_back_embeds_nothing_and_gives_the_same(
     settings = config(tmp_path, archive)
     first = rescore_archive(settings)
     before = scores(settings)
-    assert first["counts"]["embedded"] > 100
+    assert first.counts.embedded > 100
     for changed in (config(tmp_path, archive, cache_size=50), settings):
-        counts = rescore_archive(changed)["counts"]
-        assert (counts["embedded"], counts["reused"]) == (0, first["counts"]["embedded"])
-        assert (counts["replayed"], counts["restated"], counts["reweighted"]) == (300, 300, 0)
+        counts = rescore_archive(changed).counts
+        assert (counts.embedded, counts.reused) == (0, first.counts.embedded)
+        assert (counts.replayed, counts.restated, counts.reweighted) == (300, 300, 0)
         assert scores(changed).equals(before) == (changed == settings)
     assert ask(settings, "SELECT count(*) FROM runs") == [(3,)]
 
@@ -99,8 +100,9 @@ def test_ranges_batches_and_file_order_change_nothing(
     whole = config(tmp_path, archive, cache_size=50, ttl="12h")
     rescore_archive(whole)
     monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 37)
-    monkeypatch.setattr(kp_batch.pipeline.write, "_ROWS_AT_ONCE", 29)
+    monkeypatch.setattr(kp_batch.planning.days, "PART_ROWS", 29)
     monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 11)
+    monkeypatch.setattr(kp_batch.ingest.observe, "_PART_BYTES", 1)
     files = sorted(archive.iterdir(), reverse=True)
     parts = config(tmp_path, *files, cache_size=50, ttl="12h", warehouse=tmp_path / "parts")
     rescore_archive(parts)
@@ -123,28 +125,32 @@ def test_an_interrupted_embedding_keeps_the_chunks_it_made(
     monkeypatch.setattr(Hashing, "encode", interrupted)
     with pytest.raises(KeyboardInterrupt):
         rescore_archive(settings)
-    assert rescore_archive(settings)["counts"]["reused"] == 100
+    assert rescore_archive(settings).counts.reused == 100
 
 
 def test_rows_within_a_file_stand_in_time_order(
     tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 20)
-    monkeypatch.setattr(
-        kp_batch.pipeline.write, "_ROWS_AT_ONCE", 20
-    )  # many batches, which Delta may mix up
+    monkeypatch.setattr(kp_batch.planning.days, "PART_ROWS", 20)
     profiles = tmp_path / "profiles.toml"
     profiles.write_text("[profiles.default]\n" + "\n".join(f"{name} = 0.25" for name in DIMENSIONS))
     changes = [{}, {"cache_size": 50}, {"cache_size": 50, "profiles": profiles}]
     for change in changes:
         settings = config(tmp_path, archive, **change)
-        assert rescore_archive(settings)["run_id"]
-    paths = list((settings.warehouse / "scores").glob("date=*/*.parquet"))
-    assert len(paths) == 5 * len(changes)
-    for path in paths:
-        frame = pl.read_parquet(path, hive_partitioning=False)
-        assert frame["created_at"].is_sorted()
-        assert f"date={frame['created_at'][0]:%Y-%m-%d}" == path.parent.name
+        assert rescore_archive(settings).run_id
+    days = sorted((settings.warehouse / "scores").glob("date=*"))
+    assert len(days) == 5
+    for day in days:
+        by_run: dict[str, list[Path]] = {}
+        for path in sorted(day.glob("*.parquet")):
+            by_run.setdefault(path.stem.rpartition("-")[0], []).append(path)
+        assert len(by_run) == len(changes)
+        for paths in by_run.values():  # no file has a row of before another's
+            assert len(paths) > 1
+            frame = pl.read_parquet(paths, hive_partitioning=False)
+            assert frame["created_at"].is_sorted()
+            assert set(frame["created_at"].dt.strftime("date=%Y-%m-%d")) == {day.name}
 
 
 def test_too_many_rejects_publish_their_reasons_and_no_scores(tmp_path: Path) -> None:
@@ -172,10 +178,10 @@ def test_superseded_rows_and_unreadable_files_fail_no_run(tmp_path: Path) -> Non
     write_jsonl(tmp_path / "b.jsonl", [trace(objective="new")])
     (tmp_path / "c.parquet").write_bytes(b"PAR1 and no more")
     settings = config(tmp_path, tmp_path, max_reject_share=0, warehouse=tmp_path / "_warehouse")
-    counts = rescore_archive(settings)["counts"]
-    assert counts["rejected_by_code"] == {"superseded": 1, "unreadable_file": 1}
-    assert (counts["rows"], counts["accepted"], counts["rejected"]) == (2, 1, 0)
-    assert counts["unreadable_files"] == [str(tmp_path / "c.parquet")]
+    counts = rescore_archive(settings).counts
+    assert counts.rejected_by_code == {"superseded": 1, "unreadable_file": 1}
+    assert (counts.rows, counts.accepted, counts.rejected) == (2, 1, 0)
+    assert counts.unreadable_files == [str(tmp_path / "c.parquet")]
     assert ask(settings, "SELECT source_file FROM scores") == [(str(tmp_path / "b.jsonl"),)]
 
 
@@ -187,12 +193,12 @@ def test_a_damaged_file_leaves_none_of_its_rows_in_any_table(
     rows = [trace(id=str(number)) for number in range(8)]
     write_damaged(tmp_path / "b.parquet", rows, good=4)
     settings = config(tmp_path, tmp_path, warehouse=tmp_path / "_warehouse")
-    counts = rescore_archive(settings)["counts"]
-    assert (counts["rows"], counts["accepted"]) == (1, 1)
+    counts = rescore_archive(settings).counts
+    assert (counts.rows, counts.accepted) == (1, 1)
     assert facts(settings)["trace_id"].to_list() == ["good"]
     assert ask(settings, "SELECT trace_id FROM scores") == [("good",)]
     write_parquet(tmp_path / "b.parquet", rows)
-    assert rescore_archive(settings)["counts"]["accepted"] == 9
+    assert rescore_archive(settings).counts.accepted == 9
     assert len(facts(settings)) == 9
 
 
@@ -250,12 +256,12 @@ def test_a_row_of_runs_tells_the_run(tmp_path: Path, archive: Path) -> None:
     summary = rescore_archive(settings)
     [row] = ask(settings, "SELECT run_id, config, inputs, counts, seconds, versions FROM runs")
     run_id, told, inputs, counts, seconds, versions = row
-    assert run_id == summary["run_id"]
+    assert run_id == summary.run_id
     assert RescoreConfig(**json.loads(told)) == settings
     files = sorted(map(str, archive.iterdir()))
     assert [each["source_file"] for each in json.loads(inputs)] == files
     assert [each["status"] for each in json.loads(inputs)] == ["read"] * len(files)
-    assert json.loads(counts) == summary["counts"]
+    assert json.loads(counts) == asdict(summary.counts)
     assert {"plan", "embed", "replay", "write"} <= json.loads(seconds).keys()
     assert json.loads(versions)["polars"] == pl.__version__
     assert ask(settings, "SELECT DISTINCT run_id, cache_id FROM scores") == [
@@ -315,7 +321,7 @@ def test_the_warehouse_is_no_part_of_the_archive_around_it(tmp_path: Path) -> No
     write_parquet(tmp_path / "a.parquet", [trace()])
     settings = config(tmp_path, tmp_path)
     for _ in range(2):
-        assert rescore_archive(settings)["counts"]["files"] == 1
+        assert rescore_archive(settings).counts.files == 1
 
 
 def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from kp_batch.contracts import DIMENSIONS
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.summary import Summary
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.reader import connect
 from tests.archives import step, trace, write_jsonl
@@ -60,7 +61,7 @@ class Nights:
     def config(self, **changes: Any) -> RescoreConfig:
         return config(self.folder, self.archive, **{"cache_size": 2, **changes})
 
-    def run(self, **changes: Any) -> dict[str, Any]:
+    def run(self, **changes: Any) -> Summary:
         """A run, and what has to be true of the profiles after every one."""
         config = self.config(**changes)
         summary = rescore_archive(config)
@@ -141,14 +142,14 @@ def test_only_the_days_named_are_restated(
     for each, row in now.items():
         if row["created_at"].day in days:
             assert without_run(row) == without_run(wanted[each])
-            assert row["run_id"] == summary["run_id"]
+            assert row["run_id"] == summary.run_id
             assert any(row[id_] != before[each][id_] for id_ in IDS)
         else:
             assert row == before[each]
-    counts = summary["counts"]
-    assert (counts["restated"], counts["partitions"]) == (2 * len(days), len(days))
-    assert counts["replayed"] == (0 if name == "profiles" else 2 * len(days))
-    assert counts["reweighted"] == (2 * len(days) if name == "profiles" else 0)
+    counts = summary.counts
+    assert (counts.restated, counts.partitions) == (2 * len(days), len(days))
+    assert counts.replayed == (0 if name == "profiles" else 2 * len(days))
+    assert counts.reweighted == (2 * len(days) if name == "profiles" else 0)
 
 
 @pytest.mark.parametrize("name", ["profiles", "cache_size"])
@@ -164,7 +165,7 @@ def test_what_a_run_left_mixed_is_counted_and_a_run_without_limits_ends_it(
         assert told[id_] == dict(counts)
         assert sum(told[id_].values()) == 10
     assert max(len(told[id_]) for id_ in IDS) == 2
-    assert nights.run(**settings, until="2026-01-07")["run_id"] is None
+    assert nights.run(**settings, until="2026-01-07").run_id is None
     stated = {each: row["run_id"] for each, row in nights.rows().items()}
     nights.run(**settings)
     wanted, now = nights.in_full(**settings), nights.rows()
@@ -173,7 +174,7 @@ def test_what_a_run_left_mixed_is_counted_and_a_run_without_limits_ends_it(
     }
     for each, row in now.items():  # and what was as it has to be was not stated again
         assert (row["run_id"] == stated[each]) is (row["created_at"].day <= 7)
-    assert nights.run(**settings)["run_id"] is None
+    assert nights.run(**settings).run_id is None
     profiles = tables(nights.warehouse)["profiles"]
     assert profiles.equals(tables(nights.folder / "reference")["profiles"])
 
@@ -187,11 +188,11 @@ def test_a_profile_that_the_last_forgotten_trace_bore_goes_with_the_next_run(
     forget(nights.warehouse, ["t5-8", "t5-16"])
     before = nights.rows()
     assert ask(nights.config(), query) == [(2,)]
-    counts = nights.run(**settings)["counts"]
-    assert (counts["restated"], counts["partitions"]) == (0, 0)
+    counts = nights.run(**settings).counts
+    assert (counts.restated, counts.partitions) == (0, 0)
     assert ask(nights.config(), query) == [(1,)]
     assert nights.rows() == before
-    assert nights.run(**settings)["run_id"] is None
+    assert nights.run(**settings).run_id is None
 
 
 def test_weights_of_an_older_formula_stay_as_long_as_a_score_bears_them(
@@ -223,8 +224,8 @@ def test_what_forgetting_weighs_by_a_newer_formula_stands_among_the_profiles(
 
 
 def test_limits_alone_are_nothing_to_do(nights: Nights) -> None:
-    assert nights.run(since="2026-01-06", until="2026-01-07")["run_id"] is None
-    assert nights.run(since="2027-01-01", cache_size=1)["run_id"] is None
+    assert nights.run(since="2026-01-06", until="2026-01-07").run_id is None
+    assert nights.run(since="2027-01-01", cache_size=1).run_id is None
 
 
 def test_a_threshold_has_no_days(nights: Nights) -> None:
@@ -250,10 +251,8 @@ def test_new_traces_outside_are_scored_and_those_that_meet_them_replayed(nights:
     assert now.keys() == {*before, "late", "new"}
     for each in ("late", "new", "t8-8", "t8-16"):
         assert without_run(now[each]) == without_run(wanted[each])
-        assert now[each]["run_id"] == summary["run_id"]
-    met = [
-        each for each, row in now.items() if each in before and row["run_id"] == summary["run_id"]
-    ]
+        assert now[each]["run_id"] == summary.run_id
+    met = [each for each, row in now.items() if each in before and row["run_id"] == summary.run_id]
     # What had met two before met the late trace, too; so it stood in the window of the next two.
     assert sorted(met) == ["t5-16", "t6-8", "t8-16", "t8-8"]
     for each in ("t5-16", "t6-8"):
@@ -262,7 +261,7 @@ def test_new_traces_outside_are_scored_and_those_that_meet_them_replayed(nights:
         assert now[each]["profile_id"] == before[each]["profile_id"] != wanted[each]["profile_id"]
     for each in before.keys() - {*met}:
         assert now[each] == before[each]
-    assert nights.run(**settings, since="2026-01-08", until="2026-01-08")["run_id"] is None
+    assert nights.run(**settings, since="2026-01-08", until="2026-01-08").run_id is None
 
 
 def test_a_larger_cache_outside_is_met_by_no_more_than_was_late(nights: Nights) -> None:
@@ -270,7 +269,7 @@ def test_a_larger_cache_outside_is_met_by_no_more_than_was_late(nights: Nights) 
     write_jsonl(nights.archive / "b.jsonl", [said("late", 6, 12, "fix the import, too")])
     summary = nights.run(cache_size=3, since="2026-01-09")
     wanted, now = nights.in_full(cache_size=3), nights.rows()
-    stated = {each for each, row in now.items() if row["run_id"] == summary["run_id"]}
+    stated = {each for each, row in now.items() if row["run_id"] == summary.run_id}
     assert stated == {"late", "t6-16", "t7-8", "t7-16", "t9-8", "t9-16"}
     for each in stated:
         assert without_run(now[each]) == without_run(wanted[each])
@@ -285,8 +284,8 @@ def test_traces_that_go_or_change_outside_are_met_no_more(nights: Nights) -> Non
     write_jsonl(nights.archive / "a.jsonl", rest)
     summary = nights.run(profiles=nights.profiles, since="2026-01-09")
     wanted, now = nights.in_full(profiles=nights.profiles), nights.rows()
-    assert summary["counts"]["removed"] == 1
-    stated = {each for each, row in now.items() if row["run_id"] == summary["run_id"]}
+    assert summary.counts.removed == 1
+    stated = {each for each, row in now.items() if row["run_id"] == summary.run_id}
     assert stated == {"t5-8", "t6-8", "t6-16", "t9-8", "t9-16"}
     assert without_run(now["t5-8"]) == without_run(wanted["t5-8"])
     for each in ("t6-8", "t6-16"):

@@ -1,5 +1,6 @@
 """What a run says of itself at its end."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.pipeline.summary import as_text
+from kp_batch.pipeline.summary import DomainScores, as_text
 from kp_batch.text import bar_line
 from tests.answers import ask
 from tests.archives import trace, write_jsonl
@@ -38,7 +39,7 @@ def test_each_domain_has_its_bar_line_and_hostile_names_are_written_out(tmp_path
             archive=(str(tmp_path / "a.jsonl"),), warehouse=tmp_path / "wh", embedder="none"
         )
     )
-    assert [sum(row["bins"]) for row in summary["scores"]] == [1, 2]
+    assert [sum(row.bins) for row in summary.scores] == [1, 2]
     text = as_text(summary)
     assert "\\x1b[31mred\\n# <script>" in text
     assert "\x1b" not in text
@@ -49,8 +50,8 @@ def test_each_domain_has_its_bar_line_and_hostile_names_are_written_out(tmp_path
 def test_a_summary_reads_what_the_last_done_run_left(tmp_path: Path) -> None:
     archive = tmp_path / "a.jsonl"
 
-    def run(**settings: Any) -> list[dict[str, Any]]:
-        return rescore_archive(config(tmp_path, archive, **settings))["scores"]
+    def run(**settings: Any) -> list[DomainScores]:
+        return rescore_archive(config(tmp_path, archive, **settings)).scores
 
     sound = [trace(id=str(each), objective=str(each), confidence=each) for each in (0.1, 0.5, 1.0)]
     write_jsonl(archive, sound)
@@ -60,12 +61,8 @@ def test_a_summary_reads_what_the_last_done_run_left(tmp_path: Path) -> None:
     )
     [every] = run(threshold=lowest)
     [one] = run(threshold=highest)  # a threshold alone makes a run
-    assert (every["share_over_threshold"], one["share_over_threshold"]) == (1.0, 1 / 3)
-    changed = {"share_over_threshold": one["share_over_threshold"]}
-    assert every | changed == one
-    assert list(one) == [
-        *("task_domain", "traces", "share_over_threshold", "mean", "quantiles", "bins")
-    ]
+    assert (every.share_over_threshold, one.share_over_threshold) == (1.0, 1 / 3)
+    assert replace(every, share_over_threshold=one.share_over_threshold) == one
     write_jsonl(archive, [*sound, trace(id="refused", steps=[])])
     with pytest.raises(ArchiveError):
         run(threshold=0.5, max_reject_share=0)
@@ -80,11 +77,11 @@ def test_the_published_distribution_and_the_question_give_the_same_numbers(tmp_p
         for n in range(20)
     ]
     write_jsonl(archive, traces)
-    scores = rescore_archive(config(tmp_path, archive))["scores"]
+    scores = rescore_archive(config(tmp_path, archive)).scores
     numbers = "task_domain, traces, mean, p5, p25, p50, p75, p95"
     asked = ask(tmp_path / "warehouse", f"SELECT {numbers} FROM score_distribution")
     kept = f"SELECT {numbers} FROM distributions WHERE task_domain IS NOT NULL ORDER BY task_domain"
     assert ask(tmp_path / "warehouse", kept).equals(asked)
     assert asked.rows() == [
-        (each["task_domain"], each["traces"], each["mean"], *each["quantiles"]) for each in scores
+        (each.task_domain, each.traces, each.mean, *each.quantiles) for each in scores
     ]

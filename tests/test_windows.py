@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import date, timedelta
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kp_batch.novelty.replay import window_starts
-from kp_batch.planning.windows import Span, affected_days, rows_read, spans, window_changed
+from kp_batch.novelty.windows import window_starts
+from kp_batch.planning.windows import Span, affected_days, spans, taking_part, window_changed
 from kp_batch.vectors import Bools, Int64s
 
 Trace = tuple[int, str, str]  # time in seconds, id, text
@@ -142,55 +141,40 @@ def marked_timelines(draw: st.DrawFn) -> tuple[Bools, Int64s]:
 
 
 @settings(max_examples=500, deadline=None)
-@given(marked_timelines(), st.integers(1, 8))
-def test_law_spans_hold_the_marked_rows_and_those_between_that_they_meet(
-    timeline: tuple[Bools, Int64s], limit: int
+@given(marked_timelines())
+def test_law_exactly_the_marked_rows_and_those_that_they_meet_take_part(
+    timeline: tuple[Bools, Int64s],
 ) -> None:
     rows, starts = timeline
-    pieces = list(spans(rows, starts, limit))
-    covered = [row for span in pieces for row in range(span.first, span.last)]
-    wanted = np.flatnonzero(rows).tolist()
-    between = {
-        row
-        for left, right in pairwise(wanted)
-        if starts[right] <= left
-        for row in range(left + 1, right)
-    }
-    assert covered == sorted({*wanted, *between})
-    for span in pieces:
-        assert 0 < span.last - span.first <= limit
-        assert span.warm == starts[span.first] <= span.first
+    met = {each for row in np.flatnonzero(rows) for each in range(int(starts[row]), int(row) + 1)}
+    result = taking_part(rows, starts)
+    assert (result.dtype, result.shape) == (np.bool_, rows.shape)
+    assert set(np.flatnonzero(result).tolist()) == met
 
 
 @settings(max_examples=500, deadline=None)
 @given(marked_timelines(), st.integers(1, 8))
-def test_law_exactly_the_vectors_that_some_row_of_a_span_takes_are_needed(
+def test_law_every_marked_row_stands_in_one_span_with_its_whole_window(
     timeline: tuple[Bools, Int64s], limit: int
 ) -> None:
     rows, starts = timeline
     pieces = list(spans(rows, starts, limit))
-    taken = {
-        vector
-        for span in pieces
-        for row in range(span.first, span.last)
-        for vector in range(int(starts[row]), row + 1)
-    }
-    mask = rows_read(pieces, len(rows))
-    assert (mask.dtype, mask.shape) == (np.bool_, rows.shape)
-    assert set(np.flatnonzero(mask).tolist()) == taken
+    for row in np.flatnonzero(rows):
+        [span] = [each for each in pieces if each.first <= row < each.last]
+        assert span.warm <= starts[row]
+    for span in pieces:
+        assert 0 < span.last - span.first <= limit
+        assert span.warm == starts[span.first] <= span.first
+        assert rows[span.first]
+        assert rows[span.last - 1]
+    assert [each.first for each in pieces] == sorted({each.first for each in pieces})
 
 
-def test_spans_that_do_not_meet_stand_apart_and_long_ones_in_pieces() -> None:
+def test_spans_are_cut_by_their_rows_and_not_by_the_gaps_between_them() -> None:
     rows = np.zeros(20, dtype=np.bool_)
     rows[[0, 3, 5, 9, 10, 19]] = True
     starts = np.maximum(np.arange(20) - 2, 0)
-    assert list(spans(rows, starts, 2)) == [
-        Span(0, 0, 1),
-        Span(1, 3, 5),
-        Span(3, 5, 6),
-        Span(7, 9, 11),
-        Span(17, 19, 20),
-    ]
+    assert list(spans(rows, starts, 10)) == [Span(0, 0, 10), Span(8, 10, 20)]
     assert list(spans(np.zeros(20, dtype=np.bool_), starts, 2)) == []
 
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.executor import Local
 from kp_batch.executors.prefect_settings import prepare_prefect
 from kp_batch.operations.compare import compare
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import verify
-from kp_batch.pipeline.executor import Local
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.planning.describe import describe

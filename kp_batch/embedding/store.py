@@ -7,9 +7,9 @@ whole or not at all. Losing chunks costs time, nothing else.
 
 import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -18,26 +18,24 @@ import polars as pl
 from kp_batch.errors import WarehouseError
 from kp_batch.vectors import Float32s
 
-_NO_PLACES = pl.DataFrame(schema={"text_hash": pl.String, "chunk": pl.Int32, "row": pl.Int32})
-_VECTORS, _HASHES = ".vectors.npy", ".hashes.npy"
+# Where a vector is: the name of its chunk, and its row in it.
+PLACES = pl.Schema({"chunk": pl.String, "row": pl.Int32})
+_INDEX = pl.Schema({"text_hash": pl.String, **PLACES})
+_VECTORS, _HASHES, _PART = ".vectors.npy", ".hashes.npy", ".part"
 
 
 class VectorStore:
-    """The vectors of one encoder.
+    """The vectors of one encoder, as they are when it is opened.
 
     Args:
-        folder: where its chunks are; created by the first `add`.
+        folder: where its chunks are; there may be none.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._chunks: list[Float32s] = []
-        self._names: list[str] = []  # of the chunks' files
-        mapped = [
-            self._map(path.name.removesuffix(_HASHES))
-            for path in sorted(folder.glob(f"*{_HASHES}"))
-        ]
-        self._index = pl.concat([_NO_PLACES, *mapped]).unique("text_hash", keep="first")
+        names = (path.name.removesuffix(_HASHES) for path in sorted(folder.glob(f"*{_HASHES}")))
+        chunks = [_INDEX.to_frame(), *(_index_of(folder, name) for name in names)]
+        self._index = pl.concat(chunks).unique("text_hash", keep="first")
 
     def __len__(self) -> int:
         return len(self._index)
@@ -49,39 +47,24 @@ class VectorStore:
             self._index, on="text_hash", how="anti", maintain_order="left"
         ).get_column("text_hash")
 
-    def add(self, text_hashes: pl.Series, vectors: Float32s) -> None:
-        """Store one chunk.
+    def places(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Find where vectors are.
 
         Args:
-            text_hashes: at least one string, none of them stored yet.
-            vectors: float32, shape (hashes, dimensions).
-        """
-        # No two chunks share a hash, so the first hash names the chunk.
-        self._write(text_hashes[0], text_hashes, vectors)
-
-    def gather(self, text_hashes: pl.Series) -> Float32s:
-        """Read the vectors of the hashes, in their order.
+            rows: a frame with the column `text_hash`.
 
         Returns:
-            float32, shape (hashes, dimensions).
-
-        Raises:
-            WarehouseError: a hash has no vector.
+            Frame of `PLACES`, in the order of the rows; null where there is no vector.
         """
-        places = pl.DataFrame({"text_hash": text_hashes}).join(
-            self._index, on="text_hash", how="left", maintain_order="left"
+        found = rows.select("text_hash").join(
+            self._index.lazy(), on="text_hash", how="left", maintain_order="left"
         )
-        lacking = places.get_column("chunk").null_count()
-        if lacking:
-            raise WarehouseError(
-                f"{lacking} of {len(places)} vectors are not in {self._folder}; run again"
-            )
-        dimensions = self._chunks[0].shape[1] if self._chunks else 0
-        gathered = np.empty((len(places), dimensions), dtype=np.float32)
-        chunk, row = places.get_column("chunk").to_numpy(), places.get_column("row").to_numpy()
-        for number, members in _grouped(chunk):
-            gathered[members] = self._chunks[number][row[members]]
-        return gathered
+        return found.select(PLACES.names())
+
+    def gather(self, text_hashes: pl.Series) -> Float32s:
+        """Read the vectors of the hashes, in their order; see `read_vectors`."""
+        rows = pl.LazyFrame({"text_hash": text_hashes})
+        return read_vectors(self._folder, self.places(rows).collect())
 
     def keep(self, text_hashes: pl.Series) -> int:
         """Remove all other vectors from the disk, and the half-written files of killed runs.
@@ -93,64 +76,103 @@ class VectorStore:
         """
         needed = text_hashes.to_frame("text_hash")
         kept = self._index.join(needed, on="text_hash", how="semi")
-        removed = len(self._index) - len(kept)
+        held = dict(self._index.group_by("chunk").len().iter_rows())
         names: set[str] = set()
-        for number, vectors in enumerate(list(self._chunks)):
-            rows = kept.filter(pl.col("chunk") == number).sort("row")
-            if len(rows) == len(vectors):
-                names.add(self._names[number])
-            elif len(rows):  # written before any is removed: some texts may be gone
-                hashes = rows.get_column("text_hash")
-                name = hashlib.sha256("".join(hashes).encode()).hexdigest()
-                self._write(name, hashes, vectors[rows.get_column("row").to_numpy()])
-                names.add(name)
+        for (name,), rows in kept.sort("chunk", "row").group_by("chunk", maintain_order=True):
+            if len(rows) == held[name]:
+                names.add(str(name))
+            else:  # written before any is removed: some texts may be gone
+                vectors = read_vectors(self._folder, rows)
+                names.add(write_chunk(self._folder, rows.get_column("text_hash"), vectors))
         for path in sorted(self._folder.iterdir()):  # a chunk's hashes before its vectors
-            if path.name.partition(".")[0] not in names or path.suffix == ".part":
+            if path.name.partition(".")[0] not in names or path.suffix == _PART:
                 path.unlink()
-        return removed
-
-    def _write(self, name: str, text_hashes: pl.Series, vectors: Float32s) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        hashes = np.array(text_hashes.to_list(), dtype="S64")
-        # The hashes of a damaged chunk of that name would be taken for those of the new vectors.
-        (self._folder / (name + _HASHES)).unlink(missing_ok=True)
-        _save(self._folder / (name + _VECTORS), np.ascontiguousarray(vectors, dtype="<f4"))
-        _save(self._folder / (name + _HASHES), hashes)
-        self._index = pl.concat([self._index, self._map(name)])
-
-    def _map(self, name: str) -> pl.DataFrame:
-        """Map a chunk and return the place of each of its hashes; no places if it is damaged.
-
-        The texts of a damaged chunk count as missing: they are embedded again, which replaces it.
-        """
-        try:
-            hashes = np.load(self._folder / (name + _HASHES), allow_pickle=False).astype(str)
-            vectors = np.load(self._folder / (name + _VECTORS), mmap_mode="r", allow_pickle=False)
-        except (ValueError, OSError, IndexError, EOFError, SyntaxError):
-            return _NO_PLACES
-        if vectors.ndim != 2 or hashes.shape != vectors.shape[:1]:
-            return _NO_PLACES
-        self._chunks.append(vectors)
-        self._names.append(name)
-        places = pl.DataFrame({"text_hash": pl.Series(hashes, dtype=pl.String)})
-        return places.with_columns(
-            chunk=pl.lit(len(self._chunks) - 1, pl.Int32),
-            row=pl.int_range(pl.len(), dtype=pl.Int32),
-        )
+        return len(self._index) - len(kept)
 
 
-def _grouped(labels: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
-    """Each label with its positions."""
-    order = np.argsort(labels, kind="stable")
-    bounds = np.flatnonzero(np.diff(labels[order])) + 1
-    for members in np.split(order, bounds):
-        if len(members):
-            yield int(labels[members[0]]), members
+def write_chunk(folder: Path, text_hashes: pl.Series, vectors: Float32s) -> str:
+    """Store a chunk. Done again, by whomever, it is replaced by itself.
+
+    Args:
+        folder: of the store; made where it is missing.
+        text_hashes: at least one string.
+        vectors: float32, shape (hashes, dimensions).
+
+    Returns:
+        The chunk's name, a digest of its hashes.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    hashes = np.array(text_hashes.to_list(), dtype="S64")
+    name = hashlib.sha256(hashes.tobytes()).hexdigest()
+    # The hashes of a damaged chunk of that name would be taken for those of the new vectors.
+    (folder / (name + _HASHES)).unlink(missing_ok=True)
+    _save(folder / (name + _VECTORS), np.ascontiguousarray(vectors, dtype="<f4"))
+    _save(folder / (name + _HASHES), hashes)
+    return name
+
+
+def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
+    """Read vectors.
+
+    Args:
+        folder: of the store.
+        places: a frame with the columns of `PLACES`.
+
+    Returns:
+        float32, shape (places, dimensions).
+
+    Raises:
+        WarehouseError: a place is null, or its chunk is gone or damaged.
+    """
+    lacking = places.get_column("chunk").null_count()
+    if lacking:
+        raise WarehouseError(f"{lacking} of {len(places)} vectors are not in {folder}; run again")
+    rows = places.get_column("row").to_numpy()
+    gathered: Float32s | None = None
+    for (name,), group in places.with_row_index("at").group_by("chunk", maintain_order=True):
+        vectors = _mapped(folder, str(name))
+        at = group.get_column("at").to_numpy()
+        if gathered is None:
+            gathered = np.empty((len(places), vectors.shape[1]), dtype=np.float32)
+        gathered[at] = vectors[rows[at]]
+    return np.empty((0, 0), dtype=np.float32) if gathered is None else gathered
+
+
+def _mapped(folder: Path, name: str) -> Float32s:
+    """A chunk's vectors, of which only those that are looked at are read.
+
+    Raises:
+        WarehouseError: they are gone, or damaged.
+    """
+    path = folder / (name + _VECTORS)
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError, SyntaxError) as error:
+        raise WarehouseError(f"{path} cannot be read ({error}); run again") from error
+
+
+def _index_of(folder: Path, name: str) -> pl.DataFrame:
+    """The place of each of a chunk's hashes; no places if it is damaged.
+
+    The texts of a damaged chunk count as missing: they are embedded again, which replaces it.
+    """
+    try:
+        hashes = np.load(folder / (name + _HASHES), allow_pickle=False).astype(str)
+        vectors = _mapped(folder, name)
+    except (WarehouseError, ValueError, OSError, IndexError, EOFError, SyntaxError):
+        return _INDEX.to_frame()
+    if vectors.ndim != 2 or hashes.shape != vectors.shape[:1]:
+        return _INDEX.to_frame()
+    places = pl.DataFrame({"text_hash": pl.Series(hashes, dtype=pl.String)})
+    return places.with_columns(
+        chunk=pl.lit(name), row=pl.int_range(pl.len(), dtype=pl.Int32)
+    ).select(_INDEX.names())
 
 
 def _save(path: Path, array: npt.NDArray[Any]) -> None:
     """Write a file so that it appears whole or not at all."""
-    half_written = path.with_suffix(".part")
+    # Named by chance: another worker may be writing the same chunk.
+    half_written = path.with_name(f"{path.stem}.{uuid4().hex}{_PART}")
     with half_written.open("wb") as file:
         np.save(file, array, allow_pickle=False)
         file.flush()

@@ -13,6 +13,7 @@ from datetime import timedelta
 import numpy as np
 
 from kp_batch.novelty.cache import novelty
+from kp_batch.novelty.windows import window_starts
 from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, is_unit, nonzero
 
 # float32 products of unit vectors were off by at most 1.3e-6; a band of 1e-5 misses
@@ -36,28 +37,6 @@ class Replay:
     def novelty(self) -> Float64s:
         """Novelty of each trace at its own time; see `cache.novelty`."""
         return novelty(self.max_similarity)
-
-
-def window_starts(times: Int64s, max_elements: int, ttl: timedelta | None) -> Int64s:
-    """The first row of each row's window: row i meets rows `[start_i, i)`.
-
-    Formula: `max(i - max_elements, first j with times[j] > times[i] - ttl)`.
-
-    Args:
-        times: int64, shape (n,), microseconds, ascending.
-        max_elements: the cache's capacity, at least 1.
-        ttl: the cache's time to live, None for no limit.
-
-    Returns:
-        int64, shape (n,), ascending.
-    """
-    rows = np.arange(len(times), dtype=np.int64)
-    starts = np.maximum(rows - max_elements, 0)
-    age = None if ttl is None else ttl // timedelta(microseconds=1)
-    # A ttl beyond the whole history expires nothing, and might not fit into an int64.
-    if age is not None and len(times) and age <= int(times[-1]) - int(times[0]):
-        starts = np.maximum(starts, np.searchsorted(times, times - age, side="right"))
-    return np.minimum(starts, rows)
 
 
 def replay(
@@ -85,9 +64,26 @@ def replay(
         ValueError: lengths differ, times descend, a row is neither unit nor zero, or max_elements,
             ttl or block is not positive.
     """
-    _check(vectors, times, max_elements, ttl, block)
-    starts = window_starts(times, max_elements, ttl)
-    rows = np.arange(len(times), dtype=np.int64)
+    if (np.diff(times) < 0).any():
+        raise ValueError("times are ascending; sort the traces by (created_at, id)")
+    if max_elements < 1 or (ttl is not None and ttl <= timedelta(0)):
+        raise ValueError("max_elements and ttl are positive")
+    return replay_windows(vectors, window_starts(times, max_elements, ttl), block=block)
+
+
+def replay_windows(vectors: Float32s, starts: Int64s, *, block: int = 256) -> Replay:
+    """Compute what each trace met in a given window; see `replay`.
+
+    Args:
+        vectors: float32, shape (n, dimensions), unit or zero rows, in replay order.
+        starts: int64, shape (n,), ascending: row i meets rows `[starts[i], i)`.
+        block: rows of one matrix product, at least 1; changes the speed, never the result.
+
+    Raises:
+        ValueError: the shapes differ, a row is neither unit nor zero, or block is not positive.
+    """
+    _check(vectors, starts, block)
+    rows = np.arange(len(starts), dtype=np.int64)
     real = nonzero(vectors)
     # Only the oldest of equal vectors in a window can be nearest. Leaving the later ones out keeps
     # an archive of repeated texts as cheap as one of different texts.
@@ -108,18 +104,14 @@ def replay(
     return Replay(similarity, nearest, rows - starts)
 
 
-def _check(
-    vectors: Float32s, times: Int64s, max_elements: int, ttl: timedelta | None, block: int
-) -> None:
-    if vectors.ndim != 2 or vectors.dtype != np.float32 or len(vectors) != len(times):
+def _check(vectors: Float32s, starts: Int64s, block: int) -> None:
+    if vectors.ndim != 2 or vectors.dtype != np.float32 or len(vectors) != len(starts):
         raise ValueError(
-            f"vectors are float32 of shape ({len(times)}, dimensions), "
+            f"vectors are float32 of shape ({len(starts)}, dimensions), "
             f"got {vectors.dtype} of shape {vectors.shape}"
         )
-    if max_elements < 1 or block < 1 or (ttl is not None and ttl <= timedelta(0)):
-        raise ValueError("max_elements, block and ttl are positive")
-    if (np.diff(times) < 0).any():
-        raise ValueError("times are ascending; sort the traces by (created_at, id)")
+    if block < 1:
+        raise ValueError("block is positive")
     odd = ~is_unit(vectors)
     if odd.any():
         raise ValueError(

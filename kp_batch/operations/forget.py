@@ -1,20 +1,27 @@
 """Removes traces for good, and replays the traces that met them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
+from kp_batch.executor import Step
 from kp_batch.facts import id_hash
+from kp_batch.ingest.observe import observe_published
 from kp_batch.operations.removal import keep_vectors, published_rows, remove_files, restored_tables
-from kp_batch.pipeline.rescore import execute, open_run, plan_run
+from kp_batch.pipeline.rescore import execute, open_run, say_plan
+from kp_batch.pipeline.summary import Summary
+from kp_batch.planning.plan import Plan, plan_changes
+from kp_batch.planning.scorer import Scorer
+from kp_batch.planning.state import State
 from kp_batch.run import Run
 from kp_batch.run_record import RunRecord, last_done
 from kp_batch.warehouse.catalog import publish
+from kp_batch.warehouse.lock import writing
 from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.relations import scan
 from kp_batch.warehouse.tables import DeltaTables
@@ -22,7 +29,7 @@ from kp_batch.warehouse.tables import DeltaTables
 _HOLDING_TRACES = ("scores", "rejects", "facts")
 
 
-def forget(warehouse: Path, ids: Sequence[str]) -> dict[str, Any]:
+def forget(warehouse: Path, ids: Sequence[str]) -> Summary:
     """Remove traces for good, as if they had never been in the archive.
 
     They leave scores, rejects, facts and all history of these; the traces after them are replayed;
@@ -38,9 +45,13 @@ def forget(warehouse: Path, ids: Sequence[str]) -> dict[str, Any]:
     Raises:
         WarehouseError: it is no warehouse, nothing was ever scored in it, or a run is writing.
     """
-    with open_run(_last_config(warehouse)) as run:
-        run.tables = _without(run, ids)
-        summary = execute(run, plan_run(run, forgotten=ids))
+    with writing(warehouse, wait=False):
+        with open_run(_last_config(warehouse)) as opened:
+            run = replace(opened.run, tables=_without(opened.run, ids))
+            opened.plan = opened.executor.call(PLAN, run, ids)
+            say_plan(run, opened.plan)
+            summary = execute(run, opened.plan, opened.executor)
+        # Only now that this is published: the run may have failed, and nothing else removed then.
         now = require_manifest(warehouse)
         left = Manifest(now.threshold, restored_tables(warehouse, now).versions)
         publish(warehouse, left)
@@ -59,6 +70,18 @@ def _last_config(warehouse: Path) -> RescoreConfig:
     # The traces after those that go are replayed, and keep their weights: no day is weighted anew.
     changes |= {"profiles": None, "since": str(date.max), "until": None}
     return RescoreConfig.model_validate({**last.config, **changes})
+
+
+def _plan(run: Run, ids: Sequence[str]) -> Plan:
+    """Plan without a look at the archive; every published profile stays, its file may be gone."""
+    with State(run.config.warehouse, run.tables, run.staging) as state:
+        profiles = state.table("profiles")
+        stay = tuple(profiles.get_column("profile_id"))
+        scorer = replace(Scorer.of(run.config, profiles), registered=stay)
+        return plan_changes(run, state, observe_published(run), scorer, ids)
+
+
+PLAN = Step("plan", _plan)
 
 
 def _without(run: Run, ids: Sequence[str]) -> dict[str, int]:

@@ -1,62 +1,125 @@
-"""Embeds texts: each chunk of vectors is stored as soon as it is made."""
+"""Embeds the texts that have no vector: chunk by chunk, each kept once it is made."""
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
-from typing import cast
 
 import polars as pl
 import pyarrow.parquet as pq
 
-from kp_batch.archive.reading import BATCH_ROWS
-from kp_batch.embedding.encoders import load_encoder
-from kp_batch.embedding.store import VectorStore
-from kp_batch.planning.ingest import reread_texts
-from kp_batch.planning.timeline import MissingTexts
+from kp_batch.embedding.encoders import Encoder, load_encoder
+from kp_batch.embedding.store import write_chunk
+from kp_batch.errors import EncoderError
+from kp_batch.executor import Executor, Step, cut
+from kp_batch.ingest.contents import stage_texts
+from kp_batch.planning.plan import Plan
 from kp_batch.progress import progress
-from kp_batch.staging import Staging
+from kp_batch.run import Run
+from kp_batch.sql import sql
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.tables import quoted
+
+# Characters of a chunk, in UTF-8: a few long texts are a chunk as well as many short ones.
+_CHUNK_BYTES = 64 << 20
+
+Rows = tuple[int, int]  # of `staging.to_embed`, from the first to the last one, which is excluded
 
 
-def embed(embedder: str, vectors: Path, texts: MissingTexts, staging: Staging) -> None:
-    """Embed the texts that have no vector yet; each chunk is kept once it is made.
+def embed(run: Run, plan: Plan, workers: Executor) -> None:
+    """Embed the texts of a plan.
 
     Args:
-        embedder: the encoder's name.
-        vectors: the folder of all vector stores.
-        texts: which texts.
-        staging: the run's files.
+        run: the run.
+        plan: what is to be done.
+        workers: read texts again that were not read for this run, and embed them.
+
+    Raises:
+        EncoderError: the model cannot be loaded, or it returned NaN or infinity.
     """
     # Loading looks at all of a model's files: nothing is loaded where nothing is to be embedded.
-    encoder = None if texts.missing.is_empty() else load_encoder(embedder)
+    encoder = load_encoder(run.config.embedder) if plan.texts.missing else None
     if encoder is None:
         return
-    store = VectorStore(vectors / encoder.encoder_id)
-    given = chain(_staged(staging.rows), reread_texts(texts.sources))
-    with progress("embedding", len(texts.missing), "texts") as shown:
-        for chunk in _chunks(given, texts.missing, encoder.chunk_size):
-            vectors_of = encoder.encode(chunk.get_column("text").to_list())
-            store.add(chunk.get_column("text_hash"), vectors_of)
-            shown.add(len(chunk))
+    parts = _chunks(run, [*plan.staged_texts, *_read_again(run, plan, workers)], encoder)
+    folder = Layout(run.config.warehouse).vectors(encoder.encoder_id)
+    name = (run.config.embedder, encoder.encoder_id)
+    with progress("embedding", plan.texts.missing, "texts") as shown:
+        for texts in workers.map(EMBED_TEXTS, parts, run.staging.to_embed, name, folder):
+            shown.add(texts)
+    _loaded.cache_clear()  # the memory is for the replay
 
 
-def _staged(rows: Path) -> Iterator[pl.DataFrame]:
-    with pq.ParquetFile(rows) as parquet:
-        for batch in parquet.iter_batches(BATCH_ROWS, columns=["text_hash", "text"]):
-            yield cast("pl.DataFrame", pl.from_arrow(batch))
+def _read_again(run: Run, plan: Plan, workers: Executor) -> Iterable[Path]:
+    sources = plan.texts.sources
+    with progress("reading", len(sources), "files again") as shown:
+        for paths in workers.map(READ_AGAIN, sources, run.staging.missing, run.staging):
+            shown.add(1)
+            yield from paths
 
 
-def _chunks(
-    frames: Iterable[pl.DataFrame], missing: pl.Series, size: int
-) -> Iterator[pl.DataFrame]:
-    """Yield the missing hashes with their texts, each once, in frames of `size` rows."""
-    wanted = missing.to_frame("text_hash")
-    held = pl.DataFrame(schema={"text_hash": pl.String, "text": pl.String})
-    for frame in frames:
-        found = frame.unique("text_hash", keep="first", maintain_order=True)
-        held = pl.concat([held, found.join(wanted, on="text_hash", how="semi")])
-        wanted = wanted.join(held, on="text_hash", how="anti")
-        while len(held) >= size:
-            yield held.head(size)
-            held = held.slice(size)
-    if len(held):
-        yield held
+def _chunks(run: Run, texts: list[Path], encoder: Encoder) -> list[Rows]:
+    """Stage where each missing text stands, and cut them into the chunks to be embedded."""
+    listed = ", ".join(quoted(str(path)) for path in texts)
+    query = sql(__name__, "to_embed.sql", texts=listed, missing=quoted(str(run.staging.missing)))
+    with run.staging.connect() as connection:
+        connection.execute("SET VARIABLE to_embed = ?", [str(run.staging.to_embed)])
+        connection.execute(query)
+    sizes = pl.read_parquet(run.staging.to_embed, columns=["bytes"], glob=False).to_series()
+    least = _CHUNK_BYTES // encoder.chunk_size
+    rows = cut(enumerate(sizes), lambda text: max(text[1], least), least * encoder.chunk_size)
+    return [(part[0][0], part[-1][0] + 1) for part in rows]
+
+
+def embed_texts(part: Rows, to_embed: Path, encoder: tuple[str, str], vectors: Path) -> int:
+    """Embed some texts and store their vectors as one chunk.
+
+    Args:
+        part: which rows of `to_embed`.
+        to_embed: where each text stands; see to_embed.sql.
+        encoder: its name, and its id.
+        vectors: the folder of its vector store.
+
+    Returns:
+        How many texts.
+
+    Raises:
+        EncoderError: here the model has other files.
+    """
+    first, last = part
+    places = pl.scan_parquet(to_embed, glob=False).slice(first, last - first).collect()
+    texts = pl.concat(
+        [
+            _texts_at(Path(str(path)), rows.get_column("row"))
+            for (path,), rows in places.group_by("path", maintain_order=True)
+        ]
+    )
+    made = _loaded(*encoder).encode(texts.get_column("text").to_list())
+    write_chunk(vectors, texts.get_column("text_hash"), made)
+    return len(texts)
+
+
+READ_AGAIN = Step("read again", stage_texts, retries=2)
+EMBED_TEXTS = Step("embed texts", embed_texts, retries=2)
+
+
+@lru_cache(maxsize=1)  # a process loads its model once
+def _loaded(name: str, encoder_id: str) -> Encoder:
+    encoder = load_encoder(name)
+    if encoder is None or encoder.encoder_id != encoder_id:
+        raise EncoderError(f"the files of the model {name} are others here than where it was named")
+    return encoder
+
+
+def _texts_at(path: Path, rows: pl.Series) -> pl.DataFrame:
+    """Read some rows of a file of `TEXTS`, looking only at the row groups that hold them."""
+    frames: list[pl.DataFrame] = []
+    with pq.ParquetFile(path) as file:
+        first = 0
+        for group in range(file.num_row_groups):
+            last = first + file.metadata.row_group(group).num_rows
+            inside = rows.filter(rows.is_between(first, last, closed="left"))
+            if len(inside):
+                table = file.read_row_group(group, columns=["text_hash", "text"])
+                frames.append(pl.DataFrame(table)[(inside - first).to_list()])
+            first = last
+    return pl.concat(frames)

@@ -2,20 +2,22 @@
 
 import json
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
-from typing import Any
 
 import polars as pl
 
+from kp_batch.archive.ledger import Entry, as_ledger
 from kp_batch.contracts import DISTRIBUTIONS, RUNS
 from kp_batch.embedding.encoders import ENCODER_VERSION
 from kp_batch.facts import FACTS_VERSION
 from kp_batch.novelty.settings import REPLAY_VERSION
+from kp_batch.planning.plan import Plan
 from kp_batch.run import Run
 from kp_batch.scoring.profiles import SCORING_VERSION
+from kp_batch.sql import sql
 from kp_batch.warehouse.catalog import create_macros, publish
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.relations import frame_of, relation, scan
@@ -24,52 +26,78 @@ from kp_batch.warehouse.tables import DeltaTables
 _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "torch")
 
 
-def publish_success(run: Run, tables: dict[str, int]) -> None:
-    """Write the run's rows, then swap the catalog: from then on, everyone sees the run."""
-    written = DeltaTables(run.config.warehouse, tables, run.run_id)
-    written.append("distributions", [_distributions(run, tables)])
-    _publish(run, Manifest(run.config.threshold, written.versions), "done", None)
-
-
-def publish_failure(run: Run, reason: str) -> None:
-    """Publish the run's row and its rejects beside the scores that were there."""
-    tables = DeltaTables(run.config.warehouse, run.published.tables, run.run_id)
-    if run.staging.rejects.exists():
-        tables.overwrite("rejects", [pl.read_parquet(run.staging.rejects, glob=False)])
-    _publish(run, Manifest(run.published.threshold, tables.versions), "failed", reason)
-
-
-def _distributions(run: Run, tables: dict[str, int]) -> pl.DataFrame:
-    """Distribution of the scores by domain, and of all of them: a frame of `DISTRIBUTIONS`.
+def publish_success(
+    run: Run, plan: Plan, tables: Mapping[str, int], seconds: Mapping[str, float]
+) -> None:
+    """Write the run's rows, then publish: from then on, everyone sees the run.
 
     Args:
-        run: the run that leaves them.
+        run: the run.
+        plan: what it did.
         tables: the version of each table as the run leaves it.
+        seconds: what each step took, by its name.
     """
+    written = DeltaTables(run.config.warehouse, tables, run.run_id)
+    written.append("distributions", [_distributions(run, written.versions)])
+    manifest = Manifest(run.config.threshold, written.versions)
+    _publish(run, manifest, {**_told(run, plan, seconds), "status": "done", "reason": None})
+
+
+def publish_failure(run: Run, plan: Plan | None, seconds: Mapping[str, float], reason: str) -> None:
+    """Publish the run's row and its rejects beside the scores that were there.
+
+    Args:
+        run: the run.
+        plan: what it would have done; None if it failed before it had one.
+        seconds: what each step took, by its name.
+        reason: why it failed, in one line.
+    """
+    tables = DeltaTables(run.config.warehouse, run.published.tables, run.run_id)
+    rejects = run.staging.table("rejects")
+    if rejects.exists():
+        tables.overwrite("rejects", [pl.read_parquet(rejects, glob=False)])
+    manifest = Manifest(run.published.threshold, tables.versions)
+    _publish(run, manifest, {**_told(run, plan, seconds), "status": "failed", "reason": reason})
+
+
+def _told(run: Run, plan: Plan | None, seconds: Mapping[str, float]) -> dict[str, str]:
+    """What the run found, did and took: columns of `runs`, as JSON."""
+    files = run.staging.table("files")
+    ledger = as_ledger(pl.read_parquet(files, glob=False)) if files.exists() else {}
+    inputs = [_input(entry) for entry in ledger.values() if entry.status != "gone"]
+    return {
+        "inputs": json.dumps(inputs),
+        "counts": json.dumps(asdict(plan.counts) if plan else {}),
+        "seconds": json.dumps(dict(seconds)),
+    }
+
+
+def _input(entry: Entry) -> dict[str, str | int | None]:
+    known = asdict(entry)
+    return {name: known[name] for name in ("source_file", "status", "size", "mtime_ns", "file_id")}
+
+
+def _distributions(run: Run, tables: Mapping[str, int]) -> pl.DataFrame:
+    """Distribution of the scores by domain, and of all of them: a frame of `DISTRIBUTIONS`."""
     scores = relation(run.config.warehouse, "scores", tables.get("scores"))
-    query = files("kp_batch.pipeline").joinpath("distributions.sql").read_text("utf-8")
     values = {"run_id": run.run_id, "threshold": run.config.threshold}
     with run.staging.connect() as connection:
         create_macros(connection)
         connection.execute(f"CREATE VIEW scores AS FROM {scores}")
-        found = frame_of(connection.sql(query, params=values))
+        found = frame_of(connection.sql(sql(__name__, "distributions.sql"), params=values))
     return found.select(list(DISTRIBUTIONS)).cast(DISTRIBUTIONS)
 
 
-def _publish(run: Run, manifest: Manifest, status: str, reason: str | None) -> None:
+def _publish(run: Run, manifest: Manifest, told: Mapping[str, str | None]) -> None:
     row = {
         "run_id": run.run_id,
         "started_at": run.started_at,
         "finished_at": datetime.now(UTC),
-        "status": status,
-        "reason": reason,
         "config": run.config.model_dump_json(),
-        "inputs": json.dumps(run.inputs),
-        "counts": json.dumps(run.counts),
-        "seconds": json.dumps(run.seconds),
         "versions": json.dumps(_versions()),
         "fingerprints": json.dumps(_fingerprints(run, manifest)),
         "published": json.dumps(asdict(manifest)),
+        **told,
     }
     tables = DeltaTables(run.config.warehouse, manifest.tables, run.run_id)
     tables.append("runs", [pl.DataFrame([row], schema=RUNS)])
@@ -87,7 +115,7 @@ def _fingerprints(run: Run, manifest: Manifest) -> dict[str, dict[str, int]]:
     }
 
 
-def _versions() -> dict[str, Any]:
+def _versions() -> dict[str, str | int]:
     """The versions of the formulas, and of the libraries that computed them."""
     return {
         "facts": FACTS_VERSION,

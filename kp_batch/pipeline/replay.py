@@ -1,75 +1,89 @@
 """Replays spans of the timeline: finds what each trace met in the cache."""
 
-from datetime import timedelta
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from kp_batch.contracts import NOVELTY
-from kp_batch.embedding.store import VectorStore
-from kp_batch.novelty.cache import NO_NEIGHBOUR
-from kp_batch.novelty.replay import replay
-from kp_batch.planning.timeline import Timeline
+from kp_batch.embedding.store import VectorStore, read_vectors
+from kp_batch.errors import WarehouseError
+from kp_batch.executor import Executor, Step
+from kp_batch.novelty.replay import replay_windows
+from kp_batch.planning.plan import Plan
 from kp_batch.planning.windows import Span
 from kp_batch.progress import progress
+from kp_batch.run import Run
 from kp_batch.staging import Staging
+from kp_batch.warehouse.layout import Layout
 
 
-def replay_timeline(
-    timeline: Timeline,
-    cache_size: int,
-    ttl: timedelta | None,
-    vectors: Path | None,
-    staging: Staging,
-) -> list[Path]:
-    """Replay the spans of a timeline, each after a warm-up of the rows that its first one meets.
+@dataclass(frozen=True)
+class Replayed:
+    """What a span's traces met: `NOVELTY`, and their `position` (UInt32) on the timeline."""
+
+    path: Path
+    first: int  # position
+    last: int  # position
+    rows: int
+
+
+def replay_timeline(run: Run, plan: Plan, workers: Executor) -> tuple[Replayed, ...]:
+    """Replay the spans of a plan, each after a warm-up of the rows that its first one meets.
 
     Args:
-        timeline: what to replay.
-        cache_size: the cache's capacity.
-        ttl: the cache's time to live.
-        vectors: the vector store's folder; None: no embedder.
-        staging: the run's files.
+        run: the run.
+        plan: what is to be done.
+        workers: replay the spans.
 
     Returns:
-        The files it wrote, in time order: the rows to replay as `position` (UInt32, within the
-        timeline) and the columns of `NOVELTY`.
+        What each span met, in time order.
+
+    Raises:
+        WarehouseError: vectors are missing, or damaged.
     """
-    if not timeline.spans:
-        return []
-    store = VectorStore(vectors) if vectors else None
-    paths: list[Path] = []
-    with progress("replaying", int(timeline.replay.sum()), "traces") as shown:
-        for span in timeline.spans:
-            wanted = np.flatnonzero(timeline.replay[span.first : span.last])
-            met = _replayed(span, cache_size, ttl, store, staging)[wanted]
-            position = pl.Series("position", wanted + span.first, dtype=pl.UInt32)
-            met.insert_column(0, position).write_parquet(staging.replayed(span.first))
-            paths.append(staging.replayed(span.first))
-            shown.add(len(wanted))
-    return paths
+    if not plan.spans:
+        return ()
+    vectors = Layout(run.config.warehouse).vectors(plan.scorer.encoder_id)
+    _find_vectors(run.staging, vectors)
+    replayed: list[Replayed] = []
+    with progress("replaying", plan.counts.replayed, "traces") as shown:
+        for span in workers.map(REPLAY_SPAN, plan.spans, vectors, run.staging):
+            replayed.append(span)
+            shown.add(span.rows)
+    return tuple(replayed)
 
 
-def _replayed(
-    span: Span, cache_size: int, ttl: timedelta | None, store: VectorStore | None, staging: Staging
-) -> pl.DataFrame:
-    """What each trace of the span met in the cache: a frame of `NOVELTY`."""
-    if store is None:
-        return _without_encoder(span.last - span.first)
-    rows = (
-        pl.scan_parquet(staging.timeline, glob=False)
-        .select("trace_id", "created_at", "text_hash")
-        .slice(span.warm, span.last - span.warm)
-        .collect()
+def _find_vectors(staging: Staging, vectors: Path) -> None:
+    """Stage where the vectors are of the rows that take part in the replay."""
+    rows = pl.scan_parquet(staging.replay, glob=False)
+    VectorStore(vectors).places(rows).sink_parquet(staging.vectors)
+    places = pl.scan_parquet(staging.vectors, glob=False).select("chunk")
+    lacking, total = places.select(lacking=pl.all().null_count(), total=pl.len()).collect().row(0)
+    if lacking:
+        raise WarehouseError(f"{lacking} of {total} vectors are not in {vectors}; run again")
+
+
+def replay_span(span: Span, vectors: Path, staging: Staging) -> Replayed:
+    """Replay one span.
+
+    Args:
+        span: which of the rows that take part.
+        vectors: the folder of the vector store.
+        staging: the run's files.
+    """
+    rows, places = (
+        pl.scan_parquet(path, glob=False).slice(span.warm, span.last - span.warm).collect()
+        for path in (staging.replay, staging.vectors)
     )
-    times = rows.get_column("created_at").to_physical().to_numpy()
-    vectors = store.gather(rows.get_column("text_hash"))
-    met = replay(vectors, times, max_elements=cache_size, ttl=ttl)
+    starts = np.maximum(rows.get_column("start").to_numpy() - span.warm, 0)
+    met = replay_windows(read_vectors(vectors, places), starts)
     nearest = np.where(met.nearest < 0, 0, met.nearest)
     found = pl.Series(met.nearest >= 0)
+    times = rows.get_column("created_at").to_physical().to_numpy()
     age = (times - times[nearest]) / 1e6  # in NumPy, since Polars would take the reciprocal
-    return pl.DataFrame(
+    novelty = pl.DataFrame(
         {
             "novelty": met.novelty,
             "max_similarity": pl.Series(met.max_similarity).fill_nan(None),
@@ -78,14 +92,13 @@ def _replayed(
             "cache_size": met.cache_size,
         },
         schema=dict(NOVELTY),
-    ).slice(span.first - span.warm)
-
-
-def _without_encoder(rows: int) -> pl.DataFrame:
-    """The frame of `NOVELTY` where there is no embedder."""
-    return pl.DataFrame(
-        [
-            pl.Series(name, [value], dtype=NOVELTY[name]).new_from_index(0, rows)
-            for name, value in zip(NOVELTY, (NO_NEIGHBOUR, None, None, None, 0), strict=True)
-        ]
     )
+    wanted = rows.select("position", "replay").hstack(novelty).slice(span.first - span.warm)
+    result = wanted.filter("replay").drop("replay")
+    path = staging.replayed(span.first)
+    result.write_parquet(path)
+    position = result.get_column("position")
+    return Replayed(path, position[0], position[-1], len(result))
+
+
+REPLAY_SPAN = Step("replay span", replay_span)

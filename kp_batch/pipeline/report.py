@@ -11,7 +11,7 @@ import duckdb
 from polars.exceptions import PanicException
 
 from kp_batch.errors import BusyError, KpBatchError, WarehouseError
-from kp_batch.pipeline.executor import Executor, Step
+from kp_batch.executor import Executor, Step
 from kp_batch.progress import say
 from kp_batch.report.markdown import markdown
 from kp_batch.report.report_data import ReportData, gather

@@ -1,143 +1,114 @@
 """Writes the tables; of the scores, only the days in which anything differs."""
 
-from collections.abc import Iterable, Iterator
-from datetime import date
-from itertools import groupby
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
-from kp_batch.archive.ledger import as_frame
-from kp_batch.contracts import FACTS, NOVELTY
+from kp_batch.contracts import NOVELTY
+from kp_batch.executor import Executor, Step
+from kp_batch.novelty.cache import NOBODY_MET
+from kp_batch.pipeline.replay import Replayed
+from kp_batch.planning.days import DayPart
 from kp_batch.planning.plan import Plan
+from kp_batch.planning.scorer import Scorer
+from kp_batch.progress import progress
 from kp_batch.run import Run
-from kp_batch.warehouse.relations import partitions_of
+from kp_batch.warehouse.data_files import DataFile, move_data_file, write_data_file
 from kp_batch.warehouse.tables import DeltaTables
 
-# Rows scored at once: some 60 MB. A larger day is scored whole.
-_ROWS_AT_ONCE = 65_536
 
-
-def write_tables(run: Run, plan: Plan, replayed: list[Path]) -> dict[str, int]:
+def write_tables(
+    run: Run, plan: Plan, replayed: Sequence[Replayed], workers: Executor
+) -> Mapping[str, int]:
     """Write what changed and commit it: nobody sees it yet.
+
+    Args:
+        run: the run.
+        plan: what is to be done.
+        replayed: what the traces met that were replayed.
+        workers: score the days that are written anew.
 
     Returns:
         The version of each table.
     """
-    tables = DeltaTables(run.config.warehouse, run.tables, run.run_id)
-    _write_facts(tables, run, plan)
-    tables.overwrite("files", [as_frame(plan.ledger.values())])
-    tables.overwrite("rejects", [pl.read_parquet(run.staging.rejects, glob=False)])
-    tables.overwrite("profiles", [plan.profiles])
-    if plan.partitions:
-        _write_scores(tables, run, plan, replayed)
+    warehouse = run.config.warehouse
+    tables = DeltaTables(warehouse, run.tables, run.run_id)
+    if plan.facts:
+        names = ((path, f"{run.run_id}-{path.stem}") for path in plan.facts)
+        tables.add_files("facts", [move_data_file(warehouse, "facts", *each) for each in names])
+    for name in ("files", "rejects", "profiles"):
+        tables.overwrite(name, [pl.read_parquet(run.staging.table(name), glob=False)])
+    if plan.days:
+        files: list[DataFile] = []
+        with progress("writing", len(plan.days), "days") as shown:
+            for part in workers.map(WRITE_DAYS, plan.parts, run, plan.scorer, replayed):
+                files += part
+                shown.add(len(part))
+        tables.replace_files("scores", files, plan.days)
     return tables.versions
 
 
-def _write_facts(tables: DeltaTables, run: Run, plan: Plan) -> None:
-    """Add the facts of the content that was read; no ledger names content whose rows are void."""
-    counting = [entry.file_id for entry in plan.ledger.values()]
-    rows = pl.scan_parquet(run.staging.rows, glob=False).select(list(FACTS))
-    rows = rows.filter(pl.col("file_id").is_in(counting))
-    first = next(iter(rows.head(1).collect().iter_rows()), None)
-    if first is not None:
-        tables.append("facts", rows.collect_batches(maintain_order=True))
+def write_days(
+    part: DayPart, run: Run, scorer: Scorer, replayed: Sequence[Replayed]
+) -> list[DataFile]:
+    """Score the rows of some days and write them into files that no version of the table names.
+
+    Args:
+        part: which rows.
+        run: the run.
+        scorer: what scores them.
+        replayed: what the traces met that were replayed.
+
+    Returns:
+        A file for each day.
+    """
+    rows = pl.concat(list(_rows(part, run, scorer, replayed)))
+    dated = rows.with_columns(date=pl.col("created_at").dt.date())
+    marked = dated.with_columns(in_range=run.in_range("date"))
+    scored = scorer.rescore(marked, run.run_id).collect()
+    return [
+        write_data_file(run.config.warehouse, "scores", day, f"{run.run_id}-{part.name}")
+        for day in scored.partition_by("date", maintain_order=True)
+    ]
 
 
-def _write_scores(tables: DeltaTables, run: Run, plan: Plan, replayed: list[Path]) -> None:
-    by_day = partitions_of(run.config.warehouse, "scores", run.tables.get("scores"))
-    frames = _rescored(run, plan, by_day, replayed)
-    if set(plan.partitions) >= by_day.keys():
-        tables.overwrite("scores", frames)
-    else:
-        tables.overwrite_partitions("scores", frames, plan.partitions)
+WRITE_DAYS = Step("write days", write_days, retries=2)
 
 
-def _rescored(
-    run: Run, plan: Plan, by_day: dict[date, list[Path]], replayed: list[Path]
-) -> Iterator[pl.DataFrame]:
-    """The rows of the days to be rewritten, in their order."""
-    slices = _slices(run, plan)
-    for on_timeline, group in groupby(plan.partitions, lambda day: day in slices):
-        if on_timeline:
-            frames = _from_timeline(run, [slices[day] for day in group], replayed)
-        else:
-            frames = _as_published([by_day[day] for day in group if day in by_day])
-        for rows in frames:
-            dated = rows.with_columns(date=pl.col("created_at").dt.date())
-            marked = dated.with_columns(in_range=run.in_range("date"))
-            yield plan.scorer.rescore(marked, run.run_id).collect()
-
-
-def _slices(run: Run, plan: Plan) -> dict[date, tuple[int, int]]:
-    """Where each day of the timeline begins in it, and how many rows it has."""
-    if not run.staging.timeline.exists():
-        return {}
-    days = (
-        pl.scan_parquet(run.staging.timeline, glob=False)
-        .select(day=pl.col("created_at").dt.date())
-        .with_row_index()
-        .group_by("day")
-        .agg(first=pl.col("index").min(), rows=pl.len())
-        .collect()
-    )
-    slices: dict[date, tuple[int, int]] = {}
-    for day in plan.timeline.days:
-        slices[day] = (0, 0)  # such a day may have lost all its rows
-    for day, first, rows in days.iter_rows():
-        slices[day] = (first, rows)
-    return slices
-
-
-def _from_timeline(
-    run: Run, slices: Iterable[tuple[int, int]], replayed: list[Path]
+def _rows(
+    part: DayPart, run: Run, scorer: Scorer, replayed: Sequence[Replayed]
 ) -> Iterator[pl.LazyFrame]:
-    """Rows of the timeline, with the novelty that the replay gave them."""
-    for first, rows in _joined(slices):
-        part = pl.scan_parquet(run.staging.timeline, glob=False).slice(first, rows)
-        if not replayed:
-            yield part.with_columns(replayed=False)
+    """The rows of a part, their novelty up to date."""
+    for first, last in part.ranges:
+        files = pl.scan_parquet(list(part.paths), glob=False, hive_partitioning=False)
+        rows = files.slice(first, last - first)
+        if not part.on_timeline:
+            yield rows.with_columns(replayed=False, facts_changed=False)
             continue
-        inside = pl.col("position").is_between(first, first + rows, closed="left")
-        met = pl.scan_parquet(replayed, glob=False).filter(inside)
-        both = part.with_row_index("position", first).join(
-            met, on="position", how="left", suffix="_now", maintain_order="left"
+        marks = pl.scan_parquet(run.staging.marks, glob=False).slice(first, last - first)
+        marked = pl.concat([rows, marks.select(replayed="replay")], how="horizontal")
+        if scorer.has_encoder:
+            marked = marked.with_row_index("position", first).join(
+                _met(replayed, first, last),
+                on="position",
+                how="left",
+                suffix="_now",
+                maintain_order="left",
+            )
+        novelty = (
+            pl.col(f"{name}_now") if scorer.has_encoder else pl.lit(NOBODY_MET[name], dtype)
+            for name, dtype in NOVELTY.items()
         )
-        now = pl.col("novelty_now").is_not_null()
-        yield both.with_columns(
-            *(pl.when(now).then(f"{name}_now").otherwise(name).alias(name) for name in NOVELTY),
-            replayed=now,
+        yield marked.with_columns(
+            pl.when("replayed").then(now).otherwise(name).alias(name)
+            for name, now in zip(NOVELTY, novelty, strict=True)
         )
 
 
-def _joined(slices: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Join slices that touch, as long as the joined one is not too large."""
-    first = rows = 0
-    for start, length in slices:
-        if rows and (start != first + rows or rows + length > _ROWS_AT_ONCE):
-            yield first, rows
-            rows = 0
-        first, rows = (first if rows else start), rows + length
-    if rows:
-        yield first, rows
-
-
-def _as_published(days: list[list[Path]]) -> Iterator[pl.LazyFrame]:
-    """Published rows, a few days at a time."""
-    held: list[Path] = []
-    rows = 0
-    for paths in days:
-        count = sum(
-            pl.scan_parquet(path, glob=False).select(pl.len()).collect().item() for path in paths
-        )
-        if held and rows + count > _ROWS_AT_ONCE:
-            yield _published(held)
-            held, rows = [], 0
-        held, rows = held + paths, rows + count
-    if held:
-        yield _published(held)
-
-
-def _published(paths: list[Path]) -> pl.LazyFrame:
-    rows = pl.scan_parquet(paths, glob=False, hive_partitioning=False)
-    return rows.sort("created_at", "trace_id").with_columns(replayed=False, facts_changed=False)
+def _met(replayed: Sequence[Replayed], first: int, last: int) -> pl.LazyFrame:
+    """What the replayed traces of some rows of the timeline met."""
+    paths = [each.path for each in replayed if each.first < last and each.last >= first]
+    if not paths:
+        return pl.LazyFrame(schema={"position": pl.UInt32, **NOVELTY})
+    inside = pl.col("position").is_between(first, last, closed="left")
+    return pl.scan_parquet(paths, glob=False).filter(inside)

@@ -6,9 +6,10 @@ from datetime import date
 
 import polars as pl
 
-from kp_batch.archive.ledger import Ledger, as_frame
 from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS, SCORED_COLUMNS
-from kp_batch.planning.state import State, sql
+from kp_batch.ingest.observe import Observed
+from kp_batch.planning.state import State
+from kp_batch.sql import sql
 from kp_batch.warehouse.relations import parquet_relation
 
 _OWN = (*OWN_COLUMNS, "source_file")
@@ -52,6 +53,7 @@ class Detected:
         """Stage the traces of some published days, and all that changed: `staging.timeline`."""
         paths = [path for day in days for path in self.state.days.get(day, [])]
         query = sql(
+            __name__,
             "timeline.sql",
             scores=parquet_relation("scores", paths),
             new_own=", ".join(f"new.{name}" for name in _OWN),
@@ -70,7 +72,7 @@ class Detected:
         """
         wanted = text_hashes.to_frame("text_hash").to_arrow()
         self.state.connection.register("wanted", wanted)
-        found = self.state.ask(sql("locate.sql"))
+        found = self.state.ask(sql(__name__, "locate.sql"))
         readable = pl.col("status") == "read"
         return (
             set(found.filter(readable).get_column("source_file")),
@@ -78,17 +80,22 @@ class Detected:
         )
 
 
-def detect_changes(state: State, ledger: Ledger, ids: Iterable[str] = ()) -> Detected:
+def detect_changes(state: State, observed: Observed, ids: Iterable[str] = ()) -> Detected:
     """Find the traces that are new (late ones too), changed or removed.
 
     Args:
-        state: what is published, and the staged rows of new content.
-        ledger: the archive's files as they are now.
+        state: what is published.
+        observed: the archive as it is now.
         ids: traces to look at, whatever became of their files.
     """
-    state.connection.register("now", as_frame(ledger.values()).to_arrow())
     looked_at = pl.DataFrame({"trace_id": list(ids)}, schema={"trace_id": pl.String})
     state.connection.register("ids", looked_at.to_arrow())
-    staged = parquet_relation("facts", [state.staging.rows])
-    state.connection.execute(sql("changes.sql", columns=", ".join(FACTS), staged=staged))
+    query = sql(
+        __name__,
+        "changes.sql",
+        columns=", ".join(FACTS),
+        staged=parquet_relation("facts", observed.facts),
+        files=parquet_relation("files", [state.staging.table("files")]),
+    )
+    state.connection.execute(query)
     return Detected(state, ChangeSet(state.ask("FROM changes")))

@@ -1,6 +1,8 @@
 -- The current row of every id that can have changed, and how these differ from what is published.
--- Given: the schema published (its tables), and the tables now (the ledger) and ids (more ids to
--- look at).
+-- Given: the schema published (its tables), the table ids (more ids to look at), and the relations
+-- files (the ledger as it is now) and staged (the facts of new content).
+
+CREATE TEMP VIEW now AS FROM $files;
 
 -- The rows of all content that was ever read.
 CREATE TEMP VIEW facts AS

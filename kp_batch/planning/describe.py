@@ -1,17 +1,26 @@
 """Describes a plan, for people and programs, with a time estimated from the last runs' rates."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
 
-from kp_batch.run_record import RunRecord, done_runs
+from kp_batch.archive.file_changes import FileChanges
+from kp_batch.run_record import RunCounts, RunRecord, done_runs
 from kp_batch.text import printable
 
 if TYPE_CHECKING:  # who only prints a plan does not wait for these
     from kp_batch.planning.plan import Plan
     from kp_batch.run import Run
 
+Pending = Literal["archive", "scores", "profiles", "rejects", "threshold", "forgotten"]
+
 # By the name of each step, the count that its time grows with.
-_RATED = {"embed": "embedded", "replay": "replayed", "write": "partitions"}
-_PENDING = {
+_RATED: Mapping[str, Callable[[RunCounts], int]] = {
+    "embed": lambda counts: counts.embedded,
+    "replay": lambda counts: counts.replayed,
+    "write": lambda counts: counts.partitions,
+}
+_PENDING: Mapping[Pending, str] = {
     "archive": "the archive",
     "scores": "the scores",
     "profiles": "the profiles",
@@ -23,65 +32,81 @@ _RUNS_RATED = 5
 _SHOWN = 5
 
 
-def describe(run: "Run", plan: "Plan") -> dict[str, Any]:
-    """Describe the plan as data.
+@dataclass(frozen=True)
+class DomainDay:
+    """How many traces of one domain and day are to be replayed, restated and reweighted."""
 
-    Returns:
-        files: the paths that are new, changed, gone, unreadable; texts_to_embed, traces_to_replay,
-        traces_to_restate, traces_to_reweight, traces_to_remove: numbers; by_domain_and_day: the
-        same by domain and day; partitions: the days to be rewritten; pending: what differs from
-        the published state (see `Plan.pending`); seconds: an estimate, null where no rates are
-        known for it.
-    """
-    units = {
-        "embedded": len(plan.texts.missing),
-        "replayed": run.counts["replayed"],
-        "partitions": len(plan.partitions),
-    }
-    return {
-        "files": plan.files,
-        "texts_to_embed": units["embedded"],
-        "traces_to_replay": units["replayed"],
-        "traces_to_restate": run.counts["restated"],
-        "traces_to_reweight": run.counts["reweighted"],
-        "traces_to_remove": run.counts["removed"],
-        "by_domain_and_day": [
-            {**row, "day": str(row["day"])} for row in plan.workload.iter_rows(named=True)
+    task_domain: str
+    day: str  # as 2026-01-31
+    replay: int
+    restate: int
+    reweight: int
+
+
+@dataclass(frozen=True)
+class PlanDescription:
+    """A plan, as people and programs read it."""
+
+    files: FileChanges
+    texts_to_embed: int
+    traces_to_replay: int
+    traces_to_restate: int
+    traces_to_reweight: int
+    traces_to_remove: int
+    by_domain_and_day: list[DomainDay]
+    partitions: list[str]  # the days to be rewritten
+    pending: list[Pending]  # see `Plan.pending`
+    seconds: float | None  # an estimate; None where no rates are known for it
+
+
+def describe(run: "Run", plan: "Plan") -> PlanDescription:
+    """Describe a plan whose staging is there."""
+    import polars as pl
+
+    counts = plan.counts
+    workload = pl.read_parquet(run.staging.workload, glob=False)
+    return PlanDescription(
+        files=plan.files,
+        texts_to_embed=counts.embedded,
+        traces_to_replay=counts.replayed,
+        traces_to_restate=counts.restated,
+        traces_to_reweight=counts.reweighted,
+        traces_to_remove=counts.removed,
+        by_domain_and_day=[
+            DomainDay(domain, str(day), replay, restate, reweight)
+            for domain, day, replay, restate, reweight in workload.iter_rows()
         ],
-        "partitions": [str(day) for day in plan.partitions],
-        "pending": list(plan.pending),
-        "seconds": _seconds(run, units),
-    }
+        partitions=[str(day) for day in plan.days],
+        pending=list(plan.pending),
+        seconds=_seconds(run, counts),
+    )
 
 
-def as_text(plan: dict[str, Any]) -> str:
+def as_text(plan: PlanDescription) -> str:
     """Format a described plan for a terminal."""
-    files = [f"{len(paths):,} {how}" for how, paths in plan["files"].items() if paths]
-    if not plan["pending"]:
+    changed = asdict(plan.files).items()
+    files = [f"{len(paths):,} {how}" for how, paths in changed if paths]
+    if not plan.pending:
         return f"nothing to do ({', '.join(files) or 'no file changed'})"
-    estimate = plan["seconds"]
+    removed, seconds = plan.traces_to_remove, plan.seconds
     lines = [
-        f"plan: {', '.join(_PENDING[what] for what in plan['pending'])} will change",
+        f"plan: {', '.join(_PENDING[what] for what in plan.pending)} will change",
         f"  files      {', '.join(files) or 'none changed'}",
-        f"  embed      {plan['texts_to_embed']:,} texts",
-        f"  replay     {plan['traces_to_replay']:,} traces",
-        f"  restate    {plan['traces_to_restate']:,} traces{_by_domain(plan['by_domain_and_day'])}",
-        f"  reweight   {plan['traces_to_reweight']:,} of them: their weights alone differ",
-        *(
-            [f"  remove     {plan['traces_to_remove']:,} traces"]
-            if plan["traces_to_remove"]
-            else []
-        ),
-        f"  rewrite    {_days(plan['partitions'])}",
-        f"  time       {'no rates yet' if estimate is None else f'about {estimate:,.0f} s'}",
+        f"  embed      {plan.texts_to_embed:,} texts",
+        f"  replay     {plan.traces_to_replay:,} traces",
+        f"  restate    {plan.traces_to_restate:,} traces{_by_domain(plan.by_domain_and_day)}",
+        f"  reweight   {plan.traces_to_reweight:,} of them: their weights alone differ",
+        *([f"  remove     {removed:,} traces"] if removed else []),
+        f"  rewrite    {_days(plan.partitions)}",
+        f"  time       {'no rates yet' if seconds is None else f'about {seconds:,.0f} s'}",
     ]
     return "\n".join(lines)
 
 
-def _by_domain(rows: list[dict[str, Any]]) -> str:
+def _by_domain(rows: list[DomainDay]) -> str:
     totals: dict[str, int] = {}
     for row in rows:
-        totals[row["task_domain"]] = totals.get(row["task_domain"], 0) + row["restate"]
+        totals[row.task_domain] = totals.get(row.task_domain, 0) + row.restate
     most = sorted(totals, key=lambda domain: -totals[domain])
     named = [f"{printable(domain)} {totals[domain]:,}" for domain in most[:_SHOWN]]
     more = [f"{len(most) - _SHOWN} more"] if len(most) > _SHOWN else []
@@ -96,20 +121,22 @@ def _days(days: list[str]) -> str:
     return f"{len(days):,} partitions from {days[0]} to {days[-1]}"
 
 
-def _seconds(run: "Run", units: dict[str, int]) -> float | None:
+def _seconds(run: "Run", counts: RunCounts) -> float | None:
     """Estimate the time of the steps to come, from the rates of the last runs."""
     from kp_batch.warehouse.relations import scan
 
     rows = scan(run.config.warehouse, "runs", run.published.tables.get("runs")).collect()
-    if rows.is_empty():
-        return None
     last = done_runs(map(RunRecord.of, rows.iter_rows(named=True)))[-_RUNS_RATED:]
     rated = [record for record in last if record.embedder == run.config.embedder]
+    if not last:
+        return None
     estimate = 0.0
-    for step, unit in _RATED.items():
-        known = sum(record.counts.get(unit, 0) for record in rated)
-        spent = sum(record.seconds.get(step, 0.0) for record in rated if record.counts.get(unit))
-        if units[unit] and not known:
+    for step, units in _RATED.items():
+        to_do = units(counts)
+        done = [(units(each.counts), each.seconds.get(step, 0.0)) for each in rated if each.counts]
+        known = sum(number for number, _ in done)
+        if to_do and not known:
             return None
-        estimate += spent / known * units[unit] if known else 0.0
+        spent = sum(seconds for number, seconds in done if number)
+        estimate += spent / known * to_do if known else 0.0
     return estimate

@@ -1,166 +1,139 @@
 """Plans the least work after which everything published is as one full run would leave it."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import date
-from typing import Any, Literal
+from pathlib import Path
 
 import polars as pl
 
-from kp_batch.archive.ledger import Entry, Ledger, as_ledger, with_gone
-from kp_batch.archive.sources import discover
-from kp_batch.planning.changes import detect_changes
-from kp_batch.planning.ingest import read_changed
+from kp_batch.archive.file_changes import FileChanges
+from kp_batch.ingest.observe import Observed
+from kp_batch.planning.changes import ChangeSet, detect_changes
+from kp_batch.planning.days import DayPart, day_parts
+from kp_batch.planning.describe import Pending
 from kp_batch.planning.rejects import count_rejects, stage_rejects
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.state import State
-from kp_batch.planning.timeline import MissingTexts, Timeline, affected_timeline, missing_texts
-from kp_batch.planning.workload import profiles_after, traces_after, workload_of
-from kp_batch.progress import say
+from kp_batch.planning.texts import Texts, missing_texts
+from kp_batch.planning.timeline import affected_timeline
+from kp_batch.planning.windows import Span
+from kp_batch.planning.workload import Workload, profiles_after, stage_workload, traces_after
 from kp_batch.run import Run
-from kp_batch.text import printable
-
-Pending = Literal["archive", "scores", "profiles", "rejects", "threshold", "forgotten"]
+from kp_batch.run_record import RunCounts
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run has to do."""
+    """What a run has to do, in paths, ranges and numbers; the rows stand in its staging."""
 
-    ledger: Ledger
-    files: dict[str, list[str]]  # new, changed, gone, unreadable: their paths
+    files: FileChanges
+    facts: tuple[Path, ...]  # staged files of facts to be added
+    texts: Texts  # to be embedded
+    staged_texts: tuple[Path, ...]  # files that were read for this run
     scorer: Scorer
-    timeline: Timeline
-    texts: MissingTexts
-    workload: pl.DataFrame  # by domain and day: how many traces to replay, restate and reweight
-    partitions: tuple[date, ...]  # to be rewritten
-    profiles: pl.DataFrame  # the whole table
+    spans: tuple[Span, ...]  # to be replayed
+    days: tuple[date, ...]  # to be written anew
+    parts: tuple[DayPart, ...]  # of these days
+    counts: RunCounts
     pending: tuple[Pending, ...]  # what differs from the published state; empty: nothing to do
 
 
-def make_plan(run: Run, forgotten: Sequence[str] = ()) -> Plan:
-    """Compare the archive and the settings with what is published.
-
-    Writes to the run's staging only, and sets the run's inputs and counts.
+def make_plan(run: Run, observed: Observed) -> Plan:
+    """Compare the archive and the settings with what is published; writes to staging only.
 
     Args:
         run: the run.
-        forgotten: ids of traces that stand in no table of facts any more; then the archive's files
-            are not looked at, and every published profile stays.
+        observed: the archive as it is now.
 
     Raises:
         KpBatchError: the archive, the profiles or the encoder cannot be used.
     """
-    config, published = run.config, run.published
-    with State(config.warehouse, run.tables, run.staging) as state:
-        known = state.table("profiles").sort("profile_id")
-        scorer = Scorer.of(config, known)
-        before = as_ledger(state.table("files"))
-        found, ledger = _observe(run, state, before, forgotten)
-        detected = detect_changes(state, ledger, forgotten)
-        fingerprints = state.fingerprints()
-        timeline = affected_timeline(run, detected, scorer, fingerprints)
-        texts = missing_texts(run, detected, scorer, timeline, ledger)
-        traces = traces_after(run, fingerprints, timeline)
-        workload = workload_of(traces, scorer)
-        profiles = profiles_after(traces, scorer, known, keep_published=bool(forgotten))
-        partitions = detected.changes.days | set(workload.get_column("day"))
-        rejects_differ = stage_rejects(detected, ledger, run.run_id)
+    with State(run.config.warehouse, run.tables, run.staging) as state:
+        scorer = Scorer.of(run.config, state.table("profiles"))
+        return plan_changes(run, state, observed, scorer)
+
+
+def plan_changes(
+    run: Run, state: State, observed: Observed, scorer: Scorer, ids: Iterable[str] = ()
+) -> Plan:
+    """Plan with a given scorer; see `make_plan`.
+
+    Args:
+        run: the run.
+        state: the tables that the run builds upon.
+        observed: the archive as it is now.
+        scorer: what the run scores with.
+        ids: traces to look at, whatever became of their files.
+    """
+    detected = detect_changes(state, observed, ids)
+    fingerprints = state.fingerprints()
+    timeline = affected_timeline(run, detected, scorer, fingerprints)
+    texts = missing_texts(run, detected, scorer, timeline, observed)
+    traces = traces_after(run, fingerprints, timeline)
+    workload = stage_workload(run, traces, scorer)
+    days = sorted(detected.changes.days | workload.days)
+    published = fingerprints.group_by("day").agg(pl.col("traces").sum())
     differs: dict[Pending, bool] = {
-        "archive": _contents(ledger) != _contents(before),
-        "scores": bool(partitions),
-        "profiles": not profiles.equals(known),
-        "rejects": rejects_differ,
-        "threshold": config.threshold != published.threshold,
-        "forgotten": bool(forgotten),
+        "archive": observed.differs,
+        "scores": bool(days),
+        "profiles": _stage_profiles(run, state, traces, scorer),
+        "rejects": stage_rejects(run, detected),
+        "threshold": run.config.threshold != run.published.threshold,
+        "forgotten": run.tables.get("forgotten") != run.published.tables.get("forgotten"),
     }
-    plan = Plan(
-        ledger=ledger,
-        files=_files(found, before),
-        scorer=scorer,
-        timeline=timeline,
+    return Plan(
+        files=observed.files,
+        facts=observed.facts,
         texts=texts,
-        workload=workload,
-        partitions=tuple(sorted(partitions)),
-        profiles=profiles,
+        staged_texts=observed.texts,
+        scorer=scorer,
+        spans=timeline.spans,
+        days=tuple(days),
+        parts=day_parts(run, days, state.days, dict(published.iter_rows()), timeline.days),
+        counts=_counts(run, texts, workload, detected.changes, int(published["traces"].sum())),
         pending=tuple(what for what, is_so in differs.items() if is_so),
     )
-    changes = detected.changes
-    accepted = int(fingerprints["traces"].sum()) + changes.added - changes.removed
-    run.inputs = [_input(entry) for entry in found.values()]
-    run.counts = {"files": len(found), **_counts(plan, accepted, changes.removed)}
-    count_rejects(run)
-    return plan
 
 
-def _counts(plan: Plan, accepted: int, removed: int) -> dict[str, Any]:
-    return {
-        "rows": sum(entry.rows for entry in plan.ledger.values()),
-        "accepted": accepted,
-        "embedded": len(plan.texts.missing),
-        "reused": plan.texts.distinct - len(plan.texts.missing),
-        "replayed": int(plan.workload["replay"].sum()),
-        "restated": int(plan.workload["restate"].sum()),
-        "reweighted": int(plan.workload["reweight"].sum()),
-        "removed": removed,
-        "partitions": len(plan.partitions),
-    }
+def _stage_profiles(run: Run, state: State, traces: pl.LazyFrame, scorer: Scorer) -> bool:
+    """Stage the table of profiles; returns whether it differs from the published one."""
+    known = state.table("profiles").sort("profile_id")
+    profiles = profiles_after(traces, scorer, known)
+    profiles.write_parquet(run.staging.table("profiles"))
+    return not profiles.equals(known)
 
 
-def _observe(
-    run: Run, state: State, before: Ledger, forgotten: Sequence[str]
-) -> tuple[Ledger, Ledger]:
-    """Read what is new in the archive. Returns the ledger of its files, and of all that count.
+def _counts(
+    run: Run, texts: Texts, workload: Workload, changes: ChangeSet, published: int
+) -> RunCounts:
+    """Count what was found and what is to be done.
 
-    To forget traces the archive is not looked at: only the rows are counted again.
+    Args:
+        run: the run, whose ledger and rejects are staged.
+        texts: to be embedded.
+        workload: traces to be scored.
+        changes: the traces that differ.
+        published: the number of scores.
     """
-    if forgotten:
-        rows = state.rows_by_content()
-        read_changed([], before, state, run)  # leaves an empty file of staged rows
-        return before, {
-            path: replace(each, rows=rows.get(each.file_id or "", 0))
-            for path, each in before.items()
-        }
-    sources = discover(run.config.archive, run.config.warehouse)
-    found = read_changed(sources, before, state, run)
-    _warn_of_loss(found, before)
-    return found, with_gone(found, before, prune=run.config.prune)
-
-
-def _contents(ledger: Ledger) -> dict[str, Any]:
-    return {path: entry.content for path, entry in ledger.items()}
-
-
-def _files(found: Ledger, before: Ledger) -> dict[str, list[str]]:
-    """The paths of the files that are new, changed, gone or unreadable."""
-    read = {path: each for path, each in found.items() if each.status == "read"}
-    return {
-        "new": [path for path in read if path not in before],
-        "changed": [
-            path
-            for path, each in read.items()
-            if path in before and each.file_id != before[path].file_id
-        ],
-        "gone": [
-            path for path, each in before.items() if path not in found and each.status != "gone"
-        ],
-        "unreadable": [path for path, each in found.items() if each.status == "unreadable"],
-    }
-
-
-def _input(entry: Entry) -> dict[str, Any]:
-    known = asdict(entry)
-    return {name: known[name] for name in ("source_file", "status", "size", "mtime_ns", "file_id")}
-
-
-def _warn_of_loss(found: Ledger, before: Ledger) -> None:
-    rows = sum(each.rows for each in found.values() if each.status == "read")
-    known = {path: each for path, each in before.items() if each.status != "gone"}
-    held = sum(each.rows for each in known.values())
-    gone = [path for path in known if path not in found]
-    if held and 2 * rows <= held:
-        example = f" (such as {printable(gone[0])})" if gone else ""
-        say(
-            f"warning: the archive has lost half of its rows or more: it holds {rows:,} now, and "
-            f"held {held:,}; {len(gone):,} files are gone{example}"
-        )
+    ledger = pl.read_parquet(run.staging.table("files"), glob=False)
+    refused = count_rejects(run.staging.table("rejects"))
+    accepted = published + changes.added - changes.removed
+    rows = int(ledger.get_column("rows").sum())
+    return RunCounts(
+        files=int((ledger.get_column("status") != "gone").sum()),
+        rows=rows,
+        accepted=accepted,
+        embedded=texts.missing,
+        reused=texts.distinct - texts.missing,
+        replayed=workload.replay,
+        restated=workload.restate,
+        reweighted=workload.reweight,
+        removed=changes.removed,
+        partitions=len(changes.days | workload.days),
+        duplicates=rows - accepted - refused.superseded - refused.rows,
+        superseded=refused.superseded,
+        rejected=refused.rows,
+        rejected_by_code=dict(refused.by_code),
+        unreadable_files=list(refused.files),
+    )

@@ -1,38 +1,51 @@
 """Lists the rows and files that are refused, and checks that they are not too many."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from shlex import quote
 from typing import cast
 
 import polars as pl
 
-from kp_batch.archive.ledger import Ledger
+from kp_batch.archive.ledger import as_ledger
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.validation import SUPERSEDED, message
 from kp_batch.errors import ArchiveError
 from kp_batch.planning.changes import Detected
-from kp_batch.planning.state import sql
 from kp_batch.run import Run
+from kp_batch.run_record import RunCounts
+from kp_batch.sql import sql
 
 
-def stage_rejects(detected: Detected, ledger: Ledger, run_id: str) -> bool:
-    """Stage the rows and files of the archive that are refused: `staging.rejects`.
+@dataclass(frozen=True)
+class Refused:
+    """How much of the archive is refused."""
+
+    rows: int  # that cannot be scored
+    superseded: int  # rows whose id stands again, with other content, later in the archive
+    by_code: Mapping[str, int]  # rows and files with each reason, the most frequent first
+    files: tuple[str, ...]  # those that are unreadable
+
+
+def stage_rejects(run: Run, detected: Detected) -> bool:
+    """Stage the rows and files of the archive that are refused; see rejects.sql.
 
     Args:
+        run: the run; it is named as the one that refuses what was not refused before.
         detected: the archive beside what is published.
-        ledger: the archive's files.
-        run_id: of the run that refuses what was not refused before.
 
     Returns:
         Whether they differ from the published ones.
     """
-    state = detected.state
-    refused = state.staging.folder / "refused.parquet"
+    state, target = detected.state, run.staging.table("rejects")
+    refused = run.staging.folder / "refused.parquet"
     state.connection.execute("SET VARIABLE refused = ?", [str(refused)])
-    state.connection.execute(sql("rejects.sql"))
+    state.connection.execute(sql(__name__, "rejects.sql"))
     messages = pl.coalesce("message", message(pl.col("reasons")))
     found = pl.read_parquet(refused, glob=False).with_columns(message=messages)
-    rows = _with_raw(found, ledger)
-    rows.with_columns(pl.col("run_id").fill_null(run_id)).write_parquet(state.staging.rejects)
+    rows = _with_raw(found, run.staging.table("files"))
+    rows.with_columns(pl.col("run_id").fill_null(run.run_id)).write_parquet(target)
     before = state.ask("SELECT count(*) FROM published.rejects").item()
     return len(rows) != before or any(
         rows.get_column(name).null_count() != known
@@ -40,49 +53,46 @@ def stage_rejects(detected: Detected, ledger: Ledger, run_id: str) -> bool:
     )
 
 
-def count_rejects(run: Run) -> None:
-    """Add the numbers of refused rows and files to the run's counts."""
-    rejects = pl.scan_parquet(run.staging.rejects, glob=False)
-    codes = rejects.select(pl.col("reasons").list.explode()).group_by("reasons").len()
+def count_rejects(rejects: Path) -> Refused:
+    """Count the refused rows and files.
+
+    Args:
+        rejects: a file of `REJECTS`.
+    """
+    frame = pl.scan_parquet(rejects, glob=False)
+    codes = frame.select(pl.col("reasons").list.explode()).group_by("reasons").len()
     by_code = dict(codes.sort("len", "reasons", descending=[True, False]).collect().iter_rows())
     superseded = by_code.get(SUPERSEDED, 0)
     is_row = pl.col("row").is_not_null()
-    refused = rejects.select(is_row.sum()).collect().item() - superseded
-    whole = rejects.filter(~is_row).select("source_file").collect().get_column("source_file")
-    counts = run.counts
-    counts |= {
-        "duplicates": counts["rows"] - counts["accepted"] - superseded - refused,
-        "superseded": superseded,
-        "rejected": refused,
-        "rejected_by_code": by_code,
-        "unreadable_files": whole.to_list(),
-    }
+    rows = frame.select(is_row.sum()).collect().item()
+    files = frame.filter(~is_row).select("source_file").collect().get_column("source_file")
+    return Refused(rows - superseded, superseded, by_code, tuple(files))
 
 
-def check_reject_limit(run: Run) -> None:
+def check_reject_limit(run: Run, counts: RunCounts) -> None:
     """Refuse an archive of which too little can be scored.
 
     Raises:
         ArchiveError: too large a share of the rows is rejected, or none is acceptable.
     """
-    counts, limit = run.counts, run.config.max_reject_share
-    rows, rejected = counts["rows"], counts["rejected"]
-    codes = ", ".join(f"{code} {count}" for code, count in counts["rejected_by_code"].items())
+    limit = run.config.max_reject_share
+    codes = ", ".join(f"{code} {count}" for code, count in counts.rejected_by_code.items())
     look = f"see: kp-batch sql 'FROM rejects' --warehouse {quote(str(run.config.warehouse))}"
-    if counts["accepted"] == 0:
+    if counts.accepted == 0:
         raise ArchiveError(
-            f"none of the archive's {rows} rows in {counts['files']} files can be scored "
+            f"none of the archive's {counts.rows} rows in {counts.files} files can be scored "
             f"({codes or 'it is empty'}); no scores are published; {look}"
         )
-    if rejected > limit * rows:
+    if counts.rejected > limit * counts.rows:
         raise ArchiveError(
-            f"{rejected} of {rows} rows are rejected, more than --max-reject-share {limit} allows "
-            f"({codes}); no scores are published; {look}"
+            f"{counts.rejected} of {counts.rows} rows are rejected, more than --max-reject-share "
+            f"{limit} allows ({codes}); no scores are published; {look}"
         )
 
 
-def _with_raw(refused: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
+def _with_raw(refused: pl.DataFrame, files: Path) -> pl.DataFrame:
     """Add the rows' JSON, read again unless it is known or the file is gone."""
+    ledger = as_ledger(pl.read_parquet(files, glob=False))
     known = pl.col("raw").is_not_null() | pl.col("row").is_null()
     frames = [refused.filter(known)]
     for (path,), frame in refused.filter(~known).group_by("source_file", maintain_order=True):

@@ -23,6 +23,7 @@ class Scorer:
     cache_id: str
     profiles: Mapping[str, WeightProfile]  # by name
     earlier: tuple[WeightProfile, ...]  # that published rows may bear
+    registered: tuple[str, ...]  # ids that stay in the table, even where no row bears them
 
     @classmethod
     def of(cls, config: RescoreConfig, published: pl.DataFrame) -> "Scorer":
@@ -38,11 +39,13 @@ class Scorer:
         encoder = load_encoder(config.embedder)
         cache = CacheSettings(config.cache_size, config.ttl)
         rows = published.drop("profile_id").iter_rows(named=True)
+        profiles = load_profiles(config.profiles)
         return cls(
             encoder_id=encoder.encoder_id if encoder else NO_FINGERPRINT,
             cache_id=cache.cache_id if encoder else NO_FINGERPRINT,
-            profiles=load_profiles(config.profiles),
+            profiles=profiles,
             earlier=tuple(WeightProfile(**row) for row in rows),
+            registered=tuple(each.profile_id for each in profiles.values()),
         )
 
     @property

@@ -1,13 +1,13 @@
 """The published state: every table as a view of one DuckDB connection."""
 
-from importlib.resources import files
+from collections.abc import Mapping
 from pathlib import Path
-from string import Template
 from typing import Self
 
 import polars as pl
 
 from kp_batch.contracts import TABLES
+from kp_batch.sql import sql
 from kp_batch.staging import Staging
 from kp_batch.warehouse.relations import attach_tables, frame_of, partitions_of
 
@@ -21,7 +21,7 @@ class State:
         staging: the run's files; what does not fit into memory is spilled there.
     """
 
-    def __init__(self, warehouse: Path, tables: dict[str, int], staging: Staging) -> None:
+    def __init__(self, warehouse: Path, tables: Mapping[str, int], staging: Staging) -> None:
         self.staging = staging
         self.days = partitions_of(warehouse, "scores", tables.get("scores"))
         self.connection = staging.connect()
@@ -38,11 +38,6 @@ class State:
         rows = frame_of(self.connection.table(f"published.{name}"))
         return rows.select(list(TABLES[name])).cast(TABLES[name])
 
-    def rows_by_content(self) -> dict[str, int]:
-        """How many rows each content has that was read before, by its file_id."""
-        counts = self.ask("SELECT file_id, count(*) FROM published.facts GROUP BY ALL")
-        return dict(counts.iter_rows())
-
     def fingerprints(self) -> pl.DataFrame:
         """What computed the published scores, by day and domain.
 
@@ -50,14 +45,8 @@ class State:
             day, task_domain, the three ids, `traces` (how many) and `met` (the most that any of
             them met).
         """
-        return self.ask(sql("fingerprints.sql"))
+        return self.ask(sql(__name__, "fingerprints.sql"))
 
     def ask(self, query: str) -> pl.DataFrame:
         """The answer to a query."""
         return frame_of(self.connection.sql(query))
-
-
-def sql(name: str, **values: object) -> str:
-    """The SQL of a file beside this module, its `$names` replaced."""
-    text = files("kp_batch.planning").joinpath(name).read_text("utf-8")
-    return Template(text).substitute(values)

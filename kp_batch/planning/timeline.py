@@ -1,4 +1,4 @@
-"""Finds the stretch of time around the changes, which of its traces to replay, and their texts.
+"""Finds the stretch of time around the changes, and which of its traces to replay.
 
 A late trace changes what the traces after it met: those stand here beside it, in replay order.
 """
@@ -9,51 +9,37 @@ from datetime import date
 import numpy as np
 import polars as pl
 
-from kp_batch.archive.ledger import Ledger
-from kp_batch.archive.sources import SourceFile
-from kp_batch.embedding.store import VectorStore
-from kp_batch.errors import ArchiveError
-from kp_batch.novelty.replay import window_starts
+from kp_batch.novelty.windows import window_starts
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
-from kp_batch.planning.windows import Span, affected_days, rows_read, spans, window_changed
+from kp_batch.planning.windows import Span, affected_days, spans, taking_part, window_changed
 from kp_batch.run import Run
-from kp_batch.text import printable
 from kp_batch.vectors import Bools, Int64s
-from kp_batch.warehouse.layout import Layout
 
 # Traces replayed at once: their vectors are 50 MB at 384 dimensions.
 RANGE_ROWS = 32_768
-_COLUMNS = {
-    "task_domain": pl.String,
-    "day": pl.Date,
-    "profile_id": pl.String,
-    "in_range": pl.Boolean,
-    "facts_changed": pl.Boolean,
-}
+# Of each row of the timeline: what it is scored by, and what has to be done with it.
+MARKS = pl.Schema(
+    {
+        "task_domain": pl.String,
+        "day": pl.Date,
+        "profile_id": pl.String,  # as published
+        "in_range": pl.Boolean,
+        "facts_changed": pl.Boolean,
+        "replay": pl.Boolean,
+    }
+)
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """The traces around what changed, in replay order; `staging.timeline` holds them whole."""
+    """The traces around what changed, in replay order: `staging.timeline` and `staging.marks`.
+
+    Those that take part in the replay stand in `staging.replay` as well.
+    """
 
     days: frozenset[date]  # all published traces of these days stand in it
-    rows: pl.DataFrame  # of each: domain, day, published profile, in_range, facts_changed, replay
-    spans: tuple[Span, ...]  # the rows to replay, in pieces
-
-    @property
-    def replay(self) -> Bools:
-        """Which rows have to be replayed."""
-        return self.rows.get_column("replay").to_numpy()
-
-
-@dataclass(frozen=True)
-class MissingTexts:
-    """The texts whose vectors the replay reads, and which of these have none yet."""
-
-    distinct: int
-    missing: pl.Series  # hashes of those without a vector
-    sources: tuple[SourceFile, ...]  # files to read again, for texts that were not just read
+    spans: tuple[Span, ...]  # of the rows of `staging.replay`
 
 
 def affected_timeline(
@@ -70,8 +56,8 @@ def affected_timeline(
     stale = published.filter(scorer.replay_is_stale() & run.in_range("day"))
     touched = sorted(detected.changes.days | set(stale.get_column("day")))
     if not touched:
-        nothing = pl.DataFrame(schema={**_COLUMNS, "replay": pl.Boolean})
-        return Timeline(frozenset(), nothing, ())
+        MARKS.to_frame().write_parquet(run.staging.marks)
+        return Timeline(frozenset(), ())
     by_day = published.group_by("day").agg(pl.col("traces").sum()).sort("day").rows()
     reach = max([run.config.cache_size, *published.get_column("met")])
     days = affected_days(by_day, touched[0], touched[-1], reach)
@@ -85,8 +71,9 @@ def affected_timeline(
         same_cache=rows.get_column("same_cache").to_numpy(),
     )
     replay = changed | rows.get_column("stale_replay").to_numpy()
-    marked = rows.select(*_COLUMNS, replay=pl.Series(replay))
-    return Timeline(frozenset(days), marked, tuple(spans(replay, starts, RANGE_ROWS)))
+    marks = rows.with_columns(replay=pl.Series(replay)).select(MARKS.names())
+    marks.write_parquet(run.staging.marks)
+    return Timeline(frozenset(days), _spans(run, replay, starts) if scorer.has_encoder else ())
 
 
 def _rows(run: Run, scorer: Scorer) -> pl.DataFrame:
@@ -115,31 +102,18 @@ def _starts(run: Run, scorer: Scorer, rows: pl.DataFrame) -> Int64s:
     return window_starts(times, run.config.cache_size, run.config.ttl)
 
 
-def missing_texts(
-    run: Run, detected: Detected, scorer: Scorer, timeline: Timeline, ledger: Ledger
-) -> MissingTexts:
-    """Find the texts whose vectors the replay reads.
-
-    Raises:
-        ArchiveError: a text without a vector stands only in files that are gone or unreadable.
-    """
-    none = pl.Series("text_hash", [], dtype=pl.String)
-    if not (scorer.has_encoder and timeline.spans):
-        return MissingTexts(0, none, ())
-    hashes = pl.read_parquet(run.staging.timeline, columns=["text_hash"], glob=False)
-    taking_part = pl.Series(rows_read(timeline.spans, len(hashes)))
-    distinct = hashes.filter(taking_part).unique(maintain_order=True).get_column("text_hash")
-    store = VectorStore(Layout(run.config.warehouse).vectors(scorer.encoder_id))
-    missing = store.missing(distinct)
-    staged = pl.scan_parquet(run.staging.rows, glob=False).select("text_hash").unique().collect()
-    elsewhere = missing.filter(~missing.is_in(staged.get_column("text_hash").implode()))
-    readable, lost = detected.locate(elsewhere) if len(elsewhere) else (set[str](), set[str]())
-    if lost:
-        raise ArchiveError(
-            f"traces of {len(lost):,} files that are gone or unreadable (such as "
-            f"{printable(min(lost))}) have no vectors of the encoder {scorer.encoder_id}; bring "
-            "these files back, or remove their traces with --prune"
-        )
-    return MissingTexts(
-        len(distinct), missing, tuple(ledger[path].source for path in sorted(readable))
-    )
+def _spans(run: Run, replay: Bools, starts: Int64s) -> tuple[Span, ...]:
+    """Stage the rows that take part in the replay, one after the other, and cut them into spans."""
+    takes_part = taking_part(replay, starts)
+    place = np.cumsum(takes_part) - 1  # of each row of the timeline among those that take part
+    start = np.maximum(place[starts], 0)[takes_part]
+    rows = np.flatnonzero(takes_part)
+    chosen = pl.DataFrame(
+        {"position": rows, "start": start, "replay": replay[takes_part]},
+        schema_overrides={"position": pl.UInt32},
+    ).lazy()
+    timeline = pl.scan_parquet(run.staging.timeline, glob=False).with_row_index("position")
+    timeline.select("position", "trace_id", "created_at", "text_hash").join(
+        chosen, on="position", how="inner", maintain_order="left"
+    ).sink_parquet(run.staging.replay)
+    return tuple(spans(replay[takes_part], start, RANGE_ROWS))

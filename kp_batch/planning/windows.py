@@ -1,8 +1,8 @@
-"""Tells which windows changed, and cuts the rows to replay into spans: on plain arrays.
+"""Tells which windows changed, which rows take part in their replay, and cuts these into spans.
 
 A trace's novelty depends on the traces in its window alone. So a trace has to be replayed only
 where its window holds other traces than before. The rows' positions in the old timeline tell that,
-without any vector.
+without any vector. All of it is on plain arrays.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,10 @@ from kp_batch.vectors import Bools, Int64s
 
 @dataclass(frozen=True)
 class Span:
-    """Rows `first` to `last` (excluded) of a timeline, and where the window of the first begins."""
+    """Rows `first` to `last` (excluded) of those that take part in the replay.
+
+    The window of the first one to be replayed begins at `warm`.
+    """
 
     warm: int
     first: int
@@ -58,28 +61,37 @@ def window_changed(
     return changed & (rows >= int(breaks.argmax()))
 
 
-def spans(rows: Bools, starts: Int64s, limit: int) -> Iterator[Span]:
-    """Cut the marked rows into spans of at most `limit` rows, with the rows between that they need.
+def taking_part(replay: Bools, starts: Int64s) -> Bools:
+    """Tell which rows of a timeline take part in the replay: those to replay, and whom they meet.
 
     Args:
-        rows: bool, shape (n,), the rows to replay.
+        replay: bool, shape (n,), the rows to replay.
+        starts: int64, shape (n,), the first row that each row meets.
+
+    Returns:
+        bool, shape (n,).
+    """
+    rows = np.flatnonzero(replay)
+    windows = np.bincount(starts[rows], minlength=len(replay) + 1)  # how many begin at each row
+    windows[rows + 1] -= 1
+    return np.asarray(np.cumsum(windows[:-1]) > 0, dtype=np.bool_)
+
+
+def spans(replay: Bools, starts: Int64s, limit: int) -> Iterator[Span]:
+    """Cut rows that all take part in the replay into spans of at most `limit` rows.
+
+    So the work of a span is bounded, however far apart its rows stand in the timeline.
+
+    Args:
+        replay: bool, shape (n,), the rows to replay.
         starts: int64, shape (n,), the first row that each row meets; ascending.
         limit: the length of a span, its warm-up aside.
     """
-    marked = np.flatnonzero(rows)
-    apart = np.flatnonzero(starts[marked[1:]] > marked[:-1]) + 1
-    for group in np.split(marked, apart):
-        end = int(group[-1]) + 1 if len(group) else 0
-        for first in range(int(group[0]) if len(group) else 0, end, limit):
-            yield Span(int(starts[first]), first, min(first + limit, end))
-
-
-def rows_read(pieces: Sequence[Span], length: int) -> Bools:
-    """Which rows of a timeline of that length have a vector that any of the spans reads."""
-    mask = np.zeros(length, dtype=np.bool_)
-    for span in pieces:
-        mask[span.warm : span.last] = True
-    return mask
+    for begin in range(0, len(replay), limit):
+        rows = begin + np.flatnonzero(replay[begin : begin + limit])
+        if len(rows):
+            first, last = int(rows[0]), int(rows[-1])
+            yield Span(int(starts[first]), first, last + 1)
 
 
 def affected_days(

@@ -1,15 +1,26 @@
 """Counts the traces that a run restates, by domain and day, and finds the profiles that remain."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from datetime import date
 
 import polars as pl
 
 from kp_batch.contracts import PROFILES
 from kp_batch.planning.scorer import Scorer
-from kp_batch.planning.timeline import Timeline
+from kp_batch.planning.timeline import MARKS, Timeline
 from kp_batch.run import Run
 
 _COUNTS = ("replay", "restate", "reweight")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """How many traces a run scores anew; by domain and day they are in `staging.workload`."""
+
+    replay: int
+    restate: int  # for any reason
+    reweight: int  # of these: their weights alone differ
+    days: frozenset[date]  # on which any is restated
 
 
 def traces_after(run: Run, fingerprints: pl.DataFrame, timeline: Timeline) -> pl.LazyFrame:
@@ -21,23 +32,26 @@ def traces_after(run: Run, fingerprints: pl.DataFrame, timeline: Timeline) -> pl
         timeline: the traces around what changed.
 
     Returns:
-        Those of the timeline one by one, with the columns of its rows, and the others by day,
-        domain and profile; `traces`: how many.
+        Those of the timeline one by one, with the columns of `MARKS`, and the others by day, domain
+        and profile; `traces`: how many.
     """
-    on_timeline = timeline.rows.lazy().with_columns(traces=pl.lit(1, pl.Int64))
+    marks = pl.scan_parquet(run.staging.marks, glob=False)
     elsewhere = fingerprints.lazy().filter(~pl.col("day").is_in(list(timeline.days)))
     as_published = elsewhere.with_columns(
         in_range=run.in_range("day"),
         facts_changed=pl.lit(value=False),
         replay=pl.lit(value=False),
     )
-    return pl.concat([on_timeline, as_published.select(on_timeline.collect_schema().names())])
+    columns = [*MARKS, "traces"]
+    on_timeline = marks.with_columns(traces=pl.lit(1, pl.Int64))
+    return pl.concat([on_timeline.select(columns), as_published.select(columns)])
 
 
-def workload_of(traces: pl.LazyFrame, scorer: Scorer) -> pl.DataFrame:
-    """Count the traces to replay, restate and reweight, by domain and day.
+def stage_workload(run: Run, traces: pl.LazyFrame, scorer: Scorer) -> Workload:
+    """Count the traces to replay, restate and reweight: writes `staging.workload`.
 
     Args:
+        run: the run.
         traces: see `traces_after`.
         scorer: what the run scores with.
     """
@@ -52,27 +66,26 @@ def workload_of(traces: pl.LazyFrame, scorer: Scorer) -> pl.DataFrame:
         (pl.col(what).cast(pl.Int64) * pl.col("traces")).sum().alias(what) for what in _COUNTS
     ]
     by_domain = marked.filter("restate").group_by("task_domain", "day").agg(totals)
-    return by_domain.sort("day", "task_domain").collect()
+    rows = by_domain.sort("day", "task_domain").collect(engine="streaming")
+    rows.write_parquet(run.staging.workload)
+    sums = (int(rows.get_column(what).sum()) for what in _COUNTS)
+    return Workload(*sums, days=frozenset(rows.get_column("day")))
 
 
-def profiles_after(
-    traces: pl.LazyFrame, scorer: Scorer, published: pl.DataFrame, *, keep_published: bool
-) -> pl.DataFrame:
+def profiles_after(traces: pl.LazyFrame, scorer: Scorer, published: pl.DataFrame) -> pl.DataFrame:
     """The table of profiles after the run: the registered ones, and those that any score bears.
 
     Args:
         traces: see `traces_after`.
         scorer: what the run scores with.
         published: the table as it is.
-        keep_published: keep every published profile (its file may be gone).
     """
     after = traces.with_columns(replayed="replay").select(scorer.profile_after())
-    borne = after.unique().collect().get_column("profile_id")
+    borne = after.unique().collect(engine="streaming").get_column("profile_id")
     loaded = pl.DataFrame(
         [{"profile_id": each.profile_id, **asdict(each)} for each in scorer.profiles.values()],
         schema=PROFILES,
     )
-    registered = (published if keep_published else loaded).get_column("profile_id")
     known = pl.concat([published, loaded]).unique("profile_id")
-    needed = pl.col("profile_id").is_in(pl.concat([registered, borne]).implode())
-    return known.filter(needed).sort("profile_id")
+    needed = pl.concat([pl.Series(scorer.registered, dtype=pl.String), borne])
+    return known.filter(pl.col("profile_id").is_in(needed.implode())).sort("profile_id")

@@ -107,7 +107,7 @@ def _rejects(data: ReportData) -> Iterator[Finding]:
 
 
 def _unreadable(data: ReportData) -> Iterator[Finding]:
-    paths = data.run.counts["unreadable_files"] if data.run else []
+    paths = data.run.counts.unreadable_files if data.run and data.run.counts else []
     if paths:
         such = ", such as" if len(paths) > 1 else ":"
         counted = f"{number(len(paths), 'file')} could not be read{such} "

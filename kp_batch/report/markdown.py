@@ -55,7 +55,8 @@ def _domains(data: ReportData) -> list[str]:
 
 
 def _run(run: RunRecord) -> str:
-    counts = [f"{what} {count:,}" for what, count in run.counts.items() if isinstance(count, int)]
+    numbers = run.counts.numbers if run.counts else {}
+    counts = [f"{what} {count:,}" for what, count in numbers.items()]
     spent = [f"{step} {seconds:.2f}" for step, seconds in run.seconds.items()]
     return f"The run: {', '.join(counts)}.\n\nSeconds: {', '.join(spent)}."
 

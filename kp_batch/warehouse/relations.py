@@ -1,6 +1,6 @@
 """Versions of the tables as DuckDB and Polars read them, whether the catalog shows them or not."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import cast
@@ -44,7 +44,7 @@ def relation(warehouse: Path, name: str, version: int | None) -> str:
     return parquet_relation(name, files_of(warehouse.resolve(), name, version))
 
 
-def parquet_relation(name: str, paths: list[Path]) -> str:
+def parquet_relation(name: str, paths: Sequence[Path]) -> str:
     """SQL for the rows of some of a table's files; without paths, no rows of the same columns."""
     if paths:
         listed = ", ".join(quoted(str(path)) for path in paths)

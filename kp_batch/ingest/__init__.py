@@ -1,0 +1,1 @@
+"""Reads what is new in the archive: files to staged facts and texts."""

@@ -1,0 +1,167 @@
+"""Reads parts of the archive: names the content of files, and stages the facts and texts of rows.
+
+Each function takes a part and writes files named by it, so that it may be called again, elsewhere.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+import polars as pl
+
+from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
+from kp_batch.archive.reading import BATCH_ROWS, read_rows
+from kp_batch.archive.sources import SourceFile, content_digest, described
+from kp_batch.contracts import FORGOTTEN
+from kp_batch.facts import FACTS_VERSION, id_hash, with_text
+from kp_batch.ingest.staged_rows import RowGroups, StagedRows, texts_of
+from kp_batch.staging import TEXTS, Staging
+
+VERSION = f"-v{FACTS_VERSION}"  # the end of every file_id
+
+
+@dataclass(frozen=True)
+class Content:
+    """Content that is not known yet, and a file that has it."""
+
+    file_id: str
+    source: SourceFile
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Why content cannot be read."""
+
+    reasons: tuple[str, ...]
+    message: str
+
+    @classmethod
+    def of(cls, error: UnreadableError) -> "Unreadable":
+        """The faults that the error holds."""
+        return cls(tuple(sorted({fault.code for fault in error.faults})), str(error))
+
+
+@dataclass(frozen=True)
+class StagedPart:
+    """What came of some contents: files, and of each content its rows or why it has none."""
+
+    rows: tuple[int | Unreadable, ...]
+    facts: tuple[Path, ...]
+    texts: tuple[Path, ...]
+
+
+def identify(part: Sequence[SourceFile]) -> tuple[str | Unreadable, ...]:
+    """Name the content of some files: the file_id of each, or why it has none.
+
+    Raises:
+        ConnectionError, TimeoutError: a file could not be fetched; another try may succeed.
+    """
+    return tuple(_file_id(source) for source in part)
+
+
+def _file_id(source: SourceFile) -> str | Unreadable:
+    try:
+        return content_digest(source) + VERSION
+    except (ConnectionError, TimeoutError):
+        raise
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+        return Unreadable((UNREADABLE_FILE,), reason)
+
+
+def stage_contents(
+    part: Sequence[Content], forgotten: Sequence[Path], staging: Staging
+) -> StagedPart:
+    """Stage the rows of some contents: those of small ones together, of a large one by itself.
+
+    Args:
+        part: at least one content.
+        forgotten: the files of the table of that name, whose ids are passed over.
+        staging: the run's files.
+    """
+    hashes = _hashes(forgotten)
+    together = StagedRows(staging, f"part-{part[0].file_id}")
+    staged: list[StagedRows] = [together]
+    rows: list[int | Unreadable] = []
+    with together:
+        for content in part:
+            try:
+                count, alone = _stage(content, hashes, together, staging)
+            except UnreadableError as error:
+                rows.append(Unreadable.of(error))
+            else:
+                rows.append(count)
+                staged += [alone] if alone else []
+    return StagedPart(
+        tuple(rows),
+        tuple(path for each in staged for path in each.facts),
+        tuple(path for each in staged for path in each.texts),
+    )
+
+
+def _stage(
+    content: Content, forgotten: pl.Series, together: StagedRows, staging: Staging
+) -> tuple[int, StagedRows | None]:
+    """Stage the rows of one content; returns their number, and the files it has for itself.
+
+    Rows are void if an error comes after them. So content of one batch joins the others only when
+    it is read to its end, and larger content has files of its own.
+    """
+    batches = _rows(content, forgotten)
+    first = list(islice(batches, 2))
+    if len(first) < 2:
+        _check_unchanged(content.source)
+        for batch in first:
+            together.add(batch)
+        return sum(map(len, first)), None
+    rows = 0
+    with StagedRows(staging, content.file_id) as alone:
+        for batch in chain(first, batches):
+            alone.add(batch)
+            rows += len(batch)
+        _check_unchanged(content.source)
+    return rows, alone
+
+
+def _rows(content: Content, forgotten: pl.Series) -> Iterator[pl.DataFrame]:
+    """The rows that are not forgotten, with the column `file_id`."""
+    for batch in read_rows(content.source):
+        rows = batch.with_columns(file_id=pl.lit(content.file_id))
+        if len(forgotten):
+            rows = rows.filter(~id_hash().is_in(forgotten.implode()).fill_null(value=False))
+        yield rows
+
+
+def _hashes(forgotten: Sequence[Path]) -> pl.Series:
+    if not forgotten:
+        return FORGOTTEN.to_frame().get_column("id_hash")
+    return pl.read_parquet(list(forgotten), glob=False).get_column("id_hash")
+
+
+def _check_unchanged(source: SourceFile) -> None:
+    now = None
+    with suppress(OSError):
+        now = described(source.path)
+    if now != source:
+        message = "the file changed while it was read; the next run reads it again"
+        raise UnreadableError([Fault(UNREADABLE_FILE, message)])
+
+
+def stage_texts(source: SourceFile, wanted: Path, staging: Staging) -> list[Path]:
+    """Read a file again for the texts of some of its rows; returns the staged file, if any.
+
+    Args:
+        source: the file. If it cannot be read now, the replay says which vectors are missing.
+        wanted: a Parquet file of the texts' hashes.
+        staging: the run's files.
+    """
+    hashes = pl.read_parquet(wanted, glob=False)
+    name = f"again-{hashlib.sha256(source.path.encode()).hexdigest()}"
+    texts = RowGroups(staging.texts(name), TEXTS, BATCH_ROWS)
+    with suppress(UnreadableError):
+        for batch in read_rows(source):
+            texts.add(texts_of(with_text(batch)).join(hashes, on="text_hash", how="semi"))
+    return texts.close()
