@@ -14,8 +14,8 @@ from kp_batch.operations.removal import keep_vectors, published_rows, remove_fil
 from kp_batch.pipeline.rescore import execute, open_run, plan_run
 from kp_batch.run import Run
 from kp_batch.run_record import RunRecord, last_done
-from kp_batch.warehouse.catalog import publish
 from kp_batch.warehouse.manifest import Manifest, require_manifest
+from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.relations import scan
 from kp_batch.warehouse.tables import DeltaTables
 

@@ -16,8 +16,9 @@ from kp_batch.facts import FACTS_VERSION
 from kp_batch.novelty.settings import REPLAY_VERSION
 from kp_batch.run import Run
 from kp_batch.scoring.profiles import SCORING_VERSION
-from kp_batch.warehouse.catalog import create_macros, publish
+from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.relations import frame_of, relation, scan
 from kp_batch.warehouse.tables import DeltaTables
 

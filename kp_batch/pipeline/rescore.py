@@ -22,7 +22,7 @@ from kp_batch.progress import say
 from kp_batch.run import Run
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout, check_folder
-from kp_batch.warehouse.lock import writing
+from kp_batch.warehouse.publication import writing
 
 # Those that fetch input or write tables are tried again where the disk or the network failed.
 PLAN = Step("plan", make_plan, retries=2)
