@@ -26,7 +26,7 @@ class TraceError(KpBatchError):
 
 
 class WarehouseError(KpBatchError):
-    """The warehouse is missing, moved, or cannot be written."""
+    """The warehouse is missing, damaged, or cannot be written."""
 
 
 class BusyError(WarehouseError):

@@ -1,7 +1,7 @@
 """Runs that are killed at random moments, while a reader looks: `make torture`.
 
 After every kill the archive's next run has to leave the tables of one full run; and whoever reads
-kp.duckdb meanwhile sees tables that belong together, and never an error.
+meanwhile, with DuckDB alone or with kp_batch, sees tables that belong together, and never an error.
 """
 
 import random
@@ -32,6 +32,13 @@ rescore_archive(RescoreConfig(**json.loads(sys.argv[1])))
 # Reads until its stdin ends; every answer has to be of tables that one run left together.
 _READER = """
 import sys, threading, duckdb
+from pathlib import Path
+from kp_batch.warehouse.reader import connect
+warehouse = Path(sys.argv[1])
+ways = {
+    "plain": lambda: duckdb.connect(str(warehouse / "kp.duckdb"), read_only=True),
+    "ours": lambda: connect(warehouse),
+}
 ended = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
 reads = 0
@@ -46,12 +53,14 @@ query = '''
         (SELECT count(*) FROM rejects ANTI JOIN files USING (source_file)),
         (SELECT count(*) FROM runs)
 '''
-runs = 0
+runs = dict.fromkeys(ways, 0)
 while not ended.is_set():
-    with duckdb.connect(sys.argv[1], read_only=True) as connection:
-        scores, accepted, *loose, later = connection.execute(query).fetchall()[0]
-    assert scores == accepted and not any(loose) and later >= runs, (scores, accepted, loose)
-    runs = later
+    for way, opened in ways.items():
+        with opened() as connection:
+            scores, accepted, *loose, later = connection.execute(query).fetchall()[0]
+        told = way, scores, accepted, loose, later
+        assert scores == accepted and not any(loose) and later >= runs[way], told
+        runs[way] = later
     reads += 1
 print(reads)
 """
@@ -129,10 +138,10 @@ class Nights:
 
 
 @contextmanager
-def reading(catalog: Path) -> Generator[None]:
-    """Somebody reads the catalog all the while, again and again."""
+def reading(warehouse: Path) -> Generator[None]:
+    """Somebody reads what is published all the while, again and again."""
     with subprocess.Popen(
-        [sys.executable, "-c", _READER, str(catalog)],
+        [sys.executable, "-c", _READER, str(warehouse)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -150,7 +159,7 @@ def torture(folder: Path, kills: int, seed: int) -> int:
     """Kill so many runs, in every way that there is; how many still ran."""
     nights = Nights(folder, seed)
     killed = 0
-    with reading(folder / "warehouse" / "kp.duckdb"):
+    with reading(folder / "warehouse"):
         for number in range(kills):
             nights.change()
             killed += nights.kill(_WAYS[number % len(_WAYS)])

@@ -27,8 +27,8 @@ from kp_batch.pipeline.executor import Local
 from kp_batch.pipeline.report import REPORT, leave_report
 from kp_batch.pipeline.rescore import EMBED, PLAN, PUBLISH, REPLAY, WRITE, rescore_archive
 from kp_batch.sample import write_sample
-from kp_batch.warehouse.catalog import publish, rebuild
 from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.publication import publish, rebuild
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.tables import files_of
 from tests.archives import trace, write_parquet
@@ -519,7 +519,7 @@ def test_the_warehouse_may_come_from_the_environment(
     monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(tmp_path))
     asked = kp_batch("sql", "SELECT 1")
     assert asked.returncode == 1
-    assert f"no kp.duckdb in {tmp_path}; run an archive first" in asked.stderr
+    assert f"{tmp_path} is no warehouse; run an archive first" in asked.stderr
 
 
 def test_a_wrong_query_is_no_traceback(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from kp_batch.errors import WarehouseError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.warehouse.catalog import rebuild
 from kp_batch.warehouse.manifest import FORMAT_VERSION, read_manifest, require_manifest
+from kp_batch.warehouse.publication import rebuild
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
 from tests.test_rescore import config
@@ -22,9 +22,9 @@ OLDER = FORMAT_VERSION - 1
 LINE = rf"has format {OLDER}, and this version of kp_batch writes format {FORMAT_VERSION}; "
 
 
-def hand_made_catalog(warehouse: Path) -> None:
+def catalog_alone(warehouse: Path) -> None:
     """As a version of kp_batch left it that knew nothing of a moved warehouse."""
-    warehouse.mkdir(parents=True)
+    warehouse.mkdir(parents=True, exist_ok=True)
     with duckdb.connect(str(warehouse / "kp.duckdb")) as connection:
         connection.execute(
             f"CREATE TABLE manifest AS SELECT {OLDER} format_version, 0.75 threshold, '{{}}' tables"
@@ -36,7 +36,12 @@ def manifest_alone(warehouse: Path) -> None:
     (warehouse / "manifest.json").write_text(json.dumps([OLDER, 0.75, "{}"]))
 
 
-@pytest.mark.parametrize("make", [hand_made_catalog, manifest_alone])
+def catalog_and_manifest(warehouse: Path) -> None:
+    manifest_alone(warehouse)
+    catalog_alone(warehouse)
+
+
+@pytest.mark.parametrize("make", [catalog_alone, manifest_alone, catalog_and_manifest])
 @pytest.mark.parametrize("look", [read_manifest, require_manifest, connect, rebuild])
 def test_an_older_format_is_named_before_anything_else(
     tmp_path: Path, make: Callable[[Path], None], look: Callable[[Path], object]
@@ -66,7 +71,8 @@ def test_an_older_format_is_named_before_anything_else(
 )
 def test_every_command_refuses_an_older_format(tmp_path: Path, command: str) -> None:
     archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
-    hand_made_catalog(tmp_path / "wh")
+    catalog_and_manifest(tmp_path / "wh")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "wh").iterdir()}
     words = command.replace("ARCHIVE", str(archive)).split()
     done = subprocess.run(
         [sys.executable, "-m", "kp_batch", *words, "--warehouse", str(tmp_path / "wh")],
@@ -77,10 +83,12 @@ def test_every_command_refuses_an_older_format(tmp_path: Path, command: str) -> 
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(rf"kp-batch: .*/wh {LINE}run the archive .*", done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr
+    assert {name: (tmp_path / "wh" / name).read_bytes() for name in before} == before
 
 
 def test_a_later_format_asks_for_a_later_version(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps([FORMAT_VERSION + 1, 0.75, "{}"]))
+    later = {"format_version": FORMAT_VERSION + 1, "what": "is not known yet"}
+    (tmp_path / "manifest.json").write_text(json.dumps(later))
     with pytest.raises(WarehouseError, match="use a later version of kp_batch, or a new folder"):
         read_manifest(tmp_path)
 
@@ -93,8 +101,7 @@ def test_the_command_that_it_shows_keeps_the_vectors(tmp_path: Path) -> None:
     settings = config(tmp_path, archive, warehouse=old)
     assert rescore_archive(settings).counts.embedded == 2
     (old / "kp.duckdb").unlink()
-    _, *row = json.loads((old / "manifest.json").read_text())
-    (old / "manifest.json").write_text(json.dumps([OLDER, *row]))
+    (old / "manifest.json").write_text(json.dumps([OLDER, 0.75, "{}"]))
     with pytest.raises(WarehouseError, match=LINE) as caught:
         rescore_archive(settings)
     shown = re.search(r"to keep its vectors, first: (mkdir .* && mv .*)$", str(caught.value))

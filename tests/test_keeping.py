@@ -40,8 +40,8 @@ DROPPED = '"removed by kp-batch vacuum"'
 HOLD = """
 import sys
 from pathlib import Path
-from kp_batch.warehouse.lock import writing
-with writing(Path(sys.argv[1]), wait=False):
+from kp_batch.warehouse.lock import locked
+with locked(Path(sys.argv[1]), wait=False):
     print("held", flush=True)
     sys.stdin.read()
 """

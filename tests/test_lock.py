@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from kp_batch.errors import WarehouseError
-from kp_batch.warehouse.lock import writing
+from kp_batch.warehouse.lock import locked
 from tests.holding import holding
 
 HOLD = """
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from kp_batch.warehouse.lock import writing
-with writing(Path(sys.argv[1]), wait=False):
+from kp_batch.warehouse.lock import locked
+with locked(Path(sys.argv[1]), wait=False):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -32,14 +32,14 @@ def test_a_second_writer_is_told_who_writes_since_when(
     tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
     expected = rf"another run is writing to .* \(process {holder.pid} on .* since 20.*--wait"
-    with pytest.raises(WarehouseError, match=expected), writing(tmp_path, wait=False):
+    with pytest.raises(WarehouseError, match=expected), locked(tmp_path, wait=False):
         pass
 
 
 def test_a_waiting_writer_gets_its_turn(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     assert holder.stdin
     holder.stdin.close()
-    with writing(tmp_path, wait=True):
+    with locked(tmp_path, wait=True):
         assert (tmp_path / "kp.lock").exists()
 
 
@@ -48,7 +48,7 @@ def test_the_lock_of_a_killed_process_is_free(
 ) -> None:
     holder.kill()
     holder.wait()
-    with writing(tmp_path, wait=False), writing(tmp_path, wait=False):
+    with locked(tmp_path, wait=False), locked(tmp_path, wait=False):
         pass  # and whoever writes already may write
 
 

@@ -13,8 +13,9 @@ import pytest
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
-from kp_batch.warehouse.catalog import create_macros, publish
+from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.relations import frame_of
 
 OVERRIDES = ("single_thought", "recovery_bonus", "low_diversity_penalty")

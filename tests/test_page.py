@@ -21,8 +21,8 @@ from kp_batch.report.report_data import ReportData, gather
 from kp_batch.report.themes import THEMES
 from kp_batch.sample import write_sample
 from kp_batch.text import bar_line, shortened
-from kp_batch.warehouse.catalog import publish
 from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
 from tests.browsing import CHROMIUM, opened

@@ -89,8 +89,8 @@ def test_the_sample_archive_is_what_the_sample_command_makes(tmp_path: Path) -> 
 
 
 def test_the_tables_of_the_readme_are_the_views(tmp_path: Path) -> None:
-    from kp_batch.warehouse.catalog import publish
     from kp_batch.warehouse.manifest import Manifest
+    from kp_batch.warehouse.publication import publish
     from kp_batch.warehouse.reader import connect
 
     publish(tmp_path, Manifest(0.75, {}))

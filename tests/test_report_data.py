@@ -19,9 +19,10 @@ from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report import report_data as module
 from kp_batch.report.report_data import FRAMES, ReportData, gather
-from kp_batch.warehouse.catalog import build, publish
+from kp_batch.warehouse.catalog import build
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.relations import relation
 from kp_batch.warehouse.tables import quoted

@@ -14,9 +14,9 @@ from deltalake.exceptions import DeltaError
 from kp_batch.contracts import PROFILES, REJECTS, SCORES, VIEWS
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.warehouse.answers import write_answer
-from kp_batch.warehouse.catalog import publish, rebuild
 from kp_batch.warehouse.layout import check_folder
 from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.publication import publish, rebuild
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.relations import partitions_of
 from kp_batch.warehouse.tables import DeltaTables, files_of, open_table
@@ -124,24 +124,6 @@ def test_every_view_says_what_it_is(tmp_path: Path) -> None:
         )
     assert comments.keys() > set(VIEWS)
     assert all(comments.values())
-
-
-def test_a_moved_warehouse_says_so_until_its_catalog_is_made_anew(tmp_path: Path) -> None:
-    publish_profile(tmp_path / "old", "one")
-    (tmp_path / "old").rename(tmp_path / "new")
-    with pytest.raises(WarehouseError, match=r"moved here from .*old; run: kp-batch catalog"):
-        connect(tmp_path / "new")
-    rebuild(tmp_path / "new")
-    assert published_names(tmp_path / "new") == ["one"]
-
-
-def test_a_lost_catalog_is_made_anew_for_what_was_published(tmp_path: Path) -> None:
-    publish_profile(tmp_path, "published")
-    DeltaTables(tmp_path, {"profiles": 0}, "killed").append("profiles", profile("killed"))
-    (tmp_path / "kp.duckdb").unlink()
-    assert read_manifest(tmp_path) == Manifest(0.75, {"profiles": 0})
-    rebuild(tmp_path)
-    assert published_names(tmp_path) == ["published"]
 
 
 def test_what_a_first_run_did_not_publish_is_not_built_upon(tmp_path: Path) -> None:
@@ -253,19 +235,6 @@ def test_a_folder_without_tables_is_no_warehouse(tmp_path: Path) -> None:
     with pytest.raises(WarehouseError, match="no warehouse"):
         rebuild(tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_damaged_or_foreign_catalog_is_named(tmp_path: Path) -> None:
-    (tmp_path / "kp.duckdb").write_bytes(b"no database")
-    for look in (read_manifest, connect):
-        with pytest.raises(WarehouseError, match=r"kp\.duckdb cannot be read .* kp-batch catalog"):
-            look(tmp_path)
-    (tmp_path / "kp.duckdb").unlink()
-    with duckdb.connect(str(tmp_path / "kp.duckdb")) as connection:
-        connection.execute("CREATE TABLE other AS SELECT 1")
-    for look in (read_manifest, connect):
-        with pytest.raises(WarehouseError, match=r"kp\.duckdb cannot be read .* kp-batch catalog"):
-            look(tmp_path)
 
 
 @pytest.mark.parametrize("other", ["sub/../wh", "link"])

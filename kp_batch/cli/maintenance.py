@@ -17,8 +17,8 @@ _REMOVED = {"files": "files", "facts": "facts", "raw_rows": "raw rows", "vectors
 @kp_batch.command()
 @warehouse_option
 def catalog(warehouse: Path) -> None:
-    """Make kp.duckdb anew, after the folder was moved or the file was lost."""
-    from kp_batch.warehouse.catalog import rebuild
+    """Make kp.duckdb anew for other clients, after the folder was moved or the file was lost."""
+    from kp_batch.warehouse.publication import rebuild
 
     manifest = rebuild(warehouse)
     click.echo(f"kp.duckdb is made for {warehouse}: {json.dumps(manifest.tables)}", err=True)

@@ -2,8 +2,8 @@
 
 A run under Prefect may start a temporary server. The child leads a new process group which both
 belong to; the parent waits for the child and, when a signal comes, kills the whole group at once.
-That is safe at any moment, since only the catalog's swap makes anything visible. Should the parent
-die, the child sees the end of its stdin and kills the group itself.
+That is safe at any moment, since only the swap of manifest.json publishes anything. Should the
+parent die, the child sees the end of its stdin and kills the group itself.
 
 The child takes a request on stdin. Into a pipe of its own it writes an empty line once it can work,
 and then one line of JSON: its result, or its error. All that it prints is for the log.

@@ -20,9 +20,8 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.state import State
 from kp_batch.run import Run
 from kp_batch.run_record import RunRecord, last_done
-from kp_batch.warehouse.catalog import publish
-from kp_batch.warehouse.lock import writing
 from kp_batch.warehouse.manifest import Manifest, require_manifest
+from kp_batch.warehouse.publication import publish, writing
 from kp_batch.warehouse.relations import scan
 from kp_batch.warehouse.tables import DeltaTables
 

@@ -10,10 +10,9 @@ from kp_batch.contracts import TABLES
 from kp_batch.embedding.store import VectorStore
 from kp_batch.operations.removal import keep_vectors, published_rows, remove_files, restored_tables
 from kp_batch.run_record import RunRecord
-from kp_batch.warehouse.catalog import publish
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.lock import writing
 from kp_batch.warehouse.manifest import Manifest, require_manifest
+from kp_batch.warehouse.publication import publish, writing
 from kp_batch.warehouse.relations import scan
 from kp_batch.warehouse.tables import DeltaTables, files_of
 

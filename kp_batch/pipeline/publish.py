@@ -18,8 +18,9 @@ from kp_batch.planning.plan import Plan
 from kp_batch.run import Run
 from kp_batch.scoring.profiles import SCORING_VERSION
 from kp_batch.sql import sql
-from kp_batch.warehouse.catalog import create_macros, publish
+from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.relations import frame_of, relation, scan
 from kp_batch.warehouse.tables import DeltaTables
 

@@ -1,10 +1,7 @@
 """Makes the report of a warehouse, as a page and as markdown."""
 
-import hashlib
-import json
 import os
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 import duckdb
@@ -17,8 +14,8 @@ from kp_batch.report.markdown import markdown
 from kp_batch.report.report_data import ReportData, gather
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.lock import writing
 from kp_batch.warehouse.manifest import read_manifest
+from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
 
 
@@ -101,10 +98,7 @@ def _ends_with(path: Path, text: str) -> bool:
 def _mark(warehouse: Path) -> str:
     """A line of HTML that names what is published; empty where nothing is."""
     manifest = read_manifest(warehouse)
-    if manifest is None:
-        return ""
-    text = json.dumps(asdict(manifest), sort_keys=True)
-    return f"<!-- publication {hashlib.sha256(text.encode()).hexdigest()} -->\n"
+    return f"<!-- publication {manifest.publication} -->\n" if manifest else ""
 
 
 def _gathered(warehouse: Path) -> ReportData:

@@ -23,7 +23,7 @@ from kp_batch.progress import say
 from kp_batch.run import Run
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import check_folder
-from kp_batch.warehouse.lock import writing
+from kp_batch.warehouse.publication import writing
 
 READ = Step("read", observe)
 PLAN = Step("plan", make_plan, retries=2)  # it reads refused rows again

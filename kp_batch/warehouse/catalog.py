@@ -1,12 +1,10 @@
-"""Builds kp.duckdb, the one file that says which version of each table is published.
+"""Builds the catalog, through which any DuckDB client sees what is published: kp.duckdb.
 
-It holds the manifest, the formulas as macros, and views over exactly the files of those versions.
-It is built beside the old one and swapped in whole, so everyone sees all tables change at once, or
-not at all.
+It holds a copy of the manifest, the formulas as macros, and views over exactly the files of the
+versions that the manifest names.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -15,55 +13,11 @@ from string import Template
 import duckdb
 
 from kp_batch.contracts import VIEWS
-from kp_batch.errors import WarehouseError
-from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.lock import writing
-from kp_batch.warehouse.manifest import Manifest, manifest_as_of, read_manifest
+from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, manifest_as_of
 from kp_batch.warehouse.relations import kept_files, parquet_relation, relation
 from kp_batch.warehouse.tables import quoted
 
 _SQL = files("kp_batch.warehouse").joinpath("sql")
-
-
-def publish(warehouse: Path, manifest: Manifest) -> None:
-    """Build the catalog for the manifest and swap it in: the last act of a run.
-
-    Raises:
-        WarehouseError: a table of the manifest is gone.
-    """
-    layout = Layout(warehouse)
-    beside = _beside(layout.catalog)
-    # Left by a killed run, or by somebody who wrote into the catalog.
-    for path in (beside, *(Path(f"{each}.wal") for each in (beside, layout.catalog))):
-        path.unlink(missing_ok=True)
-    rows = {name: relation(warehouse, name, manifest.tables.get(name)) for name in VIEWS}
-    build(beside, warehouse, manifest, rows)
-    with beside.open("rb") as file:
-        os.fsync(file.fileno())
-    beside.replace(layout.catalog)
-    copy = _beside(layout.manifest)
-    copy.write_text(json.dumps(manifest.as_row()), "utf-8")
-    copy.replace(layout.manifest)
-
-
-def rebuild(warehouse: Path) -> Manifest:
-    """Build the catalog anew for where the warehouse stands now, even if kp.duckdb is lost.
-
-    Raises:
-        WarehouseError: nothing was ever published there, it has another format, or a run is
-            writing.
-    """
-    manifest = read_manifest(warehouse)
-    if manifest is None:
-        layout = Layout(warehouse)
-        raise WarehouseError(
-            f"{warehouse} is no warehouse: it has neither {layout.catalog.name} nor "
-            f"{layout.manifest.name}"
-        )
-    with writing(warehouse, wait=False):
-        manifest = read_manifest(warehouse) or manifest
-        publish(warehouse, manifest)
-    return manifest
 
 
 def build(path: Path, warehouse: Path, manifest: Manifest, rows: Mapping[str, str]) -> None:
@@ -79,11 +33,7 @@ def build(path: Path, warehouse: Path, manifest: Manifest, rows: Mapping[str, st
         # Clients of DuckDB 1.4 and later can open this format; the newest only by 2.0.
         connection.execute(f"ATTACH {quoted(str(path))} AS kp (STORAGE_VERSION 'v1.4.0')")
         connection.execute("USE kp")
-        connection.execute(
-            "CREATE TABLE manifest AS SELECT ?::INTEGER AS format_version, "
-            "?::DOUBLE AS threshold, ?::VARCHAR AS tables, ?::VARCHAR AS warehouse",
-            [*manifest.as_row(), str(warehouse.resolve())],
-        )
+        _copy_manifest(connection, warehouse, manifest)
         create_macros(connection)
         values = {**rows, "threshold": repr(manifest.threshold)}
         for name in VIEWS:
@@ -92,6 +42,21 @@ def build(path: Path, warehouse: Path, manifest: Manifest, rows: Mapping[str, st
         _execute_all(connection, "questions")
         connection.execute("USE memory")
         connection.execute("DETACH kp")
+
+
+def build_published(path: Path, warehouse: Path, manifest: Manifest) -> None:
+    """Build a catalog of what the manifest names.
+
+    Args:
+        path: the file, which must not exist yet.
+        warehouse: the folder of the tables.
+        manifest: what is published.
+
+    Raises:
+        WarehouseError: a table of the manifest is gone.
+    """
+    rows = {name: relation(warehouse, name, manifest.tables.get(name)) for name in VIEWS}
+    build(path, warehouse, manifest, rows)
 
 
 def build_as_of(path: Path, warehouse: Path, run_id: str, now: duckdb.DuckDBPyConnection) -> None:
@@ -123,10 +88,18 @@ def create_macros(connection: duckdb.DuckDBPyConnection) -> None:
     _execute_all(connection, "macros")
 
 
+def _copy_manifest(
+    connection: duckdb.DuckDBPyConnection, warehouse: Path, manifest: Manifest
+) -> None:
+    """Create the table that says what the views show, and where they look for it."""
+    tables, where = json.dumps(manifest.tables), str(warehouse.resolve())
+    connection.execute(
+        "CREATE TABLE manifest AS SELECT ?::INTEGER AS format_version, ?::VARCHAR AS publication, "
+        "?::DOUBLE AS threshold, ?::VARCHAR AS tables, ?::VARCHAR AS warehouse",
+        [FORMAT_VERSION, manifest.publication, manifest.threshold, tables, where],
+    )
+
+
 def _execute_all(connection: duckdb.DuckDBPyConnection, folder: str) -> None:
     for file in sorted(_SQL.joinpath(folder).iterdir(), key=lambda each: each.name):
         connection.execute(file.read_text("utf-8"))
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.new")

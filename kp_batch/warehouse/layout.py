@@ -43,12 +43,12 @@ class Layout:
 
     @property
     def catalog(self) -> Path:
-        """The DuckDB file with the manifest, and a view of each table."""
+        """The DuckDB file with a view of each table, and a copy of the manifest."""
         return self.root / "kp.duckdb"
 
     @property
     def manifest(self) -> Path:
-        """The copy of the manifest from which a lost catalog is rebuilt."""
+        """What is published: the version of each table."""
         return self.root / "manifest.json"
 
     @property

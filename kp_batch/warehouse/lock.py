@@ -15,8 +15,8 @@ from kp_batch.warehouse.layout import Layout
 
 
 @contextmanager
-def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
-    """Be the only writer of the warehouse.
+def locked(warehouse: Path, *, wait: bool) -> Generator[None]:
+    """Hold the lock of the warehouse.
 
     The operating system releases the lock of a process that dies, so no lock is ever left behind;
     the file that remains only tells who holds it.

@@ -1,9 +1,10 @@
 """Which version of each table is published: the truth from which runs and readers start."""
 
+import hashlib
 import json
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -15,7 +16,9 @@ from kp_batch.run_record import RunRecord
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+
+_LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
 
 @dataclass(frozen=True)
@@ -25,59 +28,60 @@ class Manifest:
     threshold: float  # of the run that wrote the scores
     tables: dict[str, int]  # the published version of each Delta table that exists
 
-    def as_row(self) -> list[Any]:
-        """The format's version, the threshold, and the tables as JSON."""
-        return [FORMAT_VERSION, self.threshold, json.dumps(self.tables)]
+    @property
+    def publication(self) -> str:
+        """What tells two publications apart: the same contents have the same, whoever asks."""
+        contents = {"format_version": FORMAT_VERSION, **asdict(self)}
+        canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
-
-def open_catalog(warehouse: Path) -> duckdb.DuckDBPyConnection:
-    """Open the warehouse's catalog as it is now, for reading.
-
-    Opens a copy of the file: whoever holds the file itself open for writing, which is DuckDB's
-    default, locks all others out.
-
-    Raises:
-        WarehouseError: it cannot be read, or has another format.
-    """
-    catalog = Layout(warehouse).catalog
-    with tempfile.TemporaryDirectory() as folder:  # an open file outlives its name
-        try:
-            copy = shutil.copyfile(catalog, Path(folder) / catalog.name)
-            connection = duckdb.connect(str(copy), read_only=True)
-            [(version,)] = connection.execute("SELECT format_version FROM manifest").fetchall()
-        except (OSError, duckdb.Error) as error:
-            raise WarehouseError(
-                f"{catalog} cannot be read ({one_line(str(error))}); remove it "
-                f"and run: {rebuild_command(warehouse)}"
-            ) from error
-    _check_format(warehouse, version)
-    return connection
+    def as_json(self) -> str:
+        """The text of manifest.json."""
+        marks = {"format_version": FORMAT_VERSION, "publication": self.publication}
+        return json.dumps({**marks, **asdict(self)}) + "\n"
 
 
 def read_manifest(warehouse: Path) -> Manifest | None:
-    """Read what is published, from the copy if the catalog is lost; None if nothing is.
+    """Read what is published, from the copy in the catalog if manifest.json is lost.
+
+    Returns:
+        None if nothing is published.
 
     Raises:
-        WarehouseError: the catalog cannot be read, or has another format.
+        WarehouseError: it is damaged, or has another format.
     """
     layout = Layout(warehouse)
-    if layout.catalog.exists():
-        with open_catalog(warehouse) as connection:
-            [row] = connection.execute("SELECT threshold, tables FROM manifest").fetchall()
-    elif layout.manifest.exists():
-        version, *row = json.loads(layout.manifest.read_text("utf-8"))
-        _check_format(warehouse, version)
-    else:
-        return None
-    threshold, tables = row
-    return Manifest(threshold, json.loads(tables))
+    try:
+        content = layout.manifest.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return _of_catalog(warehouse)
+    try:
+        return _parsed(warehouse, content)
+    except (ValueError, LookupError, TypeError) as error:
+        remedy = _LAST_REMEDY
+        if layout.catalog.exists():
+            command = f"kp-batch catalog --warehouse {quote(str(warehouse))}"
+            remedy = f"remove it and run: {command} (which takes it from {layout.catalog.name})"
+        raise WarehouseError(f"{layout.manifest} is damaged; {remedy}") from error
+
+
+def copy_catalog(warehouse: Path, folder: str) -> Path:
+    """Copy the catalog into a folder, to be opened there.
+
+    Whoever holds the file itself open for writing, which is DuckDB's default, locks all others out.
+
+    Raises:
+        OSError: there is none, or it cannot be read.
+    """
+    catalog = Layout(warehouse).catalog
+    return shutil.copyfile(catalog, Path(folder) / catalog.name)
 
 
 def require_manifest(warehouse: Path) -> Manifest:
     """Read what is published.
 
     Raises:
-        WarehouseError: nothing is, or the catalog cannot be read, or has another format.
+        WarehouseError: nothing is, or it is damaged, or has another format.
     """
     manifest = read_manifest(warehouse)
     if manifest is None:
@@ -107,9 +111,37 @@ def manifest_as_of(warehouse: Path, run_id: str, now: duckdb.DuckDBPyConnection)
     return Manifest(published["threshold"], tables)
 
 
-def rebuild_command(warehouse: Path) -> str:
-    """The command that builds the catalog anew."""
-    return f"kp-batch catalog --warehouse {quote(str(warehouse))}"
+def _parsed(warehouse: Path, content: bytes) -> Manifest:
+    """Take manifest.json apart; an error other than WarehouseError says that it is damaged."""
+    found: Any = json.loads(content)
+    if isinstance(found, list):  # as formats before 4 had it
+        found = {"format_version": found[0]}
+    _check_format(warehouse, found["format_version"])
+    manifest = Manifest(found["threshold"], found["tables"])
+    if manifest.publication != found["publication"]:
+        raise ValueError("the publication is not that of its contents")
+    return manifest
+
+
+def _of_catalog(warehouse: Path) -> Manifest | None:
+    """Read the copy of the manifest in the catalog; None if there is no catalog."""
+    layout = Layout(warehouse)
+    if not layout.catalog.exists():
+        return None
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = copy_catalog(warehouse, folder)
+            with duckdb.connect(str(copy), read_only=True) as catalog:
+                [(version,)] = catalog.execute("SELECT format_version FROM manifest").fetchall()
+                _check_format(warehouse, version)
+                query = "SELECT threshold, tables FROM manifest"
+                [(threshold, tables)] = catalog.execute(query).fetchall()
+    except (OSError, duckdb.Error, ValueError) as error:
+        raise WarehouseError(
+            f"{layout.catalog} cannot be read ({one_line(str(error))}), and {layout.manifest.name} "
+            f"is gone; {_LAST_REMEDY}"
+        ) from error
+    return Manifest(threshold, json.loads(tables))
 
 
 def _check_format(warehouse: Path, version: int) -> None:

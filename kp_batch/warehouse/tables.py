@@ -1,4 +1,4 @@
-"""Delta tables: a run writes them, and nobody sees a version until the catalog names it."""
+"""Delta tables: a run writes them, and nobody sees a version until the manifest names it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ _CONFIGURATION: Mapping[str, str | None] = {
 
 
 class DeltaTables:
-    """The tables of one warehouse, starting from the versions that its catalog names.
+    """The tables of one warehouse, starting from the versions that its manifest names.
 
     What a killed run committed after these versions is undone before the next write: only what is
     published ever happened. Nothing is touched before the first write. Frames have the table's

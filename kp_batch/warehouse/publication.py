@@ -1,0 +1,106 @@
+"""Publishes: manifest.json names what is published, and kp.duckdb follows it.
+
+A manifest is published at the moment when it takes the place of manifest.json. The catalog is built
+before that and swapped in right after it; both bear the id of the publication. A writer that was
+killed in between leaves the older catalog, whole, with all files that it names: nothing is removed
+before a publication is complete, and whoever takes the lock next completes it first.
+"""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kp_batch.warehouse.catalog import build_published
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.lock import locked
+from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
+from kp_batch.warehouse.reader import is_current
+
+
+@contextmanager
+def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
+    """Be the only writer of the warehouse, and repair first what a killed one left.
+
+    Args:
+        warehouse: the folder of the tables; made if it is missing.
+        wait: whether to wait for another writer to end.
+
+    Raises:
+        BusyError: another process is writing, and `wait` is false.
+        WarehouseError: what is published cannot be read, or has another format.
+    """
+    with locked(warehouse, wait=wait):
+        _repair(warehouse)
+        yield
+
+
+def publish(warehouse: Path, manifest: Manifest) -> None:
+    """Publish what the manifest names; only who holds the lock may.
+
+    Files that only the manifest before named may be removed once this has returned.
+
+    Raises:
+        WarehouseError: a table of the manifest is gone.
+    """
+    layout = Layout(warehouse)
+    catalog, text = _beside(layout.catalog), _beside(layout.manifest)
+    _remove_leftovers(layout)
+    build_published(catalog, warehouse, manifest)
+    _sync(catalog)
+    text.write_text(manifest.as_json(), "utf-8")
+    _sync(text)
+    text.replace(layout.manifest)  # the moment
+    _sync(warehouse)
+    # DuckDB opens no file beside the log of another: of somebody who wrote into the older one, say.
+    _log(layout.catalog).unlink(missing_ok=True)
+    catalog.replace(layout.catalog)
+    _sync(warehouse)
+
+
+def rebuild(warehouse: Path) -> Manifest:
+    """Build the catalog anew for where the warehouse stands now, and restore a lost manifest.json.
+
+    Raises:
+        WarehouseError: nothing was ever published there, it has another format, or a run is
+            writing.
+    """
+    require_manifest(warehouse)  # where no warehouse is, not even the lock's file is made
+    with locked(warehouse, wait=False):
+        manifest = require_manifest(warehouse)
+        publish(warehouse, manifest)
+    return manifest
+
+
+def _repair(warehouse: Path) -> None:
+    """Remove what a killed writer left, and let the catalog follow the manifest."""
+    manifest = read_manifest(warehouse)
+    layout = Layout(warehouse)
+    _remove_leftovers(layout)
+    if manifest and not (layout.manifest.exists() and is_current(warehouse, manifest)):
+        publish(warehouse, manifest)
+
+
+def _remove_leftovers(layout: Layout) -> None:
+    """Remove what a killed writer left, or somebody who wrote into the catalog."""
+    catalog = _beside(layout.catalog)
+    for path in (catalog, _log(catalog), _log(layout.catalog), _beside(layout.manifest)):
+        path.unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
+
+
+def _log(catalog: Path) -> Path:
+    """Where DuckDB writes ahead what goes into a catalog."""
+    return catalog.with_name(f"{catalog.name}.wal")
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file's content, or a folder's names, are on the disk."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
