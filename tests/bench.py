@@ -17,18 +17,18 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from kp_batch.archive.ledger import Ledger
 from kp_batch.archive.reading import read_rows
-from kp_batch.archive.sources import SourceFile, discover
+from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import PROFILES
+from kp_batch.executor import Local
 from kp_batch.facts import with_facts
+from kp_batch.ingest.observe import Observed, observe
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.replay import replay
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.changes import detect_changes
-from kp_batch.planning.ingest import read_changed
 from kp_batch.planning.rejects import stage_rejects
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.state import State
@@ -97,12 +97,8 @@ def bench_steps(config: RescoreConfig, traces: int) -> None:
     run = Run.begin(config, datetime.now(UTC), staging)
     run.staging.begin()
     scorer = Scorer.of(config, PROFILES.to_frame())
-    ledger = _row(
-        "reading, checking, facts, written",
-        traces,
-        lambda: _read(sources, run),
-    )
-    _row("detecting changes, ordering", traces, lambda: _detect(run, ledger, scorer))
+    observed = _row("reading, checking, facts, written", traces, lambda: observe(run, Local()))
+    _row("detecting changes, ordering", traces, lambda: _detect(run, observed, scorer))
     _row("scoring", traces, lambda: _score(run, scorer))
 
 
@@ -160,16 +156,11 @@ def _cached(cache: VectorCache, vectors: np.ndarray, now: datetime) -> None:
         now += timedelta(seconds=1)
 
 
-def _read(sources: list[SourceFile], run: Run) -> Ledger:
+def _detect(run: Run, observed: Observed, scorer: Scorer) -> None:
     with State(run.config.warehouse, run.tables, run.staging) as state:
-        return read_changed(sources, {}, state, run)
-
-
-def _detect(run: Run, ledger: Ledger, scorer: Scorer) -> None:
-    with State(run.config.warehouse, run.tables, run.staging) as state:
-        detected = detect_changes(state, ledger)
+        detected = detect_changes(state, observed)
         affected_timeline(run, detected, scorer, state.fingerprints())
-        stage_rejects(detected, ledger, run.run_id)
+        stage_rejects(run, detected)
 
 
 def _score(run: Run, scorer: Scorer) -> pl.DataFrame:

@@ -1,0 +1,90 @@
+"""Parts of a step's work: what a killed worker began is done again by another, to the same bytes."""
+
+import pickle
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Concatenate
+
+import pytest
+
+import kp_batch.archive.reading
+import kp_batch.ingest.observe
+import kp_batch.planning.days
+import kp_batch.planning.timeline
+from kp_batch.embedding.encoders import Hashing
+from kp_batch.executor import Local, P, R, Step, T, cut
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.sample import write_sample
+from tests.lawful import tables
+from tests.test_rescore import config
+
+
+class Dying(Local):
+    """Does each part twice: first by a worker that dies and leaves half of every file it wrote.
+
+    Parts, arguments and results are pickled in between, as if the workers were other processes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.parts: dict[str, int] = {}  # by the step's name
+
+    def map(
+        self,
+        step: Step[Concatenate[T, P], R],
+        parts: Sequence[T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Iterator[R]:
+        for part in parts:
+            before = self.files()
+            result = step.function(part, *args, **kwargs)
+            made = {path: each for path, each in self.files().items() if before.get(path) != each}
+            for path, content in made.items():
+                path.write_bytes(content[: len(content) // 2])
+            again = pickle.dumps((step.function, part, args, kwargs))
+            function, *given, named = pickle.loads(again)
+            assert function(given[0], *given[1], **named) == result
+            assert {path: path.read_bytes() for path in made} == made
+            self.parts[step.name] = self.parts.get(step.name, 0) + 1
+            yield pickle.loads(pickle.dumps(result))
+
+    def files(self) -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 30)
+    monkeypatch.setattr(kp_batch.ingest.observe, "_PART_BYTES", 200_000)
+    monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 50)
+    monkeypatch.setattr(kp_batch.planning.days, "PART_ROWS", 40)
+    monkeypatch.setattr(Hashing, "chunk_size", 20)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_part_that_a_killed_worker_began_is_done_by_another(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    write_sample(archive, traces=150, days=6, seed=5, dirty=0.05)
+    whole = config(tmp_path, archive, max_reject_share=1, warehouse=tmp_path / "whole")
+    rescore_archive(whole)
+    settings = config(tmp_path, archive, max_reject_share=1)
+    dying = Dying(settings.warehouse)
+    rescore_archive(settings, dying)
+    assert tables(settings.warehouse)["scores"].equals(tables(whole.warehouse)["scores"])
+    shutil.rmtree(settings.warehouse / "vectors")
+    changes = {"cache_size": 7}
+    rescore_archive(settings.model_copy(update=changes), dying)
+    rescore_archive(whole.model_copy(update=changes))
+    assert tables(settings.warehouse)["scores"].equals(tables(whole.warehouse)["scores"])
+    names = {"identify", "stage", "read again", "embed texts", "replay span", "write days"}
+    assert dying.parts.keys() == names
+    assert min(dying.parts.values()) > 1
+
+
+def test_parts_are_as_large_as_they_may_be_and_a_larger_item_stands_alone() -> None:
+    assert cut([3, 1, 1, 9, 2, 2, 2], lambda each: each, 4) == [(3, 1), (1,), (9,), (2, 2), (2,)]
+    assert cut([], len, 4) == []
+    assert cut([5], lambda each: each, 4) == [(5,)]
