@@ -6,6 +6,7 @@ import polars as pl
 import pyarrow as pa
 
 from kp_batch.contracts import PARTITIONED_BY, TABLES, arrow_schema
+from kp_batch.warehouse.data_files import check_schema
 
 
 def record_batches(name: str, frames: Iterable[pl.DataFrame]) -> pa.RecordBatchReader:
@@ -31,7 +32,7 @@ def _batches(
     partition = PARTITIONED_BY.get(name)
     held: list[pl.DataFrame] = []
     for frame in frames:
-        _check(name, frame)
+        check_schema(name, frame.schema)
         for part in _parts(frame, partition) if partition else [frame]:
             if held and not (partition and _same(held[0], part, partition)):
                 yield _batch(held, schema)
@@ -60,8 +61,3 @@ def _batch(frames: list[pl.DataFrame], schema: pa.Schema) -> pa.RecordBatch:
         for column in table.columns
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _check(name: str, frame: pl.DataFrame) -> None:
-    if frame.schema != TABLES[name]:
-        raise TypeError(f"the table {name} has the schema {TABLES[name]}, got {frame.schema}")

@@ -1,6 +1,9 @@
 """Delta tables: a run writes them, and nobody sees a version until the manifest names it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -12,14 +15,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from kp_batch.contracts import PARTITIONED_BY
 from kp_batch.errors import WarehouseError
 from kp_batch.warehouse.batches import record_batches
+from kp_batch.warehouse.commits import CONFIGURATION, commit_files
+from kp_batch.warehouse.data_files import DataFile
 from kp_batch.warehouse.layout import Layout
-
-# The published version may be as old as the last successful run, so the log has to keep it. The log
-# holds no statistics: their least and greatest values would be traces' ids that outlive their rows.
-_CONFIGURATION: Mapping[str, str | None] = {
-    "delta.logRetentionDuration": "interval 36500 days",
-    "delta.dataSkippingNumIndexedCols": "0",
-}
 
 
 class DeltaTables:
@@ -68,30 +66,70 @@ class DeltaTables:
         """
         self._write(name, frames, mode="append")
 
+    def add_files(self, name: str, files: Sequence[DataFile]) -> None:
+        """Add the rows of files, which are in the table's folder.
+
+        Raises:
+            WarehouseError: another writer changed the table at the same time.
+        """
+        self._commit_files(name, files, replaced=set())
+
+    def replace_files(
+        self, name: str, files: Sequence[DataFile], partitions: Iterable[date] | None
+    ) -> None:
+        """Replace the rows of some partitions, or all rows if None, by those of files.
+
+        Raises:
+            ValueError: a file is of another partition.
+            WarehouseError: another writer changed the table at the same time.
+        """
+        replaced = None if partitions is None else set(partitions)
+        for file in files:
+            if replaced is not None and file.partition not in replaced:
+                raise ValueError(f"{file.path} is of no partition of {name} that is replaced")
+        self._commit_files(name, files, replaced)
+
     def _write(self, name: str, frames: Iterable[pl.DataFrame], **how: Any) -> None:
         path = Layout(self._warehouse).table(name)
         if self.undo_unpublished(name):
             how = {"mode": "overwrite"}
         faults: list[Exception] = []
+        with self._committing(name) as properties:
+            try:
+                write_deltalake(
+                    str(path),
+                    record_batches(name, _noting(frames, faults)),
+                    partition_by=PARTITIONED_BY.get(name),
+                    configuration=CONFIGURATION,
+                    commit_properties=properties,
+                    **how,
+                )
+            except DeltaError:
+                if faults:  # the error came up while the rows were made: delta-rs only quotes it
+                    raise faults[0] from None
+                raise
+
+    def _commit_files(
+        self, name: str, files: Sequence[DataFile], replaced: set[date] | None
+    ) -> None:
+        if self.undo_unpublished(name):
+            replaced = None
+        folder = Layout(self._warehouse).table(name)
+        with self._committing(name) as properties:
+            commit_files(folder, name, files, replaced, properties)
+
+    @contextmanager
+    def _committing(self, name: str) -> Generator[CommitProperties]:
+        """Give the properties of a commit, and note the version that it makes."""
         try:
-            write_deltalake(
-                str(path),
-                record_batches(name, _noting(frames, faults)),
-                partition_by=PARTITIONED_BY.get(name),
-                configuration=_CONFIGURATION,
-                commit_properties=CommitProperties(custom_metadata={"run_id": self._run_id}),
-                **how,
-            )
+            # Tried once: another writer's commit in between may never be published.
+            yield CommitProperties({"run_id": self._run_id}, max_commit_retries=0)
         except CommitFailedError as error:
             raise WarehouseError(
                 f"another writer changed the table {name} of {self._warehouse} at the same time; "
                 "nothing was published; run again"
             ) from error
-        except DeltaError:
-            if faults:  # the error came up while the rows were made: delta-rs only quotes it
-                raise faults[0] from None
-            raise
-        self.versions[name] = DeltaTable(str(path)).version()
+        self.versions[name] = DeltaTable(str(Layout(self._warehouse).table(name))).version()
 
     def undo_unpublished(self, name: str) -> bool:
         """Restore a table's published version.
@@ -113,18 +151,20 @@ def remove_unneeded(warehouse: Path, name: str, versions: Iterable[int]) -> int:
     Returns:
         The number of Parquet files removed.
     """
-    table = open_table(warehouse, name)
-    if table is None:
-        return 0
     folder = Layout(warehouse).table(name)
     before = len(list(folder.rglob("*.parquet")))
-    table.vacuum(
-        retention_hours=0,
-        dry_run=False,
-        enforce_retention_duration=False,
-        full=True,  # including what killed runs left
-        keep_versions=sorted(versions),
-    )
+    table = open_table(warehouse, name)
+    needed = sorted(versions)
+    if table is not None:
+        table.vacuum(
+            retention_hours=0,
+            dry_run=False,
+            enforce_retention_duration=False,
+            full=True,  # including what killed runs left
+            keep_versions=needed,
+        )
+    elif folder.exists() and not needed:  # killed runs wrote files, and never a commit
+        shutil.rmtree(folder)
     return before - len(list(folder.rglob("*.parquet")))
 
 
