@@ -22,8 +22,8 @@ from kp_batch.cli import run as rescoring
 from kp_batch.cli.group import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, WarehouseError
+from kp_batch.executor import Local
 from kp_batch.executors.prefect import _is_passing, _task
-from kp_batch.pipeline.executor import Local
 from kp_batch.pipeline.report import REPORT, leave_report
 from kp_batch.pipeline.rescore import EMBED, PLAN, PUBLISH, REPLAY, WRITE, rescore_archive
 from kp_batch.sample import write_sample

@@ -1,4 +1,4 @@
-"""Parts of a step's work: what a killed worker began is done again by another, to the same bytes."""
+"""Parts of a step: what a killed worker began is done again by another, to the same bytes."""
 
 import pickle
 import shutil

@@ -18,10 +18,10 @@ import pytest
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import TABLES
 from kp_batch.errors import BusyError, WarehouseError
+from kp_batch.executor import Local
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import report as reporting
-from kp_batch.pipeline.executor import Local
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse import manifest as manifests
@@ -261,7 +261,7 @@ def test_a_run_that_is_killed_in_a_gap_leaves_all_readers_in_peace(folder: Path,
         assert (plain_tables(warehouse), our_tables(warehouse)) == held
         assert (held[0] == older, held[1] == older) == (gap != AFTER, gap not in {BETWEEN, AFTER})
         is_published = held[1] != older
-        assert (rescore_archive(settings_of(folder))["run_id"] is None) == is_published
+        assert (rescore_archive(settings_of(folder)).run_id is None) == is_published
         newer = plain_tables(warehouse)
         assert newer == our_tables(warehouse)
         assert newer == held[1] or not is_published
