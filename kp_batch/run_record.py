@@ -60,8 +60,8 @@ class RunRecord:
         """Read a row of `runs`, whose other columns are ignored."""
         values = {field.name: row[field.name] for field in fields(cls)}
         values |= {name: json.loads(values[name]) for name in _JSON}
-        counts = values["counts"]
-        return cls(**{**values, "counts": RunCounts(**counts) if counts else None})
+        counted = values.pop("counts")
+        return cls(**values, counts=RunCounts(**counted) if counted else None)
 
     @property
     def embedder(self) -> str:
