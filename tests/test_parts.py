@@ -9,7 +9,7 @@ from typing import Concatenate
 import pytest
 
 import kp_batch.archive.reading
-import kp_batch.ingest.observe
+import kp_batch.ingest.new_files
 import kp_batch.planning.days
 import kp_batch.planning.timeline
 from kp_batch.embedding.encoders import Hashing
@@ -58,7 +58,7 @@ class Dying(Local):
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 30)
-    monkeypatch.setattr(kp_batch.ingest.observe, "_PART_BYTES", 200_000)
+    monkeypatch.setattr(kp_batch.ingest.new_files, "_PART_BYTES", 200_000)
     monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 50)
     monkeypatch.setattr(kp_batch.planning.days, "PART_ROWS", 40)
     monkeypatch.setattr(Hashing, "chunk_size", 20)
