@@ -15,9 +15,9 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 import kp_batch.warehouse.commits
 from kp_batch.contracts import FACTS, SCORES, TABLES
 from kp_batch.errors import WarehouseError
-from kp_batch.warehouse.catalog import publish
 from kp_batch.warehouse.data_files import DataFile, move_data_file, write_data_file
 from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.relations import partitions_of, relation, scan
 from kp_batch.warehouse.tables import DeltaTables, files_of, open_table, remove_unneeded

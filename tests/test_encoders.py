@@ -24,11 +24,12 @@ from kp_batch.embedding.encoders import (
 )
 from kp_batch.embedding.model_files import MINILM_DIGESTS, _packaged, find_minilm, find_model
 from kp_batch.errors import EncoderError
-from kp_batch.pipeline.embed import embed
-from kp_batch.planning.timeline import MissingTexts
+from kp_batch.pipeline import embed
+from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
-from kp_batch.staging import Staging
 from kp_batch.vectors import Float32s, normalised, unit
+from tests.archives import trace, write_jsonl
+from tests.test_rescore import config
 
 WEIGHTS = "model.safetensors"
 BUDGET = 8 * 512
@@ -115,10 +116,14 @@ def test_an_encoder_id_is_known_without_a_model() -> None:
     assert MiniLM().encoder_id == "minilm-53aa5117-512-v1"
 
 
-def test_no_model_is_looked_for_where_every_text_has_a_vector(tmp_path: Path) -> None:
-    nothing = MissingTexts(0, pl.Series("text_hash", [], dtype=pl.String), ())
-    embed("no such model", tmp_path / "vectors", nothing, Staging(tmp_path))
-    assert not list(tmp_path.iterdir())
+def test_no_model_is_looked_for_where_every_text_has_a_vector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace()])
+    settings = config(tmp_path, tmp_path / "a.jsonl")
+    rescore_archive(settings)
+    monkeypatch.setattr(embed, "load_encoder", lambda name: pytest.fail(f"{name} is looked for"))
+    assert rescore_archive(settings.model_copy(update={"cache_size": 7})).counts.replayed == 1
 
 
 # --- normalisation

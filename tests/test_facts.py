@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import discover
-from kp_batch.contracts import STEP_TYPES
+from kp_batch.contracts import FACTS, STEP_TYPES
 from kp_batch.facts import FACTS_VERSION, with_text
-from kp_batch.staging import STAGED_ROWS
 from tests.archives import read, step, trace, write_jsonl, write_parquet
 from tests.odd_rows import write_odd_rows
 
@@ -86,7 +85,9 @@ def test_facts_have_their_types(tmp_path: Path) -> None:
     rows = read(write_parquet(tmp_path / "a.parquet", [trace()]))
     assert [rows.schema[name] for name in COUNTS] == [pl.Int64] * len(COUNTS)
     names = ["n_steps", "n_tools", "text", "text_hash", "content_hash", "reasons"]
-    assert [rows.schema[name] for name in names] == [STAGED_ROWS[name] for name in names]
+    assert [rows.schema[name] for name in names] == [
+        {**FACTS, "text": pl.String}[name] for name in names
+    ]
 
 
 def test_counts_of_an_example(tmp_path: Path) -> None:
@@ -171,7 +172,7 @@ def test_content_differs_with_everything_that_reaches_score_or_text(tmp_path: Pa
 
 
 def test_facts_change_with_their_version_alone(tmp_path: Path) -> None:
-    columns = [name for name in STAGED_ROWS if name != "file_id"]
+    columns = [*(name for name in FACTS if name != "file_id"), "text"]
     facts = pl.concat(read(path).select(columns) for path in write_odd_rows(tmp_path))
     assert len(facts) == 423
     rows = facts.with_columns(pl.col("created_at").to_physical()).rows()

@@ -22,7 +22,7 @@ from kp_batch.report.findings import findings
 from kp_batch.report.markdown import _code, markdown
 from kp_batch.report.report_data import ReportData
 from kp_batch.report.sentences import Finding, Untrusted
-from kp_batch.run_record import RunRecord
+from kp_batch.run_record import RunCounts, RunRecord
 from kp_batch.text import printable, shortened
 from tests.archives import trace, write_jsonl
 
@@ -62,13 +62,25 @@ def rows(names: Iterable[str], *given: tuple[Any, ...]) -> pl.DataFrame:
 CONFIG = {"cache_size": 1000, "ttl": "none", "threshold": 0.75}
 FINGERPRINTS = {"encoder_id": {"minilm-1": 1300}, "profile_id": {"code-0-v1": 1300}}
 FORMULAS = {"facts": 1, "encoder": 1, "replay": 1, "scoring": 1}
+NONE = (
+    *("embedded", "reused", "replayed", "restated", "reweighted", "removed", "partitions"),
+    *("duplicates", "superseded", "rejected"),
+)
+COUNTS = RunCounts(
+    files=1,
+    rows=1300,
+    accepted=1300,
+    **dict.fromkeys(NONE, 0),
+    rejected_by_code={},
+    unreadable_files=[],
+)
 RUN = RunRecord(
     run_id="run-2",
     status="done",
     reason=None,
     started_at=datetime(2026, 2, 3, 4, 5, tzinfo=UTC),
     finished_at=datetime(2026, 2, 3, 4, 6, tzinfo=UTC),
-    counts={"files": 1, "rows": 1300, "unreadable_files": []},
+    counts=COUNTS,
     seconds={"plan": 0.256, "embed": 1},
     versions=FORMULAS,
     config=CONFIG,
@@ -140,7 +152,7 @@ def by_domain(*given: tuple[str, int, int, float]) -> pl.DataFrame:
 
 
 def counts(**more: Any) -> RunRecord:
-    return replace(RUN, counts={**RUN.counts, **more})
+    return replace(RUN, counts=replace(COUNTS, **more))
 
 
 def failing(run_id: str, reason: str | None) -> RunRecord:
@@ -513,7 +525,8 @@ def test_markdown_has_the_numbers_of_the_domains_and_of_the_run() -> None:
         "| --- | --: | --: | --: | --: | --: | --: | --- |\n"
         f"| all domains | 1,300 | 0.413 | 0.500 | 10.0% | 0.100 | 0.900 | `{bars}` |\n"
         f"| `law` | 1,200 | 0.210 | 0.200 | 2.5% | 0.050 | 0.950 | `{none}` |\n\n"
-        "The run: files 1, rows 1,300.\n\n"
+        f"The run: files 1, rows 1,300, accepted 1,300, {', '.join(f'{name} 0' for name in NONE)}."
+        "\n\n"
         "Seconds: plan 0.26, embed 1.00.\n"
     )
 

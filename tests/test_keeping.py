@@ -22,7 +22,7 @@ import kp_batch.pipeline.rescore
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import TABLES, VIEWS
 from kp_batch.embedding.encoders import Hashing
-from kp_batch.embedding.store import VectorStore
+from kp_batch.embedding.store import VectorStore, write_chunk
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
@@ -265,11 +265,11 @@ def test_vacuum_removes_the_facts_of_content_that_was_replaced(nights: Nights) -
 
 def test_vacuum_removes_vectors_of_encoders_and_texts_that_nothing_needs(nights: Nights) -> None:
     needless = pl.Series([text_hash("fix more"), text_hash("other")])
-    other = VectorStore(nights.warehouse / "vectors" / "hashing-8-v0")
-    other.add(needless, np.eye(2, 8, dtype=np.float32))
+    other = nights.warehouse / "vectors" / "hashing-8-v0"
+    write_chunk(other, needless, np.eye(2, 8, dtype=np.float32))
     assert nights.vacuum(3)["vectors"] == 2 + 2
     assert stored(nights.warehouse) == hashing("lose it", "see it", "fix more", "sum it")
-    assert not (nights.warehouse / "vectors" / "hashing-8-v0").exists()
+    assert not other.exists()
     kept = VectorStore(nights.warehouse / "vectors" / Hashing.encoder_id)
     words = ["sum it", "lose it", "fix more", "see it"]
     vectors = kept.gather(pl.Series([text_hash(each) for each in words]))

@@ -1,7 +1,7 @@
 """A run's row in `runs`, read once, and how it differs from another run's."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 
 from kp_batch.contracts import RUNS
 from kp_batch.run_record import (
+    RunCounts,
     RunRecord,
     changed_settings,
     differences,
@@ -21,7 +22,11 @@ from kp_batch.scoring.profiles import WeightProfile
 JSON: dict[str, Any] = {
     "config": {"embedder": "minilm", "cache_size": 1000, "ttl": "none", "threshold": 0.75},
     "inputs": [{"path": "a.jsonl"}],
-    "counts": {"files": 1},
+    "counts": {
+        **{each.name: 1 for each in fields(RunCounts)},
+        "rejected_by_code": {"no_steps": 1},
+        "unreadable_files": ["a.jsonl"],
+    },
     "seconds": {"embed": 1.5},
     "versions": {"facts": 1, "encoder": 1, "replay": 1, "scoring": 1, "numpy": "2.4"},
     "fingerprints": {"encoder_id": {"minilm-1": 9}, "profile_id": {"code-0-v1": 9}},
@@ -46,7 +51,7 @@ def started(run_id: str, hours: int, status: str = "done") -> RunRecord:
 def test_a_record_is_its_row_with_the_json_read() -> None:
     assert set(ROW) == set(RUNS)
     wanted = {name: value for name, value in (PLAIN | JSON).items() if name != "inputs"}
-    assert vars(RUN) == wanted
+    assert asdict(RUN) == wanted
     assert RUN.embedder == "minilm"
     assert RunRecord.of(ROW | {"mixed": False}) == RUN
 
