@@ -15,12 +15,37 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 import kp_batch.warehouse.commits
 from kp_batch.contracts import FACTS, SCORES, TABLES
 from kp_batch.errors import WarehouseError
+from kp_batch.warehouse.catalog import publish
 from kp_batch.warehouse.data_files import DataFile, move_data_file, write_data_file
+from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.relations import partitions_of, relation, scan
 from kp_batch.warehouse.tables import DeltaTables, files_of, open_table, remove_unneeded
-from tests.test_warehouse import day, files_by_day, ids_by_day, scored
 
 REPLACE = Path.replace
+
+
+def day(number: int) -> date:
+    return date(2026, 1, number)
+
+
+def scored(number: int, *ids: str) -> pl.DataFrame:
+    """Rows of `scores` for traces of one day."""
+    rows = pl.DataFrame({"date": [day(number)] * len(ids), "trace_id": ids})
+    return pl.concat([SCORES.to_frame(), rows], how="diagonal")
+
+
+def files_by_day(warehouse: Path, tables: DeltaTables) -> dict[int, list[str]]:
+    days = partitions_of(warehouse, "scores", tables.versions["scores"])
+    return {each.day: [path.name for path in paths] for each, paths in days.items()}
+
+
+def ids_by_day(warehouse: Path, tables: DeltaTables) -> dict[int, list[str]]:
+    days = partitions_of(warehouse, "scores", tables.versions["scores"])
+    return {
+        each.day: pl.read_parquet(paths, hive_partitioning=False)["trace_id"].to_list()
+        for each, paths in days.items()
+    }
 
 
 def written(warehouse: Path, number: int, *ids: str, run: str = "run-1") -> DataFile:
@@ -288,6 +313,9 @@ def test_a_partition_can_lose_all_rows(tmp_path: Path) -> None:
     assert ids_by_day(tmp_path, tables) == {5: ["a"]}
     tables.replace_files("scores", [], [])
     assert ids_by_day(tmp_path, tables) == {5: ["a"]}
+    publish(tmp_path, Manifest(0.75, tables.versions))
+    with connect(tmp_path) as connection:
+        assert connection.execute("SELECT trace_id FROM scores").fetchall() == [("a",)]
     tables.replace_files("scores", [], None)
     assert ids_by_day(tmp_path, tables) == {}
 
@@ -340,18 +368,19 @@ def test_a_commit_tells_its_run_and_nothing_of_the_rows(tmp_path: Path) -> None:
     published = first_run(tmp_path, {5: [secret], 6: [secret]})
     tables = DeltaTables(tmp_path, published, "later")
     tables.replace_files("scores", [written(tmp_path, 6, secret, secret)], [day(6)])
+    later = DeltaTables(tmp_path, published, "last")  # for which the first is restored
+    later.replace_files("scores", [], [day(5)])
     DeltaTable(tmp_path / "scores").create_checkpoint()
     logs = sorted((tmp_path / "scores" / "_delta_log").iterdir())
     assert {log.suffix for log in logs} >= {".json", ".parquet"}
     assert not [log for log in logs if secret.encode() in log.read_bytes()]
     actions = log_of(tmp_path, "scores")
-    assert [each["add"]["stats"] for each in actions if "add" in each] == [
-        '{"numRecords":1}',
-        '{"numRecords":1}',
-        '{"numRecords":2}',
-    ]
-    runs = [each["commitInfo"]["run_id"] for each in actions if "commitInfo" in each]
-    assert runs == ["first", "later"]
+    stats = [each["add"]["stats"] for each in actions if "add" in each]
+    assert stats[:3] == ['{"numRecords":1}', '{"numRecords":1}', '{"numRecords":2}']
+    assert len(stats) == 4  # one is restored
+    assert "minValues" not in stats[3]
+    runs = [each["commitInfo"].get("run_id") for each in actions if "commitInfo" in each]
+    assert runs == ["first", "later", None, "last"]
 
 
 def test_another_writer_at_the_same_time_is_told(

@@ -2,7 +2,6 @@
 
 import io
 import json
-from datetime import date
 from pathlib import Path
 
 import duckdb
@@ -11,14 +10,13 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from kp_batch.contracts import PROFILES, REJECTS, SCORES, VIEWS
+from kp_batch.contracts import PROFILES, REJECTS, VIEWS
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.warehouse.answers import write_answer
 from kp_batch.warehouse.catalog import publish, rebuild
 from kp_batch.warehouse.layout import check_folder
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.relations import partitions_of
 from kp_batch.warehouse.tables import DeltaTables, files_of, open_table
 from tests.holding import holding
 
@@ -26,29 +24,6 @@ from tests.holding import holding
 def profile(name: str) -> list[pl.DataFrame]:
     row = [name, name, 0.25, 0.25, 0.25, 0.25]
     return [pl.DataFrame([row], schema=PROFILES, orient="row")]
-
-
-def day(number: int) -> date:
-    return date(2026, 1, number)
-
-
-def scored(number: int, *ids: str) -> pl.DataFrame:
-    """Rows of `scores` for traces of one day."""
-    rows = pl.DataFrame({"date": [day(number)] * len(ids), "trace_id": ids})
-    return pl.concat([SCORES.to_frame(), rows], how="diagonal")
-
-
-def files_by_day(warehouse: Path, tables: DeltaTables) -> dict[int, list[str]]:
-    days = partitions_of(warehouse, "scores", tables.versions["scores"])
-    return {each.day: [path.name for path in paths] for each, paths in days.items()}
-
-
-def ids_by_day(warehouse: Path, tables: DeltaTables) -> dict[int, list[str]]:
-    days = partitions_of(warehouse, "scores", tables.versions["scores"])
-    return {
-        each.day: pl.read_parquet(paths, hive_partitioning=False)["trace_id"].to_list()
-        for each, paths in days.items()
-    }
 
 
 def published_names(warehouse: Path) -> list[str]:
@@ -152,78 +127,39 @@ def test_what_a_first_run_did_not_publish_is_not_built_upon(tmp_path: Path) -> N
     assert published_names(tmp_path) == ["next"]
 
 
-def test_only_the_overwritten_partitions_change(tmp_path: Path) -> None:
-    tables = DeltaTables(tmp_path, {}, "first")
-    tables.overwrite("scores", [scored(5, "a", "b"), scored(6, "c"), scored(7, "d")])
-    before = files_by_day(tmp_path, tables)
-    later = DeltaTables(tmp_path, tables.versions, "later")
-    frames = [scored(6, "e", "f"), scored(6, "g"), scored(8, "h")]
-    later.overwrite_partitions("scores", frames, [day(6), day(8)])
-    after = files_by_day(tmp_path, later)
-    assert ids_by_day(tmp_path, later) == {5: ["a", "b"], 6: ["e", "f", "g"], 7: ["d"], 8: ["h"]}
-    assert (after[5], after[7]) == (before[5], before[7])
-    assert not set(after[6]) & set(before[6])
-    assert ids_by_day(tmp_path, tables) == {5: ["a", "b"], 6: ["c"], 7: ["d"]}
-
-
-def test_a_partition_can_be_emptied(tmp_path: Path) -> None:
-    tables = DeltaTables(tmp_path, {}, "first")
-    tables.overwrite("scores", [scored(number, f"{number}") for number in (5, 6, 7, 8)])
-    before = files_by_day(tmp_path, tables)
-    tables.overwrite_partitions("scores", [scored(6, "new")], [day(6), day(7)])
-    assert ids_by_day(tmp_path, tables) == {5: ["5"], 6: ["new"], 8: ["8"]}
-    tables.overwrite_partitions("scores", [], [day(6)])
-    assert files_by_day(tmp_path, tables) == {5: before[5], 8: before[8]}
-    publish(tmp_path, Manifest(0.75, tables.versions))
-    with connect(tmp_path) as connection:
-        assert connection.execute("SELECT trace_id FROM scores").fetchall() == [("5",), ("8",)]
-
-
-def test_rows_of_other_partitions_than_those_to_be_overwritten_are_refused(tmp_path: Path) -> None:
-    tables = DeltaTables(tmp_path, {}, "first")
-    tables.overwrite("scores", [scored(5, "a"), scored(6, "b")])
-    before = dict(tables.versions)
-    with pytest.raises(DeltaError):
-        tables.overwrite_partitions("scores", [scored(5, "c")], [day(6)])
-    assert tables.versions == before
-    assert ids_by_day(tmp_path, tables) == {5: ["a"], 6: ["b"]}
-
-
-def test_partitions_are_overwritten_in_what_is_published(tmp_path: Path) -> None:
-    first = DeltaTables(tmp_path, {}, "first")
-    first.overwrite("scores", [scored(5, "a"), scored(6, "b")])
-    killed = DeltaTables(tmp_path, first.versions, "killed")
-    killed.overwrite_partitions("scores", [scored(5, "never published")], [day(5), day(6)])
-    later = DeltaTables(tmp_path, first.versions, "later")
-    later.overwrite_partitions("scores", [scored(6, "c")], [day(6)])
-    assert ids_by_day(tmp_path, later) == {5: ["a"], 6: ["c"]}
-    assert files_by_day(tmp_path, later)[5] == files_by_day(tmp_path, first)[5]
+def test_the_rows_of_a_frame_keep_their_order(tmp_path: Path) -> None:
+    chunks = [
+        pl.DataFrame({"id_hash": [f"{chunk:03}-{row:03}" for row in range(500)]})
+        for chunk in range(60)
+    ]
+    tables = DeltaTables(tmp_path, {}, "a-run")
+    tables.overwrite("forgotten", [pl.concat(chunks, rechunk=False)])
+    found = pl.read_parquet(files_of(tmp_path, "forgotten", tables.versions["forgotten"]))
+    assert found.get_column("id_hash").is_sorted()
 
 
 def test_the_log_tells_no_value_of_any_row(tmp_path: Path) -> None:
     tables = DeltaTables(tmp_path, {}, "first")
-    tables.overwrite("scores", [scored(5, "kp:trace:secret"), scored(6, "kp:trace:secret")])
-    tables.overwrite_partitions("scores", [scored(6, "kp:trace:secret")], [day(6)])
+    tables.overwrite("profiles", profile("kp:trace:secret"))
     tables.append("profiles", profile("kp:trace:secret"))
-    killed = DeltaTables(tmp_path, {"scores": 0}, "killed")
-    killed.overwrite("scores", [scored(5, "kp:trace:secret")])  # after the first was restored
-    for name in ("scores", "profiles"):
-        table = DeltaTable(tmp_path / name)
-        table.create_checkpoint()
-        logs = sorted((tmp_path / name / "_delta_log").iterdir())
-        assert {log.suffix for log in logs} >= {".json", ".parquet"}
-        assert not [log for log in logs if b"kp:trace:secret" in log.read_bytes()]
-        stated = [
-            json.loads(action["add"]["stats"] or "{}")
-            for log in logs
-            if log.suffix == ".json"
-            for action in map(json.loads, log.read_text("utf-8").splitlines())
-            if "add" in action
-        ]
-        assert stated
-        assert not any(stats.get(kind) for stats in stated for kind in ("minValues", "maxValues"))
-        files = files_of(tmp_path, name, table.version())
-        assert any(b"kp:trace:secret" in path.read_bytes() for path in files)
+    killed = DeltaTables(tmp_path, {"profiles": 0}, "killed")
+    killed.overwrite("profiles", profile("kp:trace:secret"))  # after the first was restored
+    table = DeltaTable(tmp_path / "profiles")
+    table.create_checkpoint()
+    logs = sorted((tmp_path / "profiles" / "_delta_log").iterdir())
+    assert {log.suffix for log in logs} >= {".json", ".parquet"}
+    assert not [log for log in logs if b"kp:trace:secret" in log.read_bytes()]
+    stated = [
+        json.loads(action["add"]["stats"] or "{}")
+        for log in logs
+        if log.suffix == ".json"
+        for action in map(json.loads, log.read_text("utf-8").splitlines())
+        if "add" in action
+    ]
+    assert stated
+    assert not any(stats.get(kind) for stats in stated for kind in ("minValues", "maxValues"))
+    files = files_of(tmp_path, "profiles", table.version())
+    assert any(b"kp:trace:secret" in path.read_bytes() for path in files)
 
 
 HOLD = """

@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Literal
 from urllib.parse import unquote
 
 import polars as pl
@@ -25,7 +25,7 @@ class DeltaTables:
 
     What a killed run committed after these versions is undone before the next write: only what is
     published ever happened. Nothing is touched before the first write. Frames have the table's
-    schema; those of a partitioned table come in the order of its partitions.
+    schema.
 
     Args:
         warehouse: the folder of the tables.
@@ -46,18 +46,6 @@ class DeltaTables:
         """
         self._write(name, frames, mode="overwrite")
 
-    def overwrite_partitions(
-        self, name: str, frames: Iterable[pl.DataFrame], partitions: Iterable[object]
-    ) -> None:
-        """Replace the rows of some partitions; the frames hold rows of these only.
-
-        Raises:
-            WarehouseError: another writer changed the table at the same time.
-        """
-        column = PARTITIONED_BY[name]
-        values = ", ".join(quoted(str(value)) for value in partitions)
-        self._write(name, frames, mode="overwrite", predicate=f"{column} IN ({values})")
-
     def append(self, name: str, frames: Iterable[pl.DataFrame]) -> None:
         """Add rows to a table.
 
@@ -70,6 +58,7 @@ class DeltaTables:
         """Add the rows of files, which are in the table's folder.
 
         Raises:
+            FileNotFoundError: a file is gone.
             WarehouseError: another writer changed the table at the same time.
         """
         self._commit_files(name, files, replaced=set())
@@ -80,6 +69,7 @@ class DeltaTables:
         """Replace the rows of some partitions, or all rows if None, by those of files.
 
         Raises:
+            FileNotFoundError: a file is gone.
             ValueError: a file is of another partition.
             WarehouseError: another writer changed the table at the same time.
         """
@@ -89,20 +79,22 @@ class DeltaTables:
                 raise ValueError(f"{file.path} is of no partition of {name} that is replaced")
         self._commit_files(name, files, replaced)
 
-    def _write(self, name: str, frames: Iterable[pl.DataFrame], **how: Any) -> None:
+    def _write(
+        self, name: str, frames: Iterable[pl.DataFrame], mode: Literal["append", "overwrite"]
+    ) -> None:
         path = Layout(self._warehouse).table(name)
         if self.undo_unpublished(name):
-            how = {"mode": "overwrite"}
+            mode = "overwrite"
         faults: list[Exception] = []
         with self._committing(name) as properties:
             try:
                 write_deltalake(
                     str(path),
                     record_batches(name, _noting(frames, faults)),
+                    mode=mode,
                     partition_by=PARTITIONED_BY.get(name),
                     configuration=CONFIGURATION,
                     commit_properties=properties,
-                    **how,
                 )
             except DeltaError:
                 if faults:  # the error came up while the rows were made: delta-rs only quotes it
