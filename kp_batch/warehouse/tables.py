@@ -58,6 +58,7 @@ class DeltaTables:
         """Add the rows of files, which are in the table's folder.
 
         Raises:
+            FileNotFoundError: a file is gone.
             WarehouseError: another writer changed the table at the same time.
         """
         self._commit_files(name, files, replaced=set())
@@ -68,6 +69,7 @@ class DeltaTables:
         """Replace the rows of some partitions, or all rows if None, by those of files.
 
         Raises:
+            FileNotFoundError: a file is gone.
             ValueError: a file is of another partition.
             WarehouseError: another writer changed the table at the same time.
         """
