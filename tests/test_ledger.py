@@ -15,7 +15,7 @@ import pytest
 
 import kp_batch.planning.ingest
 from kp_batch.archive.sources import SourceFile
-from kp_batch.cli.child import COMMANDS
+from kp_batch.cli.commands import PLAN
 from kp_batch.config import RescoreConfig
 from kp_batch.facts import FACTS_VERSION
 from kp_batch.operations.vacuum import vacuum
@@ -59,7 +59,7 @@ class Night:
         """The names of the files that a plan names, by how they differ."""
         with TemporaryDirectory() as folder:
             plans: list[dict[str, Any]] = []
-            COMMANDS["plan"](plans.append, self.config().model_dump(mode="json"), folder)
+            PLAN.function(plans.append, self.config().model_dump(mode="json"), folder)
             told = plans[0]["files"]
         return {how: [Path(path).name for path in paths] for how, paths in told.items() if paths}
 
@@ -332,7 +332,7 @@ def test_only_a_vacuum_forgets_the_content_of_a_pruned_file(night: Night) -> Non
     aside = night.archive.parent / "aside.jsonl"
     (night.archive / "a.jsonl").rename(aside)
     night.run(prune=True)
-    assert vacuum(night.warehouse, timedelta(0), datetime.now(UTC))["facts"] == 2
+    assert vacuum(night.warehouse, timedelta(0), datetime.now(UTC)).facts == 2
     aside.rename(night.archive / "a.jsonl")
     night.run()
     assert night.read == ["a.jsonl"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from markupsafe import escape
 
-from kp_batch.cli import child
+from kp_batch.cli.commands import FORGET
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
 from kp_batch.pipeline import report as reporting
@@ -119,7 +119,7 @@ def test_a_forgotten_trace_leaves_the_page(warehouse: Path) -> None:
     leave_report(warehouse, Local())
     assert "to-be-forgotten" in (warehouse / "report.html").read_text("utf-8")
     told: list[dict[str, Any]] = []
-    child.COMMANDS["forget"](told.append, str(warehouse), ["to-be-forgotten"])
+    FORGET.function(told.append, str(warehouse), ["to-be-forgotten"])
     assert [summary["counts"]["removed"] for summary in told] == [1]
     text = (warehouse / "report.html").read_text("utf-8")
     assert "to-be-forgotten" not in text
