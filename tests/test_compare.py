@@ -1,23 +1,27 @@
 """How two runs' scores differ, against another implementation with NumPy and SciPy."""
 
-import json
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 from scipy.stats import spearmanr
 
 import kp_batch.pipeline.publish
+from kp_batch.cli.commands import json_line
 from kp_batch.cli.result_texts import comparison_text
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.operations.compare import compare
+from kp_batch.operations.compare import _filled, compare
+from kp_batch.operations.results import Comparison, Removed
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.reader import connect
@@ -25,6 +29,7 @@ from tests.archives import step, trace, write_jsonl
 from tests.test_rescore import config
 
 PARTS = ("facts", "novelty", "weights", "overrides")
+GOLDEN = Path(__file__).parent / "golden"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 THOUGHT = [step("thought", "look")]
 RECOVERING = [step("error_recovery", "again")] * 3
@@ -133,30 +138,30 @@ def told_of(rows: pl.DataFrame, domain: str | None, thresholds: tuple[float, flo
 
 
 def assert_told(
-    told: dict[str, Any], warehouse: Path, thresholds: tuple[float, float] = (0.75, 0.75)
+    told: Comparison, warehouse: Path, thresholds: tuple[float, float] = (0.75, 0.75)
 ) -> None:
     """All of a comparison of fewer than ten traces, of which all are movers."""
-    rows = joined(warehouse, told["first"], told["second"])
-    assert told["in_both"] == len(rows)
+    rows = joined(warehouse, told.first, told.second)
+    assert told.in_both == len(rows)
     domains = sorted(set(rows["task_domain_2"]))
     wanted = [told_of(rows, each, thresholds) for each in [None, *domains]]
-    for found, expected in zip(told["domains"], wanted, strict=True):
+    for found, expected in zip(told.domains, wanted, strict=True):
         if expected["rank_correlation"] is None:  # see the tests of that
             del expected["rank_correlation"]
-        assert found | expected == found
-    movers = {each["trace_id"]: each for each in told["movers"]}
+        assert asdict(found) | expected == asdict(found)
+    movers = {each.trace_id: each for each in told.movers}
     assert movers.keys() == set(rows["trace_id"])
     for row in rows.iter_rows(named=True):
         mover = movers[row["trace_id"]]
-        split = {part: mover[f"from_{part}"] for part in PARTS}
-        assert (mover["first_score"], mover["second_score"]) == (row["score"], row["score_2"])
-        assert mover["change"] == row["score_2"] - row["score"]
-        assert sum(split.values()) == pytest.approx(mover["change"], rel=0, abs=1e-12)
+        split = {part: getattr(mover, f"from_{part}") for part in PARTS}
+        assert (mover.first_score, mover.second_score) == (row["score"], row["score_2"])
+        assert mover.change == row["score_2"] - row["score"]
+        assert sum(split.values()) == pytest.approx(mover.change, rel=0, abs=1e-12)
         assert split == pytest.approx(parts(row), rel=0, abs=1e-12)
         sides = {(True, True): "both", (True, False): "first", (False, True): "second"}
         single = (row["single_thought"], row["single_thought_2"])
-        assert mover["single_thought"] == sides.get(single)
-    order = [(-abs(each["change"]), each["trace_id"]) for each in told["movers"]]
+        assert mover.single_thought == sides.get(single)
+    order = [(-abs(each.change), each.trace_id) for each in told.movers]
     assert order == sorted(order)
 
 
@@ -205,11 +210,11 @@ def test_all_is_told_as_another_implementation_tells_it(moved: tuple[Two, str, s
     two, first, second = moved
     told = compare(two.warehouse, first, second)
     assert_told(told, two.warehouse, (0.6, 0.45))
-    assert (told["only_in_first"], told["only_in_second"]) == (1, 2)
-    everything = told["domains"][0]
-    assert everything["crossed_up"] > 0
-    assert all(abs(everything[f"from_{part}"]) > 1e-6 for part in PARTS)
-    single = {each["trace_id"]: each["single_thought"] for each in told["movers"]}
+    assert (told.only_in_first, told.only_in_second) == (1, 2)
+    everything = told.domains[0]
+    assert everything.crossed_up > 0
+    assert all(abs(getattr(everything, f"from_{part}")) > 1e-6 for part in PARTS)
+    single = {each.trace_id: each.single_thought for each in told.movers}
     assert {each: side for each, side in single.items() if side} == {
         "t0": "both",
         "t1": "first",
@@ -221,23 +226,22 @@ def test_backwards_all_is_the_other_way_round(moved: tuple[Two, str, str]) -> No
     two, first, second = moved
     there, back = compare(two.warehouse, first, second), compare(two.warehouse, second, first)
     assert_told(back, two.warehouse, (0.45, 0.6))
-    assert there["domains"][0]["psi"] == pytest.approx(back["domains"][0]["psi"])
-    assert [there["domains"][0][name] for name in ("crossed_up", "crossed_down")] == [
-        back["domains"][0][name] for name in ("crossed_down", "crossed_up")
-    ]
-    changes = {each["trace_id"]: each["change"] for each in there["movers"]}
-    assert {each["trace_id"]: -each["change"] for each in back["movers"]} == changes
+    assert there.domains[0].psi == pytest.approx(back.domains[0].psi)
+    up, down = there.domains[0].crossed_up, there.domains[0].crossed_down
+    assert (up, down) == (back.domains[0].crossed_down, back.domains[0].crossed_up)
+    changes = {each.trace_id: each.change for each in there.movers}
+    assert {each.trace_id: -each.change for each in back.movers} == changes
 
 
 def test_a_run_beside_itself_has_not_moved(moved: tuple[Two, str, str]) -> None:
     two, _, second = moved
     told = compare(two.warehouse, second, second)
-    assert told["only_in_first"] == told["only_in_second"] == 0
-    for row in (*told["domains"], *told["movers"]):
-        assert [row[f"from_{part}"] for part in PARTS] == [0.0] * 4
-    assert [row["psi"] for row in told["domains"]] == [0.0] * len(told["domains"])
-    assert {row["crossed_up"] + row["crossed_down"] for row in told["domains"]} == {0}
-    assert told["domains"][0]["rank_correlation"] == pytest.approx(1.0)
+    assert told.only_in_first == told.only_in_second == 0
+    for row in (*told.domains, *told.movers):
+        assert [getattr(row, f"from_{part}") for part in PARTS] == [0.0] * 4
+    assert [row.psi for row in told.domains] == [0.0] * len(told.domains)
+    assert {row.crossed_up + row.crossed_down for row in told.domains} == {0}
+    assert told.domains[0].rank_correlation == pytest.approx(1.0)
 
 
 def test_a_person_reads_what_a_program_reads(moved: tuple[Two, str, str]) -> None:
@@ -247,8 +251,44 @@ def test_a_person_reads_what_a_program_reads(moved: tuple[Two, str, str]) -> Non
     assert lines[1] == "  8 traces in both, 1 in the first alone, 2 in the second alone"
     assert [line.split()[0] for line in lines if line.split()][2:] == [
         *("domain", "all", "code", "finance"),
-        *("trace", *(each["trace_id"] for each in compare(two.warehouse, first, second)["movers"])),
+        *("trace", *(each.trace_id for each in compare(two.warehouse, first, second).movers)),
     ]
+
+
+def outcomes(number: int, domain: str, confidence: float) -> dict[str, Any]:
+    """A trace whose score is its confidence, with the weights of the golden comparison."""
+    steps = [step("thought", "a"), step("observation", "b")]
+    return in_code(
+        number, id=f"Zwölf {number}", task_domain=domain, steps=steps, confidence=confidence
+    )
+
+
+def test_its_json_is_the_golden_text(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    weights = two.profiles(("default", (0.0, 0.0, 0.0, 1.0)))
+    two.write(outcomes(1, "é", 0.625), outcomes(2, "any", 0.25), outcomes(3, "any", 0.5))
+    first = two.run(embedder="none", profiles=weights, threshold=0.65)
+    two.write(outcomes(1, "é", 0.6875), outcomes(2, "any", 0.25), in_code(4, steps=THOUGHT))
+    second = two.run(embedder="none", profiles=weights, threshold=0.65, prune=True)
+    told = compare(two.warehouse, first, second)
+    line = json_line(told)
+    assert TypeAdapter(Comparison).validate_json(line, strict=True) == told
+    line = line.replace(first, "FIRST").replace(second, "SECOND")
+    assert line == (GOLDEN / "comparison.json").read_text("utf-8").rstrip()
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("1 AS files, 2 AS facts, 3 AS raw_rows", "vectors"),
+        ("1 AS files, 2 AS facts, 3 AS raw_rows, 4 AS vectors, 5 AS more", "more"),
+    ],
+)
+def test_a_column_without_a_field_and_a_field_without_a_column_are_errors(
+    columns: str, said: str
+) -> None:
+    with duckdb.connect() as connection, pytest.raises(TypeError, match=f"'{said}'"):
+        _filled(Removed, connection.execute(f"SELECT {columns}"))
 
 
 def test_one_trace_has_no_rank_correlation(tmp_path: Path) -> None:
@@ -257,9 +297,9 @@ def test_one_trace_has_no_rank_correlation(tmp_path: Path) -> None:
     first = two.run()
     two.write(in_code(1, confidence=0.1))
     told = compare(two.warehouse, first, two.run())
-    assert [row["rank_correlation"] for row in told["domains"]] == [None, None]
+    assert [row.rank_correlation for row in told.domains] == [None, None]
     assert "nan" not in comparison_text(told)
-    assert "NaN" not in json.dumps(told)
+    assert "NaN" not in json_line(told)
 
 
 def test_scores_that_are_all_one_have_no_rank_correlation(tmp_path: Path) -> None:
@@ -269,7 +309,7 @@ def test_scores_that_are_all_one_have_no_rank_correlation(tmp_path: Path) -> Non
     two.write(*(in_code(number, steps=THOUGHT) for number in (1, 2, 3)))
     told = compare(two.warehouse, first, two.run())
     assert_told(told, two.warehouse)
-    assert [row["rank_correlation"] for row in told["domains"]] == [None, None]
+    assert [row.rank_correlation for row in told.domains] == [None, None]
 
 
 def test_scores_on_the_edges_of_bins_and_thresholds(tmp_path: Path) -> None:
@@ -284,8 +324,8 @@ def test_scores_on_the_edges_of_bins_and_thresholds(tmp_path: Path) -> None:
     two.write(*(in_code(n, confidence=each, **changes) for n, each in reversed_))
     told = compare(two.warehouse, first, two.run(profiles=outcome, threshold=0.7))
     assert_told(told, two.warehouse, (0.3, 0.7))
-    assert told["domains"][0]["psi"] == 0.0
-    assert (told["domains"][0]["crossed_up"], told["domains"][0]["crossed_down"]) == (2, 5)
+    assert told.domains[0].psi == 0.0
+    assert (told.domains[0].crossed_up, told.domains[0].crossed_down) == (2, 5)
 
 
 def test_no_trace_in_both_is_no_error(tmp_path: Path) -> None:
@@ -294,9 +334,8 @@ def test_no_trace_in_both_is_no_error(tmp_path: Path) -> None:
     first = two.run()
     two.write(in_code(2), in_code(3))
     told = compare(two.warehouse, first, two.run())
-    counts = {name: told[name] for name in ("in_both", "only_in_first", "only_in_second")}
-    assert counts == {"in_both": 0, "only_in_first": 1, "only_in_second": 2}
-    assert told["domains"] == told["movers"] == []
+    assert (told.in_both, told.only_in_first, told.only_in_second) == (0, 1, 2)
+    assert told.domains == told.movers == ()
     assert "0 traces in both, 1 in the first alone" in comparison_text(told)
 
 
@@ -306,8 +345,8 @@ def test_more_traces_than_movers(tmp_path: Path) -> None:
     first = two.run()
     two.write(*(in_code(n % 10, id=f"t{n:02d}", confidence=0.0) for n in range(13)))
     told = compare(two.warehouse, first, two.run())
-    assert [each["trace_id"] for each in told["movers"]] == [f"t{n:02d}" for n in range(12, 2, -1)]
-    assert told["in_both"] == 13
+    assert [each.trace_id for each in told.movers] == [f"t{n:02d}" for n in range(12, 2, -1)]
+    assert told.in_both == 13
 
 
 @pytest.mark.parametrize(

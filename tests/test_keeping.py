@@ -25,6 +25,7 @@ from kp_batch.embedding.encoders import Hashing
 from kp_batch.embedding.store import VectorStore, write_chunk
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
+from kp_batch.operations.results import Removed
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.manifest import Manifest, read_manifest
@@ -170,7 +171,7 @@ class Nights:
         with connect(self.warehouse) as connection:
             self.left.append(views(connection))
 
-    def vacuum(self, kept: int) -> dict[str, int]:
+    def vacuum(self, kept: int) -> Removed:
         """Remove what is older than the last so many runs."""
         ends = sorted(end for (end,) in ask(self.settings, "SELECT finished_at FROM runs"))
         keep = timedelta(days=30)
@@ -198,7 +199,7 @@ def test_vacuum_keeps_what_the_last_runs_left_and_all_that_is_published(
     nights: Nights, kept: int
 ) -> None:
     removed = nights.vacuum(kept)
-    assert (removed["raw_rows"] > 0) == (kept < 3)
+    assert (removed.raw_rows > 0) == (kept < 3)
     for run_id, left in zip(nights.runs[-kept:], nights.left[-kept:], strict=True):
         with connect(nights.warehouse, run_id) as connection:
             assert views(connection) == left
@@ -217,11 +218,11 @@ def test_vacuum_leaves_no_file_that_nothing_needs(nights: Nights) -> None:
     after = parquet(nights.warehouse)
     # What was published until then goes with the next one: somebody may still read it.
     assert after == needed(nights.warehouse) | was_published
-    assert removed["files"] == len(before - after)
+    assert removed.files == len(before - after)
     again = nights.vacuum(0)
     assert parquet(nights.warehouse) == needed(nights.warehouse)
-    assert again == dict.fromkeys(removed, 0) | {"files": len(after - needed(nights.warehouse))}
-    assert nights.vacuum(0) == dict.fromkeys(removed, 0)
+    assert again == Removed(len(after - needed(nights.warehouse)), 0, 0, 0)
+    assert nights.vacuum(0) == Removed(0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("name", ["scores", "profiles", "facts", "forgotten"])
@@ -255,7 +256,7 @@ def test_vacuum_removes_a_file_that_stands_in_no_log(nights: Nights) -> None:
 
 def test_vacuum_removes_the_facts_of_content_that_was_replaced(nights: Nights) -> None:
     assert len(facts(nights.warehouse)) == 2 + 2 + 2 + 2 + 2
-    assert nights.vacuum(3)["facts"] == 4
+    assert nights.vacuum(3).facts == 4
     rows = facts(nights.warehouse)
     ledger = ask(nights.settings, "SELECT file_id FROM files")
     assert set(rows["file_id"]) == {file_id for (file_id,) in ledger}
@@ -267,7 +268,7 @@ def test_vacuum_removes_vectors_of_encoders_and_texts_that_nothing_needs(nights:
     needless = pl.Series([text_hash("fix more"), text_hash("other")])
     other = nights.warehouse / "vectors" / "hashing-8-v0"
     write_chunk(other, needless, np.eye(2, 8, dtype=np.float32))
-    assert nights.vacuum(3)["vectors"] == 2 + 2
+    assert nights.vacuum(3).vectors == 2 + 2
     assert stored(nights.warehouse) == hashing("lose it", "see it", "fix more", "sum it")
     assert not other.exists()
     kept = VectorStore(nights.warehouse / "vectors" / Hashing.encoder_id)
@@ -279,10 +280,10 @@ def test_vacuum_removes_vectors_of_encoders_and_texts_that_nothing_needs(nights:
 def test_vacuum_drops_the_json_of_old_rejects_for_good(nights: Nights) -> None:
     query = "SELECT trace_id, raw FROM rejects ORDER BY trace_id"
     [later, never] = ask(nights.settings, query)
-    assert nights.vacuum(1)["raw_rows"] == 1
+    assert nights.vacuum(1).raw_rows == 1
     rows = [later, (never[0], DROPPED)]
     assert ask(nights.settings, query) == rows
-    assert nights.vacuum(1)["raw_rows"] == 0
+    assert nights.vacuum(1).raw_rows == 0
     assert rescore_archive(nights.settings).run_id is None
     write_jsonl(nights.archive / "d.jsonl", [said(5, "add it", 12)])
     write(nights.archive.parent, {"b.jsonl": nights.first["b.jsonl"]})  # it was gone

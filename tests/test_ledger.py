@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -15,12 +16,13 @@ import pytest
 
 import kp_batch.ingest.contents
 from kp_batch.archive.sources import SourceFile
-from kp_batch.cli.child import COMMANDS
+from kp_batch.cli.commands import PLAN
 from kp_batch.config import RescoreConfig
 from kp_batch.facts import FACTS_VERSION
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
+from kp_batch.planning.describe import PlanDescription
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_damaged, write_jsonl, write_parquet
 
@@ -59,9 +61,9 @@ class Night:
     def differing(self) -> dict[str, list[str]]:
         """The names of the files that a plan names, by how they differ."""
         with TemporaryDirectory() as folder:
-            plans: list[dict[str, Any]] = []
-            COMMANDS["plan"](plans.append, self.config().model_dump(mode="json"), folder)
-            told = plans[0]["files"]
+            plans: list[PlanDescription] = []
+            PLAN.function(plans.append, self.config().model_dump(mode="json"), folder)
+            told = asdict(plans[0].files)
         return {how: [Path(path).name for path in paths] for how, paths in told.items() if paths}
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
@@ -333,7 +335,7 @@ def test_only_a_vacuum_forgets_the_content_of_a_pruned_file(night: Night) -> Non
     aside = night.archive.parent / "aside.jsonl"
     (night.archive / "a.jsonl").rename(aside)
     night.run(prune=True)
-    assert vacuum(night.warehouse, timedelta(0), datetime.now(UTC))["facts"] == 2
+    assert vacuum(night.warehouse, timedelta(0), datetime.now(UTC)).facts == 2
     aside.rename(night.archive / "a.jsonl")
     night.run()
     assert night.read == ["a.jsonl"]

@@ -5,14 +5,24 @@ import subprocess
 import sys
 import venv
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kp_batch.cli import supervisor
+from kp_batch.cli.commands import COMMANDS, PLAN, RUN, VACUUM
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import KpBatchError
+from kp_batch.operations.results import (
+    Comparison,
+    Difference,
+    DomainMoves,
+    Mover,
+    Removed,
+    Verification,
+)
 from tests.archives import trace, write_jsonl
 
 ROOT = Path(__file__).parent.parent
@@ -145,9 +155,126 @@ def test_how_a_child_ended_is_told(
 ) -> None:
     with_child(monkeypatch, script)
     log = tmp_path / "log" if with_log else None
-    with pytest.raises(KpBatchError) as failure, child_result("plan", {}, log):
+    with pytest.raises(KpBatchError) as failure, child_result(PLAN, log):
         pass
     assert str(failure.value) == message + (f"; details are in {log}" if log else "")
+
+
+ODD = DomainMoves(
+    task_domain="é",
+    traces=10**30,
+    first_mean=0.0,
+    second_mean=-0.0,
+    first_quantiles=(0.1, 0.1 + 0.2, 1 / 3, 2 / 3, 1.0),
+    second_quantiles=(-1e-7, 5e-324, 2.0**-52, 1.7976931348623157e308, 1e16),
+    psi=float("nan"),
+    rank_correlation=None,
+    crossed_up=0,
+    crossed_down=-1,
+    from_facts=float("inf"),
+    from_novelty=-float("inf"),
+    from_weights=0.0,
+    from_overrides=0.0,
+    single_thoughts=0,
+)
+COMPARISON = Comparison(
+    first="20260101T000000Z-abcdef",
+    second='zwölf "\\\n\u2028\0\U0001f600',
+    in_both=2,
+    only_in_first=1,
+    only_in_second=0,
+    domains=(ODD, replace(ODD, task_domain=None, rank_correlation=1.0)),
+    movers=(
+        Mover("a", "any", 0.1, 1.0, 0.9, None, 0.9, 0.0, 0.0, 0.0),
+        Mover("b", "any", 0.1, 1.0, 0.9, "both", 0.9, 0.0, 0.0, 0.0),
+    ),
+)
+VERIFICATION = Verification(
+    seed=7,
+    missing=0,
+    sampled=2,
+    checked=1,
+    differences=(
+        Difference("score", 0.25, 0.0, "zwölf"),
+        Difference("vector", float("inf"), 1e-5, None),
+    ),
+    wrong="score of zwölf is off by 0.25",
+)
+
+
+def child_that(command: str, work: str) -> str:
+    """A script: the true child, whose command of that name does this work (an expression)."""
+    return (
+        "from dataclasses import replace; from kp_batch.cli import child; "
+        "from kp_batch.errors import *; from kp_batch.operations.results import *; "
+        "nan, inf = float('nan'), float('inf'); "
+        f"work = lambda tell, *args, **kwargs: {work}; "
+        f"child.COMMANDS[{command!r}] = replace(child.COMMANDS[{command!r}], function=work); "
+        "child.main()"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "result"),
+    [
+        ("compare", COMPARISON),
+        ("verify", VERIFICATION),
+        ("vacuum", Removed(1, 2, 3, 4)),
+        ("plan", {"seconds": None, "files": {"é": [1, 0.1, float("nan")]}}),
+    ],
+)
+def test_a_result_comes_through_the_pipe_unchanged(
+    monkeypatch: pytest.MonkeyPatch, command: str, result: object
+) -> None:
+    with_child(monkeypatch, child_that(command, f"tell({result!r})"))
+    with child_result(COMMANDS[command], None) as told:
+        assert repr(told) == repr(result)  # NaN is not equal to itself
+
+
+def test_arguments_come_through_the_pipe_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, folder = {"é": None, "share": 0.1}, "\0\n\udcff"
+    work = f"tell({{'same': (args, kwargs) == (({config!r},), {{'folder': {folder!r}}})}})"
+    with_child(monkeypatch, child_that("plan", work))
+    with child_result(PLAN, None, config, folder=folder) as told:
+        assert told == {"same": True}
+
+
+def test_an_error_comes_through_the_pipe_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = 'no "é"\n\udcff'  # of a file whose name is no UTF-8
+    raising = f"(_ for _ in ()).throw(KpBatchError({message!r}))"
+    with_child(monkeypatch, child_that("vacuum", raising))
+    with pytest.raises(KpBatchError) as failure, child_result(VACUUM, None):
+        pass
+    assert str(failure.value) == message
+
+
+@pytest.mark.parametrize(
+    ("told", "fault"),
+    [
+        ('{"files": 1, "facts": 2, "raw_rows": 3}', "vectors: Field required"),
+        (
+            '{"files": 1, "facts": 2, "raw_rows": 3, "vectors": 4, "more": 5}',
+            "more: Unexpected keyword argument",
+        ),
+        (
+            '{"files": "1", "facts": 2, "raw_rows": 3, "vectors": 4}',
+            "files: Input should be a valid integer",
+        ),
+        ("[1, 2, 3, 4]", "all of it: Input should be an object"),
+        ("removed", "all of it: Invalid JSON: expected value at line 1 column 1"),
+    ],
+    ids=["less", "more", "text", "list", "no JSON"],
+)
+def test_an_answer_of_another_form_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, told: str, fault: str
+) -> None:
+    with_child(monkeypatch, rf"answer('\n{told}\n'); time.sleep(20)")
+    with pytest.raises(KpBatchError) as failure, child_result(VACUUM, None):
+        pass
+    assert str(failure.value) == (
+        f"the working process answered vacuum in another form than expected ({fault}); "
+        "was kp-batch replaced meanwhile? Try again"
+    )
 
 
 class Signal(BaseException):
@@ -156,7 +283,7 @@ class Signal(BaseException):
 
 def test_a_signal_ends_the_child_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
     with_child(monkeypatch, TOLD + "time.sleep(600)")
-    with suppress(Signal), child_result("plan", {}) as result:
+    with suppress(Signal), child_result(PLAN, None) as result:
         assert result == {}
         raise Signal  # and nobody waits ten minutes
 
@@ -167,7 +294,7 @@ def test_a_child_ends_its_work_after_its_result(
 ) -> None:
     late = tmp_path / "late"
     with_child(monkeypatch, TOLD + f"time.sleep(1); open({str(late)!r}, 'w')")
-    with suppress(BrokenPipeError), child_result("plan", {}):
+    with suppress(BrokenPipeError), child_result(PLAN, None):
         assert not late.exists()
         if error:
             raise error
@@ -178,7 +305,7 @@ def test_a_child_that_dies_after_its_result_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with_child(monkeypatch, TOLD + "os.kill(os.getpid(), 9)")
-    with child_result("run", {}) as result:
+    with child_result(RUN, None) as result:
         assert result == {}
     said = capsys.readouterr().err
     assert said.startswith("kp-batch: warning: the working process was killed by SIGKILL")

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from pydantic import TypeAdapter
 
+from kp_batch.cli.commands import json_line
 from kp_batch.cli.result_texts import verification_text
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
+from kp_batch.operations.results import Verification
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import VECTOR_TOLERANCE, verify
 from kp_batch.pipeline.rescore import rescore_archive
@@ -25,6 +28,7 @@ from tests.archives import step, trace, write_jsonl, write_parquet
 from tests.test_rescore import ask, config
 
 ALL = 1_000
+GOLDEN = Path(__file__).parent / "golden"
 WORDS = (
     "fix the import",
     "sum the rows",
@@ -54,9 +58,7 @@ def write(folder: Path, *numbers: int, name: str = "a.jsonl", **changes: Any) ->
     writing(folder / "archive" / name, traces)
 
 
-def checked(
-    folder: Path, traces: int = ALL, *, seed: int = 0, embed: bool = True
-) -> dict[str, Any]:
+def checked(folder: Path, traces: int = ALL, *, seed: int = 0, embed: bool = True) -> Verification:
     where = folder / "stage"
     where.mkdir()
     how = {"traces": traces, "seed": seed, "embed": embed}
@@ -65,17 +67,17 @@ def checked(
     return told
 
 
-def found(told: dict[str, Any]) -> dict[str, str]:
+def found(told: Verification) -> dict[str, str | None]:
     """The columns that differ, each with the trace that shows it."""
-    return {each["column"]: each["trace_id"] for each in told["differences"] if each["greatest"]}
+    return {each.column: each.trace_id for each in told.differences if each.greatest}
 
 
 def assert_sound(folder: Path, traces: int) -> None:
     for embed in (True, False):
         told = checked(folder, embed=embed)
-        assert (told["missing"], told["sampled"], told["checked"]) == (0, traces, traces)
+        assert (told.missing, told.sampled, told.checked) == (0, traces, traces)
         assert found(told) == {}
-        assert told["wrong"] == ""
+        assert told.wrong == ""
 
 
 # --- what is sound ---
@@ -232,7 +234,7 @@ def test_a_changed_value_is_found(folder: Path, name: str, value: pl.Expr) -> No
     tamper(folder, setting("t4", name, value))
     told = checked(folder, embed=False)
     assert found(told)[name] == "t4"
-    assert f"{name} of t4 is off by" in told["wrong"]
+    assert f"{name} of t4 is off by" in told.wrong
     assert set(found(told).values()) == {"t4"}
 
 
@@ -242,7 +244,7 @@ def test_a_changed_time_is_found(folder: Path, hours: float) -> None:
     tamper(folder, setting("t4", "created_at", value))
     told = checked(folder)
     assert found(told)["created_at"] == "t4"
-    assert "created_at of t4 is off by" in told["wrong"]
+    assert "created_at of t4 is off by" in told.wrong
 
 
 @pytest.mark.parametrize("name", ["encoder_id", "cache_id", "profile_id", "text_hash"])
@@ -259,14 +261,14 @@ def test_a_changed_fingerprint_is_told_in_some_way(folder: Path, name: str) -> N
     except WarehouseError as error:
         assert "vectors are not in" in str(error)  # noqa: PT017
     else:
-        assert told["wrong"]
+        assert told.wrong
 
 
 def test_a_removed_score_is_missing(folder: Path) -> None:
     tamper(folder, lambda rows: rows.filter(pl.col("trace_id") != "t4"))
     told = checked(folder)
-    assert (told["missing"], told["sampled"]) == (1, 7)
-    assert "1 traces of the archive have no score" in told["wrong"]
+    assert (told.missing, told.sampled) == (1, 7)
+    assert "1 traces of the archive have no score" in told.wrong
 
 
 def test_a_score_of_no_trace_of_the_archive_shows_in_those_that_meet_it(folder: Path) -> None:
@@ -277,8 +279,8 @@ def test_a_score_of_no_trace_of_the_archive_shows_in_those_that_meet_it(folder: 
         ),
     )
     told = checked(folder)
-    assert (told["sampled"], told["checked"]) == (9, 8)
-    assert told["wrong"]
+    assert (told.sampled, told.checked) == (9, 8)
+    assert told.wrong
 
 
 def vectors(folder: Path) -> tuple[Path, np.ndarray]:
@@ -302,7 +304,7 @@ def test_a_turned_component_of_a_vector_is_found_where_it_changes_a_novelty(fold
         told = checked(folder, embed=embed)
         assert "novelty" in found(told)
         assert ("vector" in found(told)) is embed
-        assert "novelty of" in told["wrong"]
+        assert "novelty of" in told.wrong
 
 
 def test_a_turned_component_is_found_where_it_changes_no_novelty(folder: Path) -> None:
@@ -313,10 +315,10 @@ def test_a_turned_component_is_found_where_it_changes_no_novelty(folder: Path) -
     alone = np.flatnonzero((stored[row] != 0) & ~others.any(axis=0))
     stored[row, alone[0]] *= -1
     np.save(path, stored)
-    assert checked(folder, embed=False)["wrong"] == ""
+    assert checked(folder, embed=False).wrong == ""
     told = checked(folder)
     assert found(told) == {"vector": "t5"}
-    assert told["wrong"].startswith("vector of t5 is off by ")
+    assert told.wrong.startswith("vector of t5 is off by ")
 
 
 def test_a_difference_within_the_tolerance_of_embedding_is_none(folder: Path) -> None:
@@ -329,7 +331,7 @@ def test_a_difference_within_the_tolerance_of_embedding_is_none(folder: Path) ->
         np.save(path, stored)
         told = checked(folder)
         assert found(told).get("vector") == "t5"
-        assert ("vector of t5" in told["wrong"]) is is_wrong
+        assert ("vector of t5" in told.wrong) is is_wrong
 
 
 @pytest.mark.parametrize(
@@ -341,8 +343,8 @@ def test_a_vector_that_is_no_number_is_found(folder: Path, value: float, *, embe
     np.save(path, stored)
     told = checked(folder, embed=embed)
     assert {"novelty", "score", "vector"} <= found(told).keys()
-    assert "novelty of t5 is off by" in told["wrong"]
-    assert "vector of t5 is off by inf" in told["wrong"]
+    assert "novelty of t5 is off by" in told.wrong
+    assert "vector of t5 is off by inf" in told.wrong
 
 
 def test_a_vector_that_is_gone_is_an_error(folder: Path) -> None:
@@ -366,22 +368,22 @@ def test_a_changed_profile_is_found(folder: Path) -> None:
 def test_changed_and_lost_files_are_skipped_and_counted(folder: Path) -> None:
     write(folder, 0, 1, 2)
     told = checked(folder)
-    assert (told["missing"], told["sampled"], told["checked"]) == (0, 8, 4)
-    assert told["wrong"] == ""
+    assert (told.missing, told.sampled, told.checked) == (0, 8, 4)
+    assert told.wrong == ""
     assert verification_text(told).splitlines()[0] == (
         "4 traces verified (--seed 0), 4 skipped: their files are gone or changed"
     )
     (folder / "archive" / "b.parquet").unlink()
     told = checked(folder)
-    assert (told["sampled"], told["checked"], told["wrong"]) == (8, 0, "")
-    assert [each["greatest"] for each in told["differences"]] == [0.0] * len(told["differences"])
+    assert (told.sampled, told.checked, told.wrong) == (8, 0, "")
+    assert [each.greatest for each in told.differences] == [0.0] * len(told.differences)
     assert verification_text(told).startswith("0 traces verified (--seed 0), 8 skipped")
 
 
 def test_a_file_that_is_a_folder_now_is_skipped(folder: Path) -> None:
     (folder / "archive" / "b.parquet").unlink()
     (folder / "archive" / "b.parquet").mkdir()
-    assert checked(folder)["checked"] == 4
+    assert checked(folder).checked == 4
 
 
 def test_files_that_the_last_run_missed_are_skipped(folder: Path) -> None:
@@ -390,20 +392,20 @@ def test_files_that_the_last_run_missed_are_skipped(folder: Path) -> None:
     rescore_archive(settings_of(folder))
     (folder / "archive" / "b.parquet").write_bytes(content)
     told = checked(folder)
-    assert (told["sampled"], told["checked"], told["wrong"]) == (8, 4, "")
+    assert (told.sampled, told.checked, told.wrong) == (8, 4, "")
 
 
 @pytest.mark.parametrize(("traces", "sampled"), [(1, 1), (5, 5), (8, 8), (9, 8), (10**9, 8)])
 def test_a_sample_is_at_the_most_all(folder: Path, traces: int, sampled: int) -> None:
     told = checked(folder, traces)
-    assert (told["sampled"], told["checked"], told["wrong"]) == (sampled, sampled, "")
+    assert (told.sampled, told.checked, told.wrong) == (sampled, sampled, "")
 
 
 def test_a_sample_is_drawn_by_its_seed(folder: Path) -> None:
     tamper(folder, setting("t4", "score", pl.lit(0.0)))
-    drawn = [checked(folder, 4, seed=seed, embed=False)["wrong"] for seed in range(16)]
+    drawn = [checked(folder, 4, seed=seed, embed=False).wrong for seed in range(16)]
     assert set(map(bool, drawn)) == {True, False}
-    assert drawn == [checked(folder, 4, seed=seed, embed=False)["wrong"] for seed in range(16)]
+    assert drawn == [checked(folder, 4, seed=seed, embed=False).wrong for seed in range(16)]
 
 
 def test_verifying_changes_nothing(folder: Path) -> None:
@@ -421,13 +423,23 @@ def test_a_person_reads_the_column_the_difference_and_the_trace(folder: Path) ->
     assert line.split() == ["score", "0.25", "0", "t4"]
 
 
+def test_its_json_is_the_golden_text(folder: Path) -> None:
+    path, stored = vectors(folder)
+    stored[place(folder, "plan a trip"), 7] = np.inf
+    np.save(path, stored)
+    tamper(folder, setting("t4", "score", pl.lit(2.0**60)))
+    told = checked(folder, embed=False)
+    assert TypeAdapter(Verification).validate_json(json_line(told), strict=True) == told
+    assert json_line(told) == (GOLDEN / "verification.json").read_text("utf-8").rstrip()
+
+
 @pytest.mark.parametrize("embed", [True, False])
 def test_a_warehouse_without_scores_verifies(tmp_path: Path, *, embed: bool) -> None:
     write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "refused", confidence=7.0)])
     with pytest.raises(ArchiveError):
         rescore_archive(settings_of(tmp_path))
     told = checked(tmp_path, embed=embed)
-    assert (told["missing"], told["sampled"], told["wrong"]) == (0, 0, "")
+    assert (told.missing, told.sampled, told.wrong) == (0, 0, "")
 
 
 def test_no_warehouse_is_told(tmp_path: Path) -> None:
@@ -439,5 +451,5 @@ def test_no_warehouse_is_told(tmp_path: Path) -> None:
 def test_a_scored_trace_that_stands_in_no_file_is_found(folder: Path, name: str) -> None:
     tamper(folder, setting("t4", name, pl.lit("invented")))
     told = checked(folder)
-    assert "1 scored traces (such as " in told["wrong"]
-    assert "stand in no known file with that content" in told["wrong"]
+    assert "1 scored traces (such as " in told.wrong
+    assert "stand in no known file with that content" in told.wrong

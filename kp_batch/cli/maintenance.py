@@ -5,13 +5,12 @@ from pathlib import Path
 
 import click
 
+from kp_batch.cli.commands import FORGET, VACUUM
 from kp_batch.cli.group import kp_batch, warehouse_option
+from kp_batch.cli.result_texts import removed_text
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import WarehouseError
 from kp_batch.warehouse.layout import Layout
-
-# What each count of `vacuum` is called.
-_REMOVED = {"files": "files", "facts": "facts", "raw_rows": "raw rows", "vectors": "vectors"}
 
 
 @kp_batch.command()
@@ -43,10 +42,9 @@ def vacuum(warehouse: Path, keep: str) -> None:
     if kept is None:
         raise click.UsageError(f"--keep: a time such as 30d or 12h, got {keep!r}")
     _check(warehouse)
-    arguments = {"warehouse": str(warehouse), "keep_seconds": kept.total_seconds()}
-    with child_result("vacuum", arguments, Layout(warehouse).log) as removed:
-        counts = ", ".join(f"{removed[code]:,} {what}" for code, what in _REMOVED.items())
-        click.echo(f"removed: {counts}")
+    log = Layout(warehouse).log
+    with child_result(VACUUM, log, str(warehouse), kept.total_seconds()) as removed:
+        click.echo(removed_text(removed))
 
 
 @kp_batch.command()
@@ -57,8 +55,7 @@ def forget(ids: tuple[str, ...], warehouse: Path) -> None:
     from kp_batch.pipeline.summary import as_text
 
     _check(warehouse)
-    arguments = {"warehouse": str(warehouse), "ids": list(ids)}
-    with child_result("forget", arguments, Layout(warehouse).log) as summary:
+    with child_result(FORGET, Layout(warehouse).log, str(warehouse), ids) as summary:
         click.echo(as_text(summary))
 
 

@@ -1,6 +1,5 @@
 """`sql`, `runs`, `report`, `compare` and `verify`: questions to a warehouse."""
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
+from kp_batch.cli.commands import COMPARE, VERIFY, json_line
 from kp_batch.cli.group import format_option, json_option, kp_batch, warehouse_option
 from kp_batch.cli.result_texts import comparison_text, verification_text
 from kp_batch.cli.supervisor import child_result
@@ -49,9 +49,8 @@ def runs(warehouse: Path, output_format: str) -> None:
 @json_option
 def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: bool) -> None:
     """Tell how the scores moved from the first RUN to the second, and what moved them."""
-    runs_given = {"first": first, "second": second, "force": force}
-    with child_result("compare", {"warehouse": str(warehouse), **runs_given}) as comparison:
-        click.echo(json.dumps(comparison) if as_json else comparison_text(comparison))
+    with child_result(COMPARE, None, str(warehouse), first, second, force=force) as comparison:
+        click.echo(json_line(comparison) if as_json else comparison_text(comparison))
 
 
 @kp_batch.command()
@@ -73,13 +72,17 @@ def verify(
     """Compute some traces from scratch, from their files, and compare; exit 1 where any differs."""
     from secrets import randbelow
 
-    chosen = {"traces": traces, "seed": randbelow(10**6) if seed is None else seed}
-    with TemporaryDirectory() as folder:  # removed even where a signal ends the other process
-        arguments = {"warehouse": str(warehouse), "folder": folder, "embed": not no_embed, **chosen}
-        with child_result("verify", arguments) as verification:
-            click.echo(json.dumps(verification) if as_json else verification_text(verification))
-    if verification["wrong"]:
-        raise KpBatchError(f"the scores do not verify: {verification['wrong']}")
+    drawn = randbelow(10**6) if seed is None else seed
+    # The folder is removed even where a signal ends the other process.
+    with (
+        TemporaryDirectory() as folder,
+        child_result(
+            VERIFY, None, str(warehouse), folder, traces=traces, seed=drawn, embed=not no_embed
+        ) as verification,
+    ):
+        click.echo(json_line(verification) if as_json else verification_text(verification))
+    if verification.wrong:
+        raise KpBatchError(f"the scores do not verify: {verification.wrong}")
 
 
 @kp_batch.command()

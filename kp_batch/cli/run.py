@@ -1,6 +1,5 @@
 """`run`, `plan` and `demo`."""
 
-import json
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,6 +7,7 @@ from typing import Any
 
 import click
 
+from kp_batch.cli.commands import PLAN, RUN, json_line
 from kp_batch.cli.group import json_option, kp_batch, warehouse_option
 from kp_batch.cli.query import ask
 from kp_batch.cli.setting_options import SettingsCommand, checked
@@ -57,9 +57,9 @@ def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes 
     # The folder is removed even where a signal ends the other process.
     with (
         TemporaryDirectory() as folder,
-        child_result("plan", {"config": config, "folder": folder}) as described,
+        child_result(PLAN, None, config, folder) as described,
     ):
-        click.echo(json.dumps(described) if as_json else as_text(described))
+        click.echo(json_line(described) if as_json else as_text(described))
 
 
 @kp_batch.command()
@@ -90,6 +90,6 @@ def _run(settings: dict[str, Any], *, prefect: bool | None, as_json: bool = Fals
 
     make_folder(config.warehouse)
     under_prefect = configured_api(os.environ) is not None if prefect is None else prefect
-    arguments = {"config": config.model_dump(mode="json"), "prefect": under_prefect}
-    with child_result("run", arguments, Layout(config.warehouse).log) as summary:
-        click.echo(json.dumps(summary) if as_json else as_text(summary))
+    log, given = Layout(config.warehouse).log, config.model_dump(mode="json")
+    with child_result(RUN, log, given, prefect=under_prefect) as summary:
+        click.echo(json_line(summary) if as_json else as_text(summary))

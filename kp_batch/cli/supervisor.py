@@ -5,8 +5,9 @@ belong to; the parent waits for the child and, when a signal comes, kills the wh
 That is safe at any moment, since only the swap of manifest.json publishes anything. Should the
 parent die, the child sees the end of its stdin and kills the group itself.
 
-The child takes a request on stdin. Into a pipe of its own it writes an empty line once it can work,
-and then one line of JSON: its result, or its error. All that it prints is for the log.
+The child takes a request on stdin. Into a pipe of its own it writes an empty line once it has
+started, and then one line of JSON: its result, an object, or its error, a text. All that it prints
+is for the log.
 """
 
 import json
@@ -18,10 +19,11 @@ import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import click
 
+from kp_batch.cli.commands import Command, P, R
 from kp_batch.errors import KpBatchError
 
 _PATIENCE_S = 10.0  # for a child that has told its error: Prefect still tells its server
@@ -29,20 +31,21 @@ _PATIENCE_S = 10.0  # for a child that has told its error: Prefect still tells i
 
 @contextmanager
 def child_result(
-    command: str, arguments: dict[str, Any], log: Path | None = None
-) -> Generator[dict[str, Any]]:
+    command: Command[P, R], log: Path | None, /, *args: P.args, **kwargs: P.kwargs
+) -> Generator[R]:
     """The result of a command that another process carries out, as soon as it is told.
 
     When the context ends, the process may finish what it does after that. A signal kills the
     process group at any time.
 
     Args:
-        command: a name in `child.COMMANDS`.
-        arguments: its arguments by name, JSON values.
+        command: one of `COMMANDS`.
         log: the file that takes what libraries and Prefect's server print; None: a temporary one.
+        args: the command's arguments, JSON values; as are those by name.
+        kwargs: those by name.
 
     Raises:
-        KpBatchError: the command failed, could not start, or was killed.
+        KpBatchError: the command failed, could not start, was killed, or told no such result.
         OSError: the log cannot be written.
     """
     with log.open("w+b") if log else tempfile.TemporaryFile() as output:
@@ -52,8 +55,9 @@ def child_result(
         where = str(log) if log else None
         with answer, child, _ending_its_group(child):
             with suppress(BrokenPipeError):  # it died at once: its status says so
-                _send(child, {"command": command, "arguments": arguments, "log": where})
-            result = _result(child, answer, output, where)
+                request = {"command": command.name, "args": args, "kwargs": kwargs, "log": where}
+                _send(child, json.dumps(request))
+            result = _result(command, child, answer, output, where)
             try:
                 yield result
             except Exception:  # who reads our output has left, say: the work goes on
@@ -97,26 +101,39 @@ def _started(output: IO[bytes]) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
     return child, os.fdopen(ours, "rb")
 
 
-def _send(child: subprocess.Popen[bytes], request: dict[str, Any]) -> None:
+def _send(child: subprocess.Popen[bytes], line: str) -> None:
     """Write to the child's stdin, which stays open: its end means that this process has died."""
     stdin = cast("IO[bytes]", child.stdin)
     # Nothing may stay in a buffer: to close that would fail where the child has died.
-    os.write(stdin.fileno(), json.dumps(request).encode() + b"\n")
+    os.write(stdin.fileno(), line.encode() + b"\n")
 
 
 def _result(
-    child: subprocess.Popen[bytes], answer: IO[bytes], output: IO[bytes], log: str | None
-) -> dict[str, Any]:
+    command: Command[..., R],
+    child: subprocess.Popen[bytes],
+    answer: IO[bytes],
+    output: IO[bytes],
+    log: str | None,
+) -> R:
+    from pydantic import TypeAdapter, ValidationError  # while the child starts
+
     could_start, line = answer.readline(), answer.readline()
     if not line.endswith(b"\n"):  # none, or one that was cut
         event = "ended before it could answer" if could_start else "could not start"
         raise KpBatchError(_end(child.wait(), output, log, event=event))
-    result = json.loads(line)
-    if "error" in result:
+    if line.startswith(b'"'):  # a text
         with suppress(subprocess.TimeoutExpired):
             child.wait(_PATIENCE_S)
-        raise KpBatchError(result["error"])
-    return result
+        raise KpBatchError(json.loads(line))
+    try:
+        return TypeAdapter(command.result).validate_json(line, strict=True, extra="forbid")
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(map(str, fault["loc"])) or "all of it"
+        raise KpBatchError(
+            f"the working process answered {command.name} in another form than expected "
+            f"({where}: {fault['msg']}); was kp-batch replaced meanwhile? Try again"
+        ) from error
 
 
 def _end(status: int, output: IO[bytes], log: str | None, *, event: str) -> str:

@@ -4,7 +4,6 @@
 """
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,14 +13,7 @@ import numpy.typing as npt
 from kp_batch.vectors import Float32s, Float64s, cosines, nonzero, unit
 
 NO_NEIGHBOUR = 0.5  # the novelty of a trace that meets an empty cache, or has no vector
-# What a trace without a vector met: a row of `NOVELTY`.
-NOBODY_MET: Mapping[str, float | int | None] = {
-    "novelty": NO_NEIGHBOUR,
-    "max_similarity": None,
-    "nearest_trace_id": None,
-    "nearest_age_s": None,
-    "cache_size": 0,
-}
+NOBODY_MET = (NO_NEIGHBOUR, None, None, None, 0)  # what such a trace met: a row of `NOVELTY`
 
 
 def novelty(max_similarity: npt.ArrayLike) -> Float64s:

@@ -2,11 +2,12 @@
 
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import duckdb
 
 from kp_batch.errors import KpBatchError
+from kp_batch.operations.results import Comparison, DomainMoves, Mover
 from kp_batch.run_record import RunRecord, differences
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import manifest_as_of
@@ -16,8 +17,10 @@ from kp_batch.warehouse.relations import kept_files, parquet_relation
 _TABLES = ("scores", "profiles")
 _MOVERS = 10
 
+T = TypeVar("T")
 
-def compare(warehouse: Path, first: str, second: str, *, force: bool = False) -> dict[str, Any]:
+
+def compare(warehouse: Path, first: str, second: str, *, force: bool = False) -> Comparison:
     """Compare the scores that two runs left, over the traces in both.
 
     Each trace's change is split into what came from its own facts, from its novelty, from the
@@ -30,11 +33,6 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
         first: the earlier run's run_id.
         second: the later run's.
         force: compare what different encoders or formulas computed all the same.
-
-    Returns:
-        in_both, only_in_first, only_in_second: numbers of traces; domains: how the scores of each
-        differ (null: all domains), its population stability index over ten bins of equal width;
-        movers: the traces that moved most.
 
     Raises:
         KpBatchError: there is no such run, its tables were removed, or the two do not compare.
@@ -59,15 +57,15 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
             for name in ("moves", "first.scores", "second.scores")
         )
         movers = f"FROM moves ORDER BY abs(change) DESC, trace_id LIMIT {_MOVERS}"
-        return {
-            "first": first,
-            "second": second,
-            "in_both": both,
-            "only_in_first": in_first - both,
-            "only_in_second": in_second - both,
-            "domains": _objects(connection, "FROM domains"),
-            "movers": _objects(connection, movers),
-        }
+        return Comparison(
+            first=first,
+            second=second,
+            in_both=both,
+            only_in_first=in_first - both,
+            only_in_second=in_second - both,
+            domains=_filled(DomainMoves, connection.execute("FROM domains")),
+            movers=_filled(Mover, connection.execute(movers)),
+        )
 
 
 def _check_comparable(now: duckdb.DuckDBPyConnection, first: str, second: str) -> None:
@@ -83,7 +81,11 @@ def _check_comparable(now: duckdb.DuckDBPyConnection, first: str, second: str) -
         )
 
 
-def _objects(connection: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
-    answer = connection.execute(query)
+def _filled(kind: type[T], answer: duckdb.DuckDBPyConnection) -> tuple[T, ...]:
+    """One value of that kind for each row, its fields filled by the columns of their names.
+
+    Raises:
+        TypeError: a column has no field, or a field no column.
+    """
     names = [str(column[0]) for column in answer.description or []]
-    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+    return tuple(kind(**dict(zip(names, row, strict=True))) for row in answer.fetchall())

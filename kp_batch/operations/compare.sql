@@ -71,8 +71,8 @@ SELECT
     count(*) AS traces,
     score_mean(first_score) AS first_mean,
     score_mean(second_score) AS second_mean,
-    score_quantiles(first_score) AS first_quantiles,
-    score_quantiles(second_score) AS second_quantiles,
+    score_quantiles(first_score)::DOUBLE[5] AS first_quantiles,
+    score_quantiles(second_score)::DOUBLE[5] AS second_quantiles,
     stability_index(score_bins(first_score), score_bins(second_score)) AS psi,
     nullif(corr(first_rank, second_rank), 'nan'::DOUBLE) AS rank_correlation,
     count(*) FILTER (

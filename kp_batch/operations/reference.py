@@ -1,19 +1,33 @@
 """Replays one trace at a time through VectorCache, to check the blocked replay."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 import numpy as np
 import polars as pl
 
 from kp_batch.embedding.store import VectorStore
-from kp_batch.novelty.cache import NO_NEIGHBOUR, VectorCache, novelty
+from kp_batch.novelty.cache import NOBODY_MET, VectorCache, novelty
 from kp_batch.novelty.settings import CacheSettings
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.planning.state import State
+from kp_batch.vectors import Float32s
 from kp_batch.warehouse.layout import Layout
+
+
+@dataclass(frozen=True)
+class ScoredTrace:
+    """What the replay of a published trace needs."""
+
+    encoder_id: str
+    cache_id: str
+    position: int  # in the timeline, from 0
+    text_hash_now: str  # this and the time as the archive has them now
+    created_at_now: datetime
 
 
 @dataclass(frozen=True)
@@ -25,7 +39,12 @@ class Met:
     nearest_trace_id: str | None
     nearest_age_s: float | None
     cache_size: int
-    vector_difference: float = 0.0  # largest of a component; 0 where it was not embedded again
+    vector_difference: float  # largest of a component; 0 where it was not embedded again
+
+    @classmethod
+    def nobody(cls, vector_difference: float = 0.0) -> Self:
+        """What a trace met where the cache was empty, or where there is no encoder."""
+        return cls(*NOBODY_MET, vector_difference)
 
 
 class Reference:
@@ -34,38 +53,34 @@ class Reference:
     Args:
         warehouse: the folder of the tables.
         state: what is published, with the table timeline of sample.sql.
-        fresh: vectors that were embedded again, by encoder and text hash.
+        fresh: vectors that were embedded again, by encoder_id and text hash.
     """
 
-    def __init__(self, warehouse: Path, state: State, fresh: dict[tuple[str, str], Any]) -> None:
+    def __init__(
+        self, warehouse: Path, state: State, fresh: Mapping[tuple[str, str], Float32s]
+    ) -> None:
         self._warehouse, self._state, self._fresh = warehouse, state, fresh
         self._stores: dict[str, VectorStore] = {}
 
-    def recompute(self, row: dict[str, Any]) -> Met:
-        """Find what a trace meets, by replaying its window.
-
-        Args:
-            row: of the table sampled of sample.sql, with the facts as the archive has them now
-                (`text_hash_now`, `created_at_now`).
-        """
-        encoder_id = row["encoder_id"]
-        if encoder_id == NO_FINGERPRINT:
-            return Met(NO_NEIGHBOUR, None, None, None, 0)
-        settings = CacheSettings.of(row["cache_id"])
-        window = self._window(row["position"] - settings.size, row["position"])
-        hashes = [*window.get_column("text_hash"), row["text_hash_now"]]
-        vectors = self._store(encoder_id).gather(pl.Series(hashes, dtype=pl.String))
-        moments = [*window.get_column("created_at"), row["created_at_now"]]
+    def recompute(self, trace: ScoredTrace) -> Met:
+        """Find what a trace meets, by replaying its window."""
+        if trace.encoder_id == NO_FINGERPRINT:
+            return Met.nobody()
+        settings = CacheSettings.of(trace.cache_id)
+        window = self._window(trace.position - settings.size, trace.position)
+        hashes = [*window.get_column("text_hash"), trace.text_hash_now]
+        vectors = self._store(trace.encoder_id).gather(pl.Series(hashes, dtype=pl.String))
+        moments = [*window.get_column("created_at"), trace.created_at_now]
         if not np.isfinite(vectors).all() or moments != sorted(moments):
             return Met(np.nan, np.nan, None, None, len(window), np.inf)
         cache = VectorCache(settings.size, vectors.shape[1], settings.ttl)
         for vector, moment in zip(vectors[:-1], moments[:-1], strict=True):
             cache.add(vector, moment)
         nearest = cache.nearest(vectors[-1], moments[-1])
-        fresh = self._fresh.get((encoder_id, row["text_hash_now"]))
+        fresh = self._fresh.get((trace.encoder_id, trace.text_hash_now))
         off = 0.0 if fresh is None else float(np.abs(fresh - vectors[-1]).max())
         if nearest is None:
-            return Met(NO_NEIGHBOUR, None, None, None, cache.size, off)
+            return Met.nobody(off)
         value = float(novelty(nearest.similarity))
         if nearest.position is None or nearest.added_at is None:
             return Met(value, nearest.similarity, None, None, cache.size, off)

@@ -9,6 +9,7 @@ import polars as pl
 from kp_batch.contracts import TABLES
 from kp_batch.embedding.store import VectorStore
 from kp_batch.operations.removal import keep_vectors, published_rows, remove_files, restored_tables
+from kp_batch.operations.results import Removed
 from kp_batch.run_record import RunRecord
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, require_manifest
@@ -19,17 +20,13 @@ from kp_batch.warehouse.tables import DeltaTables, files_of
 _DROPPED = '"removed by kp-batch vacuum"'  # not null, or the next run would read the row again
 
 
-def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> dict[str, int]:
+def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
     """Remove what neither the published state needs nor any recent run.
 
     Args:
         warehouse: the folder of the tables.
         keep: the tables that runs of this last time left stay readable with --as-of.
         now: the time.
-
-    Returns:
-        How many were removed: files (of tables), facts (of replaced files), raw_rows (of rejects),
-        vectors.
 
     Raises:
         WarehouseError: it is no warehouse, or a run is writing.
@@ -52,7 +49,7 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> dict[str, int]:
         manifests = [left.tables, published.tables, *(run.published["tables"] for run in kept)]
         files = remove_files(warehouse, TABLES, manifests)
         vectors = _remove_vectors(warehouse, left)
-    return {"files": files, "facts": facts, "raw_rows": raw, "vectors": vectors}
+    return Removed(files=files, facts=facts, raw_rows=raw, vectors=vectors)
 
 
 def _compact_facts(warehouse: Path, tables: DeltaTables) -> int:

@@ -1,9 +1,9 @@
 """Computes some traces again, from the archive's files, and compares them with the scores."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -14,13 +14,15 @@ from kp_batch.archive.validation import reasons
 from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.facts import with_facts
-from kp_batch.operations.reference import Met, Reference
+from kp_batch.operations.reference import Met, Reference, ScoredTrace
+from kp_batch.operations.results import Difference, Verification
 from kp_batch.planning.state import State
 from kp_batch.progress import progress
 from kp_batch.run_record import RunRecord, last_done
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.staging import Staging
+from kp_batch.vectors import Float32s
 from kp_batch.warehouse.manifest import require_manifest
 
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
@@ -31,7 +33,7 @@ _COMPARED = (*OWN_COLUMNS, *NOVELTY, "composite", "score")
 
 def verify(
     warehouse: Path, staging: Staging, *, traces: int, seed: int, embed: bool
-) -> dict[str, Any]:
+) -> Verification:
     """Compute some published traces from scratch: facts, text, vector, window and score.
 
     Args:
@@ -40,14 +42,6 @@ def verify(
         traces: how many.
         seed: of their choice; the same one chooses the same traces again.
         embed: whether to embed their texts again.
-
-    Returns:
-        seed: as given.
-        missing: how many traces of the archive have no score.
-        sampled, checked: numbers of traces; the others' files are gone, unreadable or changed.
-        wrong: what is beyond tolerance, in words; empty: nothing.
-        differences: the largest difference per column (0 or 1 for non-numeric columns), the
-        tolerance, and the trace that shows it.
 
     Raises:
         WarehouseError: it is no warehouse, or vectors are missing.
@@ -59,23 +53,24 @@ def verify(
         again = _scored_again(state, stored, Reference(warehouse, state, fresh))
         missing = state.ask(_sql("unscored.sql")).item()
     unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id").to_list()
-    differences = list(_differences(stored.with_columns(vector=0.0), again))
-    return {
-        "seed": seed,
-        "missing": missing,
-        "sampled": len(sampled),
-        "checked": len(stored),
-        "differences": differences,
-        "wrong": "; ".join(_wrong(missing, unknown, differences)),
-    }
+    differences = tuple(_differences(stored.with_columns(vector=0.0), again))
+    return Verification(
+        seed=seed,
+        missing=missing,
+        sampled=len(sampled),
+        checked=len(stored),
+        differences=differences,
+        wrong="; ".join(_wrong(missing, unknown, differences)),
+    )
 
 
 def _scored_again(state: State, stored: pl.DataFrame, reference: Reference) -> pl.DataFrame:
     """Compute the scores of the rows from their facts of now and from what they meet."""
+    needed = [field.name for field in fields(ScoredTrace)]
     met: list[Met] = []
     with progress("verifying", len(stored), "traces") as shown:
-        for row in stored.iter_rows(named=True):
-            met.append(reference.recompute(row))
+        for row in stored.select(needed).iter_rows():
+            met.append(reference.recompute(ScoredTrace(*row)))
             shown.add(1)
     profiles = state.table("profiles").drop("profile_id").iter_rows(named=True)
     facts = (pl.col(f"{name}_now").alias(name) for name in OWN_COLUMNS)
@@ -100,7 +95,7 @@ def _sql(name: str) -> str:
     return files("kp_batch.operations").joinpath(name).read_text("utf-8")
 
 
-def _wrong(missing: int, unknown: list[str], differences: list[dict[str, Any]]) -> Iterator[str]:
+def _wrong(missing: int, unknown: list[str], differences: Iterable[Difference]) -> Iterator[str]:
     if unknown:
         yield (
             f"{len(unknown):,} scored traces (such as {unknown[0]}) stand in no known file "
@@ -109,8 +104,8 @@ def _wrong(missing: int, unknown: list[str], differences: list[dict[str, Any]]) 
     if missing:
         yield f"{missing:,} traces of the archive have no score"
     for each in differences:
-        if not each["greatest"] <= each["tolerance"]:
-            yield f"{each['column']} of {each['trace_id']} is off by {each['greatest']:.3g}"
+        if not each.greatest <= each.tolerance:
+            yield f"{each.column} of {each.trace_id} is off by {each.greatest:.3g}"
 
 
 def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
@@ -137,8 +132,8 @@ def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def _vectors(state: State, rows: pl.DataFrame) -> dict[tuple[str, str], Any]:
-    """Embed the rows' texts again: the vectors by encoder and text hash."""
+def _vectors(state: State, rows: pl.DataFrame) -> dict[tuple[str, str], Float32s]:
+    """Embed the rows' texts again: the vectors by encoder_id and text hash."""
     last = last_done(map(RunRecord.of, state.table("runs").iter_rows(named=True)))
     encoder = load_encoder(last.embedder if last else "none")
     if encoder is None or rows.is_empty():
@@ -149,18 +144,18 @@ def _vectors(state: State, rows: pl.DataFrame) -> dict[tuple[str, str], Any]:
     return {(encoder.encoder_id, each): vectors[row] for row, each in enumerate(hashes)}
 
 
-def _differences(stored: pl.DataFrame, again: pl.DataFrame) -> Iterator[dict[str, Any]]:
+def _differences(stored: pl.DataFrame, again: pl.DataFrame) -> Iterator[Difference]:
+    """How far each column is off, at the most: without a row, by nothing."""
     for name in (*_COMPARED, "vector"):
         was, now = stored.get_column(name), again.get_column(name)
         off = was.ne_missing(now).cast(pl.Float64)
         if was.dtype == pl.Float64:
             off = (was - now).abs().fill_nan(None).fill_null(off)
         worst = off.arg_max()
-        yield {
-            "column": name,
-            "greatest": 0.0 if worst is None else off[worst],
-            "tolerance": VECTOR_TOLERANCE if name == "vector" else 0.0,
-            "trace_id": stored.item(worst, "trace_id")
-            if worst is not None and off[worst]
-            else None,
-        }
+        greatest = 0.0 if worst is None else off[worst]
+        yield Difference(
+            column=name,
+            greatest=greatest,
+            tolerance=VECTOR_TOLERANCE if name == "vector" else 0.0,
+            trace_id=stored.item(worst, "trace_id") if greatest else None,
+        )

@@ -95,13 +95,12 @@ def _rows(
                 suffix="_now",
                 maintain_order="left",
             )
-        novelty = (
-            pl.col(f"{name}_now") if scorer.has_encoder else pl.lit(NOBODY_MET[name], dtype)
-            for name, dtype in NOVELTY.items()
-        )
         yield marked.with_columns(
-            pl.when("replayed").then(now).otherwise(name).alias(name)
-            for name, now in zip(NOVELTY, novelty, strict=True)
+            pl.when("replayed")
+            .then(pl.col(f"{name}_now") if scorer.has_encoder else pl.lit(nobody, dtype))
+            .otherwise(name)
+            .alias(name)
+            for (name, dtype), nobody in zip(NOVELTY.items(), NOBODY_MET, strict=True)
         )
 
 

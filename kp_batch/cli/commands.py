@@ -1,0 +1,128 @@
+"""What the child process can be asked to do: one `Command` each, with the type of its result.
+
+Both processes import this: the parent to know what a command takes and tells, the child to carry it
+out. So heavy imports stand in the functions, and results are dataclasses of light modules.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack
+
+from kp_batch.operations.results import Comparison, Removed, Verification
+from kp_batch.pipeline.summary import Summary
+from kp_batch.planning.describe import PlanDescription
+from kp_batch.warehouse.layout import Layout, check_folder
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Tell = Callable[[R], None]
+
+
+@dataclass(frozen=True)
+class Command(Generic[P, R]):
+    """One thing that the child can be asked to do.
+
+    Its function takes JSON values and tells the result once, as soon as it is known; it may go on
+    after that.
+    """
+
+    name: str  # in the request
+    function: Callable[Concatenate[Tell[R], P], None]
+    result: type[R]  # a dataclass of JSON values and of such dataclasses
+
+
+def json_line(result: object) -> str:
+    """Write a result as one line of JSON.
+
+    NaN and infinity, which JSON lacks, are `NaN` and `Infinity`, as Python and pydantic read them.
+    """
+    return json.dumps(result, default=asdict)
+
+
+def _run(tell: Tell[Summary], config: Mapping[str, object], *, prefect: bool) -> None:
+    """Rescore, with Prefect or without it."""
+    from kp_batch.config import RescoreConfig
+    from kp_batch.executors.prefect_settings import prepare_prefect
+    from kp_batch.pipeline.rescore import rescore_and_report
+    from kp_batch.progress import say
+
+    settings = RescoreConfig.model_validate(config)
+    if not prefect:
+        say("running without Prefect")
+        rescore_and_report(settings, tell=tell)
+        return
+    prepare_prefect(Layout(settings.warehouse.absolute()).prefect)
+    from kp_batch.executors.prefect import run_flow
+
+    tell(run_flow(settings))
+
+
+def _plan(tell: Tell[PlanDescription], config: Mapping[str, object], folder: str) -> None:
+    """Plan, and leave nothing behind: `folder` is empty, and the caller removes it."""
+    from kp_batch.config import RescoreConfig
+    from kp_batch.executor import Local
+    from kp_batch.ingest.observe import observe
+    from kp_batch.planning.describe import describe
+    from kp_batch.planning.plan import make_plan
+    from kp_batch.run import Run
+    from kp_batch.staging import Staging
+
+    settings = RescoreConfig.model_validate(config)
+    check_folder(settings.warehouse)
+    run = Run.begin(settings, datetime.now(UTC), Staging(Path(folder)))
+    run.staging.make()
+    tell(describe(run, make_plan(run, observe(run, Local()))))
+
+
+def _compare(
+    tell: Tell[Comparison], warehouse: str, first: str, second: str, *, force: bool
+) -> None:
+    from kp_batch.operations.compare import compare
+
+    tell(compare(Path(warehouse), first, second, force=force))
+
+
+class _How(TypedDict):
+    """How to verify; see `verify`."""
+
+    traces: int
+    seed: int
+    embed: bool
+
+
+def _verify(tell: Tell[Verification], warehouse: str, folder: str, **how: Unpack[_How]) -> None:
+    """Verify; `folder` as for `_plan`."""
+    from kp_batch.operations.verify import verify
+    from kp_batch.staging import Staging
+
+    tell(verify(Path(warehouse), Staging(Path(folder)), **how))
+
+
+def _vacuum(tell: Tell[Removed], warehouse: str, keep_seconds: float) -> None:
+    from kp_batch.operations.vacuum import vacuum
+
+    tell(vacuum(Path(warehouse), timedelta(seconds=keep_seconds), datetime.now(UTC)))
+
+
+def _forget(tell: Tell[Summary], warehouse: str, ids: Sequence[str]) -> None:
+    from kp_batch.executor import Local
+    from kp_batch.operations.forget import forget
+    from kp_batch.pipeline.report import leave_report
+
+    try:
+        summary = forget(Path(warehouse), ids)
+    finally:  # the page may name what is forgotten: it is part of the work
+        leave_report(Path(warehouse), Local())
+    tell(summary)
+
+
+RUN = Command("run", _run, Summary)
+PLAN = Command("plan", _plan, PlanDescription)
+COMPARE = Command("compare", _compare, Comparison)
+VERIFY = Command("verify", _verify, Verification)
+VACUUM = Command("vacuum", _vacuum, Removed)
+FORGET = Command("forget", _forget, Summary)
+COMMANDS = {each.name: each for each in (RUN, PLAN, COMPARE, VERIFY, VACUUM, FORGET)}

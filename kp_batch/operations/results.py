@@ -1,0 +1,91 @@
+"""What the works on a warehouse tell: values, whose fields stand in the order of their JSON.
+
+Nothing heavy is imported here: the command line takes these from the process that does the work.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Quantiles = tuple[float, float, float, float, float]  # 0.05, 0.25, 0.5, 0.75, 0.95
+
+
+@dataclass(frozen=True)
+class DomainMoves:
+    """How the scores of one domain moved, over the traces that both runs scored."""
+
+    task_domain: str | None  # of the second run; null: all domains
+    traces: int
+    first_mean: float  # of the scores, 0..1, as are the quantiles
+    second_mean: float
+    first_quantiles: Quantiles
+    second_quantiles: Quantiles
+    psi: float  # population stability index over ten bins of equal width; 0: as they were
+    rank_correlation: float | None  # Spearman's, -1..1; null where all scores of a run are one
+    crossed_up: int  # traces below the first run's threshold that meet the second's
+    crossed_down: int  # traces that met the first run's threshold and are below the second's
+    from_facts: float  # mean change of a score by the traces' own facts; the four sum to all of it
+    from_novelty: float
+    from_weights: float
+    from_overrides: float
+    single_thoughts: int  # traces that are a single thought in either run
+
+
+@dataclass(frozen=True)
+class Mover:
+    """How the score of one trace moved."""
+
+    trace_id: str
+    task_domain: str  # of the second run
+    first_score: float  # 0..1
+    second_score: float
+    change: float  # the second score less the first
+    single_thought: Literal["first", "second", "both"] | None  # in which run; null: in neither
+    from_facts: float  # change by the trace's own facts; the four sum to `change`
+    from_novelty: float
+    from_weights: float
+    from_overrides: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How the scores moved from one run to another."""
+
+    first: str  # run_id
+    second: str  # run_id
+    in_both: int  # traces
+    only_in_first: int
+    only_in_second: int
+    domains: tuple[DomainMoves, ...]  # all domains first, then each; empty: no trace is in both
+    movers: tuple[Mover, ...]  # the traces that moved most, the first one most
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far one column of the scores is off, at the most."""
+
+    column: str  # of `scores`, or `vector`: the stored one, by its components
+    greatest: float  # in the column's unit; 0 or 1 where it is no number; infinite for no vector
+    tolerance: float  # the greatest that is none yet
+    trace_id: str | None  # which trace shows it; null where nothing is off
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How some published scores differ from the same ones computed from scratch."""
+
+    seed: int  # of the choice of traces
+    missing: int  # traces of the archive that have no score
+    sampled: int  # traces
+    checked: int  # of these; the others' files are gone, unreadable or changed
+    differences: tuple[Difference, ...]  # one a column
+    wrong: str  # what is beyond tolerance, in words; empty: nothing
+
+
+@dataclass(frozen=True)
+class Removed:
+    """How many of each were removed."""
+
+    files: int  # of tables
+    facts: int  # rows, of replaced files
+    raw_rows: int  # the JSON of rejects
+    vectors: int
