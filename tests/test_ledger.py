@@ -22,7 +22,6 @@ from kp_batch.facts import FACTS_VERSION
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
-from kp_batch.planning.describe import PlanDescription
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_damaged, write_jsonl, write_parquet
 
@@ -61,7 +60,7 @@ class Night:
     def differing(self) -> dict[str, list[str]]:
         """The names of the files that a plan names, by how they differ."""
         with TemporaryDirectory() as folder:
-            plans: list[PlanDescription] = []
+            plans: list[Any] = []
             PLAN.function(plans.append, self.config().model_dump(mode="json"), folder)
             told = asdict(plans[0].files)
         return {how: [Path(path).name for path in paths] for how, paths in told.items() if paths}

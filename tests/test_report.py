@@ -5,6 +5,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from markupsafe import escape
@@ -16,7 +17,6 @@ from kp_batch.executor import Local
 from kp_batch.pipeline import report as reporting
 from kp_batch.pipeline.report import leave_report, report
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
-from kp_batch.pipeline.summary import Summary
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
 from tests.holding import holding
@@ -118,7 +118,7 @@ def test_a_forgotten_trace_leaves_the_page(warehouse: Path) -> None:
     rescore_archive(config(warehouse.parent, prune=True))
     leave_report(warehouse, Local())
     assert "to-be-forgotten" in (warehouse / "report.html").read_text("utf-8")
-    told: list[Summary] = []
+    told: list[Any] = []
     FORGET.function(told.append, str(warehouse), ["to-be-forgotten"])
     assert [summary.counts.removed for summary in told] == [1]
     text = (warehouse / "report.html").read_text("utf-8")
