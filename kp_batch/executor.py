@@ -3,10 +3,12 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from errno import ENOSPC
+from errno import EACCES, EDQUOT, EISDIR, ENAMETOOLONG, ENOENT, ENOSPC, ENOTDIR, EPERM, EROFS
 from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 RETRY_DELAY_S = 5.0
+# What a second try would meet again: a full disk, a missing permission, something in the way.
+_LASTING = {ENOSPC, EDQUOT, EROFS, EACCES, EPERM, ENOENT, ENOTDIR, EISDIR, ENAMETOOLONG}
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,7 +56,7 @@ class Executor(Protocol):
 
 def is_passing(error: object) -> bool:
     """Whether a failure may be over soon: of the disk or the network, not of the logic."""
-    return isinstance(error, OSError) and error.errno != ENOSPC
+    return isinstance(error, OSError) and error.errno not in _LASTING
 
 
 class Local:

@@ -21,7 +21,6 @@ from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
 from kp_batch.config import RescoreConfig
-from kp_batch.contracts import PROFILES
 from kp_batch.executor import Local
 from kp_batch.facts import with_facts
 from kp_batch.ingest.observe import Observed, observe
@@ -96,7 +95,7 @@ def bench_steps(config: RescoreConfig, traces: int) -> None:
     staging = Staging(config.warehouse.with_name("staging") / "bench")
     run = Run.begin(config, datetime.now(UTC), staging)
     run.staging.begin()
-    scorer = Scorer.of(config, PROFILES.to_frame())
+    scorer = Scorer.of(run)
     observed = _row("reading, checking, facts, written", traces, lambda: observe(run, Local()))
     _row("detecting changes, ordering", traces, lambda: _detect(run, observed, scorer))
     _row("scoring", traces, lambda: _score(run, scorer))

@@ -24,8 +24,12 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.executor import Local
 from kp_batch.executors.prefect import _is_passing, _task
+from kp_batch.ingest.new_files import IDENTIFY, STAGE
+from kp_batch.pipeline.embed import EMBED_TEXTS, READ_AGAIN
+from kp_batch.pipeline.replay import REPLAY_SPAN
 from kp_batch.pipeline.report import REPORT, leave_report
-from kp_batch.pipeline.rescore import EMBED, PLAN, PUBLISH, REPLAY, WRITE, rescore_archive
+from kp_batch.pipeline.rescore import EMBED, PLAN, PUBLISH, READ, REPLAY, WRITE, rescore_archive
+from kp_batch.pipeline.write import WRITE_DAYS
 from kp_batch.sample import write_sample
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import publish, rebuild
@@ -117,7 +121,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Scored:
     first = rescore_archive(RescoreConfig(**usual))
     second = rescore_archive(RescoreConfig(**usual, cache_size=5, until="2026-01-05"))
     settings = ("--embedder", "hashing", "--cache-size", 5, "--until", "2026-01-05")
-    return Scored(archive, warehouse, (first["run_id"], second["run_id"]), settings)
+    return Scored(archive, warehouse, (first.run_id, second.run_id), settings)
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +144,7 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
     assert list(summary) == ["run_id", "warehouse", "counts", "seconds", "scores"]
     assert (warehouse / "stderr.txt").read_text().splitlines() == [
         "kp-batch: running as a Prefect flow on a temporary server",
+        "kp-batch: identifying: 4 files",
         "kp-batch: reading: 4 files",
         "kp-batch: plan: the archive, the scores, the profiles will change",
         "kp-batch:   files      4 new",
@@ -154,6 +159,7 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
         "kp-batch:   time       no rates yet",
         "kp-batch: embedding: 98 texts",
         "kp-batch: replaying: 120 traces",
+        "kp-batch: writing: 4 days",
         f"kp-batch: the report is in {warehouse / 'report.html'}",
     ]
 
@@ -173,7 +179,7 @@ def test_run_leaves_its_summary_as_artifacts_of_a_completed_flow(warehouse: Path
         tasks = database.execute("SELECT name FROM task_run WHERE state_type = 'COMPLETED'")
         steps = {name.rpartition("-")[0] for (name,) in tasks}
     assert state == ("COMPLETED",)
-    assert steps == {"plan", "embed", "replay", "write", "publish", "report"}
+    assert steps == {"read", "plan", "embed", "replay", "write", "publish", "report"}
     assert (
         json.loads(artifacts["kp-batch-report"])
         == kp_batch("report", "--format", "markdown", "--warehouse", warehouse).stdout
@@ -185,12 +191,20 @@ def test_run_leaves_its_summary_as_artifacts_of_a_completed_flow(warehouse: Path
 
 
 def test_only_input_and_output_is_tried_again() -> None:
-    steps = (PLAN, EMBED, REPLAY, WRITE, PUBLISH, REPORT)
-    assert {step.name: step.retries for step in steps} == {
+    steps = (READ, PLAN, EMBED, REPLAY, WRITE, PUBLISH, REPORT)
+    parts = (IDENTIFY, STAGE, READ_AGAIN, EMBED_TEXTS, REPLAY_SPAN, WRITE_DAYS)
+    assert {step.name: step.retries for step in (*steps, *parts)} == {
+        "read": 0,
+        "identify": 2,
+        "stage": 2,
         "plan": 2,
-        "embed": 2,
+        "embed": 0,
+        "read again": 2,
+        "embed texts": 2,
         "replay": 0,
-        "write": 2,
+        "replay span": 0,
+        "write": 0,
+        "write days": 2,
         "publish": 0,
         "report": 0,
     }
@@ -392,10 +406,10 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
     assert (failed.returncode, failed.stdout) == (1, "")
     *lines, last = failed.stderr.splitlines()
     assert lines[-2:] == [
-        "kp-batch: replaying: 120 traces",
+        "kp-batch: writing: 4 days",
         f"kp-batch: the report is in {tmp_path / 'report.html'}",
     ]
-    assert re.match(r"kp-batch: unexpected DeltaError: .*; details are in .*/last-run\.log", last)
+    assert re.match(r"kp-batch: cannot go on: .*Not a directory: .*; nothing was published", last)
     with closing(sqlite3.connect(tmp_path / "prefect" / "prefect.db")) as database:
         flow_runs = database.execute("SELECT state_type FROM flow_run").fetchall()
         failures = database.execute(

@@ -470,5 +470,5 @@ def test_law_whatever_moved_the_split_sums_to_the_change(
         two.write(*content)
         profiles = two.profiles(("code", code), ("default", default))
         runs.append(rescore_archive(two.config(cache_size=size, profiles=profiles)))
-    first, second = runs[0]["run_id"], runs[1]["run_id"] or runs[0]["run_id"]
+    first, second = runs[0].run_id, runs[1].run_id or runs[0].run_id
     assert_told(compare(two.warehouse, first, second), two.warehouse)

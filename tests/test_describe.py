@@ -18,6 +18,7 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.describe import PlanDescription, as_text, describe
 from kp_batch.planning.plan import make_plan
+from kp_batch.planning.scorer import Scorer
 from kp_batch.run import Run
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.staging import Staging
@@ -93,7 +94,7 @@ class Night:
         with tempfile.TemporaryDirectory() as folder:
             run = Run.begin(self.config(**changes), datetime.now(UTC), Staging(Path(folder)))
             run.staging.make()
-            return describe(run, make_plan(run, observe(run, Local())))
+            return describe(run, make_plan(run, observe(run, Local()), Scorer.of(run)))
 
     def told(self, **changes: Any) -> dict[str, Any]:
         """What a plan tells, as JSON has it."""

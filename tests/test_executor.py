@@ -38,7 +38,10 @@ def test_a_step_is_tried_again_as_often_as_it_says() -> None:
     assert calls == [1, 1]
 
 
-@pytest.mark.parametrize("error", [ArchiveError("none"), OSError(errno.ENOSPC, "full")])
+@pytest.mark.parametrize(
+    "error",
+    [ArchiveError("none"), OSError(errno.ENOSPC, "full"), PermissionError(errno.EACCES, "no")],
+)
 def test_what_another_try_cannot_mend_is_not_tried_again(error: Exception) -> None:
     work, calls = failing(error)
     with pytest.raises(type(error)):

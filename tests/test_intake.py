@@ -19,6 +19,7 @@ from kp_batch.executor import Local
 from kp_batch.ingest.observe import observe
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.rejects import check_reject_limit
+from kp_batch.planning.scorer import Scorer
 from kp_batch.run import Run
 from kp_batch.staging import Staging
 from tests.archives import (
@@ -78,7 +79,7 @@ def take_in(folder: Path, *archive: Path | str) -> Intake:
     run = Run.begin(config, datetime.now(UTC))
     run.staging.begin()
     observed = observe(run, Local())
-    plan = make_plan(run, observed)
+    plan = make_plan(run, observed, Scorer.of(run))
     if plan.counts.accepted:
         check_reject_limit(run, plan.counts)
         timeline = pl.read_parquet(run.staging.timeline, glob=False)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from kp_batch.archive.file_changes import FileChanges
 from kp_batch.cli import supervisor
-from kp_batch.cli.commands import COMMANDS, PLAN, RUN, VACUUM
+from kp_batch.cli.commands import COMMANDS, PLAN, VACUUM
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import KpBatchError
 from kp_batch.operations.results import (
@@ -23,6 +24,9 @@ from kp_batch.operations.results import (
     Removed,
     Verification,
 )
+from kp_batch.pipeline.summary import DomainScores, Summary
+from kp_batch.planning.describe import DomainDay, PlanDescription
+from kp_batch.run_record import RunCounts
 from tests.archives import trace, write_jsonl
 
 ROOT = Path(__file__).parent.parent
@@ -110,7 +114,8 @@ def with_child(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 
 
 STARTED = r"answer('\n'); "
-TOLD = r"answer('\n{}\n'); "
+TOLD = r"""answer('\n{"files": 1, "facts": 2, "raw_rows": 3, "vectors": 4}\n'); """
+REMOVED = Removed(1, 2, 3, 4)
 
 
 @pytest.mark.parametrize(
@@ -189,6 +194,25 @@ COMPARISON = Comparison(
         Mover("b", "any", 0.1, 1.0, 0.9, "both", 0.9, 0.0, 0.0, 0.0),
     ),
 )
+PLANNED = PlanDescription(
+    files=FileChanges((), ("é\n",), (), ("a", "b")),
+    texts_to_embed=1,
+    traces_to_replay=10**30,
+    traces_to_restate=0,
+    traces_to_reweight=0,
+    traces_to_remove=0,
+    by_domain_and_day=[DomainDay("\0", "2026-01-31", 1, 2, 3)],
+    partitions=["2026-01-31"],
+    pending=["archive", "forgotten"],
+    seconds=None,
+)
+SUMMARY = Summary(
+    run_id=None,
+    warehouse="é",
+    counts=RunCounts(*range(13), {"no_steps": 1}, ["a.jsonl"]),
+    seconds={"plan": 0.1, "embed": 1e16},
+    scores=[DomainScores("é", 1, 1 / 3, 0.5, [0.1, 0.2, 0.3, 0.4, 0.5], [1] * 10)],
+)
 VERIFICATION = Verification(
     seed=7,
     missing=0,
@@ -207,6 +231,8 @@ def child_that(command: str, work: str) -> str:
     return (
         "from dataclasses import replace; from kp_batch.cli import child; "
         "from kp_batch.errors import *; from kp_batch.operations.results import *; "
+        "from kp_batch.archive.file_changes import *; from kp_batch.planning.describe import *; "
+        "from kp_batch.pipeline.summary import *; "
         "nan, inf = float('nan'), float('inf'); "
         f"work = lambda tell, *args, **kwargs: {work}; "
         f"child.COMMANDS[{command!r}] = replace(child.COMMANDS[{command!r}], function=work); "
@@ -219,8 +245,9 @@ def child_that(command: str, work: str) -> str:
     [
         ("compare", COMPARISON),
         ("verify", VERIFICATION),
-        ("vacuum", Removed(1, 2, 3, 4)),
-        ("plan", {"seconds": None, "files": {"é": [1, 0.1, float("nan")]}}),
+        ("vacuum", REMOVED),
+        ("plan", PLANNED),
+        ("run", SUMMARY),
     ],
 )
 def test_a_result_comes_through_the_pipe_unchanged(
@@ -233,10 +260,10 @@ def test_a_result_comes_through_the_pipe_unchanged(
 
 def test_arguments_come_through_the_pipe_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     config, folder = {"é": None, "share": 0.1}, "\0\n\udcff"
-    work = f"tell({{'same': (args, kwargs) == (({config!r},), {{'folder': {folder!r}}})}})"
-    with_child(monkeypatch, child_that("plan", work))
-    with child_result(PLAN, None, config, folder=folder) as told:
-        assert told == {"same": True}
+    same = f"(args, kwargs) == (({config!r},), {{'keep_seconds': {folder!r}}})"
+    with_child(monkeypatch, child_that("vacuum", f"tell(Removed(int({same}), 0, 0, 0))"))
+    with child_result(VACUUM, None, config, keep_seconds=folder) as told:
+        assert told == Removed(1, 0, 0, 0)
 
 
 def test_an_error_comes_through_the_pipe_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,8 +310,8 @@ class Signal(BaseException):
 
 def test_a_signal_ends_the_child_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
     with_child(monkeypatch, TOLD + "time.sleep(600)")
-    with suppress(Signal), child_result(PLAN, None) as result:
-        assert result == {}
+    with suppress(Signal), child_result(VACUUM, None) as result:
+        assert result == REMOVED
         raise Signal  # and nobody waits ten minutes
 
 
@@ -294,7 +321,7 @@ def test_a_child_ends_its_work_after_its_result(
 ) -> None:
     late = tmp_path / "late"
     with_child(monkeypatch, TOLD + f"time.sleep(1); open({str(late)!r}, 'w')")
-    with suppress(BrokenPipeError), child_result(PLAN, None):
+    with suppress(BrokenPipeError), child_result(VACUUM, None):
         assert not late.exists()
         if error:
             raise error
@@ -305,8 +332,8 @@ def test_a_child_that_dies_after_its_result_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with_child(monkeypatch, TOLD + "os.kill(os.getpid(), 9)")
-    with child_result(RUN, None) as result:
-        assert result == {}
+    with child_result(VACUUM, None) as result:
+        assert result == REMOVED
     said = capsys.readouterr().err
     assert said.startswith("kp-batch: warning: the working process was killed by SIGKILL")
     assert said.endswith("; the report may be an older one\n")

@@ -67,6 +67,7 @@ def _plan(tell: Tell[PlanDescription], config: Mapping[str, object], folder: str
     from kp_batch.ingest.observe import observe
     from kp_batch.planning.describe import describe
     from kp_batch.planning.plan import make_plan
+    from kp_batch.planning.scorer import Scorer
     from kp_batch.run import Run
     from kp_batch.staging import Staging
 
@@ -74,7 +75,8 @@ def _plan(tell: Tell[PlanDescription], config: Mapping[str, object], folder: str
     check_folder(settings.warehouse)
     run = Run.begin(settings, datetime.now(UTC), Staging(Path(folder)))
     run.staging.make()
-    tell(describe(run, make_plan(run, observe(run, Local()))))
+    scorer = Scorer.of(run)
+    tell(describe(run, make_plan(run, observe(run, Local()), scorer)))
 
 
 def _compare(

@@ -5,13 +5,7 @@ from itertools import chain
 from pathlib import Path
 
 from kp_batch.archive.file_changes import FileChanges, file_changes
-from kp_batch.archive.ledger import (
-    Entry,
-    Ledger,
-    as_frame,
-    as_ledger,
-    with_gone,
-)
+from kp_batch.archive.ledger import Entry, Ledger, as_frame, as_ledger, with_gone
 from kp_batch.archive.sources import SourceFile, discover
 from kp_batch.executor import Executor
 from kp_batch.ingest.contents import VERSION
@@ -32,7 +26,7 @@ class Observed:
 
     files: FileChanges
     differs: bool  # from what the published ledger says
-    facts: tuple[Path, ...] = ()  # of content that was not known
+    facts: tuple[Path, ...] = ()  # staged files of content that was not known
     texts: tuple[Path, ...] = ()  # likewise
 
 
@@ -58,9 +52,10 @@ def observe(run: Run, workers: Executor) -> Observed:
         elif last is not None:  # it is known
             found[source.path] = replace(last, status="read")
     _warn_of_loss(found, before)
+    ledger_differs = _stage_ledger(run, with_gone(found, before, prune=run.config.prune), before)
     return Observed(
         file_changes(found, before),
-        _stage_ledger(run, with_gone(found, before, prune=run.config.prune), before),
+        ledger_differs,
         tuple(chain.from_iterable(part.facts for part in staged)),
         tuple(chain.from_iterable(part.texts for part in staged)),
     )
@@ -72,7 +67,8 @@ def observe_published(run: Run) -> Observed:
     counted = {
         path: replace(each, rows=rows.get(each.file_id or "", 0)) for path, each in before.items()
     }
-    return Observed(file_changes(before, before), _stage_ledger(run, counted, before))
+    ledger_differs = _stage_ledger(run, counted, before)
+    return Observed(file_changes(before, before), ledger_differs)
 
 
 def _published_ledger(run: Run) -> Ledger:

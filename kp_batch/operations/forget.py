@@ -15,9 +15,8 @@ from kp_batch.ingest.observe import observe_published
 from kp_batch.operations.removal import keep_vectors, published_rows, remove_files, restored_tables
 from kp_batch.pipeline.rescore import execute, open_run, say_plan
 from kp_batch.pipeline.summary import Summary
-from kp_batch.planning.plan import Plan, plan_changes
+from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.planning.state import State
 from kp_batch.run import Run
 from kp_batch.run_record import RunRecord, last_done
 from kp_batch.warehouse.manifest import Manifest, require_manifest
@@ -73,11 +72,9 @@ def _last_config(warehouse: Path) -> RescoreConfig:
 
 def _plan(run: Run, ids: Sequence[str]) -> Plan:
     """Plan without a look at the archive; every published profile stays, its file may be gone."""
-    with State(run.config.warehouse, run.tables, run.staging) as state:
-        profiles = state.table("profiles")
-        stay = tuple(profiles.get_column("profile_id"))
-        scorer = replace(Scorer.of(run.config, profiles), registered=stay)
-        return plan_changes(run, state, observe_published(run), scorer, ids)
+    profiles = published_rows(run.config.warehouse, "profiles", run.published)
+    scorer = replace(Scorer.of(run), registered=tuple(profiles.get_column("profile_id")))
+    return make_plan(run, observe_published(run), scorer, ids)
 
 
 PLAN = Step("plan", _plan)

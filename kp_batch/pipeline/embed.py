@@ -40,7 +40,7 @@ def embed(run: Run, plan: Plan, workers: Executor) -> None:
     encoder = load_encoder(run.config.embedder) if plan.texts.missing else None
     if encoder is None:
         return
-    parts = _chunks(run, [*plan.staged_texts, *_read_again(run, plan, workers)], encoder)
+    parts = _chunks(run, [*plan.observed.texts, *_read_again(run, plan, workers)], encoder)
     folder = Layout(run.config.warehouse).vectors(encoder.encoder_id)
     name = (run.config.embedder, encoder.encoder_id)
     with progress("embedding", plan.texts.missing, "texts") as shown:
@@ -59,6 +59,8 @@ def _read_again(run: Run, plan: Plan, workers: Executor) -> Iterable[Path]:
 
 def _chunks(run: Run, texts: list[Path], encoder: Encoder) -> list[Rows]:
     """Stage where each missing text stands, and cut them into the chunks to be embedded."""
+    if not texts:  # files changed meanwhile: the replay says what is missing
+        return []
     listed = ", ".join(quoted(str(path)) for path in texts)
     query = sql(__name__, "to_embed.sql", texts=listed, missing=quoted(str(run.staging.missing)))
     with run.staging.connect() as connection:

@@ -1,4 +1,4 @@
-"""Publishes a run: its distributions, its row in `runs`, and the catalog that shows its tables."""
+"""Publishes a run: its distributions, its row in `runs`, and the manifest that names its tables."""
 
 import json
 import platform

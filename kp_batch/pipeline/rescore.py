@@ -19,6 +19,7 @@ from kp_batch.pipeline.write import write_tables
 from kp_batch.planning.describe import as_text, describe
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.rejects import check_reject_limit
+from kp_batch.planning.scorer import Scorer
 from kp_batch.progress import say
 from kp_batch.run import Run
 from kp_batch.text import one_line
@@ -75,8 +76,9 @@ def rescore_archive(config: RescoreConfig, executor: Executor = _LOCAL) -> Summa
     """
     with open_run(config, executor) as opened:
         run, call = opened.run, opened.executor.call
+        scorer = Scorer.of(run)  # first: a fault of the settings costs no time
         observed = call(READ, run, opened.executor)
-        opened.plan = call(PLAN, run, observed)
+        opened.plan = call(PLAN, run, observed, scorer)
         say_plan(run, opened.plan)
         check_reject_limit(run, opened.plan.counts)
         return execute(run, opened.plan, opened.executor)

@@ -33,8 +33,8 @@ def write_tables(
     """
     warehouse = run.config.warehouse
     tables = DeltaTables(warehouse, run.tables, run.run_id)
-    if plan.facts:
-        names = ((path, f"{run.run_id}-{path.stem}") for path in plan.facts)
+    if facts := plan.observed.facts:
+        names = ((path, f"{run.run_id}-{path.stem}") for path in facts)
         tables.add_files("facts", [move_data_file(warehouse, "facts", *each) for each in names])
     for name in ("files", "rejects", "profiles"):
         tables.overwrite(name, [pl.read_parquet(run.staging.table(name), glob=False)])

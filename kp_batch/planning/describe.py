@@ -66,7 +66,7 @@ def describe(run: "Run", plan: "Plan") -> PlanDescription:
     counts = plan.counts
     workload = pl.read_parquet(run.staging.workload, glob=False)
     return PlanDescription(
-        files=plan.files,
+        files=plan.observed.files,
         texts_to_embed=counts.embedded,
         traces_to_replay=counts.replayed,
         traces_to_restate=counts.restated,

@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 
 import polars as pl
 
-from kp_batch.archive.file_changes import FileChanges
 from kp_batch.ingest.observe import Observed
 from kp_batch.planning.changes import ChangeSet, detect_changes
 from kp_batch.planning.days import DayPart, day_parts
@@ -27,10 +25,8 @@ from kp_batch.run_record import RunCounts
 class Plan:
     """What a run has to do, in paths, ranges and numbers; the rows stand in its staging."""
 
-    files: FileChanges
-    facts: tuple[Path, ...]  # staged files of facts to be added
+    observed: Observed
     texts: Texts  # to be embedded
-    staged_texts: tuple[Path, ...]  # files that were read for this run
     scorer: Scorer
     spans: tuple[Span, ...]  # to be replayed
     days: tuple[date, ...]  # to be written anew
@@ -39,54 +35,40 @@ class Plan:
     pending: tuple[Pending, ...]  # what differs from the published state; empty: nothing to do
 
 
-def make_plan(run: Run, observed: Observed) -> Plan:
+def make_plan(run: Run, observed: Observed, scorer: Scorer, ids: Iterable[str] = ()) -> Plan:
     """Compare the archive and the settings with what is published; writes to staging only.
 
     Args:
         run: the run.
         observed: the archive as it is now.
-
-    Raises:
-        KpBatchError: the archive, the profiles or the encoder cannot be used.
-    """
-    with State(run.config.warehouse, run.tables, run.staging) as state:
-        scorer = Scorer.of(run.config, state.table("profiles"))
-        return plan_changes(run, state, observed, scorer)
-
-
-def plan_changes(
-    run: Run, state: State, observed: Observed, scorer: Scorer, ids: Iterable[str] = ()
-) -> Plan:
-    """Plan with a given scorer; see `make_plan`.
-
-    Args:
-        run: the run.
-        state: the tables that the run builds upon.
-        observed: the archive as it is now.
         scorer: what the run scores with.
         ids: traces to look at, whatever became of their files.
+
+    Raises:
+        ArchiveError: a text without a vector stands only in files that are gone or unreadable.
     """
-    detected = detect_changes(state, observed, ids)
-    fingerprints = state.fingerprints()
-    timeline = affected_timeline(run, detected, scorer, fingerprints)
-    texts = missing_texts(run, detected, scorer, timeline, observed)
-    traces = traces_after(run, fingerprints, timeline)
-    workload = stage_workload(run, traces, scorer)
+    with State(run.config.warehouse, run.tables, run.staging) as state:
+        detected = detect_changes(state, observed, ids)
+        fingerprints = state.fingerprints()
+        timeline = affected_timeline(run, detected, scorer, fingerprints)
+        texts = missing_texts(run, detected, scorer, timeline, observed)
+        traces = traces_after(run, fingerprints, timeline)
+        workload = stage_workload(run, traces, scorer)
+        profiles_differ = _stage_profiles(run, state, traces, scorer)
+        rejects_differ = stage_rejects(run, detected)
     days = sorted(detected.changes.days | workload.days)
     published = fingerprints.group_by("day").agg(pl.col("traces").sum())
     differs: dict[Pending, bool] = {
         "archive": observed.differs,
         "scores": bool(days),
-        "profiles": _stage_profiles(run, state, traces, scorer),
-        "rejects": stage_rejects(run, detected),
+        "profiles": profiles_differ,
+        "rejects": rejects_differ,
         "threshold": run.config.threshold != run.published.threshold,
         "forgotten": run.tables.get("forgotten") != run.published.tables.get("forgotten"),
     }
     return Plan(
-        files=observed.files,
-        facts=observed.facts,
+        observed=observed,
         texts=texts,
-        staged_texts=observed.texts,
         scorer=scorer,
         spans=timeline.spans,
         days=tuple(days),

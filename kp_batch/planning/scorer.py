@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from kp_batch.config import RescoreConfig
 from kp_batch.contracts import SCORES
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.novelty.settings import CacheSettings
+from kp_batch.run import Run
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
+from kp_batch.warehouse.relations import scan
 
 NO_FINGERPRINT = "none"  # stands for encoder_id and cache_id where there is no encoder
 
@@ -26,19 +27,17 @@ class Scorer:
     registered: tuple[str, ...]  # ids that stay in the table, even where no row bears them
 
     @classmethod
-    def of(cls, config: RescoreConfig, published: pl.DataFrame) -> "Scorer":
-        """Make the scorer of a run with these settings.
-
-        Args:
-            config: the run's settings.
-            published: the published table of profiles.
+    def of(cls, run: Run) -> "Scorer":
+        """Make the scorer of a run.
 
         Raises:
             ProfileError, EncoderError: a profiles file has faults, or a model's files are missing.
         """
+        config = run.config
+        published = scan(config.warehouse, "profiles", run.tables.get("profiles")).collect()
         encoder = load_encoder(config.embedder)
         cache = CacheSettings(config.cache_size, config.ttl)
-        rows = published.drop("profile_id").iter_rows(named=True)
+        rows = published.sort("profile_id").drop("profile_id").iter_rows(named=True)
         profiles = load_profiles(config.profiles)
         return cls(
             encoder_id=encoder.encoder_id if encoder else NO_FINGERPRINT,
