@@ -1,7 +1,11 @@
 """Calling steps: tried again where the disk or the network failed, and timed."""
 
 import errno
+import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +60,34 @@ def test_the_seconds_of_each_step_are_noted_even_if_it_fails() -> None:
     with pytest.raises(ArchiveError):
         call(Step("fail", failing(ArchiveError("none"))[0]), 1)
     assert list(seconds) == ["add", "fail"]
+
+
+CALLS = """
+from pathlib import Path
+from kp_batch.executor import Executor, Step
+
+def count(source: Path, least: int) -> str:
+    return f"{source}{least}"
+
+COUNT = Step("count", count)
+
+def calls(executor: Executor) -> None:
+    one: str = executor.call(COUNT, Path(), 1)
+    several: list[str] = list(executor.map(COUNT, [Path()], 1))
+    executor.call(COUNT, 1, Path())  # wrong
+    executor.call(COUNT, Path())  # wrong
+    executor.map(COUNT, ["a path"], 1)  # wrong
+    executor.map(COUNT, [Path()], "1")  # wrong
+    number: int = executor.call(COUNT, Path(), 1)  # wrong
+    print(one, several, number)
+"""
+
+
+def test_the_arguments_and_the_results_of_steps_are_checked_by_their_types(tmp_path: Path) -> None:
+    snippet = tmp_path / "snippet.py"
+    snippet.write_text(CALLS)
+    pyright = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
+    done = subprocess.run([*pyright, str(snippet)], capture_output=True, text=True, check=False)
+    told = json.loads(done.stdout)["generalDiagnostics"]
+    lines = {each["range"]["start"]["line"] for each in told if each["severity"] == "error"}
+    assert lines == {row for row, text in enumerate(CALLS.split("\n")) if "# wrong" in text}

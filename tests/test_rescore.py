@@ -151,6 +151,10 @@ def test_rows_within_a_file_stand_in_time_order(
             frame = pl.read_parquet(paths, hive_partitioning=False)
             assert frame["created_at"].is_sorted()
             assert set(frame["created_at"].dt.strftime("date=%Y-%m-%d")) == {day.name}
+    monkeypatch.undo()
+    whole = settings.model_copy(update={"warehouse": tmp_path / "whole"})
+    rescore_archive(whole)
+    assert scores(whole).equals(scores(settings))
 
 
 def test_too_many_rejects_publish_their_reasons_and_no_scores(tmp_path: Path) -> None:
