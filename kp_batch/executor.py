@@ -113,7 +113,7 @@ class Timed:
         return self.executor.map(step, parts, *args, **kwargs)
 
 
-def cut(items: Iterable[T], size: Callable[[T], int], most: int) -> list[tuple[T, ...]]:
+def cut(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[tuple[T, ...]]:
     """Cut items into parts of neighbours, each as large as it may be.
 
     Args:
@@ -121,13 +121,13 @@ def cut(items: Iterable[T], size: Callable[[T], int], most: int) -> list[tuple[T
         size: of an item.
         most: the size of a part, the sum of its items'; an item that is larger is a part by itself.
     """
-    parts: list[tuple[T, ...]] = []
     part: list[T] = []
     total = 0
     for item in items:
         if part and total + size(item) > most:
-            parts.append(tuple(part))
+            yield tuple(part)
             part, total = [], 0
         part.append(item)
         total += size(item)
-    return [*parts, tuple(part)] if part else parts
+    if part:
+        yield tuple(part)

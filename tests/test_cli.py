@@ -159,7 +159,7 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
         "kp-batch:   time       no rates yet",
         "kp-batch: embedding: 98 texts",
         "kp-batch: replaying: 120 traces",
-        "kp-batch: writing: 4 days",
+        "kp-batch: writing: 120 traces",
         f"kp-batch: the report is in {warehouse / 'report.html'}",
     ]
 
@@ -406,7 +406,7 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
     assert (failed.returncode, failed.stdout) == (1, "")
     *lines, last = failed.stderr.splitlines()
     assert lines[-2:] == [
-        "kp-batch: writing: 4 days",
+        "kp-batch: writing: 120 traces",
         f"kp-batch: the report is in {tmp_path / 'report.html'}",
     ]
     assert re.match(r"kp-batch: cannot go on: .*Not a directory: .*; nothing was published", last)

@@ -1,6 +1,7 @@
 import json
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -15,7 +16,9 @@ from kp_batch.archive import reading
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import FACTS, REJECTS, SCORES
 from kp_batch.errors import ArchiveError
-from kp_batch.executor import Local
+from kp_batch.executor import Local, Step
+from kp_batch.ingest import new_files
+from kp_batch.ingest.contents import Content, StagedPart, stage_contents
 from kp_batch.ingest.observe import observe
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.rejects import check_reject_limit
@@ -355,3 +358,21 @@ def test_staging_begins_empty_and_ends_gone(tmp_path: Path) -> None:
     assert not [path for path in (tmp_path / "staging").rglob("*") if path.is_file()]
     staging.end()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("rows", [1, 9])
+def test_content_is_read_from_another_file_where_the_first_is_gone_by_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(reading, "BATCH_ROWS", 4)
+    for name in ("a.jsonl", "b.jsonl"):
+        write_jsonl(tmp_path / name, [trace(id=str(number)) for number in range(rows)])
+
+    def vanishing(part: Sequence[Content], *rest: Any) -> StagedPart:
+        (tmp_path / "a.jsonl").unlink()
+        return stage_contents(part, *rest)
+
+    monkeypatch.setattr(new_files, "STAGE", Step("stage", vanishing))
+    taken = take_in(tmp_path)
+    assert taken.totals == (2 * rows, rows, 0)
+    assert taken.plan.counts.unreadable_files == []

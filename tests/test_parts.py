@@ -85,6 +85,9 @@ def test_a_part_that_a_killed_worker_began_is_done_by_another(tmp_path: Path) ->
 
 
 def test_parts_are_as_large_as_they_may_be_and_a_larger_item_stands_alone() -> None:
-    assert cut([3, 1, 1, 9, 2, 2, 2], lambda each: each, 4) == [(3, 1), (1,), (9,), (2, 2), (2,)]
-    assert cut([], len, 4) == []
-    assert cut([5], lambda each: each, 4) == [(5,)]
+    for sizes, parts in (
+        ([3, 1, 1, 9, 2, 2, 2], [(3, 1), (1,), (9,), (2, 2), (2,)]),
+        ([], []),
+        ([5], [(5,)]),
+    ):
+        assert list(cut(sizes, lambda each: each, 4)) == parts

@@ -339,3 +339,24 @@ def test_a_fault_of_ours_is_one_line_that_names_the_log(tmp_path: Path) -> None:
     assert isinstance(error, KpBatchError)
     expected = f"unexpected ZeroDivisionError: division by zero; details are in {tmp_path / 'log'}"
     assert str(error) == expected
+
+
+def test_scattered_days_are_written_as_a_full_run_writes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Late traces on every second day: what is written has gaps, read and passed over."""
+    archive = tmp_path / "archive"
+    often = [
+        trace(id=f"{n}", created_at=f"2026-01-{1 + n // 2:02d}T08:0{n % 2}:00Z") for n in range(60)
+    ]
+    late = [trace(id=f"late{n}", created_at=f"2026-01-{n:02d}T23:00:00Z") for n in range(2, 30, 2)]
+    write_jsonl(archive / "a.jsonl", often)
+    settings = config(tmp_path, archive, ttl="1h")
+    rescore_archive(settings)
+    monkeypatch.setattr(kp_batch.planning.days, "PART_ROWS", 20)
+    write_jsonl(archive / "b.jsonl", late)
+    counts = rescore_archive(settings).counts
+    assert (counts.partitions, counts.replayed) == (14, 14)
+    whole = settings.model_copy(update={"warehouse": tmp_path / "whole"})
+    rescore_archive(whole)
+    assert scores(settings).equals(scores(whole))

@@ -25,10 +25,10 @@ VERSION = f"-v{FACTS_VERSION}"  # the end of every file_id
 
 @dataclass(frozen=True)
 class Content:
-    """Content that is not known yet, and a file that has it."""
+    """Content that is not known yet, and the files that have it."""
 
     file_id: str
-    source: SourceFile
+    sources: tuple[SourceFile, ...]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def stage_contents(
     with together:
         for content in part:
             try:
-                count, alone = _stage(content, hashes, together, staging)
+                count, alone = _stage_any(content, hashes, together, staging)
             except UnreadableError as error:
                 rows.append(Unreadable.of(error))
             else:
@@ -102,34 +102,47 @@ def stage_contents(
     )
 
 
-def _stage(
+def _stage_any(
     content: Content, forgotten: pl.Series, together: StagedRows, staging: Staging
 ) -> tuple[int, StagedRows | None]:
-    """Stage the rows of one content; returns their number, and the files it has for itself.
+    """Stage a content from the first of its files that is still there; see `_stage`."""
+    for source in content.sources[:-1]:
+        try:
+            return _stage(content.file_id, source, forgotten, together, staging)
+        except UnreadableError:
+            if _is_unchanged(source):  # the content is at fault
+                raise
+    return _stage(content.file_id, content.sources[-1], forgotten, together, staging)
+
+
+def _stage(
+    file_id: str, source: SourceFile, forgotten: pl.Series, together: StagedRows, staging: Staging
+) -> tuple[int, StagedRows | None]:
+    """Stage the rows of one file; returns their number, and the staged files it has for itself.
 
     Rows are void if an error comes after them. So content of one batch joins the others only when
     it is read to its end, and larger content has files of its own.
     """
-    batches = _rows(content, forgotten)
+    batches = _rows(file_id, source, forgotten)
     first = list(islice(batches, 2))
     if len(first) < 2:
-        _check_unchanged(content.source)
+        _check_unchanged(source)
         for batch in first:
             together.add(batch)
         return sum(map(len, first)), None
     rows = 0
-    with StagedRows(staging, content.file_id) as alone:
+    with StagedRows(staging, file_id) as alone:
         for batch in chain(first, batches):
             alone.add(batch)
             rows += len(batch)
-        _check_unchanged(content.source)
+        _check_unchanged(source)
     return rows, alone
 
 
-def _rows(content: Content, forgotten: pl.Series) -> Iterator[pl.DataFrame]:
+def _rows(file_id: str, source: SourceFile, forgotten: pl.Series) -> Iterator[pl.DataFrame]:
     """The rows that are not forgotten, with the column `file_id`."""
-    for batch in read_rows(content.source):
-        rows = batch.with_columns(file_id=pl.lit(content.file_id))
+    for batch in read_rows(source):
+        rows = batch.with_columns(file_id=pl.lit(file_id))
         if len(forgotten):
             rows = rows.filter(~id_hash().is_in(forgotten.implode()).fill_null(value=False))
         yield rows
@@ -141,27 +154,34 @@ def _hashes(forgotten: Sequence[Path]) -> pl.Series:
     return pl.read_parquet(list(forgotten), glob=False).get_column("id_hash")
 
 
-def _check_unchanged(source: SourceFile) -> None:
-    now = None
+def _is_unchanged(source: SourceFile) -> bool:
     with suppress(OSError):
-        now = described(source.path)
-    if now != source:
+        return described(source.path) == source
+    return False
+
+
+def _check_unchanged(source: SourceFile) -> None:
+    if not _is_unchanged(source):
         message = "the file changed while it was read; the next run reads it again"
         raise UnreadableError([Fault(UNREADABLE_FILE, message)])
 
 
-def stage_texts(source: SourceFile, wanted: Path, staging: Staging) -> list[Path]:
-    """Read a file again for the texts of some of its rows; returns the staged file, if any.
+def stage_texts(part: Sequence[SourceFile], wanted: Path, staging: Staging) -> list[Path]:
+    """Read files again for the texts of some of their rows; returns the staged file, if any.
 
     Args:
-        source: the file. If it cannot be read now, the replay says which vectors are missing.
-        wanted: a Parquet file of the texts' hashes.
+        part: at least one file. Of one that cannot be read now, the replay says what is missing.
+        wanted: a Parquet file of the texts' hashes, ascending.
         staging: the run's files.
     """
-    hashes = pl.read_parquet(wanted, glob=False)
-    name = f"again-{hashlib.sha256(source.path.encode()).hexdigest()}"
+    hashes = pl.read_parquet(wanted, glob=False).get_column("text_hash")
+    name = f"again-{hashlib.sha256(part[0].path.encode()).hexdigest()}"
     texts = RowGroups(staging.texts(name), TEXTS, BATCH_ROWS)
-    with suppress(UnreadableError):
-        for batch in read_rows(source):
-            texts.add(texts_of(with_text(batch)).join(hashes, on="text_hash", how="semi"))
+    for source in part:
+        with suppress(UnreadableError):
+            for batch in read_rows(source):
+                found = texts_of(with_text(batch))
+                # A search, since a join would look at all hashes for every batch.
+                place = hashes.search_sorted(found.get_column("text_hash")).clip(0, len(hashes) - 1)
+                texts.add(found.filter(hashes.gather(place) == found.get_column("text_hash")))
     return texts.close()

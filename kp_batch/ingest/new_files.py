@@ -35,11 +35,12 @@ def read_new(
         return {}, []
     ids = _identified(sources, workers)
     rows: dict[str, int | Unreadable] = {**rows_by_content(run)}
-    unknown: dict[str, Content] = {}
+    unknown: dict[str, list[SourceFile]] = {}
     for source, file_id in zip(sources, ids, strict=True):
         if isinstance(file_id, str) and file_id not in rows:
-            unknown.setdefault(file_id, Content(file_id, source))
-    staged = _staged(run, list(unknown.values()), workers)
+            unknown.setdefault(file_id, []).append(source)
+    contents = [Content(file_id, tuple(files)) for file_id, files in unknown.items()]
+    staged = _staged(run, contents, workers)
     for part, made in staged:
         rows |= {each.file_id: count for each, count in zip(part, made.rows, strict=True)}
     found = {
@@ -52,7 +53,7 @@ def read_new(
 
 
 def _identified(sources: Sequence[SourceFile], workers: Executor) -> list[str | Unreadable]:
-    parts = cut(sources, _size, _PART_BYTES)
+    parts = file_parts(sources)
     ids: list[str | Unreadable] = []
     with progress("identifying", len(sources), "files") as shown:
         for part in workers.map(IDENTIFY, parts):
@@ -65,13 +66,18 @@ def _staged(
     run: Run, contents: Sequence[Content], workers: Executor
 ) -> list[tuple[tuple[Content, ...], StagedPart]]:
     forgotten = files_of(run.config.warehouse, "forgotten", run.tables.get("forgotten"))
-    parts = cut(contents, lambda each: _size(each.source), _PART_BYTES)
+    parts = list(cut(contents, lambda each: _size(each.sources[0]), _PART_BYTES))
     staged: list[StagedPart] = []
     with progress("reading", len(contents), "files") as shown:
         for part in workers.map(STAGE, parts, forgotten, run.staging):
             staged.append(part)
             shown.add(len(part.rows))
     return list(zip(parts, staged, strict=True))
+
+
+def file_parts(sources: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
+    """Cut files into parts to be read."""
+    return list(cut(sources, _size, _PART_BYTES))
 
 
 def _size(source: SourceFile) -> int:

@@ -1,5 +1,6 @@
 """Writes the facts and the texts of rows that are read, a row group at a time."""
 
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -11,13 +12,13 @@ from kp_batch.archive.reading import BATCH_ROWS
 from kp_batch.archive.validation import reasons
 from kp_batch.contracts import FACTS, arrow_schema
 from kp_batch.facts import with_facts
-from kp_batch.staging import TEXTS, Staging
+from kp_batch.staging import TEXTS, Staging, beside
 
 _FACTS_ROWS = 65_536  # a row group of facts: some 16 MB; a batch of texts may have 200
 
 
 class RowGroups:
-    """A Parquet file, written a row group at a time; there is none where there are no rows.
+    """A Parquet file, written a row group at a time, there once it is whole; none without rows.
 
     Args:
         path: where it goes.
@@ -27,6 +28,7 @@ class RowGroups:
 
     def __init__(self, path: Path, schema: pl.Schema, most: int) -> None:
         self._path, self._schema, self._most = path, schema, most
+        self._beside = beside(path)
         self._held: list[pl.DataFrame] = []
         self._writer: pq.ParquetWriter | None = None
 
@@ -43,20 +45,22 @@ class RowGroups:
         if self._writer is None:
             return []
         self._writer.close()
+        self._beside.replace(self._path)
         return [self._path]
 
     def discard(self) -> None:
         """Remove the file."""
-        if self._writer is not None:
-            self._writer.close()
-        self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # of a full disk, say: the error that counts was before
+            if self._writer is not None:
+                self._writer.close()
+        self._beside.unlink(missing_ok=True)
 
     def _write(self) -> None:
         if not self._held:
             return
         schema = arrow_schema(self._schema)
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._path, schema, compression="zstd")
+            self._writer = pq.ParquetWriter(self._beside, schema, compression="zstd")
         self._writer.write_table(pl.concat(self._held).to_arrow().cast(schema))
         self._held = []
 

@@ -12,6 +12,7 @@ from kp_batch.embedding.store import write_chunk
 from kp_batch.errors import EncoderError
 from kp_batch.executor import Executor, Step, cut
 from kp_batch.ingest.contents import stage_texts
+from kp_batch.ingest.new_files import file_parts
 from kp_batch.planning.plan import Plan
 from kp_batch.progress import progress
 from kp_batch.run import Run
@@ -50,10 +51,11 @@ def embed(run: Run, plan: Plan, workers: Executor) -> None:
 
 
 def _read_again(run: Run, plan: Plan, workers: Executor) -> Iterable[Path]:
-    sources = plan.texts.sources
-    with progress("reading", len(sources), "files again") as shown:
-        for paths in workers.map(READ_AGAIN, sources, run.staging.missing, run.staging):
-            shown.add(1)
+    parts = file_parts(plan.texts.sources)
+    with progress("reading", len(plan.texts.sources), "files again") as shown:
+        again = workers.map(READ_AGAIN, parts, run.staging.missing, run.staging)
+        for part, paths in zip(parts, again, strict=True):
+            shown.add(len(part))
             yield from paths
 
 

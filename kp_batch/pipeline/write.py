@@ -1,7 +1,8 @@
 """Writes the tables; of the scores, only the days in which anything differs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import polars as pl
 
 from kp_batch.contracts import NOVELTY
@@ -40,10 +41,10 @@ def write_tables(
         tables.overwrite(name, [pl.read_parquet(run.staging.table(name), glob=False)])
     if plan.days:
         files: list[DataFile] = []
-        with progress("writing", len(plan.days), "days") as shown:
+        with progress("writing", sum(part.rows for part in plan.parts), "traces") as shown:
             for part in workers.map(WRITE_DAYS, plan.parts, run, plan.scorer, replayed):
                 files += part
-                shown.add(len(part))
+                shown.add(sum(file.rows for file in part))
         tables.replace_files("scores", files, plan.days)
     return tables.versions
 
@@ -62,7 +63,7 @@ def write_days(
     Returns:
         A file for each day.
     """
-    rows = pl.concat(list(_rows(part, run, scorer, replayed)))
+    rows = _rows(part, run, scorer, replayed)
     dated = rows.with_columns(date=pl.col("created_at").dt.date())
     marked = dated.with_columns(in_range=run.in_range("date"))
     scored = scorer.rescore(marked, run.run_id).collect()
@@ -75,33 +76,29 @@ def write_days(
 WRITE_DAYS = Step("write days", write_days, retries=2)
 
 
-def _rows(
-    part: DayPart, run: Run, scorer: Scorer, replayed: Sequence[Replayed]
-) -> Iterator[pl.LazyFrame]:
+def _rows(part: DayPart, run: Run, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.LazyFrame:
     """The rows of a part, their novelty up to date."""
-    for first, last in part.ranges:
-        files = pl.scan_parquet(list(part.paths), glob=False, hive_partitioning=False)
-        rows = files.slice(first, last - first)
-        if not part.on_timeline:
-            yield rows.with_columns(replayed=False, facts_changed=False)
-            continue
-        marks = pl.scan_parquet(run.staging.marks, glob=False).slice(first, last - first)
-        marked = pl.concat([rows, marks.select(replayed="replay")], how="horizontal")
-        if scorer.has_encoder:
-            marked = marked.with_row_index("position", first).join(
-                _met(replayed, first, last),
-                on="position",
-                how="left",
-                suffix="_now",
-                maintain_order="left",
-            )
-        yield marked.with_columns(
-            pl.when("replayed")
-            .then(pl.col(f"{name}_now") if scorer.has_encoder else pl.lit(nobody, dtype))
-            .otherwise(name)
-            .alias(name)
-            for (name, dtype), nobody in zip(NOVELTY.items(), NOBODY_MET, strict=True)
-        )
+    first, last = part.ranges[0][0], part.ranges[-1][1]
+    files = pl.scan_parquet(list(part.paths), glob=False, hive_partitioning=False)
+    rows = files.slice(first, last - first)
+    if not part.on_timeline:
+        return rows.with_columns(replayed=False, facts_changed=False)
+    chosen = np.zeros(last - first, dtype=np.bool_)
+    for begin, end in part.ranges:
+        chosen[begin - first : end - first] = True
+    marks = pl.scan_parquet(run.staging.marks, glob=False).slice(first, last - first)
+    beside = [rows, marks.select(replayed="replay"), pl.LazyFrame({"chosen": chosen})]
+    marked = pl.concat(beside, how="horizontal").with_row_index("position", first).filter("chosen")
+    if scorer.has_encoder:
+        met = _met(replayed, first, last)
+        marked = marked.join(met, on="position", how="left", suffix="_now", maintain_order="left")
+    return marked.with_columns(
+        pl.when("replayed")
+        .then(pl.col(f"{name}_now") if scorer.has_encoder else pl.lit(nobody, dtype))
+        .otherwise(name)
+        .alias(name)
+        for (name, dtype), nobody in zip(NOVELTY.items(), NOBODY_MET, strict=True)
+    )
 
 
 def _met(replayed: Sequence[Replayed], first: int, last: int) -> pl.LazyFrame:

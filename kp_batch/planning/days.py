@@ -24,7 +24,12 @@ class DayPart:
     name: str  # of its files; the names of a day's parts sort as their rows do
     on_timeline: bool  # whether its rows stand on the timeline, or are as published
     paths: tuple[Path, ...]  # that hold them, with others perhaps
-    ranges: tuple[Rows, ...]  # of these files' rows, one file after the other
+    ranges: tuple[Rows, ...]  # of these files' rows, one file after the other, ascending
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return sum(last - first for first, last in self.ranges)
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,6 @@ class _Day:
     first: int
     last: int
     on_timeline: bool
-
-    @property
-    def rows(self) -> int:
-        return self.last - self.first
 
 
 def day_parts(
@@ -67,9 +68,18 @@ def day_parts(
     parts: list[DayPart] = []
     pieces = (piece for day in found for piece in _pieces(day))
     for _, group in groupby(pieces, lambda piece: piece.on_timeline):
-        for part in cut(group, lambda piece: piece.rows, PART_ROWS):
-            parts.append(_part(f"{len(parts):06d}", part))
+        for part in cut(_with_gaps(group), lambda each: each[1], PART_ROWS):
+            parts.append(_part(f"{len(parts):06d}", [piece for piece, _ in part]))
     return tuple(parts)
+
+
+def _with_gaps(pieces: Iterable[_Day]) -> Iterator[tuple[_Day, int]]:
+    """Each piece with the rows from the end of the one before: those are read and passed over."""
+    end: int | None = None
+    for piece in pieces:
+        begin = piece.first if end is None or not piece.on_timeline else end
+        yield piece, piece.last - begin
+        end = piece.last
 
 
 def _ranges(run: Run) -> dict[date, Rows]:

@@ -40,7 +40,7 @@ def missing_texts(
     distinct = rows.unique(maintain_order=True).collect().get_column("text_hash")
     store = VectorStore(Layout(run.config.warehouse).vectors(scorer.encoder_id))
     missing = store.missing(distinct)
-    missing.to_frame("text_hash").write_parquet(run.staging.missing)
+    missing.sort().to_frame("text_hash").write_parquet(run.staging.missing)
     sources = _sources(run, detected, scorer, observed, missing)
     return Texts(len(distinct), len(missing), sources)
 
