@@ -35,7 +35,7 @@ MARKS = pl.Schema(
 class Timeline:
     """The traces around what changed, in replay order: `staging.timeline` and `staging.marks`.
 
-    Those that take part in the replay stand in `staging.replay` as well.
+    `staging.replay` holds those that take part in the replay, if there are spans.
     """
 
     days: frozenset[date]  # all published traces of these days stand in it
