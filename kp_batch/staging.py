@@ -3,7 +3,6 @@
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 import duckdb
 import polars as pl
@@ -94,8 +93,3 @@ class Staging:
     def end(self) -> None:
         """Remove the folder, and those of killed runs."""
         shutil.rmtree(self.folder.parent, ignore_errors=True)
-
-
-def beside(path: Path) -> Path:
-    """A name for a file until it is whole: no other worker's, which may be doing the same part."""
-    return path.with_name(f"{path.name}.{uuid4().hex}.part")

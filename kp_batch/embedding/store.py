@@ -9,7 +9,6 @@ import hashlib
 import os
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +16,12 @@ import polars as pl
 
 from kp_batch.errors import WarehouseError
 from kp_batch.vectors import Float32s
+from kp_batch.whole_files import HALF_WRITTEN, whole
 
 # Where a vector is: the name of its chunk, and its row in it.
 PLACES = pl.Schema({"chunk": pl.String, "row": pl.Int32})
 _INDEX = pl.Schema({"text_hash": pl.String, **PLACES})
-_VECTORS, _HASHES, _PART = ".vectors.npy", ".hashes.npy", ".part"
+_VECTORS, _HASHES = ".vectors.npy", ".hashes.npy"
 
 
 class VectorStore:
@@ -85,7 +85,7 @@ class VectorStore:
                 vectors = read_vectors(self._folder, rows)
                 names.add(write_chunk(self._folder, rows.get_column("text_hash"), vectors))
         for path in sorted(self._folder.iterdir()):  # a chunk's hashes before its vectors
-            if path.name.partition(".")[0] not in names or path.suffix == _PART:
+            if path.name.partition(".")[0] not in names or path.suffix == HALF_WRITTEN:
                 path.unlink()
         return len(self._index) - len(kept)
 
@@ -171,10 +171,7 @@ def _index_of(folder: Path, name: str) -> pl.DataFrame:
 
 def _save(path: Path, array: npt.NDArray[Any]) -> None:
     """Write a file so that it appears whole or not at all."""
-    # Named by chance: another worker may be writing the same chunk.
-    half_written = path.with_name(f"{path.stem}.{uuid4().hex}{_PART}")
-    with half_written.open("wb") as file:
+    with whole(path) as written, written.open("wb") as file:
         np.save(file, array, allow_pickle=False)
         file.flush()
         os.fsync(file.fileno())
-    half_written.replace(path)

@@ -12,9 +12,31 @@ from kp_batch.archive.reading import BATCH_ROWS
 from kp_batch.archive.validation import reasons
 from kp_batch.contracts import FACTS, arrow_schema
 from kp_batch.facts import with_facts
-from kp_batch.staging import TEXTS, Staging, beside
+from kp_batch.staging import TEXTS, Staging
+from kp_batch.whole_files import beside
 
 _FACTS_ROWS = 65_536  # a row group of facts: some 16 MB; a batch of texts may have 200
+
+
+class _Held:
+    """Frames that wait until together they have as many rows as are worth working on."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._frames: list[pl.DataFrame] = []
+        self._rows = 0
+
+    def add(self, rows: pl.DataFrame) -> bool:
+        """Hold a frame; returns whether they are as many now."""
+        if len(rows):
+            self._frames.append(rows)
+            self._rows += len(rows)
+        return self._rows >= self._most
+
+    def taken(self) -> pl.DataFrame | None:
+        """All that is held, as one frame; None if nothing is."""
+        frames, self._frames, self._rows = self._frames, [], 0
+        return pl.concat(frames) if frames else None
 
 
 class RowGroups:
@@ -27,16 +49,14 @@ class RowGroups:
     """
 
     def __init__(self, path: Path, schema: pl.Schema, most: int) -> None:
-        self._path, self._schema, self._most = path, schema, most
+        self._path, self._schema = path, schema
         self._beside = beside(path)
-        self._held: list[pl.DataFrame] = []
+        self._held = _Held(most)
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, rows: pl.DataFrame) -> None:
         """Add rows, with more columns perhaps."""
-        if len(rows):
-            self._held.append(rows.select(self._schema.names()))
-        if sum(map(len, self._held)) >= self._most:
+        if self._held.add(rows.select(self._schema.names())):
             self._write()
 
     def close(self) -> list[Path]:
@@ -56,13 +76,13 @@ class RowGroups:
         self._beside.unlink(missing_ok=True)
 
     def _write(self) -> None:
-        if not self._held:
+        rows = self._held.taken()
+        if rows is None:
             return
         schema = arrow_schema(self._schema)
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._beside, schema, compression="zstd")
-        self._writer.write_table(pl.concat(self._held).to_arrow().cast(schema))
-        self._held = []
+        self._writer.write_table(rows.to_arrow().cast(schema))
 
 
 class StagedRows:
@@ -84,7 +104,7 @@ class StagedRows:
         self.texts: list[Path] = []
         self._facts = RowGroups(staging.facts(name), FACTS, _FACTS_ROWS)
         self._texts = RowGroups(staging.texts(name), TEXTS, BATCH_ROWS)
-        self._held: list[pl.DataFrame] = []
+        self._held = _Held(BATCH_ROWS)
 
     def __enter__(self) -> Self:
         return self
@@ -101,16 +121,15 @@ class StagedRows:
 
     def add(self, rows: pl.DataFrame) -> None:
         """Add a batch: a frame of `ROWS` with the column `file_id`."""
-        self._held.append(rows)
-        if sum(map(len, self._held)) >= BATCH_ROWS:
+        if self._held.add(rows):
             self._take_facts()
 
     def _take_facts(self) -> None:
         """Compute the facts of what is held: of many small files at once, which is faster."""
-        if not self._held:
+        held = self._held.taken()
+        if held is None:
             return
-        rows = with_facts(pl.concat(self._held), reasons())
-        self._held = []
+        rows = with_facts(held, reasons())
         self._facts.add(rows)
         accepted = rows.filter(pl.col("reasons").list.len() == 0)
         self._texts.add(texts_of(accepted))

@@ -15,8 +15,9 @@ from kp_batch.planning.plan import Plan
 from kp_batch.planning.windows import Span
 from kp_batch.progress import progress
 from kp_batch.run import Run
-from kp_batch.staging import Staging, beside
+from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout
+from kp_batch.whole_files import whole
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,8 @@ def replay_span(span: Span, vectors: Path, staging: Staging) -> Replayed:
     wanted = rows.select("position", "replay").hstack(novelty).slice(span.first - span.warm)
     result = wanted.filter("replay").drop("replay")
     path = staging.replayed(span.first)
-    result.write_parquet(written := beside(path))
-    written.replace(path)
+    with whole(path) as written:
+        result.write_parquet(written)
     position = result.get_column("position")
     return Replayed(path, position[0], position[-1], len(result))
 

@@ -1,0 +1,31 @@
+"""Files that appear whole or not at all."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from polars.exceptions import PanicException
+
+HALF_WRITTEN = ".part"  # the ending of a file that is not whole yet
+
+
+def beside(path: Path) -> Path:
+    """A name for a file until it is whole: no other worker's, which may be writing the same one.
+
+    It begins with neither a dot nor an underscore unless the path does: Delta's vacuum would pass
+    over such a file, which a killed worker left.
+    """
+    return path.with_name(f"{path.name}.{uuid4().hex}{HALF_WRITTEN}")
+
+
+@contextmanager
+def whole(path: Path) -> Generator[Path]:
+    """Give the name to write a file under; it takes the path's place unless an error comes up."""
+    written = beside(path)
+    try:
+        yield written
+        written.replace(path)
+    except (Exception, PanicException):
+        written.unlink(missing_ok=True)
+        raise
