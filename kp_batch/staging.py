@@ -7,6 +7,8 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
+from kp_batch.memory import duckdb_config
+
 # The text of an accepted row.
 TEXTS = pl.Schema({"text_hash": pl.String, "text": pl.String, "bytes": pl.Int64})
 
@@ -74,9 +76,7 @@ class Staging:
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """DuckDB in UTC, which spills here what does not fit into its memory."""
-        connection = duckdb.connect(
-            config={"memory_limit": "2GB", "temp_directory": str(self.folder / "spill")}
-        )
+        connection = duckdb.connect(config=duckdb_config(self.folder / "spill"))
         connection.execute("SET TimeZone = 'UTC'")
         return connection
 
