@@ -157,7 +157,7 @@ def _cached(cache: VectorCache, vectors: np.ndarray, now: datetime) -> None:
 
 def _detect(run: Run, observed: Observed, scorer: Scorer) -> None:
     with State(run.config.warehouse, run.tables, run.staging) as state:
-        detected = detect_changes(state, observed)
+        detected = detect_changes(state, observed, rejects_stand=True)
         affected_timeline(run, detected, scorer, state.fingerprints())
         stage_rejects(run, detected)
 

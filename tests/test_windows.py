@@ -5,12 +5,14 @@ from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kp_batch.novelty.windows import window_starts
-from kp_batch.planning.windows import Span, affected_days, spans, taking_part, window_changed
+from kp_batch.planning.stretches import LookedAt, Marked, Marker, stretches
+from kp_batch.planning.windows import Span, affected_days, spans, taking_part
 from kp_batch.vectors import Bools, Int64s
 
 Trace = tuple[int, str, str]  # time in seconds, id, text
@@ -19,6 +21,7 @@ FIRST_DAY = date(2026, 1, 5)
 
 ttls = st.none() | st.integers(1, 12).map(lambda seconds: seconds * SECOND)
 capacities = st.integers(1, 6)
+limits = st.integers(1, 9)
 traces = st.tuples(st.integers(0, 12), st.sampled_from("abcdefghijkl"), st.sampled_from("xy"))
 
 
@@ -49,41 +52,78 @@ def windows(timeline: Sequence[Trace], starts: Int64s) -> dict[Trace, tuple[Trac
     }
 
 
-def marked(
-    old: Sequence[Trace], new: Sequence[Trace], starts: Int64s, old_starts: Int64s, **more: Any
+def marked(rows: LookedAt, reach: int, limit: int) -> Marked:
+    """What a marker says of a timeline that is cut into stretches, all together."""
+    marker = Marker()
+    parts = []
+    for stretch in stretches(len(rows.starts), reach, limit):
+        looked_at = slice(stretch.begin, stretch.end)
+        part = {name: each[looked_at] for name, each in vars(rows).items()}
+        part["starts"] = np.maximum(rows.starts[looked_at] - stretch.begin, 0)
+        parts.append(marker.mark(stretch, LookedAt(**part)))
+    joined = {
+        name: np.concatenate([kind(()), *(getattr(part, name) for part in parts)])
+        for name, kind in (("replay", _bools), ("takes_part", _bools), ("start", _int64s))
+    }
+    return Marked(**joined)
+
+
+def _bools(values: Sequence[bool]) -> Bools:
+    return np.array(values, dtype=np.bool_)
+
+
+def _int64s(values: Sequence[int]) -> Int64s:
+    return np.array(values, dtype=np.int64)
+
+
+def replayed(
+    old: Sequence[Trace],
+    new: Sequence[Trace],
+    starts: Int64s,
+    old_starts: Int64s,
+    limit: int = 100,
+    **more: Any,
 ) -> list[bool]:
-    """`window_changed`, asked as the tables are: by position, and by how many were met."""
+    """Which traces are replayed, asked as the tables are: by position, and how many were met."""
     was = {trace: row for row, trace in enumerate(old)}
     met = {trace: row - int(old_starts[row]) for trace, row in was.items()}
-    result = window_changed(
-        starts,
-        np.array([was.get(trace, -1) for trace in new], dtype=np.int64),
-        np.array([met.get(trace, -1) for trace in new], dtype=np.int64),
-        **{"same_cache": np.array([trace in was for trace in new], dtype=np.bool_)} | more,
+    rows = LookedAt(
+        starts=starts,
+        old_position=_int64s([was.get(trace, -1) for trace in new]),
+        old_size=_int64s([met.get(trace, -1) for trace in new]),
+        stale=_bools([False] * len(new)),
+        **{"same_cache": _bools([trace in was for trace in new])} | more,
     )
+    sizes = np.arange(len(starts)) - starts
+    result = marked(rows, max([0, *met.values(), *sizes.tolist()]), limit).replay
     assert (result.dtype, result.shape) == (np.bool_, (len(new),))
     return result.tolist()
 
 
 @settings(max_examples=1_000, deadline=None)
-@given(timelines=changed_timelines(), size=capacities, ttl=ttls)
-@example(timelines=([], []), size=1, ttl=None)
-@example(timelines=([(0, "a", "x")], []), size=1, ttl=None)
-@example(timelines=([(0, "a", "x"), (1, "b", "x")], [(1, "b", "x")]), size=1, ttl=SECOND)
+@given(timelines=changed_timelines(), size=capacities, ttl=ttls, limit=limits)
+@example(timelines=([], []), size=1, ttl=None, limit=1)
+@example(timelines=([(0, "a", "x")], []), size=1, ttl=None, limit=1)
+@example(timelines=([(0, "a", "x"), (1, "b", "x")], [(1, "b", "x")]), size=1, ttl=SECOND, limit=1)
 def test_law_a_trace_is_replayed_exactly_where_its_window_holds_others(
-    timelines: tuple[list[Trace], list[Trace]], size: int, ttl: timedelta | None
+    timelines: tuple[list[Trace], list[Trace]], size: int, ttl: timedelta | None, limit: int
 ) -> None:
     old, new = timelines
     old_starts, starts = starts_of(old, size, ttl), starts_of(new, size, ttl)
     before, now = windows(old, old_starts), windows(new, starts)
     expected = [before.get(trace) != now[trace] for trace in new]
-    assert marked(old, new, starts, old_starts) == expected
+    assert replayed(old, new, starts, old_starts, limit) == expected
 
 
 @settings(max_examples=1_000, deadline=None)
-@given(timelines=changed_timelines(), sizes=st.tuples(capacities, capacities), ttl=ttls)
+@given(
+    timelines=changed_timelines(), sizes=st.tuples(capacities, capacities), ttl=ttls, limit=limits
+)
 def test_law_a_trace_of_another_cache_is_replayed_where_what_it_met_or_would_meet_is_other(
-    timelines: tuple[list[Trace], list[Trace]], sizes: tuple[int, int], ttl: timedelta | None
+    timelines: tuple[list[Trace], list[Trace]],
+    sizes: tuple[int, int],
+    ttl: timedelta | None,
+    limit: int,
 ) -> None:
     old, new = timelines
     old_starts, starts = starts_of(old, sizes[0], None), starts_of(new, sizes[1], ttl)
@@ -94,7 +134,7 @@ def test_law_a_trace_of_another_cache_is_replayed_where_what_it_met_or_would_mee
         then, now = old[max(was - reach, 0) : was], new[max(row - reach, 0) : row]
         expected.append(was < 0 or then != now)
     same_cache = np.zeros(len(new), dtype=np.bool_)
-    assert marked(old, new, starts, old_starts, same_cache=same_cache) == expected
+    assert replayed(old, new, starts, old_starts, limit, same_cache=same_cache) == expected
 
 
 TIMELINE = [(second, f"id{second}", "x") for second in range(6)]
@@ -117,18 +157,51 @@ TIMELINE = [(second, f"id{second}", "x") for second in range(6)]
 def test_a_change_reaches_as_many_traces_as_the_cache_holds(
     new: list[Trace], rows: list[int]
 ) -> None:
-    result = marked(TIMELINE, new, starts_of(new, 2, None), starts_of(TIMELINE, 2, None))
+    result = replayed(TIMELINE, new, starts_of(new, 2, None), starts_of(TIMELINE, 2, None))
     assert [row for row, is_marked in enumerate(result) if is_marked] == rows
 
 
-def test_a_trace_that_met_fewer_before_the_looked_at_ones_began_stays() -> None:
+@pytest.mark.parametrize("limit", [1, 5, 100])
+def test_a_trace_that_met_fewer_before_the_looked_at_ones_began_stays(limit: int) -> None:
     rows = np.arange(6, dtype=np.int64)
-    met = np.full(6, 4, dtype=np.int64)  # the first four of these met traces of days before
-    was = np.array([0, 1, 2, 3, 5, 6], dtype=np.int64)  # and 4 is gone
-    result = window_changed(
-        np.maximum(rows - 4, 0), was, met, same_cache=np.ones(6, dtype=np.bool_)
+    timeline = LookedAt(
+        starts=np.maximum(rows - 4, 0),
+        old_position=_int64s([0, 1, 2, 3, 5, 6]),  # 4 is gone
+        old_size=np.full(6, 4, dtype=np.int64),  # the first four met traces of days before
+        same_cache=np.ones(6, dtype=np.bool_),
+        stale=np.zeros(6, dtype=np.bool_),
     )
-    assert result.tolist() == [False] * 4 + [True] * 2
+    assert marked(timeline, 4, limit).replay.tolist() == [False] * 4 + [True] * 2
+
+
+@settings(max_examples=500, deadline=None)
+@given(data=st.data(), timelines=changed_timelines(), size=capacities, ttl=ttls, limit=limits)
+def test_law_the_cut_into_stretches_changes_nothing(
+    data: st.DataObject,
+    timelines: tuple[list[Trace], list[Trace]],
+    size: int,
+    ttl: timedelta | None,
+    limit: int,
+) -> None:
+    old, new = timelines
+    was = {trace: row for row, trace in enumerate(old)}
+    length = len(new)
+    stale = data.draw(st.lists(st.booleans(), min_size=length, max_size=length))
+    rows = LookedAt(
+        starts=starts_of(new, size, ttl),
+        old_position=_int64s([was.get(trace, -1) for trace in new]),
+        old_size=_int64s([min(was.get(trace, -1), size) for trace in new]),
+        same_cache=_bools([trace in was for trace in new]),
+        stale=_bools(stale),
+    )
+    whole, cut = marked(rows, size, length + 1), marked(rows, size, limit)
+    assert whole.replay.tolist() == cut.replay.tolist()
+    assert whole.takes_part.tolist() == cut.takes_part.tolist()
+    position = np.flatnonzero(whole.takes_part)
+    is_replayed = whole.replay[position]  # of the others nobody asks where their windows begin
+    assert whole.start[is_replayed].tolist() == cut.start[is_replayed].tolist()
+    assert position[whole.start[is_replayed]].tolist() == rows.starts[whole.replay].tolist()
+    assert (np.diff(cut.start) >= 0).all()
 
 
 @st.composite
@@ -158,7 +231,7 @@ def test_law_every_marked_row_stands_in_one_span_with_its_whole_window(
     timeline: tuple[Bools, Int64s], limit: int
 ) -> None:
     rows, starts = timeline
-    pieces = list(spans(rows, starts, limit))
+    pieces = spans(pl.LazyFrame({"start": starts, "replay": rows}), limit)
     for row in np.flatnonzero(rows):
         [span] = [each for each in pieces if each.first <= row < each.last]
         assert span.warm <= starts[row]
@@ -174,8 +247,9 @@ def test_spans_are_cut_by_their_rows_and_not_by_the_gaps_between_them() -> None:
     rows = np.zeros(20, dtype=np.bool_)
     rows[[0, 3, 5, 9, 10, 19]] = True
     starts = np.maximum(np.arange(20) - 2, 0)
-    assert list(spans(rows, starts, 10)) == [Span(0, 0, 10), Span(8, 10, 20)]
-    assert list(spans(np.zeros(20, dtype=np.bool_), starts, 2)) == []
+    frame = pl.LazyFrame({"start": starts, "replay": rows})
+    assert spans(frame, 10) == (Span(0, 0, 10), Span(8, 10, 20))
+    assert spans(frame.with_columns(replay=pl.lit(value=False)), 2) == ()
 
 
 @settings(max_examples=500, deadline=None)

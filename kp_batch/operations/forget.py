@@ -19,7 +19,7 @@ from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.run import Run
 from kp_batch.run_record import RunRecord, last_done
-from kp_batch.warehouse.manifest import Manifest, require_manifest
+from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, writing
 from kp_batch.warehouse.relations import scan
 from kp_batch.warehouse.tables import DeltaTables
@@ -51,7 +51,7 @@ def forget(warehouse: Path, ids: Sequence[str]) -> Summary:
             summary = execute(run, opened.plan, opened.executor)
         # Only now that this is published: the run may have failed, and nothing else removed then.
         now = require_manifest(warehouse)
-        left = Manifest(now.threshold, restored_tables(warehouse, now).versions)
+        left = replace(now, tables=restored_tables(warehouse, now).versions)
         publish(warehouse, left)
         remove_files(warehouse, _HOLDING_TRACES, [left.tables])
         keep_vectors(warehouse, left)

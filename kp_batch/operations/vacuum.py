@@ -1,6 +1,7 @@
 """Removes what no recent run needs: old versions, facts, vectors and raw rows."""
 
 import shutil
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
         for name in ("runs", "distributions"):  # each run adds a file
             if len(files_of(warehouse, name, tables.versions.get(name))) > 1:
                 tables.overwrite(name, [published_rows(warehouse, name, published).sort("run_id")])
-        left = Manifest(published.threshold, tables.versions)
+        left = replace(published, tables=tables.versions)
         publish(warehouse, left)
         kept = map(RunRecord.of, runs.filter(recent).iter_rows(named=True))
         # Who reads what was published until now reads on.

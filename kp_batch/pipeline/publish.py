@@ -3,7 +3,7 @@
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
@@ -57,7 +57,7 @@ def publish_failure(run: Run, plan: Plan | None, seconds: Mapping[str, float], r
     rejects = run.staging.table("rejects")
     if rejects.exists():
         tables.overwrite("rejects", [pl.read_parquet(rejects, glob=False)])
-    manifest = Manifest(run.published.threshold, tables.versions)
+    manifest = Manifest(run.published.threshold, tables.versions, failed=True)
     _publish(run, manifest, {**_told(run, plan, seconds), "status": "failed", "reason": reason})
 
 
@@ -102,7 +102,7 @@ def _publish(run: Run, manifest: Manifest, told: Mapping[str, str | None]) -> No
     }
     tables = DeltaTables(run.config.warehouse, manifest.tables, run.run_id)
     tables.append("runs", [pl.DataFrame([row], schema=RUNS)])
-    publish(run.config.warehouse, Manifest(manifest.threshold, tables.versions))
+    publish(run.config.warehouse, replace(manifest, tables=tables.versions))
 
 
 def _fingerprints(run: Run, manifest: Manifest) -> dict[str, dict[str, int]]:

@@ -80,14 +80,19 @@ class Detected:
         )
 
 
-def detect_changes(state: State, observed: Observed, ids: Iterable[str] = ()) -> Detected:
+def detect_changes(
+    state: State, observed: Observed, ids: Iterable[str] = (), *, rejects_stand: bool
+) -> Detected:
     """Find the traces that are new (late ones too), changed or removed.
 
     Args:
         state: what is published.
         observed: the archive as it is now.
         ids: traces to look at, whatever became of their files.
+        rejects_stand: whether the published rejects are those of the published ledger; otherwise
+            all rows are looked at.
     """
+    state.connection.execute("SET VARIABLE rejects_stand = ?", [rejects_stand])
     looked_at = pl.DataFrame({"trace_id": list(ids)}, schema={"trace_id": pl.String})
     state.connection.register("ids", looked_at.to_arrow())
     query = sql(

@@ -1,8 +1,10 @@
 -- The current row of every id that can have changed, and how these differ from what is published.
--- Given: the schema published (its tables), the table ids (more ids to look at), and the relations
--- files (the ledger as it is now) and staged (the facts of new content).
+-- Given: the schema published (its tables), the table ids (more ids to look at), the relations files
+-- (the ledger as it is now) and staged (the facts of new content), and the variable rejects_stand:
+-- whether the published rejects are those of the published ledger.
+-- Ids are sought by their 64-bit hashes, which take less memory; one too many changes nothing.
 
-CREATE TEMP VIEW now AS FROM $files;
+CREATE TEMP TABLE now AS FROM $files;
 
 -- The rows of all content that was ever read.
 CREATE TEMP VIEW facts AS
@@ -10,46 +12,84 @@ SELECT $columns FROM published.facts
 UNION ALL
 SELECT $columns FROM $staged;
 
+-- The files that came, went, or have other content.
 CREATE TEMP TABLE moved AS
-(SELECT source_file, file_id FROM now EXCEPT SELECT source_file, file_id FROM published.files)
-UNION
-(SELECT source_file, file_id FROM published.files EXCEPT SELECT source_file, file_id FROM now);
+SELECT source_file, file_id
+FROM (
+    SELECT source_file, file_id FROM now
+    UNION ALL
+    SELECT source_file, file_id FROM published.files
+)
+GROUP BY ALL
+HAVING count(*) = 1 OR NOT getvariable('rejects_stand');
 
 CREATE TEMP TABLE touched AS
-SELECT DISTINCT trace_id FROM facts SEMI JOIN moved USING (file_id) WHERE len(reasons) = 0
+SELECT DISTINCT hash(trace_id) AS id FROM facts SEMI JOIN moved USING (file_id) WHERE len(reasons) = 0
 UNION
-FROM ids;
+SELECT hash(trace_id) FROM ids;
 
--- Of the rows with one id the last one counts (by file, then row).
-CREATE TEMP TABLE current AS
-SELECT facts.* EXCLUDE (reasons), now.source_file
-FROM facts
-JOIN now USING (file_id)
-SEMI JOIN touched USING (trace_id)
-WHERE len(facts.reasons) = 0
-QUALIFY row_number() OVER (
-    PARTITION BY trace_id ORDER BY now.source_file DESC, facts."row" DESC
-) = 1;
+-- The accepted rows of touched ids: all rows of moved content, and of other content those that share
+-- an id with them. Of files with the same content the last one counts.
+CREATE TEMP VIEW standing AS
+WITH accepted AS NOT MATERIALIZED (
+    SELECT facts.*, source_file
+    FROM facts
+    JOIN (SELECT file_id, max(source_file) AS source_file FROM now GROUP BY file_id)
+        USING (file_id)
+    WHERE len(reasons) = 0
+)
+FROM accepted SEMI JOIN moved USING (file_id)
+UNION ALL
+FROM accepted ANTI JOIN moved USING (file_id) WHERE hash(trace_id) IN (SELECT id FROM touched);
 
--- What differs from the published scores: new, changed, and removed traces.
-CREATE TEMP TABLE changed AS
-SELECT trace_id, new.created_at AS created_at, old.created_at AS old_created_at
+-- The rows of ids that stand several times: the last one counts (by file, then row).
+CREATE TEMP TABLE rivals AS
+SELECT
+    trace_id,
+    file_id,
+    "row",
+    content_hash,
+    first(content_hash) OVER latest AS last_content,
+    first(source_file) OVER latest AS last_file,
+    first("row") OVER latest AS last_row,
+    row_number() OVER latest = 1 AS is_last
+FROM standing
+WHERE hash(trace_id) IN (
+    SELECT hash(trace_id) FROM standing GROUP BY hash(trace_id) HAVING count(*) > 1
+)
+WINDOW latest AS (PARTITION BY trace_id ORDER BY source_file DESC, "row" DESC);
+
+CREATE TEMP VIEW current AS
+SELECT * EXCLUDE (reasons)
+FROM standing
+ANTI JOIN (FROM rivals WHERE NOT is_last) AS earlier USING (file_id, "row");
+
+-- The touched traces beside the published scores.
+CREATE TEMP TABLE compared AS
+SELECT
+    trace_id,
+    new.created_at AS created_at,
+    old.created_at AS old_created_at,
+    new.content_hash IS DISTINCT FROM old.content_hash
+    OR new.source_file IS DISTINCT FROM old.source_file
+    OR new.agent_id IS DISTINCT FROM old.agent_id
+    OR new.framework IS DISTINCT FROM old.framework AS differs
 FROM current AS new
 FULL JOIN (
     SELECT trace_id, created_at, content_hash, source_file, agent_id, framework
     FROM published.scores
-    SEMI JOIN touched USING (trace_id)
-) AS old USING (trace_id)
-WHERE
-    new.content_hash IS DISTINCT FROM old.content_hash
-    OR new.source_file IS DISTINCT FROM old.source_file
-    OR new.agent_id IS DISTINCT FROM old.agent_id
-    OR new.framework IS DISTINCT FROM old.framework;
+    WHERE hash(trace_id) IN (SELECT id FROM touched)
+) AS old USING (trace_id);
 
+-- Its size is known, unlike that of a condition: so none joins it the wrong way round.
+CREATE TEMP TABLE unchanged AS SELECT trace_id FROM compared WHERE NOT differs;
+
+-- New, changed, and removed traces.
 CREATE TEMP TABLE changes AS
 SELECT
     (created_at AT TIME ZONE 'UTC')::DATE AS day,
     (old_created_at AT TIME ZONE 'UTC')::DATE AS old_day,
     count(*) AS traces
-FROM changed
+FROM compared
+WHERE differs
 GROUP BY ALL;

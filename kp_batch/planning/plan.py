@@ -48,7 +48,8 @@ def make_plan(run: Run, observed: Observed, scorer: Scorer, ids: Iterable[str] =
         ArchiveError: a text without a vector stands only in files that are gone or unreadable.
     """
     with State(run.config.warehouse, run.tables, run.staging) as state:
-        detected = detect_changes(state, observed, ids)
+        rejects_stand = not run.published.failed
+        detected = detect_changes(state, observed, ids, rejects_stand=rejects_stand)
         fingerprints = state.fingerprints()
         timeline = affected_timeline(run, detected, scorer, fingerprints)
         texts = missing_texts(run, detected, scorer, timeline, observed)

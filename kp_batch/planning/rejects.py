@@ -1,6 +1,6 @@
 """Lists the rows and files that are refused, and checks that they are not too many."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -8,14 +8,21 @@ from typing import cast
 
 import polars as pl
 
-from kp_batch.archive.ledger import as_ledger
+from kp_batch.archive.ledger import Ledger, as_ledger
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.validation import SUPERSEDED, message
+from kp_batch.contracts import REJECTS
 from kp_batch.errors import ArchiveError
+from kp_batch.executor import cut
+from kp_batch.ingest.staged_rows import RowGroups
 from kp_batch.planning.changes import Detected
 from kp_batch.run import Run
 from kp_batch.run_record import RunCounts
 from kp_batch.sql import sql
+from kp_batch.warehouse.tables import quoted
+
+# Refused rows that are held at once, with their JSON.
+PART_ROWS = 65_536
 
 
 @dataclass(frozen=True)
@@ -38,19 +45,26 @@ def stage_rejects(run: Run, detected: Detected) -> bool:
     Returns:
         Whether they differ from the published ones.
     """
-    state, target = detected.state, run.staging.table("rejects")
     refused = run.staging.folder / "refused.parquet"
-    state.connection.execute("SET VARIABLE refused = ?", [str(refused)])
-    state.connection.execute(sql(__name__, "rejects.sql"))
-    messages = pl.coalesce("message", message(pl.col("reasons")))
-    found = pl.read_parquet(refused, glob=False).with_columns(message=messages)
-    rows = _with_raw(found, run.staging.table("files"))
-    rows.with_columns(pl.col("run_id").fill_null(run.run_id)).write_parquet(target)
-    before = state.ask("SELECT count(*) FROM published.rejects").item()
-    return len(rows) != before or any(
-        rows.get_column(name).null_count() != known
-        for name, known in (("run_id", 0), ("raw", found.get_column("raw").null_count()))
+    detected.state.connection.execute("SET VARIABLE refused = ?", [str(refused)])
+    detected.state.connection.execute(sql(__name__, "rejects.sql"))
+    ledger = as_ledger(pl.read_parquet(run.staging.table("files"), glob=False))
+    REJECTS.to_frame().write_parquet(run.staging.table("rejects"))
+    rejects = RowGroups(run.staging.table("rejects"), REJECTS, PART_ROWS)
+    differ = False
+    for rows in _in_parts(refused):
+        told = _with_raw(rows, ledger).with_columns(
+            message=pl.coalesce("message", message(pl.col("reasons")))
+        )
+        differ |= told.get_column("run_id").null_count() > 0
+        differ |= not told.get_column("raw").equals(rows.get_column("raw"))
+        rejects.add(told.with_columns(pl.col("run_id").fill_null(run.run_id)))
+    rejects.close()
+    before, now = (
+        detected.state.ask(f"SELECT count(*) FROM {name}").item()  # noqa: S608
+        for name in ("published.rejects", f"read_parquet({quoted(str(refused))})")
     )
+    return differ or now != before
 
 
 def count_rejects(rejects: Path) -> Refused:
@@ -90,14 +104,26 @@ def check_reject_limit(run: Run, counts: RunCounts) -> None:
         )
 
 
-def _with_raw(refused: pl.DataFrame, files: Path) -> pl.DataFrame:
-    """Add the rows' JSON, read again unless it is known or the file is gone."""
-    ledger = as_ledger(pl.read_parquet(files, glob=False))
-    known = pl.col("raw").is_not_null() | pl.col("row").is_null()
-    frames = [refused.filter(known)]
-    for (path,), frame in refused.filter(~known).group_by("source_file", maintain_order=True):
+def _in_parts(refused: Path) -> Iterator[pl.DataFrame]:
+    """Cut the refused rows by their files, so that each file is read once."""
+    rows = pl.scan_parquet(refused, glob=False)
+    files = rows.group_by("source_file").len().sort("source_file").collect(engine="streaming")
+    first = 0
+    for part in cut(files.iter_rows(), lambda file: file[1], PART_ROWS):
+        length = sum(count for _, count in part)
+        yield rows.slice(first, length).collect()
+        first += length
+
+
+def _with_raw(refused: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
+    """Add the rows' JSON, read again unless it is known or the file is gone; the order stays."""
+    raw = refused.get_column("raw").to_list()
+    unknown = pl.col("raw").is_null() & pl.col("row").is_not_null()
+    lacking = refused.with_row_index("at").filter(unknown)
+    for (path,), rows in lacking.group_by("source_file", maintain_order=True):
         entry = ledger[cast("str", path)]
-        rows = frame.get_column("row").to_list()
-        raw = read_raw(entry.source, rows) if entry.status == "read" else [None] * len(rows)
-        frames.append(frame.with_columns(raw=pl.Series(raw, dtype=pl.String)))
-    return pl.concat(frames).sort("source_file", "row", nulls_last=True, maintain_order=True)
+        if entry.status == "read":
+            again = read_raw(entry.source, rows.get_column("row").to_list())
+            for at, text in zip(rows.get_column("at"), again, strict=True):
+                raw[at] = text
+    return refused.with_columns(raw=pl.Series(raw, dtype=pl.String))

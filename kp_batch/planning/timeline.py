@@ -9,13 +9,17 @@ from datetime import date
 import numpy as np
 import polars as pl
 
+from kp_batch.contracts import TIMESTAMP
+from kp_batch.ingest.staged_rows import RowGroups
 from kp_batch.novelty.windows import window_starts
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
-from kp_batch.planning.windows import Span, affected_days, spans, taking_part, window_changed
+from kp_batch.planning.stretches import LookedAt, Marked, Marker, Stretch, stretches
+from kp_batch.planning.windows import Span, affected_days, spans
 from kp_batch.run import Run
-from kp_batch.vectors import Bools, Int64s
 
+# Rows planned at once: some 100 MB.
+_STRETCH_ROWS = 524_288
 # Traces replayed at once: their vectors are 50 MB at 384 dimensions.
 RANGE_ROWS = 32_768
 # Of each row of the timeline: what it is scored by, and what has to be done with it.
@@ -27,6 +31,17 @@ MARKS = pl.Schema(
         "in_range": pl.Boolean,
         "facts_changed": pl.Boolean,
         "replay": pl.Boolean,
+    }
+)
+# Of each row that takes part in the replay.
+REPLAY = pl.Schema(
+    {
+        "position": pl.UInt32,  # on the timeline
+        "trace_id": pl.String,
+        "created_at": TIMESTAMP,
+        "text_hash": pl.String,
+        "start": pl.Int64,  # the first one that it meets, counted among them
+        "replay": pl.Boolean,  # else others meet it
     }
 )
 
@@ -53,34 +68,45 @@ def affected_timeline(
         scorer: what the run scores with.
         published: what computed the published scores, see `State.fingerprints`.
     """
+    MARKS.to_frame().write_parquet(run.staging.marks)
     stale = published.filter(scorer.replay_is_stale() & run.in_range("day"))
     touched = sorted(detected.changes.days | set(stale.get_column("day")))
     if not touched:
-        MARKS.to_frame().write_parquet(run.staging.marks)
         return Timeline(frozenset(), ())
     by_day = published.group_by("day").agg(pl.col("traces").sum()).sort("day").rows()
     reach = max([run.config.cache_size, *published.get_column("met")])
     days = affected_days(by_day, touched[0], touched[-1], reach)
     detected.write_timeline(days)
-    rows = _rows(run, scorer)
-    starts = _starts(run, scorer, rows)
-    changed = window_changed(
-        starts,
-        rows.get_column("old_position").to_numpy(),
-        rows.get_column("cache_size").to_numpy(),
-        same_cache=rows.get_column("same_cache").to_numpy(),
-    )
-    replay = changed | rows.get_column("stale_replay").to_numpy()
-    marks = rows.with_columns(replay=pl.Series(replay)).select(MARKS.names())
-    marks.write_parquet(run.staging.marks)
-    return Timeline(frozenset(days), _spans(run, replay, starts) if scorer.has_encoder else ())
+    if not _mark(run, scorer, reach):
+        return Timeline(frozenset(days), ())
+    rows = pl.scan_parquet(run.staging.replay, glob=False)
+    return Timeline(frozenset(days), spans(rows, RANGE_ROWS))
 
 
-def _rows(run: Run, scorer: Scorer) -> pl.DataFrame:
-    """The columns of the timeline that planning needs; -1 where a row is not published."""
+def _mark(run: Run, scorer: Scorer, reach: int) -> bool:
+    """Stage the marks, and the rows that take part in the replay; returns whether any does."""
+    timeline = pl.scan_parquet(run.staging.timeline, glob=False)
+    length = timeline.select(pl.len()).collect().item()
+    marks = RowGroups(run.staging.marks, MARKS, RANGE_ROWS)
+    replay = RowGroups(run.staging.replay, REPLAY, RANGE_ROWS)
+    marker = Marker()
+    for stretch in stretches(length, reach, _STRETCH_ROWS):
+        rows = _rows(run, scorer, stretch)
+        marked = marker.mark(stretch, _looked_at(run, scorer, rows))
+        own = rows[stretch.inside].with_columns(replay=pl.Series(marked.replay))
+        marks.add(own)
+        if scorer.has_encoder:
+            replay.add(_taking_part(timeline, stretch, marked))
+    marks.close()
+    return bool(replay.close())
+
+
+def _rows(run: Run, scorer: Scorer, stretch: Stretch) -> pl.DataFrame:
+    """The columns that planning needs of the rows looked at; -1 where a row is not published."""
     is_stale = scorer.replay_is_stale()
     return (
         pl.scan_parquet(run.staging.timeline, glob=False)
+        .slice(stretch.begin, stretch.end - stretch.begin)
         .with_columns(day=pl.col("created_at").dt.date())
         .select(
             *("task_domain", "day", "profile_id", "facts_changed"),
@@ -94,26 +120,23 @@ def _rows(run: Run, scorer: Scorer) -> pl.DataFrame:
     )
 
 
-def _starts(run: Run, scorer: Scorer, rows: pl.DataFrame) -> Int64s:
-    """The first row that each row meets; the row itself if there is no encoder."""
-    if not scorer.has_encoder:
-        return np.arange(len(rows), dtype=np.int64)
+def _looked_at(run: Run, scorer: Scorer, rows: pl.DataFrame) -> LookedAt:
     times = rows.get_column("created_at").to_numpy()
-    return window_starts(times, run.config.cache_size, run.config.ttl)
+    met = run.config.cache_size, run.config.ttl
+    return LookedAt(
+        # A row that no encoder sees meets none.
+        starts=window_starts(times, *met) if scorer.has_encoder else np.arange(len(rows)),
+        old_position=rows.get_column("old_position").to_numpy(),
+        old_size=rows.get_column("cache_size").to_numpy(),
+        same_cache=rows.get_column("same_cache").to_numpy(),
+        stale=rows.get_column("stale_replay").to_numpy(),
+    )
 
 
-def _spans(run: Run, replay: Bools, starts: Int64s) -> tuple[Span, ...]:
-    """Stage the rows that take part in the replay, one after the other, and cut them into spans."""
-    takes_part = taking_part(replay, starts)
-    place = np.cumsum(takes_part) - 1  # of each row of the timeline among those that take part
-    start = np.maximum(place[starts], 0)[takes_part]
-    rows = np.flatnonzero(takes_part)
-    chosen = pl.DataFrame(
-        {"position": rows, "start": start, "replay": replay[takes_part]},
-        schema_overrides={"position": pl.UInt32},
-    ).lazy()
-    timeline = pl.scan_parquet(run.staging.timeline, glob=False).with_row_index("position")
-    timeline.select("position", "trace_id", "created_at", "text_hash").join(
-        chosen, on="position", how="inner", maintain_order="left"
-    ).sink_parquet(run.staging.replay)
-    return tuple(spans(replay[takes_part], start, RANGE_ROWS))
+def _taking_part(timeline: pl.LazyFrame, stretch: Stretch, marked: Marked) -> pl.DataFrame:
+    """The rows of a stretch that take part in the replay: a frame of `REPLAY`."""
+    rows = timeline.with_row_index("position").slice(stretch.first, stretch.last - stretch.first)
+    told = rows.select("position", "trace_id", "created_at", "text_hash").collect()
+    replay = pl.Series(marked.replay[marked.takes_part])
+    chosen = told.filter(pl.Series(marked.takes_part))
+    return chosen.with_columns(start=pl.Series(marked.start), replay=replay)

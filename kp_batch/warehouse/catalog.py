@@ -92,12 +92,19 @@ def _copy_manifest(
     connection: duckdb.DuckDBPyConnection, warehouse: Path, manifest: Manifest
 ) -> None:
     """Create the table that says what the views show, and where they look for it."""
-    tables, where = json.dumps(manifest.tables), str(warehouse.resolve())
+    row = {
+        "format_version": FORMAT_VERSION,
+        "publication": manifest.publication,
+        "threshold": manifest.threshold,
+        "tables": json.dumps(manifest.tables),
+        "failed": manifest.failed,
+        "warehouse": str(warehouse.resolve()),
+    }
     connection.execute(
-        "CREATE TABLE manifest AS SELECT ?::INTEGER AS format_version, ?::VARCHAR AS publication, "
-        "?::DOUBLE AS threshold, ?::VARCHAR AS tables, ?::VARCHAR AS warehouse",
-        [FORMAT_VERSION, manifest.publication, manifest.threshold, tables, where],
+        "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, threshold DOUBLE, "
+        "tables VARCHAR, failed BOOLEAN, warehouse VARCHAR)"
     )
+    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?)", list(row.values()))
 
 
 def _execute_all(connection: duckdb.DuckDBPyConnection, folder: str) -> None:

@@ -16,7 +16,7 @@ from kp_batch.run_record import RunRecord
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 _LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
@@ -27,6 +27,7 @@ class Manifest:
 
     threshold: float  # of the run that wrote the scores
     tables: dict[str, int]  # the published version of each Delta table that exists
+    failed: bool = False  # whether the last run failed: then the rejects are its own
 
     @property
     def publication(self) -> str:
@@ -117,7 +118,7 @@ def _parsed(warehouse: Path, content: bytes) -> Manifest:
     if isinstance(found, list):  # as formats before 4 had it
         found = {"format_version": found[0]}
     _check_format(warehouse, found["format_version"])
-    manifest = Manifest(found["threshold"], found["tables"])
+    manifest = Manifest(found["threshold"], found["tables"], found["failed"])
     if manifest.publication != found["publication"]:
         raise ValueError("the publication is not that of its contents")
     return manifest
@@ -134,14 +135,14 @@ def _of_catalog(warehouse: Path) -> Manifest | None:
             with duckdb.connect(str(copy), read_only=True) as catalog:
                 [(version,)] = catalog.execute("SELECT format_version FROM manifest").fetchall()
                 _check_format(warehouse, version)
-                query = "SELECT threshold, tables FROM manifest"
-                [(threshold, tables)] = catalog.execute(query).fetchall()
+                query = "SELECT threshold, tables, failed FROM manifest"
+                [(threshold, tables, failed)] = catalog.execute(query).fetchall()
     except (OSError, duckdb.Error, ValueError) as error:
         raise WarehouseError(
             f"{layout.catalog} cannot be read ({one_line(str(error))}), and {layout.manifest.name} "
             f"is gone; {_LAST_REMEDY}"
         ) from error
-    return Manifest(threshold, json.loads(tables))
+    return Manifest(threshold, json.loads(tables), failed)
 
 
 def _check_format(warehouse: Path, version: int) -> None:
