@@ -10,7 +10,7 @@ import pytest
 
 import kp_batch.archive.reading
 import kp_batch.ingest.new_files
-import kp_batch.planning.days
+import kp_batch.planning.sizes
 import kp_batch.planning.timeline
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.executor import Local, P, R, Step, T, cut
@@ -60,7 +60,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 30)
     monkeypatch.setattr(kp_batch.ingest.new_files, "_PART_BYTES", 200_000)
     monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 50)
-    monkeypatch.setattr(kp_batch.planning.days, "PART_ROWS", 40)
+    monkeypatch.setattr(kp_batch.planning.sizes, "PART_ROWS", 40)
     monkeypatch.setattr(Hashing, "chunk_size", 20)
 
 

@@ -142,6 +142,7 @@ def test_what_is_published_has_an_id_of_its_contents(tmp_path: Path) -> None:
         "publication": published.publication,
         "threshold": 0.75,
         "tables": {"profiles": 0},
+        "failed": False,
     }
     assert plain(tmp_path, "SELECT publication FROM manifest") == published.publication
 

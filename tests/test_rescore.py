@@ -14,7 +14,7 @@ from polars.exceptions import PanicException
 import kp_batch.archive.reading
 import kp_batch.ingest.new_files
 import kp_batch.pipeline.rescore
-import kp_batch.planning.days
+import kp_batch.planning.sizes
 import kp_batch.planning.timeline
 from kp_batch.cli.child import explained
 from kp_batch.config import RescoreConfig
@@ -100,7 +100,7 @@ def test_ranges_batches_and_file_order_change_nothing(
     whole = config(tmp_path, archive, cache_size=50, ttl="12h")
     rescore_archive(whole)
     monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 37)
-    monkeypatch.setattr(kp_batch.planning.days, "PART_ROWS", 29)
+    monkeypatch.setattr(kp_batch.planning.sizes, "PART_ROWS", 29)
     monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 11)
     monkeypatch.setattr(kp_batch.ingest.new_files, "_PART_BYTES", 1)
     files = sorted(archive.iterdir(), reverse=True)
@@ -132,7 +132,7 @@ def test_rows_within_a_file_stand_in_time_order(
     tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 20)
-    monkeypatch.setattr(kp_batch.planning.days, "PART_ROWS", 20)
+    monkeypatch.setattr(kp_batch.planning.sizes, "PART_ROWS", 20)
     profiles = tmp_path / "profiles.toml"
     profiles.write_text("[profiles.default]\n" + "\n".join(f"{name} = 0.25" for name in DIMENSIONS))
     changes = [{}, {"cache_size": 50}, {"cache_size": 50, "profiles": profiles}]
@@ -353,7 +353,7 @@ def test_scattered_days_are_written_as_a_full_run_writes_them(
     write_jsonl(archive / "a.jsonl", often)
     settings = config(tmp_path, archive, ttl="1h")
     rescore_archive(settings)
-    monkeypatch.setattr(kp_batch.planning.days, "PART_ROWS", 20)
+    monkeypatch.setattr(kp_batch.planning.sizes, "PART_ROWS", 20)
     write_jsonl(archive / "b.jsonl", late)
     counts = rescore_archive(settings).counts
     assert (counts.partitions, counts.replayed) == (14, 14)

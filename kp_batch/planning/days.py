@@ -9,10 +9,10 @@ from pathlib import Path
 import polars as pl
 
 from kp_batch.executor import cut
+from kp_batch.planning.sizes import rows_in_part
 from kp_batch.run import Run
 
-# Rows scored at once: some 60 MB.
-PART_ROWS = 65_536
+_WHOLE = 1 << 30  # a full part; days differ in how many of their rows are one
 
 Rows = tuple[int, int]  # from the first to the last one, which is excluded
 
@@ -40,6 +40,7 @@ class _Day:
     first: int
     last: int
     on_timeline: bool
+    most: int  # of such rows that are a part
 
 
 def day_parts(
@@ -59,18 +60,30 @@ def day_parts(
         on_timeline: the days whose rows stand on the timeline; one may have lost them all.
     """
     ranges = _ranges(run)
+    timeline = (run.staging.timeline,)
+    most = rows_in_part(timeline if ranges else ())
     found = (
-        _Day((run.staging.timeline,), *ranges.get(day, (0, 0)), on_timeline=True)
+        _Day(timeline, *ranges.get(day, (0, 0)), on_timeline=True, most=most)
         if day in on_timeline or day in ranges
-        else _Day(tuple(published[day]), 0, counts[day], on_timeline=False)
+        else _published_day(tuple(published[day]), counts[day])
         for day in days
     )
     parts: list[DayPart] = []
     pieces = (piece for day in found for piece in _pieces(day))
     for _, group in groupby(pieces, lambda piece: piece.on_timeline):
-        for part in cut(_with_gaps(group), lambda each: each[1], PART_ROWS):
+        for part in cut(_with_gaps(group), _share, _WHOLE):
             parts.append(_part(f"{len(parts):06d}", [piece for piece, _ in part]))
     return tuple(parts)
+
+
+def _published_day(paths: tuple[Path, ...], rows: int) -> _Day:
+    return _Day(paths, 0, rows, on_timeline=False, most=rows_in_part(paths))
+
+
+def _share(piece: tuple[_Day, int]) -> int:
+    """How much of a part a piece takes, of `_WHOLE`, with the rows before it."""
+    day, rows = piece
+    return rows * _WHOLE // day.most
 
 
 def _with_gaps(pieces: Iterable[_Day]) -> Iterator[tuple[_Day, int]]:
@@ -92,8 +105,8 @@ def _ranges(run: Run) -> dict[date, Rows]:
 
 def _pieces(day: _Day) -> Iterator[_Day]:
     """Split a day that is too large for one part; the last piece takes the rest."""
-    for first in range(day.first, day.last, PART_ROWS):
-        yield replace(day, first=first, last=min(first + PART_ROWS, day.last))
+    for first in range(day.first, day.last, day.most):
+        yield replace(day, first=first, last=min(first + day.most, day.last))
 
 
 def _part(name: str, pieces: Sequence[_Day]) -> DayPart:

@@ -16,13 +16,11 @@ from kp_batch.errors import ArchiveError
 from kp_batch.executor import cut
 from kp_batch.ingest.staged_rows import RowGroups
 from kp_batch.planning.changes import Detected
+from kp_batch.planning.sizes import PART_ROWS
 from kp_batch.run import Run
 from kp_batch.run_record import RunCounts
 from kp_batch.sql import sql
 from kp_batch.warehouse.tables import quoted
-
-# Refused rows that are held at once, with their JSON.
-PART_ROWS = 65_536
 
 
 @dataclass(frozen=True)

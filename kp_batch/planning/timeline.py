@@ -14,6 +14,7 @@ from kp_batch.ingest.staged_rows import RowGroups
 from kp_batch.novelty.windows import window_starts
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
+from kp_batch.planning.sizes import rows_in_part
 from kp_batch.planning.stretches import LookedAt, Marked, Marker, Stretch, stretches
 from kp_batch.planning.windows import Span, affected_days, spans
 from kp_batch.run import Run
@@ -80,7 +81,8 @@ def affected_timeline(
     if not _mark(run, scorer, reach):
         return Timeline(frozenset(days), ())
     rows = pl.scan_parquet(run.staging.replay, glob=False)
-    return Timeline(frozenset(days), spans(rows, RANGE_ROWS))
+    limit = min(RANGE_ROWS, rows_in_part([run.staging.replay]))
+    return Timeline(frozenset(days), spans(rows, limit))
 
 
 def _mark(run: Run, scorer: Scorer, reach: int) -> bool:
