@@ -1,0 +1,123 @@
+"""Which rows are refused, night after night: only what moved is looked at again."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kp_batch.planning.rejects
+import kp_batch.planning.sizes
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import ArchiveError
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.summary import Summary
+from kp_batch.warehouse.reader import connect
+from tests.archives import trace, write_jsonl
+
+REFUSED = (
+    'SELECT source_file, "row", reasons, message, raw FROM rejects ORDER BY source_file, "row"'
+)
+
+
+class Archive:
+    """A folder of files that were written long ago, and its warehouse."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files, self.warehouse = folder / "archive", folder / "warehouse"
+        self.clock = 10**18
+
+    def write(self, name: str, *traces: Any) -> None:
+        path = write_jsonl(self.files / name, traces)
+        self.clock += 10**9
+        os.utime(path, ns=(self.clock, self.clock))
+
+    def run(self, **changes: Any) -> Summary:
+        usual = {"max_reject_share": 1.0, "embedder": "none", "prune": True}
+        where = {"archive": (str(self.files),), "warehouse": self.warehouse}
+        return rescore_archive(RescoreConfig(**{**usual, **where, **changes}))
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        with connect(self.warehouse) as connection:
+            return connection.execute(query).fetchall()
+
+    def refused(self) -> list[tuple[str, int, list[str]]]:
+        return [(Path(path).name, row, reasons) for path, row, reasons, *_ in self.ask(REFUSED)]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    """Two files, of which the later one has another trace of the same id, and each a bad row."""
+    archive = Archive(tmp_path)
+    archive.write("a.jsonl", trace(id="one", objective="before"), b"bad", trace(id="two"))
+    archive.write("b.jsonl", trace(id="one", objective="after"), b"worse")
+    return archive
+
+
+SUPERSEDED = ("a.jsonl", 0, ["superseded"])
+BAD = ("a.jsonl", 1, ["malformed_json"])
+WORSE = ("b.jsonl", 1, ["malformed_json"])
+
+
+def test_what_stays_refused_is_told_by_the_run_that_refused_it(archive: Archive) -> None:
+    first = archive.run()
+    told = archive.ask(REFUSED)
+    archive.write("c.jsonl", b"worst", trace(id="three"))
+    second = archive.run()
+    assert archive.refused() == [SUPERSEDED, BAD, WORSE, ("c.jsonl", 0, ["malformed_json"])]
+    assert archive.ask(REFUSED)[:3] == told
+    runs = [run for (run,) in archive.ask(f"SELECT run_id FROM rejects {ORDER}")]
+    assert runs == [first.run_id] * 3 + [second.run_id]
+
+
+def test_a_row_is_refused_no_more_once_the_later_one_is_gone(archive: Archive) -> None:
+    archive.run()
+    (archive.files / "b.jsonl").unlink()
+    archive.run()
+    assert archive.refused() == [BAD]
+
+
+def test_a_row_that_was_superseded_is_told_of_its_new_successor(archive: Archive) -> None:
+    archive.run()
+    archive.write("c.jsonl", trace(id="one", objective="last"))
+    archive.run()
+    assert archive.refused() == [SUPERSEDED, BAD, ("b.jsonl", 0, ["superseded"]), WORSE]
+    [*_, message, _] = archive.ask(REFUSED)[0]
+    assert message.endswith("c.jsonl, row 0, later in the archive")
+
+
+def test_copies_of_a_superseded_row_are_all_refused(archive: Archive) -> None:
+    archive.write("a2.jsonl", trace(id="one", objective="before"), b"bad", trace(id="two"))
+    archive.run()
+    copies = [("a2.jsonl", 0, ["superseded"]), ("a2.jsonl", 1, ["malformed_json"])]
+    assert archive.refused() == [SUPERSEDED, BAD, *copies, WORSE]
+    archive.write("a3.jsonl", trace(id="one", objective="before"), b"bad", trace(id="two"))
+    assert archive.run().counts.superseded == 3
+
+
+def test_what_a_failed_run_refused_misleads_no_later_one(archive: Archive) -> None:
+    archive.run()
+    later = (archive.files / "b.jsonl").read_bytes()
+    (archive.files / "b.jsonl").unlink()
+    archive.write("c.jsonl", b"nothing but", b"bad rows", trace(id="two", objective="other"))
+    with pytest.raises(ArchiveError):
+        archive.run(max_reject_share=0)
+    assert ("a.jsonl", 2, ["superseded"]) in archive.refused()
+    assert SUPERSEDED not in archive.refused()
+    (archive.files / "c.jsonl").unlink()
+    archive.write("b.jsonl", *later.splitlines())
+    archive.run()
+    assert archive.refused() == [SUPERSEDED, BAD, WORSE]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_however_many_rows_are_held_at_once_the_same_are_refused(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(kp_batch.planning.sizes, "PART_ROWS", rows)
+    monkeypatch.setattr(kp_batch.planning.rejects, "PART_ROWS", rows)
+    archive.run()
+    assert archive.refused() == [SUPERSEDED, BAD, WORSE]
+    raw = [text for *_, text in archive.ask(REFUSED)]
+    assert raw[1:] == ['"bad"', '"worse"']
+    assert '"before"' in raw[0]
