@@ -15,9 +15,8 @@ from kp_batch.pipeline.summary import Summary
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
 
-REFUSED = (
-    'SELECT source_file, "row", reasons, message, raw FROM rejects ORDER BY source_file, "row"'
-)
+ORDER = 'ORDER BY source_file, "row"'
+REFUSED = f'SELECT source_file, "row", reasons, message, raw FROM rejects {ORDER}'
 
 
 class Archive:
