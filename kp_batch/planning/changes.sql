@@ -28,19 +28,30 @@ SELECT DISTINCT hash(trace_id) AS id FROM facts SEMI JOIN moved USING (file_id) 
 UNION
 SELECT hash(trace_id) FROM ids;
 
--- The accepted rows of touched ids: all rows of moved content, and of other content those that share
--- an id with them. Of files with the same content the last one counts.
+-- Touched ids that are published. Accepted rows of content that has not moved have no others.
+CREATE TEMP TABLE known AS
+SELECT trace_id, created_at
+FROM published.scores
+WHERE hash(trace_id) IN (SELECT id FROM touched);
+
+-- Of files with the same content the last one counts.
+CREATE TEMP VIEW accepted AS
+SELECT facts.*, source_file
+FROM facts
+JOIN (SELECT file_id, max(source_file) AS source_file FROM now GROUP BY file_id) USING (file_id)
+WHERE len(reasons) = 0;
+
+CREATE TEMP TABLE shared AS
+SELECT file_id, "row"
+FROM accepted
+ANTI JOIN moved USING (file_id)
+WHERE hash(trace_id) IN (SELECT hash(trace_id) FROM known);
+
+-- The rows of touched ids: all of moved content, and those of other content that share an id.
 CREATE TEMP VIEW standing AS
-WITH accepted AS NOT MATERIALIZED (
-    SELECT facts.*, source_file
-    FROM facts
-    JOIN (SELECT file_id, max(source_file) AS source_file FROM now GROUP BY file_id)
-        USING (file_id)
-    WHERE len(reasons) = 0
-)
 FROM accepted SEMI JOIN moved USING (file_id)
 UNION ALL
-FROM accepted ANTI JOIN moved USING (file_id) WHERE hash(trace_id) IN (SELECT id FROM touched);
+FROM accepted SEMI JOIN shared USING (file_id, "row");
 
 -- The rows of ids that stand several times: the last one counts (by file, then row).
 CREATE TEMP TABLE rivals AS
@@ -78,7 +89,7 @@ FROM current AS new
 FULL JOIN (
     SELECT trace_id, created_at, content_hash, source_file, agent_id, framework
     FROM published.scores
-    WHERE hash(trace_id) IN (SELECT id FROM touched)
+    SEMI JOIN known USING (created_at, trace_id)
 ) AS old USING (trace_id);
 
 -- Its size is known, unlike that of a condition: so none joins it the wrong way round.
