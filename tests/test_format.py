@@ -41,8 +41,13 @@ def catalog_and_manifest(warehouse: Path) -> None:
     catalog_alone(warehouse)
 
 
+def opened(warehouse: Path) -> None:
+    with connect(warehouse):
+        pass
+
+
 @pytest.mark.parametrize("make", [catalog_alone, manifest_alone, catalog_and_manifest])
-@pytest.mark.parametrize("look", [read_manifest, require_manifest, connect, rebuild])
+@pytest.mark.parametrize("look", [read_manifest, require_manifest, opened, rebuild])
 def test_an_older_format_is_named_before_anything_else(
     tmp_path: Path, make: Callable[[Path], None], look: Callable[[Path], object]
 ) -> None:

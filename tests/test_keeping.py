@@ -204,8 +204,11 @@ def test_vacuum_keeps_what_the_last_runs_left_and_all_that_is_published(
         with connect(nights.warehouse, run_id) as connection:
             assert views(connection) == left
     for run_id in nights.runs[:-kept]:
-        with pytest.raises(WarehouseError, match="left them were removed"):
-            connect(nights.warehouse, run_id)
+        with (
+            pytest.raises(WarehouseError, match="left them were removed"),
+            connect(nights.warehouse, run_id),
+        ):
+            pass
     with connect(nights.warehouse) as connection:
         now = views(connection)
     for name in ("scores", "profiles", "runs", "files"):
@@ -573,8 +576,11 @@ def test_what_runs_left_before_is_no_more_to_be_read(folder: Path) -> None:
     )
     summary = forget(folder / "warehouse", [SECRET])
     for run_id in (*earlier, last):
-        with pytest.raises(WarehouseError, match="by kp-batch vacuum or forget"):
-            connect(folder / "warehouse", run_id)
+        with (
+            pytest.raises(WarehouseError, match="by kp-batch vacuum or forget"),
+            connect(folder / "warehouse", run_id),
+        ):
+            pass
     with connect(folder / "warehouse", summary.run_id) as connection:
         assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(6,)]
 

@@ -159,7 +159,8 @@ def test_a_current_catalog_is_read_without_delta_rs(tmp_path: Path) -> None:
     publish_profile(tmp_path, "one")
     probe = (
         "import sys; from pathlib import Path; from kp_batch.warehouse.reader import connect;"
-        "connect(Path(sys.argv[1])).execute('FROM profiles'); print('deltalake' in sys.modules)"
+        "\nwith connect(Path(sys.argv[1])) as connection: connection.execute('FROM profiles')"
+        "\nprint('deltalake' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", probe, str(tmp_path)], capture_output=True, text=True, check=True
@@ -447,7 +448,7 @@ def test_a_damaged_manifest_json_is_refused_with_what_helps(tmp_path: Path, dama
     text = manifest.read_bytes()
     manifest.write_bytes(DAMAGED[damage](text))
     before = listing(warehouse)
-    for look in (read_manifest, connect, rebuild):
+    for look in (read_manifest, ours, rebuild):
         with pytest.raises(WarehouseError, match=r"manifest\.json is damaged; remove it") as caught:
             look(warehouse)
     assert listing(warehouse) == before
@@ -466,12 +467,12 @@ def test_where_nothing_sound_is_left_nothing_is_begun(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{}")
     (tmp_path / "kp.duckdb").unlink()
     with pytest.raises(WarehouseError, match=r"manifest\.json is damaged; restore it from a copy"):
-        connect(tmp_path)
+        ours(tmp_path)
     (tmp_path / "manifest.json").unlink()
     (tmp_path / "kp.duckdb").write_bytes(b"no database")
     before = listing(tmp_path)
     expected = r"kp\.duckdb cannot be read \(.*\), and manifest\.json is gone; restore it"
-    for look in (read_manifest, connect, rebuild):
+    for look in (read_manifest, ours, rebuild):
         with pytest.raises(WarehouseError, match=expected) as caught:
             look(tmp_path)
         assert "\n" not in str(caught.value)
@@ -486,5 +487,5 @@ def test_tables_that_are_gone_are_told_in_one_line(tmp_path: Path) -> None:
     for path in (tmp_path / "profiles").glob("*.parquet"):
         path.unlink()
     with pytest.raises(WarehouseError, match=r"cannot be read: IO Error: No files found") as caught:
-        connect(tmp_path)
+        ours(tmp_path)
     assert "\n" not in str(caught.value)

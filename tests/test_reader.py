@@ -1,6 +1,7 @@
 """The tables as each run left them, long after other runs."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -172,17 +173,42 @@ def test_asking_of_the_past_changes_nothing(
 ) -> None:
     warehouse = folder / "warehouse"
     before = read_manifest(warehouse), sorted(warehouse.rglob("*"))
-    connect(warehouse, left["scores"][0]).close()
+    with connect(warehouse, left["scores"][0]):
+        pass
     assert (read_manifest(warehouse), sorted(warehouse.rglob("*"))) == before
 
 
 @pytest.mark.parametrize("run_id", ["20260101T000000Z-abcdef", "", "it's none", "%", "é 日本"])
 @pytest.mark.usefixtures("left")
 def test_an_unknown_run_is_told(folder: Path, run_id: str) -> None:
-    with pytest.raises(WarehouseError, match=r"^there is no run .*; see: kp-batch runs") as caught:
-        connect(folder / "warehouse", run_id)
+    with (
+        pytest.raises(WarehouseError, match=r"^there is no run .*; see: kp-batch runs") as caught,
+        connect(folder / "warehouse", run_id),
+    ):
+        pass
     assert repr(run_id) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("shown", ["by the catalog", "without a catalog", "as of a run"])
+def test_a_reader_keeps_what_does_not_fit_in_a_folder_that_goes_with_it(
+    two_runs: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: str
+) -> None:
+    warehouse, first = two_runs
+    if shown == "without a catalog":
+        (warehouse / "kp.duckdb").unlink()
+    before, place = sorted(warehouse.rglob("*")), tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    with connect(warehouse, first if shown == "as of a run" else None) as connection:
+        connection.execute("SET threads = 1")
+        connection.execute("SET memory_limit = '32MB'")
+        # 60 MB of text
+        many = "SELECT repeat(n::VARCHAR, 9) FROM range(1_000_000) AS r(n) ORDER BY hash(n)"
+        assert connection.execute(many).fetchone()
+        assert [path for path in place.rglob("*.tmp") if path.is_file()]
+    assert list(place.iterdir()) == []
+    assert sorted(warehouse.rglob("*")) == before
 
 
 @pytest.fixture
@@ -206,8 +232,11 @@ def test_a_run_whose_files_were_removed_is_told(two_runs: tuple[Path, str], name
     for path in gone:
         path.unlink()
     assert gone
-    with pytest.raises(WarehouseError, match=rf"run {first} left them were removed.*later run$"):
-        connect(warehouse, first)
+    with (
+        pytest.raises(WarehouseError, match=rf"run {first} left them were removed.*later run$"),
+        connect(warehouse, first),
+    ):
+        pass
     with connect(warehouse) as connection:
         assert len(tables(connection)["scores"]) == 1
 
@@ -215,8 +244,11 @@ def test_a_run_whose_files_were_removed_is_told(two_runs: tuple[Path, str], name
 def test_a_run_whose_table_is_gone_is_told(two_runs: tuple[Path, str]) -> None:
     warehouse, first = two_runs
     (warehouse / "scores").rename(warehouse / "elsewhere")
-    with pytest.raises(WarehouseError, match=r"^the table scores is gone"):
-        connect(warehouse, first)
+    with (
+        pytest.raises(WarehouseError, match=r"^the table scores is gone"),
+        connect(warehouse, first),
+    ):
+        pass
 
 
 def test_the_past_moves_with_the_warehouse_at_once(two_runs: tuple[Path, str]) -> None:

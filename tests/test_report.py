@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from markupsafe import escape
 
@@ -17,6 +18,7 @@ from kp_batch.executor import Local
 from kp_batch.pipeline import report as reporting
 from kp_batch.pipeline.report import leave_report, report
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
+from kp_batch.report.report_data import ReportData
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
 from tests.holding import holding
@@ -60,6 +62,23 @@ def test_the_page_tells_of_a_run_that_failed(warehouse: Path) -> None:
     text = (warehouse / "report.html").read_text("utf-8")
     assert "The last run, " in text
     assert f"failed: <b>{escape(str(failure.value))}</b>." in text
+
+
+@pytest.mark.parametrize(("gib", "limit"), [(1, "512.0 MiB"), (64, "768.0 MiB")])
+def test_the_report_is_gathered_in_bounded_memory(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch, gib: int, limit: str
+) -> None:
+    told: list[Any] = []
+
+    def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
+        told.extend(connection.execute("SELECT current_setting('memory_limit')").fetchall())
+        return gathered(connection)
+
+    gathered = reporting.gather
+    monkeypatch.setattr(reporting, "available_bytes", lambda: gib << 30)
+    monkeypatch.setattr(reporting, "gather", gather)
+    report(warehouse, "markdown")
+    assert told == [(limit,)]
 
 
 def test_where_nothing_is_published_there_is_no_page_and_no_word(

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, get_type_hints
 
+import duckdb
 import polars as pl
 import pytest
 
@@ -466,6 +467,21 @@ def publishing(folder: Path, scores: pl.DataFrame) -> Path:
     rows["scores"] = f"read_parquet({quoted(str(folder / 'scores.parquet'))})"
     build(Layout(folder).catalog, folder, Manifest(0.6, {}), rows)
     return folder
+
+
+def test_all_but_the_totals_and_the_traces_is_told_of_what_was_read_once(
+    told: Told, tmp_path: Path
+) -> None:
+    with connect(publishing(tmp_path, told.scores)) as connection:
+        before = gather(connection)
+        (tmp_path / "scores.parquet").unlink()
+        for name in FRAMES:
+            if name != "traces":
+                again = module._frame(connection, name)  # noqa: SLF001
+                assert_same(again, getattr(before, name))
+        for name in ("totals", "traces"):
+            with pytest.raises(duckdb.IOException):
+                module._frame(connection, name)  # noqa: SLF001
 
 
 @pytest.mark.parametrize(("number", "others"), [(10, ["d09"]), (11, ["2 others"])])

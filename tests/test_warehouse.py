@@ -166,8 +166,8 @@ def test_somebody_who_writes_into_the_catalog_locks_nobody_out(tmp_path: Path) -
 
 
 def test_a_folder_without_tables_is_no_warehouse(tmp_path: Path) -> None:
-    with pytest.raises(WarehouseError, match="run an archive first"):
-        connect(tmp_path)
+    with pytest.raises(WarehouseError, match="run an archive first"), connect(tmp_path):
+        pass
     with pytest.raises(WarehouseError, match="no warehouse"):
         rebuild(tmp_path)
     assert not list(tmp_path.iterdir())

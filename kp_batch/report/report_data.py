@@ -9,6 +9,7 @@ import duckdb
 import polars as pl
 
 from kp_batch.run_record import RunRecord, last_done
+from kp_batch.sql import sql
 from kp_batch.text import shortened
 
 # The data's frames: `sql/NAME.sql` asks for the frame that `ReportData.NAME` holds.
@@ -90,15 +91,19 @@ def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
     """Ask the catalog for everything that the report shows.
 
     Args:
-        connection: a warehouse's catalog, in UTC. It gets a temporary view and some variables.
+        connection: a warehouse's catalog, in UTC. It gets temporary tables and some variables.
     """
+    connection.execute("SET preserve_insertion_order = false")  # or many files take much memory
     runs = [RunRecord.of(row) for row in connection.sql(_RUNS).to_arrow_table().to_pylist()]
     run = last_done(runs)
     before = last_done(each for each in runs if each != run)
+    connection.execute(sql(__name__, "kept.sql"))
     labels, others = _label(connection)
+    connection.execute(sql(__name__, "labelled.sql"))
     totals = _frame(connection, "totals").row(0, named=True)
     grain = _grain(totals)
     for name, value in {
+        "others": others,
         "last_run": run.run_id if run else None,
         "run_before": before.run_id if before else None,
         "grain": grain,
@@ -119,22 +124,19 @@ def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
 
 def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], str | None]:
     """Make the view `labels`: each domain's label, and whether it has one of its own."""
-    domains = "SELECT task_domain FROM score_distribution ORDER BY traces DESC, task_domain"
-    names = [name for (name,) in connection.execute(domains).fetchall()]
+    domains = "SELECT task_domain FROM kept GROUP BY ALL ORDER BY count(*) DESC, task_domain"
+    names = pl.DataFrame(connection.sql(domains).to_arrow_table())
     apart = len(names) if len(names) <= _APART + 1 else _APART
     labels: list[str] = []
-    for name in names[:apart]:
+    for (name,) in names.head(apart).iter_rows():
         labels.append(_distinct(labels, shortened(name, LABEL)))
     others = len(names) - apart
     if others:
         labels.append(_distinct(labels, f"{others:,} others"))
-    rows = pl.DataFrame(
-        {
-            "task_domain": names,
-            "domain": labels[:apart] + labels[apart:] * others,
-            "apart": [True] * apart + [False] * others,
-        },
-        schema={"task_domain": pl.String, "domain": pl.String, "apart": pl.Boolean},
+    rank = pl.int_range(pl.len())
+    rows = names.with_columns(
+        domain=pl.lit(pl.Series(labels, dtype=pl.String)).gather(rank.clip(upper_bound=apart)),
+        apart=rank < apart,
     )
     connection.register("labels", rows.to_arrow())
     return labels, labels[-1] if others else None

@@ -1,15 +1,13 @@
 -- Mean and sample standard deviation of each dimension, by domain.
-WITH unpivoted AS (
-    UNPIVOT (SELECT task_domain, complexity, novelty, tool_diversity, outcome_confidence FROM scores)
-    ON COLUMNS (* EXCLUDE (task_domain))
-    INTO NAME dimension VALUE size
-)
 SELECT
-    domain,
-    replace(dimension, '_', ' ') AS dimension,
-    avg(size) AS mean,
-    stddev_samp(size) AS deviation
-FROM unpivoted
-JOIN labels USING (task_domain)
-GROUP BY ALL
+    task_domain AS domain,
+    unnest(['complexity', 'novelty', 'tool diversity', 'outcome confidence']) AS dimension,
+    unnest([complexity, novelty, tool_diversity, outcome_confidence]) AS mean,
+    unnest([
+        complexity_deviation,
+        novelty_deviation,
+        tool_diversity_deviation,
+        outcome_confidence_deviation
+    ]) AS deviation
+FROM dimension_statistics
 ORDER BY ALL;

@@ -1,6 +1,6 @@
 -- The distribution of the scores in each domain, and in all domains together (null).
 SELECT
-    domain,
+    task_domain AS domain,
     count(*) AS traces,
     count(*) FILTER (meets_threshold) AS worth_sharing,
     score_mean(score) AS mean,
@@ -10,7 +10,10 @@ SELECT
     score_quantiles(score)[4] AS p75,
     score_quantiles(score)[5] AS p95
 FROM scores
-JOIN labels USING (task_domain)
-GROUP BY GROUPING SETS ((domain), ())
+GROUP BY GROUPING SETS ((task_domain), ())
 HAVING count(*) > 0
-ORDER BY domain IS NOT NULL, any_value(apart) DESC, traces DESC, domain;
+ORDER BY
+    domain IS NOT NULL,
+    domain IS NOT DISTINCT FROM getvariable('others'),
+    traces DESC,
+    domain;

@@ -13,12 +13,11 @@ WITH bands (age, number, seconds) AS (
 ),
 binned AS (
     SELECT
-        domain,
+        task_domain AS domain,
         bin_of(novelty, 10) / 10 AS low,
         nearest_age_s,
         novelty
     FROM scores
-    JOIN labels USING (task_domain)
     WHERE nearest_age_s IS NOT NULL
 )
 SELECT

@@ -2,12 +2,11 @@
 WITH told AS (
     SELECT
         date_trunc(getvariable('grain'), day)::DATE AS start,
-        domain,
+        task_domain AS domain,
         sum(traces)::BIGINT AS traces,
         sum(mean * traces) AS score,
         sum(novelty * traces) AS novelty
     FROM scores_by_day
-    JOIN labels USING (task_domain)
     GROUP BY ALL
 ),
 steps AS (

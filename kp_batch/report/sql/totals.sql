@@ -1,7 +1,7 @@
 -- One row about all scores together.
 SELECT
     threshold,
-    (SELECT count(*) FROM score_distribution) AS domains,
+    (SELECT count(*) FROM labels) AS domains,
     (SELECT min(day) FROM scores_by_day) AS first_day,
     (SELECT max(day) FROM scores_by_day) AS last_day,
     (SELECT coalesce(sum(share), 0) FROM novelty_by_similarity WHERE similarity = 'the same')
@@ -11,5 +11,9 @@ SELECT
         FROM novelty_by_similarity
         WHERE similarity IN ('the same', '0.95 to the same')
     ) AS alike,
-    (SELECT coalesce(max(traces), 0) FROM repeated_texts) AS most_repeated
+    (
+        SELECT coalesce(max(traces), 0)
+        FROM (SELECT count(*) AS traces FROM kp.scores GROUP BY text_hash)
+        WHERE traces > 1
+    ) AS most_repeated
 FROM manifest;

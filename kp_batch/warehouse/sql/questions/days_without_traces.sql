@@ -1,6 +1,6 @@
 CREATE VIEW days_without_traces AS
 WITH days AS (
-    SELECT DISTINCT (created_at AT TIME ZONE 'UTC')::DATE AS day FROM scores
+    SELECT DISTINCT day_of(created_at) AS day FROM scores
 ),
 gaps AS (
     SELECT day AS last_day, lead(day) OVER (ORDER BY day) AS next_day FROM days

@@ -1,7 +1,7 @@
 CREATE VIEW rejects_by_code AS
 SELECT
     source_file,
-    (started_at AT TIME ZONE 'UTC')::DATE AS refused_on,
+    day_of(started_at) AS refused_on,
     code,
     count(*) AS refused
 FROM (SELECT source_file, run_id, unnest(reasons) AS code FROM rejects)

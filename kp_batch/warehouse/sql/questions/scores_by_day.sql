@@ -1,6 +1,6 @@
 CREATE VIEW scores_by_day AS
 SELECT
-    (created_at AT TIME ZONE 'UTC')::DATE AS day,
+    day_of(created_at) AS day,
     task_domain,
     count(*) AS traces,
     avg(score) AS mean,

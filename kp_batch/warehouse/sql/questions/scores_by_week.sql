@@ -1,6 +1,6 @@
 CREATE VIEW scores_by_week AS
 SELECT
-    date_trunc('week', created_at AT TIME ZONE 'UTC')::DATE AS week,
+    date_trunc('week', day_of(created_at))::DATE AS week,
     task_domain,
     count(*) AS traces,
     avg(score) AS mean,

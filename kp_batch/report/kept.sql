@@ -1,0 +1,19 @@
+-- What the report asks of every trace: read once, since to open the files of many days takes longer
+-- than to read them. Ids and texts stay there; they are long, and asked for once each.
+CREATE OR REPLACE TEMP TABLE kept AS
+SELECT
+    task_domain,
+    created_at,
+    complexity,
+    novelty,
+    tool_diversity,
+    outcome_confidence,
+    composite,
+    single_thought,
+    recovery_bonus,
+    low_diversity_penalty,
+    score,
+    meets_threshold,
+    max_similarity,
+    nearest_age_s
+FROM kp.scores;
