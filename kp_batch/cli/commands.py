@@ -60,7 +60,13 @@ def _run(tell: Tell[Summary], config: Mapping[str, object], *, prefect: bool) ->
     tell(run_flow(settings))
 
 
-def _plan(tell: Tell[PlanDescription], config: Mapping[str, object], folder: str) -> None:
+def _plan(
+    tell: Tell[PlanDescription],
+    config: Mapping[str, object],
+    folder: str,
+    *,
+    by_domain_and_day: bool,
+) -> None:
     """Plan, and leave nothing behind: `folder` is empty, and the caller removes it."""
     from kp_batch.config import RescoreConfig
     from kp_batch.executor import Local
@@ -76,7 +82,8 @@ def _plan(tell: Tell[PlanDescription], config: Mapping[str, object], folder: str
     run = Run.begin(settings, datetime.now(UTC), Staging(Path(folder)))
     run.staging.make()
     scorer = Scorer.of(run)
-    tell(describe(run, make_plan(run, observe(run, Local()), scorer)))
+    plan = make_plan(run, observe(run, Local()), scorer)
+    tell(describe(run, plan, by_domain_and_day=by_domain_and_day))
 
 
 def _compare(

@@ -1,6 +1,5 @@
 """Compares the scores of two runs: how they moved, and what moved them."""
 
-from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,6 +8,7 @@ import duckdb
 from kp_batch.errors import KpBatchError
 from kp_batch.operations.results import Comparison, DomainMoves, Mover
 from kp_batch.run_record import RunRecord, differences
+from kp_batch.sql import sql
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import manifest_as_of
 from kp_batch.warehouse.reader import connect
@@ -50,8 +50,7 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
                     rows = parquet_relation(name, kept_files(warehouse, name, manifest, run_id))
                     connection.execute(f"CREATE VIEW {schema}.{name} AS FROM {rows}")
                 connection.execute(f"SET VARIABLE {schema}_threshold = {manifest.threshold!r}")
-        sql = files("kp_batch.operations").joinpath("compare.sql").read_text("utf-8")
-        connection.execute(sql)
+        connection.execute(sql(__name__, "compare.sql"))
         both, in_first, in_second = (
             connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]  # noqa: S608
             for name in ("moves", "first.scores", "second.scores")
@@ -70,7 +69,8 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
 
 def _check_comparable(now: duckdb.DuckDBPyConnection, first: str, second: str) -> None:
     """Refuse runs whose scores were computed by different encoders or formulas."""
-    rows = now.sql("FROM runs WHERE run_id IN (?, ?)", params=[first, second]).to_arrow_table()
+    query = "SELECT * EXCLUDE (inputs) FROM runs WHERE run_id IN (?, ?)"
+    rows = now.sql(query, params=[first, second]).to_arrow_table()
     found = {row["run_id"]: RunRecord.of(row) for row in rows.to_pylist()}
     if len(found) < len({first, second}):
         return  # opening the missing one will say which

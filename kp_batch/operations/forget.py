@@ -18,10 +18,10 @@ from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.run import Run
-from kp_batch.run_record import RunRecord, last_done
+from kp_batch.run_record import last_done
 from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.publication import publish, writing
-from kp_batch.warehouse.relations import scan
+from kp_batch.warehouse.relations import run_records, scan
 from kp_batch.warehouse.tables import DeltaTables
 
 _HOLDING_TRACES = ("scores", "rejects", "facts")
@@ -60,8 +60,7 @@ def forget(warehouse: Path, ids: Sequence[str]) -> Summary:
 
 def _last_config(warehouse: Path) -> RescoreConfig:
     """The settings of the last successful run, so that nothing but the traces differs."""
-    runs = published_rows(warehouse, "runs", require_manifest(warehouse))
-    last = last_done(map(RunRecord.of, runs.iter_rows(named=True)))
+    last = last_done(run_records(warehouse, require_manifest(warehouse).tables.get("runs")))
     if last is None:
         raise WarehouseError(f"nothing was scored in {warehouse} yet; run an archive first")
     changes = {"warehouse": str(warehouse), "wait": False}
