@@ -47,6 +47,6 @@ def changed_entries(now: "pl.DataFrame", before: "pl.DataFrame") -> "pl.DataFram
 
     settled, there = (before.filter(pl.col("status") != each) for each in ("unreadable", "gone"))
     state = ["source_file", "status", "file_id"]
-    differing = now.join(settled, on=state, how="anti", nulls_equal=True)
+    differing = now.join(settled, on=state, how="anti")
     pruned = there.join(now, on="source_file", how="anti").with_columns(status=pl.lit("gone"))
     return pl.concat([differing, pruned]).sort("source_file")

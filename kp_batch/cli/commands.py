@@ -87,11 +87,14 @@ def _plan(
 
 
 def _compare(
-    tell: Tell[Comparison], warehouse: str, first: str, second: str, *, force: bool
+    tell: Tell[Comparison], warehouse: str, folder: str, runs: Sequence[str], *, force: bool
 ) -> None:
+    """Compare; `folder` as for `_plan`."""
     from kp_batch.operations.compare import compare
+    from kp_batch.staging import Staging
 
-    tell(compare(Path(warehouse), first, second, force=force))
+    first, second = runs
+    tell(compare(Path(warehouse), Staging(Path(folder)), first, second, force=force))
 
 
 class _How(TypedDict):

@@ -9,6 +9,7 @@ from kp_batch.errors import KpBatchError
 from kp_batch.operations.results import Comparison, DomainMoves, Mover
 from kp_batch.run_record import RunRecord, differences
 from kp_batch.sql import sql
+from kp_batch.staging import Staging
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import manifest_as_of
 from kp_batch.warehouse.reader import connect
@@ -20,7 +21,9 @@ _MOVERS = 10
 T = TypeVar("T")
 
 
-def compare(warehouse: Path, first: str, second: str, *, force: bool = False) -> Comparison:
+def compare(
+    warehouse: Path, staging: Staging, first: str, second: str, *, force: bool = False
+) -> Comparison:
     """Compare the scores that two runs left, over the traces in both.
 
     Each trace's change is split into what came from its own facts, from its novelty, from the
@@ -30,6 +33,7 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
 
     Args:
         warehouse: the folder of the tables.
+        staging: takes what does not fit into memory.
         first: the earlier run's run_id.
         second: the later run's.
         force: compare what different encoders or formulas computed all the same.
@@ -37,8 +41,7 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
     Raises:
         KpBatchError: there is no such run, its tables were removed, or the two do not compare.
     """
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
+    with staging.connect() as connection:
         create_macros(connection)
         with connect(warehouse) as now:
             if not force:

@@ -9,7 +9,13 @@ import polars as pl
 
 from kp_batch.contracts import TABLES
 from kp_batch.embedding.store import VectorStore
-from kp_batch.operations.removal import keep_vectors, published_rows, remove_files, restored_tables
+from kp_batch.operations.removal import (
+    keep_vectors,
+    published_rows,
+    remove_files,
+    restored_tables,
+    rewrite_facts,
+)
 from kp_batch.operations.results import Removed
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, require_manifest
@@ -17,6 +23,7 @@ from kp_batch.warehouse.publication import publish, writing
 from kp_batch.warehouse.relations import run_records, scan
 from kp_batch.warehouse.tables import DeltaTables, files_of
 
+_ROWS_IN_FILE = 1_000_000  # of facts, at the least: some 100 MB
 _DROPPED = '"removed by kp-batch vacuum"'  # not null, or the next run would read the row again
 
 
@@ -55,12 +62,8 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
 def _compact_facts(warehouse: Path, tables: DeltaTables) -> int:
     """Keep the facts of content that the ledger names, in few files."""
     ledger = scan(warehouse, "files", tables.versions.get("files")).select("file_id").collect()
-    facts = scan(warehouse, "facts", tables.versions.get("facts"))
-    needed = facts.filter(pl.col("file_id").is_in(ledger.get_column("file_id").implode()))
-    before, after = (each.select(pl.len()).collect().item() for each in (facts, needed))
-    if before > after or len(files_of(warehouse, "facts", tables.versions.get("facts"))) > 1:
-        tables.overwrite("facts", needed.collect_batches(maintain_order=True))
-    return before - after
+    needed = pl.col("file_id").is_in(ledger.get_column("file_id").implode())
+    return rewrite_facts(warehouse, tables, needed, at_least=_ROWS_IN_FILE)
 
 
 def _drop_raw(warehouse: Path, tables: DeltaTables, runs: Collection[str]) -> int:
