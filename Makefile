@@ -24,6 +24,7 @@ lint: install
 
 torture: install
 	$(BIN)/python -m tests.killing 60
+	$(BIN)/python -m tests.large worst
 
 bench: install
 	$(BIN)/python -m tests.bench

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any, Self
 
-# Columns of `runs` that hold JSON. `inputs` stays in the table: it has an entry for each file of
-# the archive, and nothing takes it apart.
+# Columns of `runs` that hold JSON. `inputs` stays in the table: it may have an entry for each file
+# of the archive, and nothing takes it apart.
 _JSON = ("config", "counts", "seconds", "versions", "fingerprints", "published")
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
 _SETTINGS = ("cache_size", "ttl", "threshold")

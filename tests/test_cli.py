@@ -48,6 +48,8 @@ PLANNED = [
     "traces_to_restate",
     "traces_to_reweight",
     "traces_to_remove",
+    "domains",
+    "largest_domains",
     "by_domain_and_day",
     "partitions",
     "pending",
@@ -141,7 +143,7 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
     summary = json.loads((warehouse / "summary.json").read_text())
     assert summary["counts"]["accepted"] == 120
     assert sum(row["traces"] for row in summary["scores"]) == 120
-    assert list(summary) == ["run_id", "warehouse", "counts", "seconds", "scores"]
+    assert list(summary) == ["run_id", "warehouse", "counts", "seconds", "domains", "scores"]
     assert (warehouse / "stderr.txt").read_text().splitlines() == [
         "kp-batch: running as a Prefect flow on a temporary server",
         "kp-batch: identifying: 4 files",

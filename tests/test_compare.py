@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
@@ -24,6 +25,7 @@ from kp_batch.operations.compare import _filled, compare
 from kp_batch.operations.results import Comparison, Removed
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.staging import Staging
 from kp_batch.warehouse.reader import connect
 from tests.archives import step, trace, write_jsonl
 from tests.test_rescore import config
@@ -61,6 +63,11 @@ class Two:
         ]
         path.write_text("".join(lines))
         return path
+
+
+def compared(warehouse: Path, first: str, second: str, **how: bool) -> Comparison:
+    with TemporaryDirectory() as folder:
+        return compare(warehouse, Staging(Path(folder)), first, second, **how)
 
 
 def joined(warehouse: Path, first: str, second: str) -> pl.DataFrame:
@@ -208,7 +215,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Two, str, str]:
 
 def test_all_is_told_as_another_implementation_tells_it(moved: tuple[Two, str, str]) -> None:
     two, first, second = moved
-    told = compare(two.warehouse, first, second)
+    told = compared(two.warehouse, first, second)
     assert_told(told, two.warehouse, (0.6, 0.45))
     assert (told.only_in_first, told.only_in_second) == (1, 2)
     everything = told.domains[0]
@@ -224,7 +231,7 @@ def test_all_is_told_as_another_implementation_tells_it(moved: tuple[Two, str, s
 
 def test_backwards_all_is_the_other_way_round(moved: tuple[Two, str, str]) -> None:
     two, first, second = moved
-    there, back = compare(two.warehouse, first, second), compare(two.warehouse, second, first)
+    there, back = compared(two.warehouse, first, second), compared(two.warehouse, second, first)
     assert_told(back, two.warehouse, (0.45, 0.6))
     assert there.domains[0].psi == pytest.approx(back.domains[0].psi)
     up, down = there.domains[0].crossed_up, there.domains[0].crossed_down
@@ -235,7 +242,7 @@ def test_backwards_all_is_the_other_way_round(moved: tuple[Two, str, str]) -> No
 
 def test_a_run_beside_itself_has_not_moved(moved: tuple[Two, str, str]) -> None:
     two, _, second = moved
-    told = compare(two.warehouse, second, second)
+    told = compared(two.warehouse, second, second)
     assert told.only_in_first == told.only_in_second == 0
     for row in (*told.domains, *told.movers):
         assert [getattr(row, f"from_{part}") for part in PARTS] == [0.0] * 4
@@ -246,12 +253,12 @@ def test_a_run_beside_itself_has_not_moved(moved: tuple[Two, str, str]) -> None:
 
 def test_a_person_reads_what_a_program_reads(moved: tuple[Two, str, str]) -> None:
     two, first, second = moved
-    lines = comparison_text(compare(two.warehouse, first, second)).splitlines()
+    lines = comparison_text(compared(two.warehouse, first, second)).splitlines()
     assert lines[0] == f"from {first} to {second}"
     assert lines[1] == "  8 traces in both, 1 in the first alone, 2 in the second alone"
     assert [line.split()[0] for line in lines if line.split()][2:] == [
         *("domain", "all", "code", "finance"),
-        *("trace", *(each.trace_id for each in compare(two.warehouse, first, second).movers)),
+        *("trace", *(each.trace_id for each in compared(two.warehouse, first, second).movers)),
     ]
 
 
@@ -270,7 +277,7 @@ def test_its_json_is_the_golden_text(tmp_path: Path) -> None:
     first = two.run(embedder="none", profiles=weights, threshold=0.65)
     two.write(outcomes(1, "é", 0.6875), outcomes(2, "any", 0.25), in_code(4, steps=THOUGHT))
     second = two.run(embedder="none", profiles=weights, threshold=0.65, prune=True)
-    told = compare(two.warehouse, first, second)
+    told = compared(two.warehouse, first, second)
     line = json_line(told)
     assert TypeAdapter(Comparison).validate_json(line, strict=True) == told
     line = line.replace(first, "FIRST").replace(second, "SECOND")
@@ -296,7 +303,7 @@ def test_one_trace_has_no_rank_correlation(tmp_path: Path) -> None:
     two.write(in_code(1))
     first = two.run()
     two.write(in_code(1, confidence=0.1))
-    told = compare(two.warehouse, first, two.run())
+    told = compared(two.warehouse, first, two.run())
     assert [row.rank_correlation for row in told.domains] == [None, None]
     assert "nan" not in comparison_text(told)
     assert "NaN" not in json_line(told)
@@ -307,7 +314,7 @@ def test_scores_that_are_all_one_have_no_rank_correlation(tmp_path: Path) -> Non
     two.write(in_code(1), in_code(2, steps=THOUGHT), in_code(3, confidence=0.2))
     first = two.run()
     two.write(*(in_code(number, steps=THOUGHT) for number in (1, 2, 3)))
-    told = compare(two.warehouse, first, two.run())
+    told = compared(two.warehouse, first, two.run())
     assert_told(told, two.warehouse)
     assert [row.rank_correlation for row in told.domains] == [None, None]
 
@@ -322,7 +329,7 @@ def test_scores_on_the_edges_of_bins_and_thresholds(tmp_path: Path) -> None:
     first = two.run(profiles=outcome, threshold=0.3)
     reversed_ = enumerate(reversed(confidences))
     two.write(*(in_code(n, confidence=each, **changes) for n, each in reversed_))
-    told = compare(two.warehouse, first, two.run(profiles=outcome, threshold=0.7))
+    told = compared(two.warehouse, first, two.run(profiles=outcome, threshold=0.7))
     assert_told(told, two.warehouse, (0.3, 0.7))
     assert told.domains[0].psi == 0.0
     assert (told.domains[0].crossed_up, told.domains[0].crossed_down) == (2, 5)
@@ -333,7 +340,7 @@ def test_no_trace_in_both_is_no_error(tmp_path: Path) -> None:
     two.write(in_code(1))
     first = two.run()
     two.write(in_code(2), in_code(3))
-    told = compare(two.warehouse, first, two.run())
+    told = compared(two.warehouse, first, two.run())
     assert (told.in_both, told.only_in_first, told.only_in_second) == (0, 1, 2)
     assert told.domains == told.movers == ()
     assert "0 traces in both, 1 in the first alone" in comparison_text(told)
@@ -344,7 +351,7 @@ def test_more_traces_than_movers(tmp_path: Path) -> None:
     two.write(*(in_code(n % 10, id=f"t{n:02d}", confidence=n / 20) for n in range(13)))
     first = two.run()
     two.write(*(in_code(n % 10, id=f"t{n:02d}", confidence=0.0) for n in range(13)))
-    told = compare(two.warehouse, first, two.run())
+    told = compared(two.warehouse, first, two.run())
     assert [each.trace_id for each in told.movers] == [f"t{n:02d}" for n in range(12, 2, -1)]
     assert told.in_both == 13
 
@@ -367,9 +374,9 @@ def test_other_encoders_and_formulas_do_not_compare_unless_forced(
         monkeypatch.setattr(kp_batch.pipeline.publish, version, 99)
     second = two.run(cache_size=1, **change)
     with pytest.raises(KpBatchError, match=rf"{first} and {second} do not compare.*--force") as why:
-        compare(two.warehouse, first, second)
+        compared(two.warehouse, first, second)
     assert said in str(why.value)
-    assert_told(compare(two.warehouse, first, second, force=True), two.warehouse)
+    assert_told(compared(two.warehouse, first, second, force=True), two.warehouse)
 
 
 def test_scores_of_mixed_encoders_do_not_compare(tmp_path: Path) -> None:
@@ -378,7 +385,7 @@ def test_scores_of_mixed_encoders_do_not_compare(tmp_path: Path) -> None:
     first = two.run()
     second = two.run(embedder="none", since="2026-01-06")
     with pytest.raises(KpBatchError, match=r"hashing-384-v1 and hashing-384-v1, none"):
-        compare(two.warehouse, first, second)
+        compared(two.warehouse, first, second)
 
 
 @pytest.mark.parametrize("runs", [("none", "known"), ("known", "none"), ("none", "none")])
@@ -389,7 +396,7 @@ def test_an_unknown_run_is_told(
     two, known, _ = moved
     first, second = (known if each == "known" else "20260101T000000Z-abcdef" for each in runs)
     with pytest.raises(WarehouseError, match=r"there is no run '20260101T000000Z-abcdef'"):
-        compare(two.warehouse, first, second, force=force)
+        compared(two.warehouse, first, second, force=force)
 
 
 def test_removed_tables_do_not_compare(tmp_path: Path) -> None:
@@ -401,13 +408,13 @@ def test_removed_tables_do_not_compare(tmp_path: Path) -> None:
     vacuum(two.warehouse, timedelta(0), datetime.now(UTC))
     for order in ((first, second), (second, first)):
         with pytest.raises(WarehouseError, match=rf"run {first} left them were removed"):
-            compare(two.warehouse, *order)
-    assert_told(compare(two.warehouse, second, second), two.warehouse)
+            compared(two.warehouse, *order)
+    assert_told(compared(two.warehouse, second, second), two.warehouse)
 
 
 def test_no_warehouse_is_told(tmp_path: Path) -> None:
     with pytest.raises(WarehouseError, match="run an archive first"):
-        compare(tmp_path, "one", "two")
+        compared(tmp_path, "one", "two")
 
 
 shares = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any)
@@ -471,4 +478,4 @@ def test_law_whatever_moved_the_split_sums_to_the_change(
         profiles = two.profiles(("code", code), ("default", default))
         runs.append(rescore_archive(two.config(cache_size=size, profiles=profiles)))
     first, second = runs[0].run_id, runs[1].run_id or runs[0].run_id
-    assert_told(compare(two.warehouse, first, second), two.warehouse)
+    assert_told(compared(two.warehouse, first, second), two.warehouse)

@@ -15,7 +15,13 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 import kp_batch.warehouse.commits
 from kp_batch.contracts import FACTS, SCORES, TABLES
 from kp_batch.errors import WarehouseError
-from kp_batch.warehouse.data_files import DataFile, move_data_file, write_data_file
+from kp_batch.warehouse.data_files import (
+    DataFile,
+    data_file,
+    move_data_file,
+    sink_data_file,
+    write_data_file,
+)
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
@@ -106,6 +112,19 @@ def test_a_file_of_a_table_without_partitions_stands_in_its_folder(tmp_path: Pat
     path = tmp_path / "facts" / "run-1-part.parquet"
     assert file == DataFile("run-1-part.parquet", 2, path.stat().st_size, None)
     assert pl.read_parquet(path).equals(facts("a", "b"))
+
+
+def test_the_answer_to_a_query_becomes_one_file_in_its_order(tmp_path: Path) -> None:
+    ids = [f"{number:06d}" for number in reversed(range(200_000))]
+    rows = facts(*ids)
+    (tmp_path / "facts").mkdir()
+    file = sink_data_file(tmp_path, "facts", rows.lazy(), "run-1-part")
+    path = tmp_path / "facts" / "run-1-part.parquet"
+    assert file == data_file(path) == DataFile(path.name, 200_000, path.stat().st_size, None)
+    assert pl.read_parquet(path).equals(rows)
+    with pytest.raises(TypeError, match="the table facts has the schema"):
+        sink_data_file(tmp_path, "facts", rows.lazy().drop("row"), "run-2-part")
+    assert files_in(tmp_path / "facts") == [path.name]
 
 
 def test_a_part_done_again_gives_the_same_file(tmp_path: Path) -> None:
@@ -361,6 +380,27 @@ def test_a_file_that_is_gone_is_not_committed(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         tables.add_files("scores", [file])
     assert DeltaTable(tmp_path / "scores").version() == published["scores"]
+
+
+def test_every_hundred_versions_are_summed_up_so_that_opening_a_table_takes_no_longer(
+    tmp_path: Path,
+) -> None:
+    published = first_run(tmp_path, {5: ["kp:trace:secret"]})
+    for number in range(100):
+        tables = DeltaTables(tmp_path, published, f"run-{number}")
+        file = written(tmp_path, 6, "a", run=f"run-{number}")
+        tables.replace_files("scores", [file], [day(6)])
+        published = tables.versions
+    log = tmp_path / "scores" / "_delta_log"
+    assert json.loads((log / "_last_checkpoint").read_text("utf-8"))["version"] == 99
+    [checkpoint] = log.glob("*.checkpoint.parquet")
+    assert b"secret" not in checkpoint.read_bytes()
+    for version in (98, 99, 100):
+        names = [path.name for path in files_of(tmp_path, "scores", version)]
+        assert names == ["first-part.parquet", f"run-{version - 1}-part.parquet"]
+    remove_unneeded(tmp_path, "scores", [98, 100])
+    assert all(path.exists() for path in files_of(tmp_path, "scores", 98))
+    assert not all(path.exists() for path in files_of(tmp_path, "scores", 99))
 
 
 def test_a_commit_tells_its_run_and_nothing_of_the_rows(tmp_path: Path) -> None:

@@ -90,11 +90,15 @@ class Night:
     def run(self) -> Summary:
         return rescore_archive(self.config())
 
-    def described(self, **changes: Any) -> PlanDescription:
+    def described(self, *, by_domain_and_day: bool = True, **changes: Any) -> PlanDescription:
         with tempfile.TemporaryDirectory() as folder:
             run = Run.begin(self.config(**changes), datetime.now(UTC), Staging(Path(folder)))
             run.staging.make()
-            return describe(run, make_plan(run, observe(run, Local()), Scorer.of(run)))
+            return describe(
+                run,
+                make_plan(run, observe(run, Local()), Scorer.of(run)),
+                by_domain_and_day=by_domain_and_day,
+            )
 
     def told(self, **changes: Any) -> dict[str, Any]:
         """What a plan tells, as JSON has it."""
@@ -185,6 +189,8 @@ def test_a_first_run_replays_all(night: Night) -> None:
         "traces_to_restate": 40,
         "traces_to_reweight": 0,
         "traces_to_remove": 0,
+        "domains": 3,
+        "largest_domains": {"code": 16, "finance": 12, "poetry": 12},
         "by_domain_and_day": work(TRACES),
         "partitions": days(TRACES),
         "pending": ["archive", "scores", "profiles"],
@@ -203,6 +209,8 @@ def test_with_nothing_to_do_nothing_differs(night: Night) -> None:
         "traces_to_restate": 0,
         "traces_to_reweight": 0,
         "traces_to_remove": 0,
+        "domains": 0,
+        "largest_domains": {},
         "by_domain_and_day": [],
         "partitions": [],
         "pending": [],
@@ -383,6 +391,20 @@ plan: the archive, the scores, the profiles will change
   rewrite    6 partitions from 2026-01-05 to 2026-01-13
   time       about 1,234 s"""
     )
+
+
+def test_a_plan_as_text_names_the_domains_with_the_most_traces_alone(tmp_path: Path) -> None:
+    night = Night(tmp_path)
+    domains = [*"gfedcbaaffg"]
+    night.write([each._replace(domain=name) for each, name in zip(TRACES, domains, strict=False)])
+    told = night.described(by_domain_and_day=False)
+    assert told.by_domain_and_day is None
+    assert (told.domains, list(told.largest_domains.items())) == (
+        7,
+        [("f", 3), ("a", 2), ("g", 2), ("b", 1), ("c", 1)],
+    )
+    [line] = [line for line in as_text(told).splitlines() if "restate" in line]
+    assert line == "  restate    11 traces (f 3, a 2, g 2, b 1, c 1, 2 more)"
 
 
 def test_domains_that_would_steer_a_terminal_are_written_out(tmp_path: Path) -> None:

@@ -61,7 +61,9 @@ class Night:
         """The names of the files that a plan names, by how they differ."""
         with TemporaryDirectory() as folder:
             plans: list[Any] = []
-            PLAN.function(plans.append, self.config().model_dump(mode="json"), folder)
+            PLAN.function(
+                plans.append, self.config().model_dump(mode="json"), folder, by_domain_and_day=False
+            )
             told = asdict(plans[0].files)
         return {how: [Path(path).name for path in paths] for how, paths in told.items() if paths}
 
@@ -413,7 +415,7 @@ def test_the_view_of_the_files(night: Night) -> None:
     assert list(ids.values()) == [str(paths["b.jsonl"])]
 
 
-def test_a_row_of_runs_holds_each_file_with_its_content(night: Night) -> None:
+def test_the_first_row_of_runs_holds_each_file_with_its_content(night: Night) -> None:
     (night.archive / "c.parquet").write_bytes(b"")
     night.run()
     [(inputs,)] = night.ask("SELECT inputs FROM runs")
@@ -421,6 +423,32 @@ def test_a_row_of_runs_holds_each_file_with_its_content(night: Night) -> None:
     rows = night.ask(f"SELECT {', '.join(columns)} FROM files")
     assert json.loads(inputs) == [dict(zip(columns, row, strict=True)) for row in rows]
     assert [each["file_id"] is None for each in json.loads(inputs)] == [False, False, True]
+
+
+def test_a_later_row_of_runs_holds_what_became_of_the_files_that_are_not_as_before(
+    night: Night,
+) -> None:
+    def became(**changes: Any) -> dict[str, str]:
+        assert night.run(**changes).run_id
+        [(inputs,)] = night.ask("SELECT max_by(inputs, started_at) FROM runs")
+        return {Path(each["source_file"]).name: each["status"] for each in json.loads(inputs)}
+
+    assert became() == {"a.jsonl": "read", "b.jsonl": "read"}
+    night.write("b.jsonl", "b1", "b2")
+    night.write("c.jsonl", "c1")
+    (night.archive / "d.parquet").write_bytes(b"")
+    assert became() == {"b.jsonl": "read", "c.jsonl": "read", "d.parquet": "unreadable"}
+    assert became(threshold=0.5) == {"d.parquet": "unreadable"}  # it is looked at every time
+    for name in ("c.jsonl", "d.parquet"):
+        (night.archive / name).unlink()
+    assert became() == {"c.jsonl": "gone", "d.parquet": "gone"}
+    night.write("c.jsonl", "c1")
+    assert became() == {"c.jsonl": "read"}
+    (night.archive / "b.jsonl").unlink()
+    assert became() == {"b.jsonl": "gone"}
+    (night.archive / "a.jsonl").unlink()
+    assert became(prune=True) == {"a.jsonl": "gone"}
+    assert became(threshold=0.25) == {}
 
 
 def deny(patch: pytest.MonkeyPatch, path: Path) -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+import kp_batch.pipeline.publish
+import kp_batch.pipeline.summary
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.pipeline.summary import DomainScores, as_text
+from kp_batch.pipeline.summary import DomainScores, as_table, as_text, with_all_domains
 from kp_batch.text import bar_line
 from tests.answers import ask
 from tests.archives import trace, write_jsonl
@@ -85,3 +87,42 @@ def test_the_published_distribution_and_the_question_give_the_same_numbers(tmp_p
     assert asked.rows() == [
         (each.task_domain, each.traces, each.mean, *each.quantiles) for each in scores
     ]
+
+
+def test_a_summary_shows_the_domains_with_the_most_traces_and_how_many_more_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "a.jsonl"
+    domains = [*"dccbbaae"]
+    write_jsonl(archive, [trace(id=f"{n}", task_domain=each) for n, each in enumerate(domains)])
+    every = rescore_archive(config(tmp_path, archive))
+    assert [row.task_domain for row in every.scores] == [*"abcde"]
+    monkeypatch.setattr(kp_batch.pipeline.summary, "_DOMAINS_SHOWN", 4)
+    shown = rescore_archive(config(tmp_path, archive))
+    assert (shown.domains, shown.scores) == (5, every.scores[:4])
+    assert as_text(shown).endswith("\n  1 more, with fewer traces: see the view distributions")
+    assert len(as_table(shown)) == 4
+    assert with_all_domains(shown) == replace(shown, scores=every.scores)
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_the_distributions_are_the_same_however_many_domains_are_counted_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    archive = tmp_path / "a.jsonl"
+    traces = [
+        trace(id=f"{n}", task_domain="abc"[n % 3], confidence=n / 20, objective=f"{n}")
+        for n in range(20)
+    ]
+    write_jsonl(archive, traces)
+    rescore_archive(config(tmp_path, archive))
+    monkeypatch.setattr(kp_batch.pipeline.publish, "_DOMAINS_AT_ONCE", at_once)
+    rescore_archive(config(tmp_path, archive, cache_size=3))
+    rescore_archive(config(tmp_path, archive))
+    query = (
+        "SELECT distributions.* EXCLUDE (run_id) FROM distributions JOIN runs USING (run_id) "
+        "WHERE config->>'cache_size' = '1000' ORDER BY started_at, task_domain NULLS FIRST"
+    )
+    rows = ask(tmp_path / "warehouse", query).rows()
+    assert [row[0] for row in rows[:4]] == [None, "a", "b", "c"]
+    assert rows[4:] == rows[:4]

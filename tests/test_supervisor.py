@@ -201,6 +201,8 @@ PLANNED = PlanDescription(
     traces_to_restate=0,
     traces_to_reweight=0,
     traces_to_remove=0,
+    domains=2,
+    largest_domains={"\0": 2},
     by_domain_and_day=[DomainDay("\0", "2026-01-31", 1, 2, 3)],
     partitions=["2026-01-31"],
     pending=["archive", "forgotten"],
@@ -211,6 +213,7 @@ SUMMARY = Summary(
     warehouse="é",
     counts=RunCounts(*range(13), {"no_steps": 1}, ["a.jsonl"]),
     seconds={"plan": 0.1, "embed": 1e16},
+    domains=2,
     scores=[DomainScores("é", 1, 1 / 3, 0.5, [0.1, 0.2, 0.3, 0.4, 0.5], [1] * 10)],
 )
 VERIFICATION = Verification(

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # who only prints the changes does not wait for it
+if TYPE_CHECKING:  # who only prints the changes does not wait for these
+    import polars as pl
+
     from kp_batch.archive.ledger import Ledger
 
 
@@ -28,3 +30,23 @@ def file_changes(found: "Ledger", before: "Ledger") -> FileChanges:
         gone=tuple(path for path in was_there if path not in found),
         unreadable=tuple(path for path, each in found.items() if each.status == "unreadable"),
     )
+
+
+def changed_entries(now: "pl.DataFrame", before: "pl.DataFrame") -> "pl.DataFrame":
+    """Choose the ledger's entries whose status or content is not as the last run left it.
+
+    Args:
+        now: a frame of `FILES`, as this run leaves it.
+        before: likewise, as this run found it.
+
+    Returns:
+        The entries of now, in the order of paths: those of unreadable files always, since each run
+        looks at them anew, and with the status gone those that a run has pruned.
+    """
+    import polars as pl
+
+    settled, there = (before.filter(pl.col("status") != each) for each in ("unreadable", "gone"))
+    state = ["source_file", "status", "file_id"]
+    differing = now.join(settled, on=state, how="anti")
+    pruned = there.join(now, on="source_file", how="anti").with_columns(status=pl.lit("gone"))
+    return pl.concat([differing, pruned]).sort("source_file")

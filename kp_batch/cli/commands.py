@@ -60,7 +60,13 @@ def _run(tell: Tell[Summary], config: Mapping[str, object], *, prefect: bool) ->
     tell(run_flow(settings))
 
 
-def _plan(tell: Tell[PlanDescription], config: Mapping[str, object], folder: str) -> None:
+def _plan(
+    tell: Tell[PlanDescription],
+    config: Mapping[str, object],
+    folder: str,
+    *,
+    by_domain_and_day: bool,
+) -> None:
     """Plan, and leave nothing behind: `folder` is empty, and the caller removes it."""
     from kp_batch.config import RescoreConfig
     from kp_batch.executor import Local
@@ -76,15 +82,19 @@ def _plan(tell: Tell[PlanDescription], config: Mapping[str, object], folder: str
     run = Run.begin(settings, datetime.now(UTC), Staging(Path(folder)))
     run.staging.make()
     scorer = Scorer.of(run)
-    tell(describe(run, make_plan(run, observe(run, Local()), scorer)))
+    plan = make_plan(run, observe(run, Local()), scorer)
+    tell(describe(run, plan, by_domain_and_day=by_domain_and_day))
 
 
 def _compare(
-    tell: Tell[Comparison], warehouse: str, first: str, second: str, *, force: bool
+    tell: Tell[Comparison], warehouse: str, folder: str, runs: Sequence[str], *, force: bool
 ) -> None:
+    """Compare; `folder` as for `_plan`."""
     from kp_batch.operations.compare import compare
+    from kp_batch.staging import Staging
 
-    tell(compare(Path(warehouse), first, second, force=force))
+    first, second = runs
+    tell(compare(Path(warehouse), Staging(Path(folder)), first, second, force=force))
 
 
 class _How(TypedDict):

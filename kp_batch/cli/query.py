@@ -49,7 +49,13 @@ def runs(warehouse: Path, output_format: str) -> None:
 @json_option
 def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: bool) -> None:
     """Tell how the scores moved from the first RUN to the second, and what moved them."""
-    with child_result(COMPARE, None, str(warehouse), first, second, force=force) as comparison:
+    # The folder is removed even where a signal ends the other process.
+    with (
+        TemporaryDirectory() as folder,
+        child_result(
+            COMPARE, None, str(warehouse), folder, (first, second), force=force
+        ) as comparison,
+    ):
         click.echo(json_line(comparison) if as_json else comparison_text(comparison))
 
 

@@ -57,7 +57,7 @@ def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes 
     # The folder is removed even where a signal ends the other process.
     with (
         TemporaryDirectory() as folder,
-        child_result(PLAN, None, config, folder) as described,
+        child_result(PLAN, None, config, folder, by_domain_and_day=as_json) as described,
     ):
         click.echo(json_line(described) if as_json else as_text(described))
 
@@ -86,10 +86,10 @@ def _run(settings: dict[str, Any], *, prefect: bool | None, as_json: bool = Fals
     """Run with these settings and print the summary; the report is written after that."""
     config = checked(settings)
     from kp_batch.executors.prefect_settings import configured_api
-    from kp_batch.pipeline.summary import as_text
+    from kp_batch.pipeline.summary import as_text, with_all_domains
 
     make_folder(config.warehouse)
     under_prefect = configured_api(os.environ) is not None if prefect is None else prefect
     log, given = Layout(config.warehouse).log, config.model_dump(mode="json")
     with child_result(RUN, log, given, prefect=under_prefect) as summary:
-        click.echo(json_line(summary) if as_json else as_text(summary))
+        click.echo(json_line(with_all_domains(summary)) if as_json else as_text(summary))

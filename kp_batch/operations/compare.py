@@ -1,6 +1,5 @@
 """Compares the scores of two runs: how they moved, and what moved them."""
 
-from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,6 +8,8 @@ import duckdb
 from kp_batch.errors import KpBatchError
 from kp_batch.operations.results import Comparison, DomainMoves, Mover
 from kp_batch.run_record import RunRecord, differences
+from kp_batch.sql import sql
+from kp_batch.staging import Staging
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import manifest_as_of
 from kp_batch.warehouse.reader import connect
@@ -20,7 +21,9 @@ _MOVERS = 10
 T = TypeVar("T")
 
 
-def compare(warehouse: Path, first: str, second: str, *, force: bool = False) -> Comparison:
+def compare(
+    warehouse: Path, staging: Staging, first: str, second: str, *, force: bool = False
+) -> Comparison:
     """Compare the scores that two runs left, over the traces in both.
 
     Each trace's change is split into what came from its own facts, from its novelty, from the
@@ -30,6 +33,7 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
 
     Args:
         warehouse: the folder of the tables.
+        staging: takes what does not fit into memory.
         first: the earlier run's run_id.
         second: the later run's.
         force: compare what different encoders or formulas computed all the same.
@@ -37,8 +41,7 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
     Raises:
         KpBatchError: there is no such run, its tables were removed, or the two do not compare.
     """
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
+    with staging.connect() as connection:
         create_macros(connection)
         with connect(warehouse) as now:
             if not force:
@@ -50,8 +53,7 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
                     rows = parquet_relation(name, kept_files(warehouse, name, manifest, run_id))
                     connection.execute(f"CREATE VIEW {schema}.{name} AS FROM {rows}")
                 connection.execute(f"SET VARIABLE {schema}_threshold = {manifest.threshold!r}")
-        sql = files("kp_batch.operations").joinpath("compare.sql").read_text("utf-8")
-        connection.execute(sql)
+        connection.execute(sql(__name__, "compare.sql"))
         both, in_first, in_second = (
             connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]  # noqa: S608
             for name in ("moves", "first.scores", "second.scores")
@@ -70,7 +72,8 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
 
 def _check_comparable(now: duckdb.DuckDBPyConnection, first: str, second: str) -> None:
     """Refuse runs whose scores were computed by different encoders or formulas."""
-    rows = now.sql("FROM runs WHERE run_id IN (?, ?)", params=[first, second]).to_arrow_table()
+    query = "SELECT * EXCLUDE (inputs) FROM runs WHERE run_id IN (?, ?)"
+    rows = now.sql(query, params=[first, second]).to_arrow_table()
     found = {row["run_id"]: RunRecord.of(row) for row in rows.to_pylist()}
     if len(found) < len({first, second}):
         return  # opening the missing one will say which

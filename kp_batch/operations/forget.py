@@ -12,16 +12,22 @@ from kp_batch.errors import WarehouseError
 from kp_batch.executor import Step
 from kp_batch.facts import id_hash
 from kp_batch.ingest.observe import observe_published
-from kp_batch.operations.removal import keep_vectors, published_rows, remove_files, restored_tables
+from kp_batch.operations.removal import (
+    keep_vectors,
+    published_rows,
+    remove_files,
+    restored_tables,
+    rewrite_facts,
+)
 from kp_batch.pipeline.rescore import execute, open_run, say_plan
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.run import Run
-from kp_batch.run_record import RunRecord, last_done
+from kp_batch.run_record import last_done
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, writing
-from kp_batch.warehouse.relations import scan
+from kp_batch.warehouse.relations import run_records
 from kp_batch.warehouse.tables import DeltaTables
 
 _HOLDING_TRACES = ("scores", "rejects", "facts")
@@ -60,8 +66,7 @@ def forget(warehouse: Path, ids: Sequence[str]) -> Summary:
 
 def _last_config(warehouse: Path) -> RescoreConfig:
     """The settings of the last successful run, so that nothing but the traces differs."""
-    runs = published_rows(warehouse, "runs", require_manifest(warehouse))
-    last = last_done(map(RunRecord.of, runs.iter_rows(named=True)))
+    last = last_done(run_records(warehouse, require_manifest(warehouse).tables.get("runs")))
     if last is None:
         raise WarehouseError(f"nothing was scored in {warehouse} yet; run an archive first")
     changes = {"warehouse": str(warehouse), "wait": False}
@@ -87,7 +92,6 @@ def _without(run: Run, ids: Sequence[str]) -> dict[str, int]:
     known = published_rows(warehouse, "forgotten", published)
     hashes = pl.DataFrame({"trace_id": list(ids)}).select(id_hash=id_hash())
     tables.overwrite("forgotten", [pl.concat([known, hashes]).unique(maintain_order=True)])
-    facts = scan(warehouse, "facts", published.tables.get("facts"))
-    rest = facts.filter(~pl.col("trace_id").is_in(list(ids)).fill_null(value=False))
-    tables.overwrite("facts", rest.collect_batches(maintain_order=True))
+    stays = ~pl.col("trace_id").is_in(list(ids)).fill_null(value=False)
+    rewrite_facts(warehouse, tables, stays)
     return tables.versions

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.resources import files
 from pathlib import Path
 from typing import Self
 
@@ -15,6 +14,7 @@ from kp_batch.novelty.cache import NOBODY_MET, VectorCache, novelty
 from kp_batch.novelty.settings import CacheSettings
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.planning.state import State
+from kp_batch.sql import sql
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.layout import Layout
 
@@ -91,8 +91,7 @@ class Reference:
     def _window(self, first: int, last: int) -> pl.DataFrame:
         self._state.connection.execute("SET VARIABLE first = ?", [first])
         self._state.connection.execute("SET VARIABLE last = ?", [last])
-        query = files("kp_batch.operations").joinpath("window.sql").read_text("utf-8")
-        return self._state.ask(query)
+        return self._state.ask(sql(__name__, "window.sql"))
 
     def _store(self, encoder_id: str) -> VectorStore:
         if encoder_id not in self._stores:

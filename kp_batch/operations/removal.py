@@ -3,15 +3,17 @@
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from uuid import uuid4
 
 import polars as pl
 
 from kp_batch.contracts import TABLES
 from kp_batch.embedding.store import VectorStore
+from kp_batch.warehouse.data_files import data_file, sink_data_file
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.relations import scan
-from kp_batch.warehouse.tables import DeltaTables, remove_unneeded
+from kp_batch.warehouse.tables import DeltaTables, files_of, remove_unneeded
 
 
 def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
@@ -21,6 +23,35 @@ def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
         if tables.undo_unpublished(name):
             shutil.rmtree(Layout(warehouse).table(name))
     return tables
+
+
+def rewrite_facts(warehouse: Path, tables: DeltaTables, keep: pl.Expr, *, at_least: int = 0) -> int:
+    """Remove facts: the files that hold any become one without them, the others stay as they are.
+
+    Args:
+        warehouse: the folder of the tables.
+        tables: they get the new version.
+        keep: bool, over columns of `FACTS`: whether a row stays.
+        at_least: files of fewer rows become part of that one file, too.
+
+    Returns:
+        How many were removed.
+    """
+    paths = files_of(warehouse, "facts", tables.versions.get("facts"))
+    if not paths:
+        return 0
+    rows = pl.scan_parquet(paths, glob=False, include_file_paths="path")
+    counts = rows.group_by("path").agg(rows=pl.len(), kept=keep.sum())
+    by_file = counts.collect(engine="streaming").sort("path")
+    losing = pl.col("kept") < pl.col("rows")
+    chosen = by_file.filter(losing | (pl.col("rows") < at_least))
+    removed = int(chosen.select((pl.col("rows") - pl.col("kept")).sum()).item())
+    if removed or len(chosen) > 1:
+        together = pl.scan_parquet(chosen.get_column("path").to_list(), glob=False).filter(keep)
+        made = sink_data_file(warehouse, "facts", together, f"facts-{uuid4().hex}")
+        rest = set(paths) - {Path(path) for path in chosen.get_column("path")}
+        tables.replace_files("facts", [*map(data_file, sorted(rest)), made], None)
+    return removed
 
 
 def published_rows(warehouse: Path, name: str, published: Manifest) -> pl.DataFrame:
@@ -38,8 +69,11 @@ def remove_files(warehouse: Path, names: Iterable[str], manifests: list[dict[str
 
 def keep_vectors(warehouse: Path, published: Manifest) -> int:
     """Keep only the vectors of texts that an accepted row of known content has."""
+    folders = list(Layout(warehouse).all_vectors.glob("*"))
+    if not folders:
+        return 0
     facts = scan(warehouse, "facts", published.tables.get("facts")).filter(
         pl.col("reasons").list.len() == 0
     )
     hashes = facts.select(pl.col("text_hash").unique()).collect().get_column("text_hash")
-    return sum(VectorStore(each).keep(hashes) for each in Layout(warehouse).all_vectors.glob("*"))
+    return sum(VectorStore(each).keep(hashes) for each in folders)

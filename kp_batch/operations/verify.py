@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
-from importlib.resources import files
 from pathlib import Path
 
 import polars as pl
@@ -21,9 +20,11 @@ from kp_batch.progress import progress
 from kp_batch.run_record import RunRecord, last_done
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
+from kp_batch.sql import sql
 from kp_batch.staging import Staging
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.manifest import require_manifest
+from kp_batch.warehouse.relations import run_records
 
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.
@@ -46,12 +47,14 @@ def verify(
     Raises:
         WarehouseError: it is no warehouse, or vectors are missing.
     """
-    with State(warehouse, require_manifest(warehouse).tables, staging) as state:
+    tables = require_manifest(warehouse).tables
+    runs = run_records(warehouse, tables.get("runs"))
+    with State(warehouse, tables, staging) as state:
         sampled = _sample(state, traces, seed)
         stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")
-        fresh = _vectors(state, stored) if embed else {}
+        fresh = _vectors(last_done(runs), stored) if embed else {}
         again = _scored_again(state, stored, Reference(warehouse, state, fresh))
-        missing = state.ask(_sql("unscored.sql")).item()
+        missing = state.ask(sql(__name__, "unscored.sql")).item()
     unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id").to_list()
     differences = tuple(_differences(stored.with_columns(vector=0.0), again))
     return Verification(
@@ -87,12 +90,8 @@ def _sample(state: State, traces: int, seed: int) -> pl.DataFrame:
     """Choose some published traces, each with its position in the timeline; see sample.sql."""
     state.connection.execute("SET VARIABLE traces = ?", [traces])
     state.connection.execute("SET VARIABLE seed = ?::VARCHAR", [seed])
-    state.connection.execute(_sql("sample.sql"))
+    state.connection.execute(sql(__name__, "sample.sql"))
     return state.ask("FROM sampled")
-
-
-def _sql(name: str) -> str:
-    return files("kp_batch.operations").joinpath(name).read_text("utf-8")
 
 
 def _wrong(missing: int, unknown: list[str], differences: Iterable[Difference]) -> Iterator[str]:
@@ -132,9 +131,8 @@ def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def _vectors(state: State, rows: pl.DataFrame) -> dict[tuple[str, str], Float32s]:
+def _vectors(last: RunRecord | None, rows: pl.DataFrame) -> dict[tuple[str, str], Float32s]:
     """Embed the rows' texts again: the vectors by encoder_id and text hash."""
-    last = last_done(map(RunRecord.of, state.table("runs").iter_rows(named=True)))
     encoder = load_encoder(last.embedder if last else "none")
     if encoder is None or rows.is_empty():
         return {}

@@ -1,8 +1,10 @@
--- How the scores of a run are distributed, by domain, and (null) over all domains.
--- Given: the table scores, the catalog's macros, and the parameters run_id and threshold.
+-- How the scores of a run are distributed, by domain for one part of the domains; or (part null) as
+-- one over all domains.
+-- Given: the table scores, the catalog's macros, and the parameters run_id, threshold, part (from 0)
+-- and parts.
 SELECT
     $run_id AS run_id,
-    task_domain,
+    CASE WHEN $part IS NOT NULL THEN task_domain END AS task_domain,
     count(*) AS traces,
     count(*) FILTER (score >= $threshold) AS worth_sharing,
     score_mean(score) AS mean,
@@ -11,8 +13,9 @@ SELECT
     score_quantiles(score)[3] AS p50,
     score_quantiles(score)[4] AS p75,
     score_quantiles(score)[5] AS p95,
-    score_bins(score) AS bins
+    score_bins(score) AS bins,
+    count(DISTINCT task_domain) AS domains
 FROM scores
-GROUP BY GROUPING SETS ((), (task_domain))
-HAVING count(*) > 0
-ORDER BY task_domain NULLS FIRST;
+WHERE $part IS NULL OR hash(task_domain) % $parts = $part
+GROUP BY 2
+HAVING count(*) > 0;

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import polars as pl
 
-from kp_batch.archive.ledger import Entry, as_ledger
+from kp_batch.archive.file_changes import changed_entries
 from kp_batch.contracts import DISTRIBUTIONS, RUNS
 from kp_batch.embedding.encoders import ENCODER_VERSION
 from kp_batch.facts import FACTS_VERSION
@@ -24,6 +24,8 @@ from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.relations import frame_of, relation, scan
 from kp_batch.warehouse.tables import DeltaTables
 
+# DuckDB spills no states of quantiles: a million domains of ten scores each did not fit at once.
+_DOMAINS_AT_ONCE = 100_000
 _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "torch")
 
 
@@ -63,30 +65,41 @@ def publish_failure(run: Run, plan: Plan | None, seconds: Mapping[str, float], r
 
 def _told(run: Run, plan: Plan | None, seconds: Mapping[str, float]) -> dict[str, str]:
     """What the run found, did and took: columns of `runs`, as JSON."""
-    files = run.staging.table("files")
-    ledger = as_ledger(pl.read_parquet(files, glob=False)) if files.exists() else {}
-    inputs = [_input(entry) for entry in ledger.values() if entry.status != "gone"]
     return {
-        "inputs": json.dumps(inputs),
+        "inputs": _inputs(run),
         "counts": json.dumps(asdict(plan.counts) if plan else {}),
         "seconds": json.dumps(dict(seconds)),
     }
 
 
-def _input(entry: Entry) -> dict[str, str | int | None]:
-    known = asdict(entry)
-    return {name: known[name] for name in ("source_file", "status", "size", "mtime_ns", "file_id")}
+def _inputs(run: Run) -> str:
+    """The files whose status or content is not as the last run left it, as JSON."""
+    staged = run.staging.table("files")
+    if not staged.exists():  # it failed before it had looked
+        return "[]"
+    before = scan(run.config.warehouse, "files", run.published.tables.get("files")).collect()
+    changed = changed_entries(pl.read_parquet(staged, glob=False), before)
+    return changed.select("source_file", "status", "size", "mtime_ns", "file_id").write_json()
 
 
 def _distributions(run: Run, tables: Mapping[str, int]) -> pl.DataFrame:
     """Distribution of the scores by domain, and of all of them: a frame of `DISTRIBUTIONS`."""
     scores = relation(run.config.warehouse, "scores", tables.get("scores"))
+    query = sql(__name__, "distributions.sql")
     values = {"run_id": run.run_id, "threshold": run.config.threshold}
     with run.staging.connect() as connection:
         create_macros(connection)
         connection.execute(f"CREATE VIEW scores AS FROM {scores}")
-        found = frame_of(connection.sql(sql(__name__, "distributions.sql"), params=values))
-    return found.select(list(DISTRIBUTIONS)).cast(DISTRIBUTIONS)
+
+        def ask(part: int | None, parts: int) -> pl.DataFrame:
+            given = {**values, "part": part, "parts": parts}
+            return frame_of(connection.sql(query, params=given))
+
+        of_all = ask(None, 1)
+        parts = -(-int(of_all.get_column("domains").sum()) // _DOMAINS_AT_ONCE)
+        found = [of_all, *(ask(part, parts) for part in range(parts))]
+    rows = (each.select(list(DISTRIBUTIONS)).cast(DISTRIBUTIONS) for each in found)
+    return pl.concat(rows).sort("task_domain")
 
 
 def _publish(run: Run, manifest: Manifest, told: Mapping[str, str | None]) -> None:
@@ -109,7 +122,7 @@ def _fingerprints(run: Run, manifest: Manifest) -> dict[str, dict[str, int]]:
     """How many current scores bear each id of what computed them."""
     ids = ("encoder_id", "cache_id", "profile_id")
     scores = scan(run.config.warehouse, "scores", manifest.tables.get("scores"))
-    counts = scores.group_by(ids).len().collect()
+    counts = scores.group_by(ids).len().collect(engine="streaming")
     return {
         name: dict(counts.group_by(name).agg(pl.col("len").sum()).sort(name).iter_rows())
         for name in ids

@@ -1,10 +1,12 @@
 """Summarises a finished run: as data, for a terminal, and as a table in Prefect."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kp_batch.run_record import RunCounts
+from kp_batch.sql import sql
 from kp_batch.text import aligned, bar_line, printable
 
 if TYPE_CHECKING:  # who only prints a summary does not wait for these
@@ -12,6 +14,7 @@ if TYPE_CHECKING:  # who only prints a summary does not wait for these
     from kp_batch.run import Run
 
 _QUANTILES = ("p5", "p25", "p50", "p75", "p95")
+_DOMAINS_SHOWN = 50
 
 
 @dataclass(frozen=True)
@@ -34,18 +37,28 @@ class Summary:
     warehouse: str
     counts: RunCounts
     seconds: Mapping[str, float]  # of each step, by its name
-    scores: list[DomainScores]
+    domains: int
+    scores: list[DomainScores]  # of the domains with the most traces, in the order of their names
 
 
 def summarise(run: "Run", plan: "Plan", seconds: Mapping[str, float]) -> Summary:
     """Summarise the run; its scores are read back from what is published."""
+    warehouse, run_id = run.config.warehouse.absolute(), run.run_id if plan.pending else None
+    domains, scores = _distributions(warehouse, run_id, _DOMAINS_SHOWN)
     return Summary(
-        run_id=run.run_id if plan.pending else None,
-        warehouse=str(run.config.warehouse.absolute()),
+        run_id=run_id,
+        warehouse=str(warehouse),
         counts=plan.counts,
         seconds={step: round(spent, 3) for step, spent in seconds.items()},
-        scores=_distribution(run, plan),
+        domains=domains,
+        scores=scores,
     )
+
+
+def with_all_domains(summary: Summary) -> Summary:
+    """The summary with the scores of every domain: there may be millions."""
+    domains, scores = _distributions(Path(summary.warehouse), summary.run_id, summary.domains)
+    return replace(summary, domains=domains, scores=scores)
 
 
 def as_text(summary: Summary) -> str:
@@ -53,6 +66,7 @@ def as_text(summary: Summary) -> str:
     counts, seconds = summary.counts, summary.seconds
     codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
     total = sum(seconds.values())
+    more = summary.domains - len(summary.scores)
     done = f"run {summary.run_id}: {counts.accepted:,} traces scored in {total:.1f} s"
     nothing = f"nothing to do: all {counts.accepted:,} traces are scored as they have to be"
     lines = [
@@ -73,6 +87,7 @@ def as_text(summary: Summary) -> str:
         "  seconds    " + ", ".join(f"{step} {spent:.2f}" for step, spent in seconds.items()),
         "",
         *aligned(as_table(summary)),
+        *([f"  {more:,} more, with fewer traces: see the view distributions"] if more else []),
     ]
     return "\n".join(lines)
 
@@ -92,16 +107,13 @@ def as_table(summary: Summary) -> list[dict[str, str]]:
     ]
 
 
-def _distribution(run: "Run", plan: "Plan") -> list[DomainScores]:
-    """Read the run's distributions; those of the last done run if there was nothing to do."""
+def _distributions(
+    warehouse: Path, run_id: str | None, most: int
+) -> tuple[int, list[DomainScores]]:
+    """Read the distributions of a run, or of the last done one: how many, and the largest."""
     from kp_batch.warehouse.reader import connect
 
-    with connect(run.config.warehouse) as connection:
-        rows = connection.execute(
-            "SELECT task_domain, traces, worth_sharing / traces, mean, [p5, p25, p50, p75, p95], "
-            "bins FROM distributions WHERE task_domain IS NOT NULL AND run_id = coalesce(?, "
-            "(SELECT max_by(run_id, started_at) FROM runs WHERE status = 'done')) "
-            "ORDER BY task_domain",
-            [run.run_id if plan.pending else None],
-        ).fetchall()
-    return [DomainScores(*row) for row in rows]
+    with connect(warehouse) as connection:
+        query = sql(__name__, "summary.sql")
+        rows = connection.execute(query, {"run_id": run_id, "most": most}).fetchall()
+    return rows[0][0] if rows else 0, [DomainScores(*row) for _, *row in rows]

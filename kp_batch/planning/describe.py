@@ -5,10 +5,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from kp_batch.archive.file_changes import FileChanges
-from kp_batch.run_record import RunCounts, RunRecord, done_runs
+from kp_batch.run_record import RunCounts, done_runs
 from kp_batch.text import printable
 
 if TYPE_CHECKING:  # who only prints a plan does not wait for these
+    import polars as pl
+
     from kp_batch.planning.plan import Plan
     from kp_batch.run import Run
 
@@ -53,18 +55,23 @@ class PlanDescription:
     traces_to_restate: int
     traces_to_reweight: int
     traces_to_remove: int
-    by_domain_and_day: list[DomainDay]
+    domains: int  # that have any to restate
+    largest_domains: dict[str, int]  # by the traces to restate: those of them that have the most
+    by_domain_and_day: list[DomainDay] | None  # None: not asked for, there may be millions
     partitions: list[str]  # the days to be rewritten
     pending: list[Pending]  # see `Plan.pending`
     seconds: float | None  # an estimate; None where no rates are known for it
 
 
-def describe(run: "Run", plan: "Plan") -> PlanDescription:
-    """Describe a plan whose staging is there."""
+def describe(run: "Run", plan: "Plan", *, by_domain_and_day: bool = False) -> PlanDescription:
+    """Describe a plan whose staging is there, with or without its list by domain and day."""
     import polars as pl
 
     counts = plan.counts
-    workload = pl.read_parquet(run.staging.workload, glob=False)
+    workload = pl.scan_parquet(run.staging.workload, glob=False)
+    by_domain = workload.group_by("task_domain").agg(pl.col("restate").sum())
+    restated = by_domain.collect(engine="streaming")
+    largest = restated.sort("restate", "task_domain", descending=[True, False]).head(_SHOWN)
     return PlanDescription(
         files=plan.observed.files,
         texts_to_embed=counts.embedded,
@@ -72,14 +79,20 @@ def describe(run: "Run", plan: "Plan") -> PlanDescription:
         traces_to_restate=counts.restated,
         traces_to_reweight=counts.reweighted,
         traces_to_remove=counts.removed,
-        by_domain_and_day=[
-            DomainDay(domain, str(day), replay, restate, reweight)
-            for domain, day, replay, restate, reweight in workload.iter_rows()
-        ],
+        domains=len(restated),
+        largest_domains=dict(largest.iter_rows()),
+        by_domain_and_day=_rows(workload.collect()) if by_domain_and_day else None,
         partitions=[str(day) for day in plan.days],
         pending=list(plan.pending),
         seconds=_seconds(run, counts),
     )
+
+
+def _rows(workload: "pl.DataFrame") -> list[DomainDay]:
+    return [
+        DomainDay(domain, str(day), replay, restate, reweight)
+        for domain, day, replay, restate, reweight in workload.iter_rows()
+    ]
 
 
 def as_text(plan: PlanDescription) -> str:
@@ -94,7 +107,7 @@ def as_text(plan: PlanDescription) -> str:
         f"  files      {', '.join(files) or 'none changed'}",
         f"  embed      {plan.texts_to_embed:,} texts",
         f"  replay     {plan.traces_to_replay:,} traces",
-        f"  restate    {plan.traces_to_restate:,} traces{_by_domain(plan.by_domain_and_day)}",
+        f"  restate    {plan.traces_to_restate:,} traces{_by_domain(plan)}",
         f"  reweight   {plan.traces_to_reweight:,} of them: their weights alone differ",
         *([f"  remove     {removed:,} traces"] if removed else []),
         f"  rewrite    {_days(plan.partitions)}",
@@ -103,13 +116,9 @@ def as_text(plan: PlanDescription) -> str:
     return "\n".join(lines)
 
 
-def _by_domain(rows: list[DomainDay]) -> str:
-    totals: dict[str, int] = {}
-    for row in rows:
-        totals[row.task_domain] = totals.get(row.task_domain, 0) + row.restate
-    most = sorted(totals, key=lambda domain: -totals[domain])
-    named = [f"{printable(domain)} {totals[domain]:,}" for domain in most[:_SHOWN]]
-    more = [f"{len(most) - _SHOWN} more"] if len(most) > _SHOWN else []
+def _by_domain(plan: PlanDescription) -> str:
+    named = [f"{printable(name)} {count:,}" for name, count in plan.largest_domains.items()]
+    more = [f"{plan.domains - len(named):,} more"] if plan.domains > len(named) else []
     return f" ({', '.join(named + more)})" if named else ""
 
 
@@ -123,10 +132,10 @@ def _days(days: list[str]) -> str:
 
 def _seconds(run: "Run", counts: RunCounts) -> float | None:
     """Estimate the time of the steps to come, from the rates of the last runs."""
-    from kp_batch.warehouse.relations import scan
+    from kp_batch.warehouse.relations import run_records
 
-    rows = scan(run.config.warehouse, "runs", run.published.tables.get("runs")).collect()
-    last = done_runs(map(RunRecord.of, rows.iter_rows(named=True)))[-_RUNS_RATED:]
+    records = run_records(run.config.warehouse, run.published.tables.get("runs"))
+    last = done_runs(records)[-_RUNS_RATED:]
     rated = [record for record in last if record.embedder == run.config.embedder]
     if not last:
         return None

@@ -69,7 +69,7 @@ def stage_workload(run: Run, traces: pl.LazyFrame, scorer: Scorer) -> Workload:
     rows = by_domain.sort("day", "task_domain").collect(engine="streaming")
     rows.write_parquet(run.staging.workload)
     sums = (int(rows.get_column(what).sum()) for what in _COUNTS)
-    return Workload(*sums, days=frozenset(rows.get_column("day")))
+    return Workload(*sums, days=frozenset(rows.get_column("day").unique()))
 
 
 def profiles_after(traces: pl.LazyFrame, scorer: Scorer, published: pl.DataFrame) -> pl.DataFrame:

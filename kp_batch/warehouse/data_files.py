@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Literal, TypedDict
 
 import polars as pl
 
@@ -10,11 +11,23 @@ from kp_batch.contracts import PARTITIONED_BY, TABLES
 from kp_batch.warehouse.layout import Layout
 from kp_batch.whole_files import whole
 
+
+class _Format(TypedDict):
+    compression: Literal["zstd"]
+    compression_level: int
+    row_group_size: int
+
+
 # DuckDB reads row groups in parallel, and this is their size in its own files: a million scores
 # were read in 0.3 s, and in 0.5 s from one group.
 _ROWS_IN_GROUP = 122_880
 # Zstandard's: a million scores took 157 MB; at level 3 161 MB, in twice the time; by Snappy 262 MB.
 _LEVEL = 1
+_FORMAT: _Format = {
+    "compression": "zstd",
+    "compression_level": _LEVEL,
+    "row_group_size": _ROWS_IN_GROUP,
+}
 
 
 @dataclass(frozen=True)
@@ -56,13 +69,28 @@ def write_data_file(warehouse: Path, table: str, frame: pl.DataFrame, name: str)
     target = Layout(warehouse).table(table) / path
     target.parent.mkdir(parents=True, exist_ok=True)
     with whole(target) as written:
-        frame.write_parquet(
-            written,
-            compression="zstd",
-            compression_level=_LEVEL,
-            row_group_size=_ROWS_IN_GROUP,
-        )
+        frame.write_parquet(written, **_FORMAT)
     return DataFile(path, frame.height, target.stat().st_size, partition)
+
+
+def sink_data_file(warehouse: Path, table: str, rows: pl.LazyFrame, name: str) -> DataFile:
+    """Write the answer to a query as one file of a table without partitions, a batch at a time.
+
+    Args:
+        warehouse: the folder of the tables.
+        table: the table's name.
+        rows: may be more than fit into memory; they keep their order.
+        name: of the file, as for `write_data_file`.
+
+    Raises:
+        TypeError: the rows have another schema than the table.
+    """
+    check_schema(table, rows.collect_schema())
+    path = f"{name}.parquet"
+    target = Layout(warehouse).table(table) / path
+    with whole(target) as written:
+        rows.sink_parquet(written, **_FORMAT)
+    return data_file(target)
 
 
 def move_data_file(warehouse: Path, table: str, staged: Path, name: str) -> DataFile:
@@ -86,8 +114,13 @@ def move_data_file(warehouse: Path, table: str, staged: Path, name: str) -> Data
         check_schema(table, pl.Schema(pl.read_parquet_schema(staged)))
         target.parent.mkdir(parents=True, exist_ok=True)
         staged.replace(target)
-    rows = pl.scan_parquet(target, glob=False).select(pl.len()).collect().item()
-    return DataFile(path, rows, target.stat().st_size, None)
+    return data_file(target)
+
+
+def data_file(path: Path) -> DataFile:
+    """A file that stands in the folder of a table without partitions."""
+    rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
+    return DataFile(path.name, rows, path.stat().st_size, None)
 
 
 def check_schema(table: str, schema: pl.Schema) -> None:

@@ -101,7 +101,8 @@ def manifest_as_of(warehouse: Path, run_id: str, now: duckdb.DuckDBPyConnection)
     Raises:
         WarehouseError: there is no such run.
     """
-    rows = now.sql("FROM runs WHERE run_id = ?", params=[run_id]).to_arrow_table().to_pylist()
+    query = "SELECT * EXCLUDE (inputs) FROM runs WHERE run_id = ?"
+    rows = now.sql(query, params=[run_id]).to_arrow_table().to_pylist()
     if not rows:
         raise WarehouseError(
             f"there is no run {run_id!r} in {warehouse}; "

@@ -1,6 +1,7 @@
 """Versions of the tables as DuckDB and Polars read them, whether the catalog shows them or not."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import date
 from pathlib import Path
 from typing import cast
@@ -10,6 +11,7 @@ import polars as pl
 
 from kp_batch.contracts import PARTITIONED_BY, TABLES
 from kp_batch.errors import WarehouseError
+from kp_batch.run_record import RunRecord
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.tables import files_of, quoted
 
@@ -33,6 +35,17 @@ def scan(warehouse: Path, name: str, version: int | None) -> pl.LazyFrame:
     if not paths:
         return TABLES[name].to_frame().lazy()
     return pl.scan_parquet(paths, glob=False, hive_partitioning=False)
+
+
+def run_records(warehouse: Path, version: int | None) -> list[RunRecord]:
+    """The rows of a version of `runs`; the column `inputs`, which may be large, is not read.
+
+    Raises:
+        WarehouseError: the table or that version is gone.
+    """
+    columns = [field.name for field in fields(RunRecord)]
+    rows = scan(warehouse, "runs", version).select(columns).collect()
+    return [RunRecord.of(row) for row in rows.iter_rows(named=True)]
 
 
 def relation(warehouse: Path, name: str, version: int | None) -> str:

@@ -1,0 +1,63 @@
+"""What a command takes: its time, and the memory of all of its processes (on Linux)."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_INTERVAL_S = 0.1
+_TAIL = 2_000  # characters
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a command took."""
+
+    status: int  # its exit status
+    seconds: float
+    peak_mb: float  # the greatest sum of its processes' anonymous memory, in 2**20 bytes
+    tail: str  # the end of what it said
+
+
+def measured(arguments: Sequence[str]) -> Measured:
+    """Run `kp-batch` to its end, and look at its memory ten times a second."""
+    began, peak = time.monotonic(), 0
+    command = [sys.executable, "-m", "kp_batch", *arguments]
+    with tempfile.TemporaryFile() as said:
+        with subprocess.Popen(command, stdout=said, stderr=said) as process:
+            while process.returncode is None:
+                peak = max(peak, sum(map(_anonymous_kb, _with_descendants(process.pid))))
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_INTERVAL_S)
+        seconds = time.monotonic() - began
+        said.seek(0)
+        tail = said.read().decode(errors="replace")[-_TAIL:]
+    return Measured(process.returncode, seconds, peak / 1024, tail)
+
+
+def _with_descendants(root: int) -> list[int]:
+    """A process and all that came of it, those in sessions of their own too."""
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for stat in _PROC.glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
+            children[int(parent)].append(int(stat.parent.name))
+    found = [root]
+    for each in found:
+        found += children[each]
+    return found
+
+
+def _anonymous_kb(process: int) -> int:
+    """What is no file's: files that are mapped are the system's cache."""
+    with suppress(OSError):
+        for line in (_PROC / str(process) / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Anonymous:"):
+                return int(line.split()[1])
+    return 0

@@ -1,0 +1,76 @@
+"""Facts that are removed, and the files that stay as they are."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from kp_batch.contracts import FACTS
+from kp_batch.operations.removal import rewrite_facts
+from kp_batch.warehouse.data_files import write_data_file
+from kp_batch.warehouse.relations import scan
+from kp_batch.warehouse.tables import DeltaTables, files_of
+
+
+def written(warehouse: Path, **files: str) -> DeltaTables:
+    """A table of facts, its files by their names, a letter for each trace."""
+    frames = {
+        name: pl.concat([FACTS.to_frame(), pl.DataFrame({"trace_id": [*ids]})], how="diagonal")
+        for name, ids in files.items()
+    }
+    tables = DeltaTables(warehouse, {}, "run")
+    made = [write_data_file(warehouse, "facts", rows, name) for name, rows in frames.items()]
+    tables.replace_files("facts", made, None)
+    return tables
+
+
+def without(*ids: str) -> pl.Expr:
+    return ~pl.col("trace_id").is_in(ids)
+
+
+def held(warehouse: Path, tables: DeltaTables) -> dict[str, str]:
+    """The traces of each file; one that was made just now is named `new`."""
+    paths = files_of(warehouse, "facts", tables.versions["facts"])
+    names = (path.stem if len(path.stem) == 1 else "new" for path in paths)
+    return {
+        name: "".join(pl.read_parquet(path).get_column("trace_id"))
+        for name, path in zip(names, paths, strict=True)
+    }
+
+
+def test_only_the_files_that_lose_rows_are_rewritten(tmp_path: Path) -> None:
+    tables = written(tmp_path, a="abc", b="de", c="fgh")
+    untouched = (tmp_path / "facts" / "b.parquet").stat()
+    assert rewrite_facts(tmp_path, tables, without("b", "g", "z")) == 2
+    assert held(tmp_path, tables) == {"b": "de", "new": "acfh"}
+    assert (tmp_path / "facts" / "b.parquet").stat().st_mtime_ns == untouched.st_mtime_ns
+    rows = scan(tmp_path, "facts", tables.versions["facts"]).collect()
+    assert sorted(rows.get_column("trace_id")) == [*"acdefh"]
+
+
+@pytest.mark.parametrize(
+    ("files", "least", "left"),
+    [
+        ({"a": "abc", "b": "de", "c": "f"}, 3, {"a": "abc", "new": "def"}),
+        ({"a": "abc", "b": "de"}, 3, {"a": "abc", "b": "de"}),  # one small file alone
+        ({"a": "abc", "b": "de"}, 4, {"new": "abcde"}),
+        ({"a": "abc", "b": "xde"}, 3, {"a": "abc", "new": "de"}),
+        ({"a": "ax", "b": "de"}, 0, {"b": "de", "new": "a"}),
+        ({"a": "x"}, 0, {"new": ""}),
+    ],
+)
+def test_small_files_become_one(
+    tmp_path: Path, files: dict[str, str], least: int, left: dict[str, str]
+) -> None:
+    tables = written(tmp_path, **files)
+    removed = sum(each.count("x") for each in files.values())
+    assert rewrite_facts(tmp_path, tables, without("x"), at_least=least) == removed
+    assert held(tmp_path, tables) == left
+
+
+def test_with_nothing_to_remove_no_version_is_made(tmp_path: Path) -> None:
+    tables = written(tmp_path, a="abc", b="de")
+    before = dict(tables.versions)
+    assert rewrite_facts(tmp_path, tables, without("z")) == 0
+    assert tables.versions == before
+    assert rewrite_facts(tmp_path / "none", DeltaTables(tmp_path, {}, "run"), without("z")) == 0
