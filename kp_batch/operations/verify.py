@@ -50,7 +50,7 @@ def verify(
         sampled = _sample(state, traces, seed)
         stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")
         fresh = _vectors(state, stored) if embed else {}
-        again = _scored_again(state, stored, Reference(warehouse, state, fresh))
+        again = _scored_again(state, stored, Reference(warehouse, state, fresh, stored))
         missing = state.ask(_sql("unscored.sql")).item()
     unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id").to_list()
     differences = tuple(_differences(stored.with_columns(vector=0.0), again))
