@@ -52,7 +52,7 @@ class Staging:
 
     @property
     def vectors(self) -> Path:
-        """Of each of these rows, where its vector is: `store.PLACES`."""
+        """Of each of these rows, where its vector is: `chunks.PLACES`."""
         return self.folder / "vectors.parquet"
 
     @property
@@ -64,6 +64,11 @@ class Staging:
     def missing(self) -> Path:
         """The hashes of the texts that have no vector: `text_hash`."""
         return self.folder / "missing.parquet"
+
+    @property
+    def unread(self) -> Path:
+        """Those of them whose texts were not just read, ascending: NumPy, S64."""
+        return self.folder / "unread.npy"
 
     @property
     def to_embed(self) -> Path:

@@ -21,8 +21,8 @@ import kp_batch.operations.vacuum
 import kp_batch.pipeline.rescore
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import TABLES, VIEWS
+from kp_batch.embedding.chunks import write_chunk
 from kp_batch.embedding.encoders import Hashing
-from kp_batch.embedding.store import VectorStore, write_chunk
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.results import Removed
@@ -34,6 +34,7 @@ from kp_batch.warehouse.tables import DeltaTables, files_of
 from tests.archives import step, trace, write_jsonl
 from tests.holding import holding
 from tests.lawful import tables
+from tests.opened import Opened
 from tests.test_rescore import ask, config
 
 SECRET = "kp:trace:secret"
@@ -274,7 +275,7 @@ def test_vacuum_removes_vectors_of_encoders_and_texts_that_nothing_needs(nights:
     assert nights.vacuum(3).vectors == 2 + 2
     assert stored(nights.warehouse) == hashing("lose it", "see it", "fix more", "sum it")
     assert not other.exists()
-    kept = VectorStore(nights.warehouse / "vectors" / Hashing.encoder_id)
+    kept = Opened(nights.warehouse / "vectors" / Hashing.encoder_id)
     words = ["sum it", "lose it", "fix more", "see it"]
     vectors = kept.gather(pl.Series([text_hash(each) for each in words]))
     assert (vectors == Hashing().encode([f"{each} {each}" for each in words])).all()

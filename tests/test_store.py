@@ -6,8 +6,9 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from kp_batch.embedding.store import VectorStore, write_chunk
+from kp_batch.embedding.chunks import count_vectors, write_chunk
 from kp_batch.errors import WarehouseError
+from tests.opened import Opened
 
 Float32s = npt.NDArray[np.float32]
 
@@ -31,10 +32,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(folder: Path) -> VectorStore:
+def store(folder: Path) -> Opened:
     write_chunk(folder, FIRST, random(3))
     write_chunk(folder, SECOND, random(2))
-    return VectorStore(folder)
+    return Opened(folder)
 
 
 def name_of(text_hashes: pl.Series) -> str:
@@ -43,20 +44,27 @@ def name_of(text_hashes: pl.Series) -> str:
 
 
 def test_a_folder_that_is_not_there_holds_nothing(folder: Path) -> None:
-    store = VectorStore(folder)
-    assert store.missing(FIRST).to_list() == FIRST.to_list()
+    store = Opened(folder)
+    assert store.missing(FIRST) == set(FIRST)
     assert store.gather(hashes()).shape[0] == 0
     assert not folder.exists()
 
 
-def test_missing_names_each_hash_once_in_its_order(store: VectorStore) -> None:
-    wanted = hashes("z", "a", "y", "z", "e", "x", "y")
-    assert store.missing(wanted).to_list() == hashes("z", "y", "x").to_list()
-    assert store.missing(pl.concat([FIRST, SECOND])).is_empty()
-    assert store.missing(hashes()).is_empty()
+def test_missing_names_each_hash_without_a_vector(store: Opened) -> None:
+    wanted = hashes("z", "a", "y", "e", "x")
+    assert store.missing(wanted) == set(hashes("z", "y", "x"))
+    assert store.missing(pl.concat([FIRST, SECOND])) == set()
+    assert store.missing(hashes()) == set()
 
 
-def test_vectors_come_back_bit_for_bit_in_the_order_of_the_request(store: VectorStore) -> None:
+def test_a_hash_is_another_where_only_its_end_differs(store: Opened) -> None:
+    near = FIRST.str.slice(0, 63) + FIRST.str.slice(63).replace_strict(
+        list("0123456789abcdef"), list("123456789abcdef0")
+    )
+    assert store.missing(near) == set(near)
+
+
+def test_vectors_come_back_bit_for_bit_in_the_order_of_the_request(store: Opened) -> None:
     gathered = store.gather(hashes("e", "a", "d", "c", "b"))
     first, second = random(3), random(2)
     assert gathered.dtype == np.float32
@@ -64,7 +72,7 @@ def test_vectors_come_back_bit_for_bit_in_the_order_of_the_request(store: Vector
     assert gathered.tobytes() == np.stack([second[1], first[0], second[0], *first[:0:-1]]).tobytes()
 
 
-def test_a_hash_asked_for_twice_is_given_twice(store: VectorStore) -> None:
+def test_a_hash_asked_for_twice_is_given_twice(store: Opened) -> None:
     gathered = store.gather(hashes("d", "a", "d", "d"))
     assert (
         gathered.tobytes()
@@ -72,21 +80,21 @@ def test_a_hash_asked_for_twice_is_given_twice(store: VectorStore) -> None:
     )
 
 
-def test_a_second_store_sees_every_chunk(store: VectorStore, folder: Path) -> None:
+def test_a_second_store_sees_every_chunk(store: Opened, folder: Path) -> None:
     wanted = pl.concat([SECOND, FIRST])
-    second = VectorStore(folder)
-    assert second.missing(wanted).is_empty()
+    second = Opened(folder)
+    assert second.missing(wanted) == set()
     assert second.gather(wanted).tobytes() == store.gather(wanted).tobytes()
 
 
-def test_what_is_not_stored_cannot_be_gathered(store: VectorStore, folder: Path) -> None:
+def test_what_is_not_stored_cannot_be_gathered(store: Opened, folder: Path) -> None:
     with pytest.raises(WarehouseError, match=r"^2 of 3 vectors are not in .*; run again") as caught:
         store.gather(hashes("x", "a", "y"))
     assert str(folder) in str(caught.value)
 
 
-def test_only_whole_chunks_are_left_in_the_folder(store: VectorStore, folder: Path) -> None:
-    assert store.missing(FIRST).is_empty()
+def test_only_whole_chunks_are_left_in_the_folder(store: Opened, folder: Path) -> None:
+    assert store.missing(FIRST) == set()
     names = {path.name for path in folder.iterdir()}
     assert names == {
         f"{name_of(each)}.{part}.npy" for each in (FIRST, SECOND) for part in ("hashes", "vectors")
@@ -115,33 +123,76 @@ def test_a_damaged_chunk_is_missing_and_can_be_written_over(
     content = path.read_bytes()
     path.unlink()
     path.write_bytes(damage(content))
-    second = VectorStore(folder)
-    assert second.missing(pl.concat([FIRST, SECOND])).to_list() == FIRST.to_list()
+    second = Opened(folder)
+    assert second.missing(pl.concat([FIRST, SECOND])) == set(FIRST)
     assert second.gather(SECOND).tobytes() == random(2).tobytes()
     with pytest.raises(WarehouseError, match="3 of 3"):
         second.gather(FIRST)
     write_chunk(folder, FIRST, random(3))
-    assert VectorStore(folder).gather(FIRST).tobytes() == random(3).tobytes()
+    assert Opened(folder).gather(FIRST).tobytes() == random(3).tobytes()
     assert path.read_bytes() == content
 
 
-def test_a_half_written_chunk_is_not_seen(store: VectorStore, folder: Path, tmp_path: Path) -> None:
+def test_a_half_written_chunk_is_not_seen(store: Opened, folder: Path, tmp_path: Path) -> None:
     third = hashes("f")
     write_chunk(tmp_path, third, random(4)[:1])
     for name, kept in (("vectors.npy", "vectors.npy"), ("hashes.npy", "hashes.part")):
         content = (tmp_path / f"{name_of(third)}.{name}").read_bytes()
         (folder / f"{name_of(third)}.{kept}").write_bytes(content)
-    second = VectorStore(folder)
-    assert second.missing(third).to_list() == third.to_list()
-    assert second.missing(FIRST).is_empty()
+    second = Opened(folder)
+    assert second.missing(third) == set(third)
+    assert second.missing(FIRST) == set()
     write_chunk(folder, third, random(1))
-    assert VectorStore(folder).gather(third).tobytes() == random(1).tobytes()
-    assert store.missing(third).to_list() == third.to_list()
+    assert Opened(folder).gather(third).tobytes() == random(1).tobytes()
+    assert store.missing(third) == set(third)
 
 
-def test_a_text_in_two_chunks_has_one_vector(folder: Path) -> None:
+def test_a_text_in_two_chunks_has_the_vector_of_the_first(folder: Path) -> None:
     """As where two runs, each blind to the other, store overlapping chunks."""
+    chunks = [(hashes("a", "b"), random(2)), (hashes("b", "c"), random(4)[:2])]
+    for chunk in chunks:
+        write_chunk(folder, *chunk)
+    first, _ = sorted(chunks, key=lambda chunk: name_of(chunk[0]))
+    vector = first[1][first[0].index_of(hashes("b").item())]
+    both = Opened(folder).gather(hashes("b", "a", "b", "c"))
+    assert both[0].tobytes() == both[2].tobytes() == vector.tobytes()
+    assert both[3].tobytes() == random(4)[1].tobytes()
+
+
+def test_a_text_of_any_hash_is_found_in_any_chunk(folder: Path) -> None:
+    """More chunks and more rows than DuckDB takes at once."""
+    texts = hashes(*map(str, range(5_000)))
+    numbers = np.arange(5_000, dtype=np.float32)[:, None]
+    for part in (slice(0, 4_000), slice(4_000, 4_001), slice(4_001, 5_000)):
+        write_chunk(folder, texts[part], numbers[part])
+    order = np.random.default_rng(0).permutation(5_000)
+    assert (Opened(folder).gather(texts[order])[:, 0] == order).all()
+
+
+def test_other_vectors_are_removed_and_split_chunks_written_anew(store: Opened) -> None:
+    (store.folder / "killed.vectors.npy.0.part").write_bytes(b"half")
+    assert store.keep(hashes("e", "c", "a", "d", "nowhere", "a")) == 1
+    assert {path.name.partition(".")[0] for path in store.folder.iterdir()} == {
+        name_of(SECOND),
+        name_of(hashes("a", "c")),
+    }
+    assert count_vectors(store.folder) == 4
+    left = Opened(store.folder)
+    assert left.missing(FIRST) == set(hashes("b"))
+    kept = np.stack([random(3)[0], random(3)[2], *random(2)])
+    assert left.gather(hashes("a", "c", "d", "e")).tobytes() == kept.tobytes()
+
+
+def test_a_text_in_two_chunks_is_kept_once(folder: Path) -> None:
     write_chunk(folder, hashes("a", "b"), random(2))
-    write_chunk(folder, hashes("c", "b"), random(2))
-    both = VectorStore(folder)
-    assert both.gather(hashes("a", "b", "c", "b")).shape == (4, 384)
+    write_chunk(folder, hashes("b", "c"), random(2))
+    assert Opened(folder).keep(hashes("a", "b", "c")) == 1
+    assert count_vectors(folder) == 3
+    assert Opened(folder).missing(hashes("a", "b", "c")) == set()
+
+
+def test_a_lookup_leaves_the_connection_as_it_was(store: Opened) -> None:
+    settings = "SELECT name, value FROM duckdb_settings() ORDER BY name"
+    before = store.connection.sql(settings).fetchall()
+    store.missing(FIRST)
+    assert store.connection.sql(settings).fetchall() == before

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
@@ -171,17 +172,18 @@ def stage_texts(part: Sequence[SourceFile], wanted: Path, staging: Staging) -> l
 
     Args:
         part: at least one file. Of one that cannot be read now, the replay says what is missing.
-        wanted: a Parquet file of the texts' hashes, ascending.
+        wanted: the texts' hashes, see `Staging.unread`.
         staging: the run's files.
     """
-    hashes = pl.read_parquet(wanted, glob=False).get_column("text_hash")
+    hashes = np.load(wanted, mmap_mode="r")
     name = f"again-{hashlib.sha256(part[0].path.encode()).hexdigest()}"
     texts = RowGroups(staging.texts(name), TEXTS, BATCH_ROWS)
     for source in part:
         with suppress(UnreadableError):
             for batch in read_rows(source):
                 found = texts_of(with_text(batch))
+                sought = np.array(found.get_column("text_hash").to_list(), dtype=hashes.dtype)
                 # A search, since a join would look at all hashes for every batch.
-                place = hashes.search_sorted(found.get_column("text_hash")).clip(0, len(hashes) - 1)
-                texts.add(found.filter(hashes.gather(place) == found.get_column("text_hash")))
+                place = np.minimum(np.searchsorted(hashes, sought), len(hashes) - 1)
+                texts.add(found.filter(hashes[place] == sought))
     return texts.close()

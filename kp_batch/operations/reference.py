@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 import polars as pl
 
+from kp_batch.embedding.chunks import read_vectors
 from kp_batch.embedding.store import VectorStore
 from kp_batch.novelty.cache import NOBODY_MET, VectorCache, novelty
 from kp_batch.novelty.settings import CacheSettings
@@ -54,13 +55,19 @@ class Reference:
         warehouse: the folder of the tables.
         state: what is published, with the table timeline of sample.sql.
         fresh: vectors that were embedded again, by encoder_id and text hash.
+        traces: what is to be replayed, with the columns of `ScoredTrace`.
     """
 
     def __init__(
-        self, warehouse: Path, state: State, fresh: Mapping[tuple[str, str], Float32s]
+        self,
+        warehouse: Path,
+        state: State,
+        fresh: Mapping[tuple[str, str], Float32s],
+        traces: pl.DataFrame,
     ) -> None:
         self._warehouse, self._state, self._fresh = warehouse, state, fresh
-        self._stores: dict[str, VectorStore] = {}
+        self._traces = traces
+        self._places: dict[str, pl.DataFrame] = {}
 
     def recompute(self, trace: ScoredTrace) -> Met:
         """Find what a trace meets, by replaying its window."""
@@ -68,8 +75,9 @@ class Reference:
             return Met.nobody()
         settings = CacheSettings.of(trace.cache_id)
         window = self._window(trace.position - settings.size, trace.position)
-        hashes = [*window.get_column("text_hash"), trace.text_hash_now]
-        vectors = self._store(trace.encoder_id).gather(pl.Series(hashes, dtype=pl.String))
+        vectors = self._vectors(
+            trace.encoder_id, [*window.get_column("text_hash"), trace.text_hash_now]
+        )
         moments = [*window.get_column("created_at"), trace.created_at_now]
         if not np.isfinite(vectors).all() or moments != sorted(moments):
             return Met(np.nan, np.nan, None, None, len(window), np.inf)
@@ -93,7 +101,24 @@ class Reference:
         self._state.connection.execute("SET VARIABLE last = ?", [last])
         return self._state.ask(sql(__name__, "window.sql"))
 
-    def _store(self, encoder_id: str) -> VectorStore:
-        if encoder_id not in self._stores:
-            self._stores[encoder_id] = VectorStore(Layout(self._warehouse).vectors(encoder_id))
-        return self._stores[encoder_id]
+    def _vectors(self, encoder_id: str, text_hashes: list[str]) -> Float32s:
+        if encoder_id not in self._places:
+            self._places[encoder_id] = self._find(encoder_id)
+        rows = pl.DataFrame({"text_hash": text_hashes}, schema={"text_hash": pl.String})
+        found = rows.join(
+            self._places[encoder_id], on="text_hash", how="left", maintain_order="left"
+        )
+        return read_vectors(Layout(self._warehouse).vectors(encoder_id), found)
+
+    def _find(self, encoder_id: str) -> pl.DataFrame:
+        """Find the vectors of all that the traces of an encoder can have met, at once."""
+        traces = self._traces.filter(encoder_id=encoder_id)
+        reach = max(CacheSettings.of(each).size for each in traces.get_column("cache_id"))
+        connection, path = self._state.connection, self._state.staging.vectors
+        connection.register("traces", traces.select("position", "text_hash_now").to_arrow())
+        connection.execute("SET VARIABLE reach = ?", [reach])
+        connection.execute(sql(__name__, "met.sql"))
+        store = VectorStore(Layout(self._warehouse).vectors(encoder_id), connection)
+        store.write_places("met", path)
+        hashes = self._state.ask("SELECT text_hash FROM met ORDER BY position")
+        return pl.concat([hashes, pl.read_parquet(path, glob=False)], how="horizontal")

@@ -9,10 +9,11 @@ import polars as pl
 
 from kp_batch.contracts import TABLES
 from kp_batch.embedding.store import VectorStore
+from kp_batch.staging import Staging
 from kp_batch.warehouse.data_files import data_file, sink_data_file
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.relations import scan
+from kp_batch.warehouse.relations import relation, scan
 from kp_batch.warehouse.tables import DeltaTables, files_of, remove_unneeded
 
 
@@ -69,11 +70,16 @@ def remove_files(warehouse: Path, names: Iterable[str], manifests: list[dict[str
 
 def keep_vectors(warehouse: Path, published: Manifest) -> int:
     """Keep only the vectors of texts that an accepted row of known content has."""
-    folders = list(Layout(warehouse).all_vectors.glob("*"))
+    layout = Layout(warehouse)
+    folders = list(layout.all_vectors.glob("*"))
     if not folders:
         return 0
-    facts = scan(warehouse, "facts", published.tables.get("facts")).filter(
-        pl.col("reasons").list.len() == 0
-    )
-    hashes = facts.select(pl.col("text_hash").unique()).collect().get_column("text_hash")
-    return sum(VectorStore(each).keep(hashes) for each in folders)
+    facts = relation(warehouse, "facts", published.tables.get("facts"))
+    accepted = f"(FROM {facts} WHERE len(reasons) = 0)"
+    staging = Staging(layout.staging("upkeep"))
+    staging.begin()
+    try:
+        with staging.connect() as connection:
+            return sum(VectorStore(each, connection).keep(accepted) for each in folders)
+    finally:
+        staging.end()

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from kp_batch.contracts import TABLES
-from kp_batch.embedding.store import VectorStore
+from kp_batch.embedding.chunks import count_vectors
 from kp_batch.operations.removal import (
     keep_vectors,
     published_rows,
@@ -88,6 +88,6 @@ def _remove_vectors(warehouse: Path, published: Manifest) -> int:
     removed = 0
     for folder in Layout(warehouse).all_vectors.glob("*"):
         if folder.name not in encoders:
-            removed += len(VectorStore(folder))
+            removed += count_vectors(folder)
             shutil.rmtree(folder)
     return removed + keep_vectors(warehouse, published)

@@ -53,7 +53,7 @@ def verify(
         sampled = _sample(state, traces, seed)
         stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")
         fresh = _vectors(last_done(runs), stored) if embed else {}
-        again = _scored_again(state, stored, Reference(warehouse, state, fresh))
+        again = _scored_again(state, stored, Reference(warehouse, state, fresh, stored))
         missing = state.ask(sql(__name__, "unscored.sql")).item()
     unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id").to_list()
     differences = tuple(_differences(stored.with_columns(vector=0.0), again))

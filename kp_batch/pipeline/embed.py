@@ -1,22 +1,24 @@
 """Embeds the texts that have no vector: chunk by chunk, each kept once it is made."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
+from kp_batch.embedding.chunks import write_chunk
 from kp_batch.embedding.encoders import Encoder, load_encoder
-from kp_batch.embedding.store import write_chunk
 from kp_batch.errors import EncoderError
-from kp_batch.executor import Executor, Step, cut
+from kp_batch.executor import Executor, Step
 from kp_batch.ingest.contents import stage_texts
 from kp_batch.ingest.new_files import file_parts
 from kp_batch.planning.plan import Plan
 from kp_batch.progress import progress
 from kp_batch.run import Run
 from kp_batch.sql import sql
+from kp_batch.vectors import Int64s
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.tables import quoted
 
@@ -53,7 +55,7 @@ def embed(run: Run, plan: Plan, workers: Executor) -> None:
 def _read_again(run: Run, plan: Plan, workers: Executor) -> Iterable[Path]:
     parts = file_parts(plan.texts.sources)
     with progress("reading", len(plan.texts.sources), "files again") as shown:
-        again = workers.map(READ_AGAIN, parts, run.staging.missing, run.staging)
+        again = workers.map(READ_AGAIN, parts, run.staging.unread, run.staging)
         for part, paths in zip(parts, again, strict=True):
             shown.add(len(part))
             yield from paths
@@ -63,15 +65,32 @@ def _chunks(run: Run, texts: list[Path], encoder: Encoder) -> list[Rows]:
     """Stage where each missing text stands, and cut them into the chunks to be embedded."""
     if not texts:  # files changed meanwhile: the replay says what is missing
         return []
-    listed = ", ".join(quoted(str(path)) for path in texts)
+    paths = sorted(map(str, texts))
+    listed = ", ".join(map(quoted, paths))
     query = sql(__name__, "to_embed.sql", texts=listed, missing=quoted(str(run.staging.missing)))
     with run.staging.connect() as connection:
+        connection.execute("SET VARIABLE texts = ?", [paths])
         connection.execute("SET VARIABLE to_embed = ?", [str(run.staging.to_embed)])
         connection.execute(query)
     sizes = pl.read_parquet(run.staging.to_embed, columns=["bytes"], glob=False).to_series()
     least = _CHUNK_BYTES // encoder.chunk_size
-    rows = cut(enumerate(sizes), lambda text: max(text[1], least), least * encoder.chunk_size)
-    return [(part[0][0], part[-1][0] + 1) for part in rows]
+    return list(slices(np.maximum(sizes.to_numpy(), least), least * encoder.chunk_size))
+
+
+def slices(sizes: Int64s, most: int) -> Iterator[Rows]:
+    """Cut rows into slices, each as large as it may be, as `executor.cut` does.
+
+    Args:
+        sizes: int64, shape (rows,), positive.
+        most: the size of a slice, the sum of its rows'; a row that is larger is one by itself.
+    """
+    ends = np.cumsum(sizes)
+    first = 0
+    while first < len(ends):
+        most_end = ends[first] - sizes[first] + most
+        last = max(int(np.searchsorted(ends, most_end, side="right")), first + 1)
+        yield first, last
+        first = last
 
 
 def embed_texts(part: Rows, to_embed: Path, encoder: tuple[str, str], vectors: Path) -> int:
@@ -93,7 +112,7 @@ def embed_texts(part: Rows, to_embed: Path, encoder: tuple[str, str], vectors: P
     places = pl.scan_parquet(to_embed, glob=False).slice(first, last - first).collect()
     texts = pl.concat(
         [
-            _texts_at(Path(str(path)), rows.get_column("row"))
+            texts_at(Path(str(path)), rows.get_column("row").to_numpy())
             for (path,), rows in places.group_by("path", maintain_order=True)
         ]
     )
@@ -114,16 +133,20 @@ def _loaded(name: str, encoder_id: str) -> Encoder:
     return encoder
 
 
-def _texts_at(path: Path, rows: pl.Series) -> pl.DataFrame:
-    """Read some rows of a file of `TEXTS`, looking only at the row groups that hold them."""
+def texts_at(path: Path, rows: Int64s) -> pl.DataFrame:
+    """Read some rows of a file of `TEXTS`, looking only at the row groups that hold them.
+
+    Args:
+        path: of the file.
+        rows: int64, ascending, at least one.
+    """
     frames: list[pl.DataFrame] = []
     with pq.ParquetFile(path) as file:
-        first = 0
-        for group in range(file.num_row_groups):
-            last = first + file.metadata.row_group(group).num_rows
-            inside = rows.filter(rows.is_between(first, last, closed="left"))
-            if len(inside):
-                table = file.read_row_group(group, columns=["text_hash", "text"])
-                frames.append(pl.DataFrame(table)[(inside - first).to_list()])
-            first = last
+        groups = range(file.num_row_groups)
+        counts = [file.metadata.row_group(group).num_rows for group in groups]
+        starts = np.cumsum([0, *counts])
+        group_of = np.searchsorted(starts, rows, side="right") - 1
+        for group in np.unique(group_of):
+            table = file.read_row_group(int(group), columns=["text_hash", "text"])
+            frames.append(pl.DataFrame(table)[rows[group_of == group] - starts[group]])
     return pl.concat(frames)

@@ -7,7 +7,8 @@ import numpy as np
 import polars as pl
 
 from kp_batch.contracts import NOVELTY
-from kp_batch.embedding.store import VectorStore, read_vectors
+from kp_batch.embedding.chunks import read_vectors
+from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import WarehouseError
 from kp_batch.executor import Executor, Step
 from kp_batch.novelty.replay import replay_windows
@@ -17,6 +18,7 @@ from kp_batch.progress import progress
 from kp_batch.run import Run
 from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.tables import quoted
 from kp_batch.whole_files import whole
 
 
@@ -58,8 +60,10 @@ def replay_timeline(run: Run, plan: Plan, workers: Executor) -> tuple[Replayed, 
 
 def _find_vectors(staging: Staging, vectors: Path) -> None:
     """Stage where the vectors are of the rows that take part in the replay."""
-    rows = pl.scan_parquet(staging.replay, glob=False)
-    VectorStore(vectors).places(rows).sink_parquet(staging.vectors)
+    replay = f"read_parquet({quoted(str(staging.replay))}, file_row_number = true)"
+    rows = f"(SELECT text_hash, file_row_number AS position FROM {replay})"  # noqa: S608
+    with staging.connect() as connection:
+        VectorStore(vectors, connection).write_places(rows, staging.vectors)
     places = pl.scan_parquet(staging.vectors, glob=False).select("chunk")
     lacking, total = places.select(lacking=pl.all().null_count(), total=pl.len()).collect().row(0)
     if lacking:

@@ -1,13 +1,19 @@
--- Where each missing text stands, the texts of a file one after the other.
--- Given: texts (paths of staged texts), missing (the path of the hashes), and the variable to_embed
--- (a path).
+-- Where each missing text stands first, in the order of the files and their rows. The row groups suit
+-- the chunks, which are slices.
+-- Given: texts (a list of staged files, sorted), missing (the path of the hashes), and the variables
+-- texts (the same list) and to_embed (a path).
 COPY (
-    WITH found AS (
-        SELECT text_hash, bytes, filename AS path, file_row_number AS "row"
-        FROM read_parquet([$texts], filename = true, file_row_number = true)
+    SELECT
+        getvariable('texts')[1 + (place >> 40)] AS path,
+        place & 1099511627775 AS "row",
+        bytes
+    FROM (
+        SELECT
+            min((file_index::BIGINT << 40) | file_row_number) AS place,
+            any_value(bytes) AS bytes
+        FROM read_parquet([$texts], file_row_number = true)
         SEMI JOIN read_parquet($missing) AS missing USING (text_hash)
+        GROUP BY text_hash
+        ORDER BY place
     )
-    FROM found
-    QUALIFY row_number() OVER (PARTITION BY text_hash ORDER BY path, "row") = 1
-    ORDER BY path, "row"
-) TO (getvariable('to_embed')) (FORMAT parquet, COMPRESSION lz4);
+) TO (getvariable('to_embed')) (FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 16384);

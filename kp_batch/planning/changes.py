@@ -64,15 +64,16 @@ class Detected:
         self.state.connection.execute("SET VARIABLE timeline = ?", [target])
         self.state.connection.execute(query)
 
-    def locate(self, text_hashes: pl.Series) -> tuple[set[str], set[str]]:
-        """Find the files that hold these texts.
+    def locate(self, texts: str) -> tuple[set[str], set[str]]:
+        """Find the files that hold some texts.
+
+        Args:
+            texts: a table of the connection, with the column `text_hash`.
 
         Returns:
             Those that can be read, and those needed that cannot: gone, or unreadable.
         """
-        wanted = text_hashes.to_frame("text_hash").to_arrow()
-        self.state.connection.register("wanted", wanted)
-        found = self.state.ask(sql(__name__, "locate.sql"))
+        found = self.state.ask(sql(__name__, "locate.sql", texts=texts))
         readable = pl.col("status") == "read"
         return (
             set(found.filter(readable).get_column("source_file")),

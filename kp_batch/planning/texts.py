@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from kp_batch.archive.ledger import as_ledger
 from kp_batch.archive.sources import SourceFile
+from kp_batch.embedding.chunks import HASH
 from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import ArchiveError
 from kp_batch.ingest.observe import Observed
@@ -13,8 +15,10 @@ from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.timeline import Timeline
 from kp_batch.run import Run
+from kp_batch.sql import sql
 from kp_batch.text import printable
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.tables import quoted
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Texts:
 
     distinct: int
     missing: int  # those without a vector
-    sources: tuple[SourceFile, ...] = ()  # files to read again, for texts that were not just read
+    sources: tuple[SourceFile, ...] = ()  # files to read again, for the texts of `staging.unread`
 
 
 def missing_texts(
@@ -36,27 +40,22 @@ def missing_texts(
     """
     if not timeline.spans:
         return Texts(0, 0)
-    rows = pl.scan_parquet(run.staging.replay, glob=False).select("text_hash")
-    distinct = rows.unique(maintain_order=True).collect().get_column("text_hash")
-    store = VectorStore(Layout(run.config.warehouse).vectors(scorer.encoder_id))
-    missing = store.missing(distinct)
-    missing.sort().to_frame("text_hash").write_parquet(run.staging.missing)
-    sources = _sources(run, detected, scorer, observed, missing)
-    return Texts(len(distinct), len(missing), sources)
+    connection = detected.state.connection
+    query = sql(__name__, "wanted.sql", replay=quoted(str(run.staging.replay)))
+    [(distinct,)] = connection.execute(query).fetchall()
+    store = VectorStore(Layout(run.config.warehouse).vectors(scorer.encoder_id), connection)
+    missing = store.write_missing("wanted", run.staging.missing)
+    connection.execute("DROP TABLE wanted")
+    return Texts(distinct, missing, _sources(run, detected, scorer, observed) if missing else ())
 
 
 def _sources(
-    run: Run, detected: Detected, scorer: Scorer, observed: Observed, missing: pl.Series
+    run: Run, detected: Detected, scorer: Scorer, observed: Observed
 ) -> tuple[SourceFile, ...]:
-    """The files to read again for texts that were not just read."""
-    staged = pl.Series("text_hash", [], dtype=pl.String)
-    if observed.texts:
-        texts = pl.scan_parquet(list(observed.texts), glob=False).select("text_hash")
-        staged = texts.unique().collect().get_column("text_hash")
-    elsewhere = missing.filter(~missing.is_in(staged.implode()))
-    if elsewhere.is_empty():
+    """The files to read again for missing texts that were not just read, whose hashes it stages."""
+    if not _stage_unread(run, detected, observed):
         return ()
-    readable, lost = detected.locate(elsewhere)
+    readable, lost = detected.locate("unread")
     if lost:
         raise ArchiveError(
             f"traces of {len(lost):,} files that are gone or unreadable (such as "
@@ -65,3 +64,22 @@ def _sources(
         )
     ledger = as_ledger(pl.read_parquet(run.staging.table("files"), glob=False))
     return tuple(ledger[path].source for path in sorted(readable))
+
+
+def _stage_unread(run: Run, detected: Detected, observed: Observed) -> int:
+    """Stage the hashes of the missing texts that were not just read; returns how many."""
+    connection = detected.state.connection
+    listed = ", ".join(quoted(str(path)) for path in observed.texts)
+    staged = f"read_parquet([{listed}])" if listed else "(SELECT '' AS text_hash WHERE false)"
+    missing = quoted(str(run.staging.missing))
+    query = sql(__name__, "unread.sql", missing=missing, staged=staged)
+    [(count,)] = connection.execute(query).fetchall()
+    if count:
+        path = run.staging.unread
+        hashes = np.lib.format.open_memmap(path, mode="w+", dtype=HASH, shape=(count,))
+        first = 0
+        for batch in connection.sql("FROM unread ORDER BY text_hash").to_arrow_reader():
+            last = first + len(batch)
+            hashes[first:last] = batch.column(0).to_pylist()
+            first = last
+    return int(count)

@@ -1,0 +1,120 @@
+"""A chunk of vectors: two NumPy files beside each other, the vectors and the hashes of their texts.
+
+Both are mapped into memory, so that a vector is read without the others, and hashes pass by without
+being held. The hashes are written last, so a chunk appears whole or not at all.
+"""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from kp_batch.errors import WarehouseError
+from kp_batch.vectors import Float32s
+from kp_batch.whole_files import whole
+
+# Where a vector is: the name of its chunk, and its row in it.
+PLACES = pl.Schema({"chunk": pl.String, "row": pl.Int32})
+HASH = np.dtype("S64")  # SHA-256 in hex
+_VECTORS, _HASHES = ".vectors.npy", ".hashes.npy"
+_DAMAGED = (ValueError, OSError, IndexError, EOFError, SyntaxError)  # what NumPy then raises
+
+
+def chunk_names(folder: Path) -> list[str]:
+    """The names of the chunks in a folder, ascending; the folder may be missing."""
+    return sorted(path.name.removesuffix(_HASHES) for path in folder.glob(f"*{_HASHES}"))
+
+
+def count_vectors(folder: Path) -> int:
+    """How many vectors a folder holds."""
+    return sum(len(chunk_hashes(folder, name)) for name in chunk_names(folder))
+
+
+def write_chunk(folder: Path, text_hashes: pl.Series, vectors: Float32s) -> str:
+    """Store a chunk. Done again, by whomever, it is replaced by itself.
+
+    Args:
+        folder: of the store; made where it is missing.
+        text_hashes: at least one string.
+        vectors: float32, shape (hashes, dimensions).
+
+    Returns:
+        The chunk's name, a digest of its hashes.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    hashes = np.array(text_hashes.to_list(), dtype=HASH)
+    name = hashlib.sha256(hashes.tobytes()).hexdigest()
+    # The hashes of a damaged chunk of that name would be taken for those of the new vectors.
+    (folder / (name + _HASHES)).unlink(missing_ok=True)
+    _save(folder / (name + _VECTORS), np.ascontiguousarray(vectors, dtype="<f4"))
+    _save(folder / (name + _HASHES), hashes)
+    return name
+
+
+def chunk_hashes(folder: Path, name: str) -> npt.NDArray[np.bytes_]:
+    """The hashes of a chunk's texts, in the order of its vectors; none if it is damaged.
+
+    The texts of a damaged chunk count as missing: they are embedded again, which replaces it.
+
+    Returns:
+        S64, shape (vectors,), mapped into memory.
+    """
+    try:
+        hashes = np.load(folder / (name + _HASHES), mmap_mode="r", allow_pickle=False)
+        vectors = _vectors(folder, name)
+    except (WarehouseError, *_DAMAGED):
+        return np.empty(0, dtype=HASH)
+    fit = hashes.dtype == HASH and vectors.ndim == 2 and hashes.shape == vectors.shape[:1]
+    return hashes if fit else np.empty(0, dtype=HASH)
+
+
+def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
+    """Read vectors.
+
+    Args:
+        folder: of the store.
+        places: a frame with the columns of `PLACES`.
+
+    Returns:
+        float32, shape (places, dimensions).
+
+    Raises:
+        WarehouseError: a place is null, or its chunk is gone or damaged.
+    """
+    lacking = places.get_column("chunk").null_count()
+    if lacking:
+        raise WarehouseError(f"{lacking} of {len(places)} vectors are not in {folder}; run again")
+    rows = places.get_column("row").to_numpy()
+    gathered: Float32s | None = None
+    for (name,), group in places.with_row_index("at").group_by("chunk", maintain_order=True):
+        vectors = _vectors(folder, str(name))
+        at = group.get_column("at").to_numpy()
+        if gathered is None:
+            gathered = np.empty((len(places), vectors.shape[1]), dtype=np.float32)
+        gathered[at] = vectors[rows[at]]
+    return np.empty((0, 0), dtype=np.float32) if gathered is None else gathered
+
+
+def _vectors(folder: Path, name: str) -> Float32s:
+    """A chunk's vectors, of which only those that are looked at are read.
+
+    Raises:
+        WarehouseError: they are gone, or damaged.
+    """
+    path = folder / (name + _VECTORS)
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except _DAMAGED as error:
+        raise WarehouseError(f"{path} cannot be read ({error}); run again") from error
+
+
+def _save(path: Path, array: npt.NDArray[Any]) -> None:
+    """Write a file so that it appears whole or not at all."""
+    with whole(path) as written, written.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,15 @@
+-- Where the vectors are; of a text that stands in several chunks, in the first. The row groups suit
+-- the spans of a replay, which read slices.
+-- Given: the stream stored, wanted (a relation), and the variables chunks (names) and path.
+COPY (
+    SELECT
+        (getvariable('chunks')::VARCHAR[])[1 + (place >> 32)] AS chunk,
+        (place & 4294967295)::INTEGER AS "row"
+    FROM (
+        SELECT wanted.position, min(stored.place) AS place
+        FROM stored
+        RIGHT JOIN $wanted AS wanted USING (text_hash)
+        GROUP BY wanted.position
+        ORDER BY wanted.position
+    )
+) TO (getvariable('path')) (FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 16384);
