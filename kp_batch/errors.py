@@ -17,6 +17,10 @@ class ProfileError(KpBatchError):
     """A profiles file has faults; the message lists all of them."""
 
 
+class ResourceError(KpBatchError):
+    """The machine has too little memory or too little disk for a run."""
+
+
 class TraceError(KpBatchError):
     """One trace cannot be scored; `reasons` holds the codes of all its faults."""
 

@@ -34,6 +34,14 @@ def count_vectors(folder: Path) -> int:
     return sum(len(chunk_hashes(folder, name)) for name in chunk_names(folder))
 
 
+def stored_dimensions(folder: Path) -> int | None:
+    """The dimensions of the vectors in a folder; None if it has none that can be read."""
+    for name in chunk_names(folder):
+        if len(chunk_hashes(folder, name)):
+            return _vectors(folder, name).shape[1]
+    return None
+
+
 def write_chunk(folder: Path, text_hashes: pl.Series, vectors: Float32s) -> str:
     """Store a chunk. Done again, by whomever, it is replaced by itself.
 

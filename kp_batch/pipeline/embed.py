@@ -49,7 +49,7 @@ def embed(run: Run, plan: Plan, workers: Executor) -> None:
     with progress("embedding", plan.texts.missing, "texts") as shown:
         for texts in workers.map(EMBED_TEXTS, parts, run.staging.to_embed, name, folder):
             shown.add(texts)
-    _loaded.cache_clear()  # the memory is for the replay
+    loaded_encoder.cache_clear()  # the memory is for the replay
 
 
 def _read_again(run: Run, plan: Plan, workers: Executor) -> Iterable[Path]:
@@ -116,7 +116,7 @@ def embed_texts(part: Rows, to_embed: Path, encoder: tuple[str, str], vectors: P
             for (path,), rows in places.group_by("path", maintain_order=True)
         ]
     )
-    made = _loaded(*encoder).encode(texts.get_column("text").to_list())
+    made = loaded_encoder(*encoder).encode(texts.get_column("text").to_list())
     write_chunk(vectors, texts.get_column("text_hash"), made)
     return len(texts)
 
@@ -126,7 +126,12 @@ EMBED_TEXTS = Step("embed texts", embed_texts, retries=2)
 
 
 @lru_cache(maxsize=1)  # a process loads its model once
-def _loaded(name: str, encoder_id: str) -> Encoder:
+def loaded_encoder(name: str, encoder_id: str) -> Encoder:
+    """The encoder of that name, its model loaded once.
+
+    Raises:
+        EncoderError: here the model has other files.
+    """
     encoder = load_encoder(name)
     if encoder is None or encoder.encoder_id != encoder_id:
         raise EncoderError(f"the files of the model {name} are others here than where it was named")

@@ -11,6 +11,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.executor import Executor, Local, Step, Timed
 from kp_batch.ingest.observe import observe
 from kp_batch.pipeline.embed import embed
+from kp_batch.pipeline.fit import check_fit
 from kp_batch.pipeline.publish import publish_failure, publish_success
 from kp_batch.pipeline.replay import replay_timeline
 from kp_batch.pipeline.report import leave_report
@@ -117,6 +118,7 @@ def say_plan(run: Run, plan: Plan) -> None:
 def execute(run: Run, plan: Plan, executor: Timed) -> Summary:
     """Carry the plan out; returns the run's summary."""
     if plan.pending:
+        check_fit(run, plan)
         call = executor.call
         call(EMBED, run, plan, executor)
         replayed = call(REPLAY, run, plan, executor)

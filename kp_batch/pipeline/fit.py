@@ -1,0 +1,55 @@
+"""Refuses a run that would not fit into memory or onto the disk, before its work begins."""
+
+from shutil import disk_usage
+
+from kp_batch.embedding.chunks import stored_dimensions
+from kp_batch.errors import ResourceError
+from kp_batch.memory import available_bytes
+from kp_batch.pipeline.embed import loaded_encoder
+from kp_batch.planning.plan import Plan
+from kp_batch.run import Run
+from kp_batch.warehouse.layout import Layout
+
+# Besides the vectors of a span: the libraries, DuckDB on a small machine, a part of the work.
+_BESIDE_BYTES = 512 << 20
+# A span's vectors, and as much again for what is computed of them.
+_COPIES = 2
+# A million scores took 415 MB.
+_SCORE_BYTES = 415
+
+
+def check_fit(run: Run, plan: Plan) -> None:
+    """Refuse a run that needs more than there is, as far as its plan tells.
+
+    Raises:
+        ResourceError: its vectors fit into no memory, or what it writes onto no disk.
+    """
+    vector = 4 * _dimensions(run, plan)
+    widest = max((span.last - span.warm for span in plan.spans), default=0)
+    needed, there_is = _BESIDE_BYTES + _COPIES * widest * vector, available_bytes()
+    if needed > there_is:
+        raise ResourceError(
+            f"the vectors of {widest:,} traces are replayed at once, which takes about "
+            f"{_told(needed)} of memory, and there are {_told(there_is)}; choose a smaller "
+            "--cache-size, or run it where there is more"
+        )
+    written = plan.texts.missing * vector + sum(part.rows for part in plan.parts) * _SCORE_BYTES
+    free = disk_usage(run.config.warehouse).free
+    if written > free:
+        raise ResourceError(
+            f"{plan.texts.missing:,} new vectors and the scores take about {_told(written)}, and "
+            f"the disk of {run.config.warehouse} has {_told(free)} left; free some space, or "
+            "choose another folder"
+        )
+
+
+def _dimensions(run: Run, plan: Plan) -> int:
+    """Of the vectors that the run reads or makes; 0 where it has none to do with."""
+    if not plan.spans:
+        return 0
+    stored = stored_dimensions(Layout(run.config.warehouse).vectors(plan.scorer.encoder_id))
+    return stored or loaded_encoder(run.config.embedder, plan.scorer.encoder_id).dimensions
+
+
+def _told(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB"
