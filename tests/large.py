@@ -138,9 +138,9 @@ SCENARIOS: Mapping[str, Callable[[int | None, str], list[Case]]] = {
     "commands": lambda traces, embedder: [commands(traces or 10_000_000, embedder)],
     "worst": lambda _, embedder: [
         night(1_000_000, embedder),
-        ten_years(20_000, _TEN_YEARS[1]),
-        *odd(100_000, embedder),
-        commands(100_000, "hashing"),
+        ten_years(10_000, _TEN_YEARS[1]),
+        *odd(30_000, embedder),
+        commands(30_000, "hashing"),
     ],
 }
 
