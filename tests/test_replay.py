@@ -1,6 +1,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
+import kp_batch.novelty.replay
+import kp_batch.novelty.twins
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.replay import Replay, replay
-from kp_batch.novelty.windows import window_starts
+from kp_batch.novelty.twins import previous_equal
+from kp_batch.novelty.windows import blocks, window_starts
 from kp_batch.vectors import cosines, unit
 
 Float32s = npt.NDArray[np.float32]
@@ -105,6 +109,39 @@ def test_law_replay_equals_the_cache_one_at_a_time(history: History) -> None:
 @given(histories(), st.integers(1, 60))
 def test_law_the_block_size_changes_nothing(history: History, block: int) -> None:
     assert bits(history.replayed(block)) == bits(history.replayed(1_000))
+
+
+@laws
+@given(histories(), st.integers(1, 20), st.integers(1, 400))
+def test_law_blocks_hold_every_row_once_and_few_elements(
+    history: History, rows: int, elements: int
+) -> None:
+    starts = window_starts(history.times, history.max_elements, history.ttl)
+    cut = list(blocks(starts, rows, elements))
+    assert [row for block in cut for row in range(*block)] == list(range(len(starts)))
+    for first, last in cut:
+        assert 1 <= last - first <= rows
+        assert last - first == 1 or (last - first) * (last - starts[first]) <= elements
+
+
+@laws
+@given(histories(), st.integers(1, 400))
+def test_law_the_size_of_a_product_changes_nothing(history: History, elements: int) -> None:
+    whole = bits(history.replayed())
+    with patch.object(kp_batch.novelty.replay, "_PRODUCT", elements):
+        assert bits(history.replayed()) == whole
+
+
+@laws
+@given(histories(), st.integers(1, 60))
+def test_law_the_previous_equal_vector_is_the_latest_before(history: History, rows: int) -> None:
+    vectors = history.vectors
+    with patch.object(kp_batch.novelty.twins, "_ROWS", rows):
+        previous = previous_equal(vectors)
+    assert previous.tolist() == [
+        max((at for at in range(row) if (vectors[at] == vectors[row]).all()), default=-1)
+        for row in range(len(vectors))
+    ]
 
 
 @laws

@@ -13,7 +13,8 @@ from datetime import timedelta
 import numpy as np
 
 from kp_batch.novelty.cache import novelty
-from kp_batch.novelty.windows import window_starts
+from kp_batch.novelty.twins import previous_equal
+from kp_batch.novelty.windows import blocks, window_starts
 from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, is_unit, nonzero
 
 # float32 products of unit vectors were off by at most 1.3e-6; a band of 1e-5 misses
@@ -22,6 +23,8 @@ _BAND = np.float32(1e-5)
 # Pairs computed again at once: 4,096 x 384 float64 is 12 MB a side, which fits the processor's
 # caches.
 _PAIRS = 4_096
+# Elements of one product: 128 MB of float32, however large the windows are.
+_PRODUCT = 1 << 25
 _NONE = np.float32(-np.inf)
 
 
@@ -58,7 +61,7 @@ def replay(
         times: int64, shape (n,), microseconds, ascending.
         max_elements: the cache's capacity, at least 1.
         ttl: the cache's time to live, None for no limit.
-        block: rows of one matrix product, at least 1; changes the speed, never the result.
+        block: the most rows of one matrix product, at least 1; changes the speed, never the result.
 
     Raises:
         ValueError: lengths differ, times descend, a row is neither unit nor zero, or max_elements,
@@ -77,7 +80,7 @@ def replay_windows(vectors: Float32s, starts: Int64s, *, block: int = 256) -> Re
     Args:
         vectors: float32, shape (n, dimensions), unit or zero rows, in replay order.
         starts: int64, shape (n,), ascending: row i meets rows `[starts[i], i)`.
-        block: rows of one matrix product, at least 1; changes the speed, never the result.
+        block: the most rows of one matrix product, at least 1; changes the speed, never the result.
 
     Raises:
         ValueError: the shapes differ, a row is neither unit nor zero, or block is not positive.
@@ -85,17 +88,17 @@ def replay_windows(vectors: Float32s, starts: Int64s, *, block: int = 256) -> Re
     _check(vectors, starts, block)
     rows = np.arange(len(starts), dtype=np.int64)
     real = nonzero(vectors)
-    # Only the oldest of equal vectors in a window can be nearest. Leaving the later ones out keeps
-    # an archive of repeated texts as cheap as one of different texts.
-    twin = _previous_equal(vectors)
+    # Only the oldest of equal vectors in a window can be nearest. Leaving the later ones out, first
+    # those that are later for all rows of a block, keeps an archive of repeated texts as cheap as
+    # one of different texts.
+    twin = previous_equal(vectors)
     similarity = np.where(starts < rows, 0.0, np.nan)
     nearest = np.full(len(rows), -1, dtype=np.int64)
-    for first in range(0, len(rows), block):
-        last = min(first + block, len(rows))
+    for first, last in blocks(starts, block, _PRODUCT):
         low = int(starts[first])
         product = vectors[first:last] @ vectors[low:last].T
         _blank_unseen(product, rows[first:last] - low, starts[first:last] - low)
-        product[:, ~real[low:last]] = _NONE
+        product[:, ~real[low:last] | (twin[low:last] >= starts[last - 1])] = _NONE
         row, column = _nominate(product, real[first:last])
         row, column = row + first, column + low
         oldest = twin[column] < starts[row]
@@ -117,25 +120,6 @@ def _check(vectors: Float32s, starts: Int64s, block: int) -> None:
         raise ValueError(
             f"row {int(odd.argmax())} is neither a unit nor a zero vector; normalise the vectors"
         )
-
-
-def _previous_equal(vectors: Float32s) -> Int64s:
-    """The latest earlier row with an equal vector, -1 where there is none.
-
-    Rows are grouped by a 64-bit hash, and neighbours within a group are compared. A collision can
-    only hide an equal row, which costs time, never correctness.
-    """
-    words = np.ascontiguousarray(vectors + 0.0).view(np.uint32)  # + 0.0: -0.0 equals 0.0
-    factors = np.random.default_rng(0).integers(0, 2**64, words.shape[1], dtype=np.uint64)
-    hashes = np.einsum("ij,j->i", words, factors | np.uint64(1))
-    order = np.argsort(hashes, kind="stable")
-    earlier, later = order[:-1], order[1:]
-    equal = hashes[earlier] == hashes[later]
-    earlier, later = earlier[equal], later[equal]
-    same = (vectors[earlier] == vectors[later]).all(axis=1)
-    twin = np.full(len(vectors), -1, dtype=np.int64)
-    twin[later[same]] = earlier[same]
-    return twin
 
 
 def _blank_unseen(product: Float32s, own: Int64s, starts: Int64s) -> None:
