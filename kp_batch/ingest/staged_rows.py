@@ -15,27 +15,29 @@ from kp_batch.facts import with_facts
 from kp_batch.staging import TEXTS, Staging
 from kp_batch.whole_files import beside
 
-_FACTS_ROWS = 65_536  # a row group of facts: some 16 MB; a batch of texts may have 200
+_FACTS_ROWS = 65_536  # a row group of facts: some 16 MB
+_HELD_BYTES = 64 << 20  # of fewer rows, where these are as large
 
 
 class _Held:
-    """Frames that wait until together they have as many rows as are worth working on."""
+    """Frames that wait until together they have as many rows, or bytes, as are worth working on."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._frames: list[pl.DataFrame] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
 
     def add(self, rows: pl.DataFrame) -> bool:
         """Hold a frame; returns whether they are as many now."""
         if len(rows):
             self._frames.append(rows)
             self._rows += len(rows)
-        return self._rows >= self._most
+            self._bytes += int(rows.estimated_size())
+        return self._rows >= self._most or self._bytes >= _HELD_BYTES
 
     def taken(self) -> pl.DataFrame | None:
         """All that is held, as one frame; None if nothing is."""
-        frames, self._frames, self._rows = self._frames, [], 0
+        frames, self._frames, self._rows, self._bytes = self._frames, [], 0, 0
         return pl.concat(frames) if frames else None
 
 
@@ -45,11 +47,11 @@ class RowGroups:
     Args:
         path: where it goes.
         schema: of its rows.
-        most: rows that are held before they are written.
+        most: rows of a group; fewer where they are large.
     """
 
     def __init__(self, path: Path, schema: pl.Schema, most: int) -> None:
-        self._path, self._schema = path, schema
+        self._path, self._schema, self._most = path, schema, most
         self._beside = beside(path)
         self._held = _Held(most)
         self._writer: pq.ParquetWriter | None = None
@@ -82,7 +84,9 @@ class RowGroups:
         schema = arrow_schema(self._schema)
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._beside, schema, compression="zstd")
-        self._writer.write_table(rows.to_arrow().cast(schema))
+        fitting = len(rows) * _HELD_BYTES // max(int(rows.estimated_size()), 1)
+        group = max(min(self._most, fitting), 1)
+        self._writer.write_table(rows.to_arrow().cast(schema), row_group_size=group)
 
 
 class StagedRows:
