@@ -79,9 +79,9 @@ class Staging:
         """The novelty of the span from row `first` of `replay` on: `NOVELTY`, and positions."""
         return self.folder / "replayed" / f"{first:012d}.parquet"
 
-    def connect(self) -> duckdb.DuckDBPyConnection:
-        """DuckDB in UTC, which spills here what does not fit into its memory."""
-        connection = duckdb.connect(config=duckdb_config(self.folder / "spill"))
+    def connect(self, scores: int = 0) -> duckdb.DuckDBPyConnection:
+        """DuckDB in UTC, which spills here what passes its limit; see `memory.duckdb_limit`."""
+        connection = duckdb.connect(config=duckdb_config(self.folder / "spill", scores))
         connection.execute("SET TimeZone = 'UTC'")
         return connection
 

@@ -11,6 +11,7 @@ import duckdb
 import pytest
 from markupsafe import escape
 
+from kp_batch import memory
 from kp_batch.cli.commands import FORGET
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
@@ -64,7 +65,7 @@ def test_the_page_tells_of_a_run_that_failed(warehouse: Path) -> None:
     assert f"failed: <b>{escape(str(failure.value))}</b>." in text
 
 
-@pytest.mark.parametrize(("gib", "limit"), [(1, "512.0 MiB"), (64, "768.0 MiB")])
+@pytest.mark.parametrize(("gib", "limit"), [(1, "256.0 MiB"), (64, "768.0 MiB")])
 def test_the_report_is_gathered_in_bounded_memory(
     warehouse: Path, monkeypatch: pytest.MonkeyPatch, gib: int, limit: str
 ) -> None:
@@ -75,7 +76,7 @@ def test_the_report_is_gathered_in_bounded_memory(
         return gathered(connection)
 
     gathered = reporting.gather
-    monkeypatch.setattr(reporting, "available_bytes", lambda: gib << 30)
+    monkeypatch.setattr(memory, "available_bytes", lambda: gib << 30)
     monkeypatch.setattr(reporting, "gather", gather)
     report(warehouse, "markdown")
     assert told == [(limit,)]

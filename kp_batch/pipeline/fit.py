@@ -4,7 +4,7 @@ from shutil import disk_usage
 
 from kp_batch.embedding.chunks import stored_dimensions
 from kp_batch.errors import ResourceError
-from kp_batch.memory import available_bytes
+from kp_batch.memory import available_bytes, bytes_of_quantiles
 from kp_batch.pipeline.embed import loaded_encoder
 from kp_batch.planning.plan import Plan
 from kp_batch.run import Run
@@ -26,13 +26,17 @@ def check_fit(run: Run, plan: Plan) -> None:
     """
     vector = 4 * _dimensions(run, plan)
     widest = max((span.last - span.warm for span in plan.spans), default=0)
-    needed, there_is = _BESIDE_BYTES + _COPIES * widest * vector, available_bytes()
-    if needed > there_is:
-        raise ResourceError(
-            f"the vectors of {widest:,} traces are replayed at once, which takes about "
-            f"{_told(needed)} of memory, and there are {_told(there_is)}; choose a smaller "
-            "--cache-size, or run it where there is more"
-        )
+    scores, there_is = plan.counts.accepted, available_bytes()
+    for what, needed, remedy in (
+        (f"the vectors of {widest:,} traces", _COPIES * widest * vector, "a smaller --cache-size"),
+        (f"the quantiles of {scores:,} scores", bytes_of_quantiles(scores), "fewer traces"),
+    ):
+        if _BESIDE_BYTES + needed > there_is:
+            raise ResourceError(
+                f"a run that holds {what} at once takes about {_told(_BESIDE_BYTES + needed)} of "
+                f"memory, and there are {_told(there_is)}; run it where there is more, or with "
+                f"{remedy}"
+            )
     written = plan.texts.missing * vector + sum(part.rows for part in plan.parts) * _SCORE_BYTES
     free = disk_usage(run.config.warehouse).free
     if written > free:

@@ -41,7 +41,7 @@ def publish_success(
         seconds: what each step took, by its name.
     """
     written = DeltaTables(run.config.warehouse, tables, run.run_id)
-    written.append("distributions", [_distributions(run, written.versions)])
+    written.append("distributions", [_distributions(run, plan, written.versions)])
     manifest = Manifest(run.config.threshold, written.versions)
     _publish(run, manifest, {**_told(run, plan, seconds), "status": "done", "reason": None})
 
@@ -82,12 +82,12 @@ def _inputs(run: Run) -> str:
     return changed.select("source_file", "status", "size", "mtime_ns", "file_id").write_json()
 
 
-def _distributions(run: Run, tables: Mapping[str, int]) -> pl.DataFrame:
+def _distributions(run: Run, plan: Plan, tables: Mapping[str, int]) -> pl.DataFrame:
     """Distribution of the scores by domain, and of all of them: a frame of `DISTRIBUTIONS`."""
     scores = relation(run.config.warehouse, "scores", tables.get("scores"))
     query = sql(__name__, "distributions.sql")
     values = {"run_id": run.run_id, "threshold": run.config.threshold}
-    with run.staging.connect() as connection:
+    with run.staging.connect(scores=plan.counts.accepted) as connection:
         create_macros(connection)
         connection.execute(f"CREATE VIEW scores AS FROM {scores}")
 

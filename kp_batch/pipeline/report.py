@@ -9,7 +9,7 @@ from polars.exceptions import PanicException
 
 from kp_batch.errors import BusyError, KpBatchError, WarehouseError
 from kp_batch.executor import Executor, Step
-from kp_batch.memory import available_bytes
+from kp_batch.memory import duckdb_limit
 from kp_batch.progress import say
 from kp_batch.report.markdown import markdown
 from kp_batch.report.report_data import ReportData, gather
@@ -19,7 +19,7 @@ from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
 
-_MOST_MEMORY = 768 << 20  # what does not fit into it is kept on disk; with more it is hardly faster
+_MOST_MEMORY = 768 << 20  # of DuckDB, which keeps on disk what does not fit into it
 
 
 def report(warehouse: Path, output_format: str) -> str:
@@ -107,15 +107,11 @@ def _mark(warehouse: Path) -> str:
 def _gathered(warehouse: Path) -> ReportData:
     try:
         with connect(warehouse) as connection:
-            connection.execute(f"SET memory_limit = '{_memory_limit()}B'")
+            [(scores,)] = connection.execute("SELECT count(*) FROM scores").fetchall()
+            connection.execute(f"SET memory_limit = '{duckdb_limit(_MOST_MEMORY, scores)}B'")
             return gather(connection)
     except duckdb.Error as error:
         raise WarehouseError(f"{warehouse} cannot be read: {one_line(str(error))}") from error
-
-
-def _memory_limit() -> int:
-    """The bytes that DuckDB takes at most; the drawing of the page takes less than the rest."""
-    return min(_MOST_MEMORY, available_bytes() // 2)
 
 
 def _page(data: ReportData) -> str:
