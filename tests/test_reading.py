@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import polars as pl
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from kp_batch.archive import reading
 from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
 from kp_batch.archive.file_faults import UnreadableError
+from kp_batch.archive.formats import jsonl, parquet
 from kp_batch.archive.reading import read_raw, read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.archive.timestamps import from_text
@@ -658,3 +660,19 @@ def test_raw_rows_beyond_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             row: str(row) for row in wanted
         }
         assert raw(path, []) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "write"), [("a.parquet", write_parquet), ("a.jsonl", write_jsonl)]
+)
+def test_batches_of_large_rows_are_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, write: Callable[..., Path]
+) -> None:
+    for module in (jsonl, parquet):
+        monkeypatch.setattr(module, "BATCH_BYTES", 20_000)
+    ids = [str(each) for each in range(12)]
+    path = write(tmp_path / name, [trace(id=each, objective=token_hex(4_500)) for each in ids])
+    batches = list(read_rows(discover([str(path)])[0]))
+    assert max(map(len, batches)) <= 3
+    assert pl.concat(batches).get_column("trace_id").to_list() == ids
+    assert pl.concat(batches).get_column("row").to_list() == list(range(12))

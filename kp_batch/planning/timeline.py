@@ -3,6 +3,7 @@
 A late trace changes what the traces after it met: those stand here beside it, in replay order.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 
@@ -91,14 +92,14 @@ def _mark(run: Run, scorer: Scorer, reach: int) -> bool:
     length = timeline.select(pl.len()).collect().item()
     marks = RowGroups(run.staging.marks, MARKS, RANGE_ROWS)
     replay = RowGroups(run.staging.replay, REPLAY, RANGE_ROWS)
-    marker = Marker()
+    marker, most = Marker(), rows_in_part([run.staging.timeline])
     for stretch in stretches(length, reach, _STRETCH_ROWS):
         rows = _rows(run, scorer, stretch)
         marked = marker.mark(stretch, _looked_at(run, scorer, rows))
         own = rows[stretch.inside].with_columns(replay=pl.Series(marked.replay))
         marks.add(own)
-        if scorer.has_encoder:
-            replay.add(_taking_part(timeline, stretch, marked))
+        for part in _taking_part(timeline, stretch, marked, most) if scorer.has_encoder else ():
+            replay.add(part)
     marks.close()
     return bool(replay.close())
 
@@ -135,10 +136,26 @@ def _looked_at(run: Run, scorer: Scorer, rows: pl.DataFrame) -> LookedAt:
     )
 
 
-def _taking_part(timeline: pl.LazyFrame, stretch: Stretch, marked: Marked) -> pl.DataFrame:
-    """The rows of a stretch that take part in the replay: a frame of `REPLAY`."""
-    rows = timeline.with_row_index("position").slice(stretch.first, stretch.last - stretch.first)
-    told = rows.select("position", "trace_id", "created_at", "text_hash").collect()
-    replay = pl.Series(marked.replay[marked.takes_part])
-    chosen = told.filter(pl.Series(marked.takes_part))
-    return chosen.with_columns(start=pl.Series(marked.start), replay=replay)
+def _taking_part(
+    timeline: pl.LazyFrame, stretch: Stretch, marked: Marked, most: int
+) -> Iterator[pl.DataFrame]:
+    """The rows of a stretch that take part in the replay: frames of `REPLAY`.
+
+    Args:
+        timeline: all rows.
+        stretch: which of them.
+        marked: what is to be done with these.
+        most: rows to hold at a time, since ids may be long.
+    """
+    told = timeline.with_row_index("position").select(
+        "position", "trace_id", "created_at", "text_hash"
+    )
+    taken = 0
+    for first in range(stretch.first, stretch.last, most):
+        part = slice(first - stretch.first, min(first + most, stretch.last) - stretch.first)
+        takes_part = marked.takes_part[part]
+        rows = told.slice(first, len(takes_part)).collect().filter(pl.Series(takes_part))
+        start = marked.start[taken : taken + len(rows)]
+        taken += len(rows)
+        replay = pl.Series(marked.replay[part][takes_part])
+        yield rows.with_columns(start=pl.Series(start), replay=replay)

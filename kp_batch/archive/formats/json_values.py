@@ -11,6 +11,8 @@ from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
 from kp_batch.archive.timestamps import from_text
 from kp_batch.contracts import ROWS, TIMESTAMP
 
+# A batch has fewer rows where they are as large.
+BATCH_BYTES = 64 << 20
 _AS_GIVEN = {**ROWS, "created_at": pl.String}
 _OBJECT = (dict, Mapping)  # a dict is recognised faster than any other mapping
 

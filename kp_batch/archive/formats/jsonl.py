@@ -2,19 +2,32 @@
 
 import json
 from collections.abc import Iterator
-from itertools import islice
 from typing import IO, Any
 
 import polars as pl
 
-from kp_batch.archive.formats.json_values import finite, rows_from_objects
+from kp_batch.archive.formats.json_values import BATCH_BYTES, finite, rows_from_objects
 
 
 def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFrame]:
     """The file's rows as frames of `ROWS`, unchecked, in their order."""
-    lines = ((row, line) for row, line in enumerate(file) if line.strip())
-    while batch := list(islice(lines, batch_rows)):
+    for batch in _batches(file, batch_rows):
         yield rows_from_objects(path, ((row, _object(line)) for row, line in batch))
+
+
+def _batches(file: IO[bytes], batch_rows: int) -> Iterator[list[tuple[int, bytes]]]:
+    """The lines that are not blank, with their numbers."""
+    batch: list[tuple[int, bytes]] = []
+    size = 0
+    for row, line in enumerate(file):
+        if line.strip():
+            batch.append((row, line))
+            size += len(line)
+        if len(batch) >= batch_rows or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def read_raw(file: IO[bytes], rows: list[int], _batch_rows: int) -> dict[int, str]:

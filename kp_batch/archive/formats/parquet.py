@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kp_batch.archive.file_faults import UnreadableError
-from kp_batch.archive.formats.json_values import finite
+from kp_batch.archive.formats.json_values import BATCH_BYTES, finite
 from kp_batch.archive.formats.parquet_columns import columns_read, is_read, row_expressions
 from kp_batch.contracts import ROWS
 
@@ -30,7 +30,8 @@ def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFr
     if faults:
         raise UnreadableError(faults)
     first = 0
-    for batch in parquet.iter_batches(batch_size=batch_rows, columns=_leaves_read(parquet)):
+    rows = _rows_at_once(parquet.metadata, batch_rows)
+    for batch in parquet.iter_batches(batch_size=rows, columns=_leaves_read(parquet)):
         batch.validate(full=True)  # later steps would break on text that is not UTF-8
         known = columns_read(batch.schema)
         frame = _as_polars(batch.select(known.names).cast(known))
@@ -66,6 +67,13 @@ def _open(file: IO[bytes]) -> pq.ParquetFile:
     return pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_AHEAD)
 
 
+def _rows_at_once(metadata: pq.FileMetaData, most: int) -> int:
+    """The rows of a batch: fewer where they are large."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    size = sum(group.total_byte_size for group in groups)
+    return max(min(most, BATCH_BYTES * metadata.num_rows // max(size, 1)), 1)
+
+
 def _leaves_read(parquet: pq.ParquetFile) -> list[str]:
     """The physical columns that are read."""
     leaves = [parquet.schema.column(index) for index in range(len(parquet.schema))]
@@ -87,7 +95,8 @@ def _raw_rows(
     parquet = _open(file)
     columns = _leaves_read(parquet) if only_read else None
     first = 0
-    for batch in parquet.iter_batches(batch_size=batch_rows, columns=columns):
+    size = _rows_at_once(parquet.metadata, batch_rows)
+    for batch in parquet.iter_batches(batch_size=size, columns=columns):
         for row in rows[bisect_left(rows, first) : bisect_left(rows, first + len(batch))]:
             values = {
                 name: _value(column[row - first])
