@@ -98,8 +98,8 @@ CREATE TEMP TABLE unchanged AS SELECT trace_id FROM compared WHERE NOT differs;
 -- New, changed, and removed traces.
 CREATE TEMP TABLE changes AS
 SELECT
-    (created_at AT TIME ZONE 'UTC')::DATE AS day,
-    (old_created_at AT TIME ZONE 'UTC')::DATE AS old_day,
+    day_of(created_at) AS day,
+    day_of(old_created_at) AS old_day,
     count(*) AS traces
 FROM compared
 WHERE differs

@@ -1,7 +1,7 @@
 -- What computed the published scores, by day and domain.
--- Given: the schema published (its tables).
+-- Given: the schema published (its tables), and the macros of the catalog.
 SELECT
-    (created_at AT TIME ZONE 'UTC')::DATE AS day,
+    day_of(created_at) AS day,
     task_domain,
     encoder_id,
     cache_id,

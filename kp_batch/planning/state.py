@@ -9,11 +9,12 @@ import polars as pl
 from kp_batch.contracts import TABLES
 from kp_batch.sql import sql
 from kp_batch.staging import Staging
+from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.relations import attach_tables, frame_of, partitions_of
 
 
 class State:
-    """The published tables, as views in the schema `published` of one connection.
+    """The published tables, as views in the schema `published` of a connection with the macros.
 
     Args:
         warehouse: the folder of the tables.
@@ -25,6 +26,7 @@ class State:
         self.staging = staging
         self.days = partitions_of(warehouse, "scores", tables.get("scores"))
         self.connection = staging.connect()
+        create_macros(self.connection)
         attach_tables(self.connection, warehouse, tables, "published")
 
     def __enter__(self) -> Self:
