@@ -442,6 +442,12 @@ def test_a_warehouse_without_scores_verifies(tmp_path: Path, *, embed: bool) -> 
     assert (told.missing, told.sampled, told.wrong) == (0, 0, "")
 
 
+def test_a_cache_far_larger_than_the_archive_verifies(tmp_path: Path) -> None:
+    write(tmp_path, 0, 1, 2, 3)
+    rescore_archive(settings_of(tmp_path, cache_size=10**12))
+    assert_sound(tmp_path, 4)
+
+
 def test_no_warehouse_is_told(tmp_path: Path) -> None:
     with pytest.raises(WarehouseError, match="is no warehouse; run an archive first"):
         checked(tmp_path)

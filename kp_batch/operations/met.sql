@@ -7,7 +7,8 @@ FROM (
     SELECT text_hash
     FROM timeline
     SEMI JOIN (
-        SELECT unnest(range(position - getvariable('reach'), position)) AS position FROM traces
+        SELECT unnest(range(greatest(position - getvariable('reach'), 0), position)) AS position
+        FROM traces
     ) AS windows USING (position)
     UNION
     SELECT text_hash_now FROM traces
