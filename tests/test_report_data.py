@@ -166,6 +166,12 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     return Told(where, gathered(where), labelled, ask(where, "FROM rejects"))
 
 
+def times(told: Told) -> pl.DataFrame:
+    days = told.scores.select(day()).to_series()
+    usual = {"kind": "usual", "traces": len(days), "first_day": days.min(), "last_day": days.max()}
+    return pl.DataFrame([usual])
+
+
 def domains(told: Told) -> pl.DataFrame:
     value = pl.col("score")
     numbers = {
@@ -343,6 +349,7 @@ def traces(told: Told) -> pl.DataFrame:
 
 
 WANTED: dict[str, Callable[[Told], pl.DataFrame]] = {
+    "times": times,
     "domains": domains,
     "histogram": histogram,
     "over_time": lambda told: over_time(told.scores, day(), "1d"),
@@ -581,6 +588,69 @@ def test_years_one_and_9999_make_steps_too(told: Told, tmp_path: Path) -> None:
     assert data.gaps.rows() == [("0001-01-02", "9999-12-30", 3_652_057)]
     assert data.totals["first_day"] == date.min
     assert data.totals["last_day"] == date.max
+
+
+USUAL = [f"2026-01-{each:02d}" for each in range(1, 19)]
+KINDS = {
+    "nothing": ([*USUAL, "2016-01-02"], [("usual", 19, "2016-01-02", "2026-01-18")]),
+    "ten years before": (
+        [*USUAL, "2016-01-01", "1970-01-01"],
+        [("before", 2, "1970-01-01", "2016-01-01"), ("usual", 18, "2026-01-01", "2026-01-18")],
+    ),
+    "more than a tenth": (
+        [*USUAL, "2016-01-01", "2016-01-01", "1970-01-01"],
+        [("usual", 21, "1970-01-01", "2026-01-18")],
+    ),
+    "before and after": (
+        ["1990-01-01", *USUAL, "2036-01-18"],
+        [
+            ("before", 1, "1990-01-01", "1990-01-01"),
+            ("usual", 18, "2026-01-01", "2026-01-18"),
+            ("after", 1, "2036-01-18", "2036-01-18"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("which", KINDS)
+def test_times_far_from_nearly_all_others_stand_apart_and_charts_leave_them_out(
+    told: Told, tmp_path: Path, which: str
+) -> None:
+    days, wanted = KINDS[which]
+    data = gathered(publishing(tmp_path, on(told.scores, days)))
+    as_text = pl.col("first_day", "last_day").dt.strftime("%Y-%m-%d")
+    assert data.times.with_columns(as_text).rows() == wanted
+    [(traces, first, last)] = [each[1:] for each in wanted if each[0] == "usual"]
+    assert data.left_out == len(days) - traces
+    assert data.over_time["traces"].sum() == traces
+    assert data.domains["traces"][0] == len(days)
+    assert str(data.totals["first_day"]) == min(days)
+    if len(wanted) > 1:
+        assert data.grain == "day"
+        assert data.gaps.is_empty()
+        assert (data.over_time["start"].min(), data.over_time["start"].max()) == (first, last)
+        assert data.over_time["is_over"].all()
+
+
+def test_times_after_the_run_are_of_the_future_unless_all_are_they_are_left_out(
+    tmp_path: Path,
+) -> None:
+    now = datetime.now(UTC)
+    later = [now + timedelta(days=each) for each in (2, 5, 400)]
+    moments = [*later, *(now - timedelta(days=each) for each in range(1, 4))]
+    rows = [trace(id=f"{each}", created_at=each.isoformat()) for each in moments]
+    write_jsonl(tmp_path / "archive" / "a.jsonl", rows[:3])
+    rescore_archive(settings(tmp_path))
+    data = gathered(tmp_path / "warehouse")
+    future = ("future", 3, later[0].date(), later[-1].date())
+    assert data.times.rows() == [future]
+    assert (data.left_out, data.over_time["traces"].sum(), len(data.gaps)) == (0, 3, 2)
+    write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
+    rescore_archive(settings(tmp_path))
+    data = gathered(tmp_path / "warehouse")
+    usual = ("usual", 3, moments[-1].date(), moments[3].date())
+    assert data.times.rows() == [usual, future]
+    assert (data.left_out, data.over_time["traces"].sum(), len(data.gaps)) == (3, 3, 0)
 
 
 def test_nothing_is_told_of_a_warehouse_without_tables(told: Told, tmp_path: Path) -> None:
