@@ -326,13 +326,16 @@ OVER_WEEKS = rows(
 )
 
 
-@pytest.mark.parametrize(("grain", "when"), [("week", "In the week from"), ("day", "On")])
+@pytest.mark.parametrize(
+    ("grain", "when", "which"),
+    [("week", "In the week from", "the last full week"), ("day", "On", "the last day")],
+)
 def test_the_last_step_of_time_that_is_over_is_told_against_all_before(
-    grain: str, when: str
+    grain: str, when: str, which: str
 ) -> None:
     assert told(over_time=OVER_WEEKS, grain=grain) == [
         (
-            f"{when} 2026-01-22, the last full {grain} with 30 traces or more, the mean score was "
+            f"{when} 2026-01-22, {which} with 30 traces or more, the mean score was "
             "0.400 (before: 0.400) and the mean novelty was 0.300 (before: 0.500)."
         )
     ]
@@ -528,7 +531,7 @@ def test_what_a_chart_leaves_out_and_mixes_stands_in_its_caption() -> None:
     odd = times(
         ("before", 2, "1970-01-01", "1970-01-01"), ("future", 1, "2031-01-01", "2031-01-01")
     )
-    left_out = "3 traces of times that are warned of above left out."
+    left_out = "Left out: 3 traces, of times that are warned of above."
     weights, replays = (replace(RUN, fingerprints=each) for each in (WEIGHTS, REPLAYS))
     no_trend = "mixed settings: how it changes with time is no trend."
     assert notes("volume", times=odd, run=weights) == left_out

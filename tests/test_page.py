@@ -298,6 +298,18 @@ def test_a_warehouse_without_scores_has_a_page_that_says_so(tmp_path: Path, what
         assert said == []
 
 
+def test_a_chart_says_in_its_caption_what_it_leaves_out(tmp_path: Path) -> None:
+    days = [*(f"2026-01-{each:02d}" for each in range(1, 10)), "1970-01-01"]
+    write_jsonl(tmp_path / "a.jsonl", [trace(id=each, created_at=each) for each in days])
+    settings = {"warehouse": tmp_path / "warehouse", "embedder": "none"}
+    rescore_archive(RescoreConfig(archive=(str(tmp_path / "a.jsonl"),), **settings))
+    text = report(tmp_path / "warehouse", "html")
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", text)
+    noted = [each for each in captions if "Left out: 1 trace, of times that are warned" in each]
+    assert len(noted) == 2
+    assert "is dated ten years or more before nearly all others, on 1970-01-01." in text
+
+
 def test_the_page_stays_small_however_many_domains_and_days_there_are(tmp_path: Path) -> None:
     traces = [
         trace(

@@ -20,7 +20,7 @@ def _no_notes(_data: ReportData) -> Iterator[str]:
 
 def _left_out(data: ReportData) -> Iterator[str]:
     if data.left_out:
-        yield f"{number(data.left_out, 'trace')} of times that are warned of above left out."
+        yield f"Left out: {number(data.left_out, 'trace')}, of times that are warned of above."
 
 
 def _mixed_over_time(data: ReportData) -> Iterator[str]:

@@ -37,19 +37,19 @@ def _lately(data: ReportData) -> Iterator[Finding]:
     """Compare the last step of time that is over and has enough traces with all steps before it."""
     steps = data.over_time.filter("is_over").group_by("start")
     sums = steps.agg(pl.col("traces", "score", "novelty").sum())
-    full = sums.filter(pl.col("traces") >= ENOUGH).sort("start")
+    enough = sums.filter(pl.col("traces") >= ENOUGH).sort("start")
     measures = _comparable(data)
-    if len(full) > 1 and measures:
-        last = full.row(-1, named=True)
+    if len(enough) > 1 and measures:
+        last = enough.row(-1, named=True)
         before = sums.filter(pl.col("start") < last["start"]).sum().row(0, named=True)
-        on = "On" if data.grain == "day" else f"In the {data.grain} from"
+        on, full = ("On", "") if data.grain == "day" else (f"In the {data.grain} from", "full ")
         means = (
             f"the mean {name} was {last[name] / last['traces']:.3f} "
             f"(before: {before[name] / before['traces']:.3f})"
             for name in measures
         )
         yield tell(
-            f"{on} {last['start']}, the last full {data.grain} with {ENOUGH} traces or more, "
+            f"{on} {last['start']}, the last {full}{data.grain} with {ENOUGH} traces or more, "
             f"{' and '.join(means)}."
         )
 
