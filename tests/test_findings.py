@@ -32,9 +32,10 @@ OVERRIDES = ("domain", "override", "traces", "share", "mean_effect", "effect_on_
 OVER_TIME = ("start", "traces", "score", "novelty", "is_over")
 DRIFT = ("domain", "traces_a", "traces_b", "mean_shift", "p50_shift", "stability_index")
 TURNOVER = ("task_domain", "is_new")
+PROFILED = ("run_id", "task_domain", "traces")
 TIMES = ("kind", "traces", "first_day", "last_day")
 USUAL = ("usual", 1300, date(2026, 1, 1), date(2026, 2, 1))
-TEXT = {"domain", "task_domain", "override", "start", "code", "first_day", "last_day"}
+TEXT = {"run_id", "domain", "task_domain", "override", "start", "code", "first_day", "last_day"}
 NOTHING = pl.DataFrame()
 ALL = (None, 1300, 130, 0.41251, 0.5, 0.1, 0.9)
 # As an archive may hold them; beside each, how it stands inside a code span.
@@ -119,6 +120,7 @@ QUIET = ReportData(
     overrides=rows(OVERRIDES),
     novelty_and_age=NOTHING,
     thresholds=NOTHING,
+    profiled=rows(PROFILED),
     drift=rows(DRIFT),
     turnover=rows(TURNOVER),
     rejects=rows(["code", "domain", "refused"]),
@@ -470,6 +472,21 @@ def test_of_many_mixed_settings_the_first_are_named_and_what_they_are_is_no_mark
     assert sentence(first).count("weights of *") == 5
     assert "weights of *4 (9 and 9 traces); and 2 more. A run" in sentence(first)
     assert not any("*" in part for part in first.parts if not isinstance(part, Untrusted))
+
+
+def test_a_profile_that_not_all_traces_of_its_domain_bear_is_mixed_with_the_default_one() -> None:
+    ids = {"code-0-v1": 20, "law-0-v1": 9, "default-0-v1": 99}
+    run = replace(RUN, fingerprints=FINGERPRINTS | {"profile_id": ids})
+    sizes = [
+        ("run-2", "code", 50),
+        ("run-2", "law", 9),
+        ("run-2", "chess", 50),
+        ("run-2", "default", 9),
+    ]
+    profiled = rows(PROFILED, ("run-1", "law", 99), *sizes)
+    [first, *others] = findings(replace(QUIET, run=run, profiled=profiled))
+    assert "do not compare: weights of code (30 and 20 traces). A run" in sentence(first)
+    assert not any(each.is_warning for each in others)
 
 
 @pytest.mark.parametrize("which", ["run", "before"])

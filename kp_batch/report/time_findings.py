@@ -56,9 +56,9 @@ def _lately(data: ReportData) -> Iterator[Finding]:
 
 def _comparable(data: ReportData) -> list[str]:
     """The measures whose means compare over time, since no mixed setting touches them."""
-    if not mixed_settings(data.run):
+    if not mixed_settings(data, data.run):
         return ["score", "novelty"]
-    return [] if is_novelty_mixed(data.run) else ["novelty"]
+    return [] if is_novelty_mixed(data) else ["novelty"]
 
 
 def _gap(data: ReportData) -> Iterator[Finding]:
