@@ -639,6 +639,15 @@ def test_times_far_from_nearly_all_others_stand_apart_and_charts_leave_them_out(
         assert data.over_time["is_over"].all()
 
 
+def test_the_last_usual_week_is_not_over_because_of_a_time_that_is_left_out(
+    told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_GRAINS", {"week": 10**7})
+    scores = on(told.scores.filter(task_domain="code"), [*USUAL[:-1], "2036-01-18"])
+    data = gathered(publishing(tmp_path, scores))
+    assert data.over_time["is_over"].to_list() == [True, True, False]
+
+
 def test_times_after_the_run_are_of_the_future_unless_all_are_they_are_left_out(
     tmp_path: Path,
 ) -> None:

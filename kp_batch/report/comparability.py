@@ -61,9 +61,9 @@ def _weights(data: ReportData, run: RunRecord) -> dict[str, dict[str, int]]:
     for profile_id, traces in run.fingerprints["profile_id"].items():
         found.setdefault(profile_name(profile_id), {})[profile_id] = traces
     for _, domain, traces in data.profiled.filter(run_id=run.run_id).iter_rows():
-        ids = found.get(domain, {})
-        if 0 < sum(ids.values()) < traces:
-            ids["default"] = traces - sum(ids.values())
+        bearing = sum(found.get(domain, {}).values())
+        if 0 < bearing < traces:
+            found[domain]["default"] = traces - bearing
     return found
 
 
