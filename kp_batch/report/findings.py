@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from kp_batch.reasons import setting_changes
 from kp_batch.report.report_data import LABEL, ReportData
 from kp_batch.report.score_findings import of_scores
 from kp_batch.report.sentences import Finding, Untrusted, number, tell
-from kp_batch.run_record import changed_settings, differences
+from kp_batch.run_record import differences
 from kp_batch.text import printable, shortened
 
 # Customary limits of the population stability index. From it we subtract what chance alone adds,
@@ -121,4 +122,4 @@ def _incomparable(data: ReportData) -> list[str]:
 def _changed_settings(data: ReportData) -> list[str]:
     if not (data.before and data.run):
         return []
-    return changed_settings(data.before, data.run, domains=data.drift["domain"])
+    return [each.words for each in setting_changes(data.before.settings, data.run.settings)]
