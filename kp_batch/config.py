@@ -3,9 +3,11 @@
 The command line's help and Prefect's form both show the descriptions.
 """
 
+import re
+from collections.abc import Mapping
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import (
     AfterValidator,
@@ -14,10 +16,20 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 
+from kp_batch.errors import KpBatchError
 from kp_batch.novelty.settings import format_ttl, parse_ttl
+from kp_batch.scoring.profiles import WeightProfile, load_profiles, parse_profiles, weights_of
+
+# What belongs to the warehouse: the first run that is done fixes it, and a run that leaves one out
+# takes it from there. All other settings are of one run alone.
+SETTINGS = ("embedder", "cache_size", "ttl", "profiles", "threshold", "since", "until")
+NONE = "none"  # a value, unlike what is left out
+BUILT_IN = "default"  # stands for the built-in profiles
 
 
 def _parse_ttl(value: Any) -> Any:
@@ -30,26 +42,73 @@ def _in_whole_seconds(ttl: timedelta | None) -> timedelta | None:
     return ttl
 
 
+def _parse_day(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    try:
+        return None if text == NONE else date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"a day is written as 2026-01-31, or none, got {text!r}") from None
+
+
+def _format_day(day: date | None) -> str:
+    return NONE if day is None else day.isoformat()
+
+
+def _parse_profiles(value: Any) -> Any:
+    """Load a file or the built-in profiles, or take the profiles themselves."""
+    if isinstance(value, str | Path):
+        return load_profiles(None if str(value) == BUILT_IN else value)
+    if isinstance(value, Mapping):
+        return parse_profiles(cast("Mapping[str, Any]", value), "that was given")
+    return value
+
+
+def _parse_limit(value: Any) -> Any:
+    match = re.fullmatch(r"([0-9]{1,9})(%?)", str(value))
+    if not match or (match[2] and int(match[1]) > 100):
+        raise ValueError(f"a limit is a number of files such as 5, or 5% of them, got {value!r}")
+    return match[0]
+
+
 Ttl = Annotated[
     timedelta | None,
     BeforeValidator(_parse_ttl),
     AfterValidator(_in_whole_seconds),
     PlainSerializer(format_ttl, return_type=str),
+    WithJsonSchema({"type": "string"}),
+]
+Day = Annotated[
+    date | None,
+    BeforeValidator(_parse_day),
+    PlainSerializer(_format_day, return_type=str),
+    WithJsonSchema({"type": "string"}),
+]
+Profiles = Annotated[
+    dict[str, WeightProfile],
+    BeforeValidator(_parse_profiles),
+    PlainSerializer(weights_of),
+    WithJsonSchema({"type": "string"}),
+]
+Limit = Annotated[
+    str | None,
+    BeforeValidator(lambda value: value if value is None else _parse_limit(value)),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]}),
 ]
 
 
-def _parse_day(text: Any) -> Any:
-    try:
-        return date.fromisoformat(text) if isinstance(text, str) else text
-    except ValueError:
-        raise ValueError(f"a day is written as 2026-01-31, got {text!r}") from None
+def _setting(description: str, **form: Any) -> Any:
+    """A setting of the warehouse. Its schema has no default: Prefect's form would send it."""
 
+    def without_default(schema: dict[str, Any]) -> None:
+        schema.pop("default", None)
+        schema["description"] += " Left out, it stays as the warehouse has it."
 
-Day = Annotated[date | None, BeforeValidator(_parse_day)]
+    return Field(description=description, json_schema_extra=without_default, **form)
 
 
 class RescoreConfig(BaseModel):
-    """The settings of one run."""
+    """The settings of one run; `completed` fills in those of `SETTINGS` that were left out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,17 +116,20 @@ class RescoreConfig(BaseModel):
         min_length=1, description="Parquet or JSONL files, folders, globs or URLs."
     )
     warehouse: Path = Field(description="The folder of the tables.")
-    embedder: str = Field(
-        "minilm",
+    embedder: str = _setting(
+        "minilm, hashing, none, or any sentence-transformers folder or id.",
+        default="minilm",
         min_length=1,
-        description="minilm, hashing, none, or any sentence-transformers folder or id.",
     )
-    cache_size: int = Field(1_000, ge=1, strict=True, description="Vectors that the cache holds.")
-    ttl: Ttl = Field(None, description="Time to live in the cache: none, 90m, 12h, 7d.")
-    profiles: Path | None = Field(None, description="A TOML file of weight profiles.")
-    threshold: float = Field(0.75, ge=0, le=1, description="A score worth sharing.")
-    since: Day = Field(None, description="Restate no day before this one.")
-    until: Day = Field(None, description="Restate no day after this one.")
+    cache_size: int = _setting("Vectors that the cache holds.", default=1_000, ge=1, strict=True)
+    ttl: Ttl = _setting("Time to live in the cache: none, 90m, 12h, 7d.", default=None)
+    profiles: Profiles = _setting(
+        "A TOML file of weight profiles, or default for the built-in ones.",
+        default_factory=load_profiles,
+    )
+    threshold: float = _setting("A score worth sharing.", default=0.75, ge=0, le=1)
+    since: Day = _setting("Restate no day before this one, or none: any day.", default=None)
+    until: Day = _setting("Restate no day after this one, or none: any day.", default=None)
     prune: bool = Field(
         default=False, description="Remove the traces of files that are gone or unreadable."
     )
@@ -77,10 +139,47 @@ class RescoreConfig(BaseModel):
         le=1,
         description="More rejected rows than this share of the archive fail the run.",
     )
+    max_unreadable: Limit = Field(
+        None, description="More unreadable files than this, 5 or 5%, fail the run."
+    )
     wait: bool = Field(default=False, description="Wait while another run writes to the warehouse.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        """A setting of the warehouse that is null, as forms send it, was left out."""
+        if not isinstance(given, Mapping):
+            return given
+        values = cast("Mapping[str, Any]", given)
+        return {
+            name: each for name, each in values.items() if each is not None or name not in SETTINGS
+        }
 
     @model_validator(mode="after")
     def _in_order(self) -> "RescoreConfig":
         if self.since and self.until and self.since > self.until:
             raise ValueError(f"--since {self.since} is after --until {self.until}")
         return self
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the warehouse keeps of it: JSON values by the names of `SETTINGS`."""
+        return self.model_dump(mode="json", include=set(SETTINGS))
+
+    def completed(self, settings: Mapping[str, Any]) -> "RescoreConfig":
+        """The config with every setting that was left out as the warehouse has it.
+
+        Args:
+            settings: the warehouse's; empty for a new one, for which the defaults stand.
+
+        Raises:
+            KpBatchError: a setting that was given does not go with one of the warehouse's.
+        """
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        try:
+            return RescoreConfig.model_validate({**settings, **given})
+        except ValidationError as error:
+            faults = "; ".join(each["msg"].removeprefix("Value error, ") for each in error.errors())
+            raise KpBatchError(
+                f"{faults}; what is left out is as the warehouse has it: see kp-batch settings"
+            ) from error

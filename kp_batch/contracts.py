@@ -158,7 +158,7 @@ RUNS = pl.Schema(
         "status": pl.String,  # done | failed
         "reason": pl.String,  # why it failed, in one line
         # These and the following ones are JSON.
-        **_texts("config", "inputs", "counts", "seconds", "versions"),
+        **_texts("config", "inputs", "changes", "counts", "seconds", "versions"),
         "fingerprints": pl.String,  # what computed the current scores, with their numbers
         "published": pl.String,  # the manifest as this run left it
     }

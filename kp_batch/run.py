@@ -22,6 +22,7 @@ class Run:
     started_at: datetime
     published: Manifest  # when it began
     tables: Mapping[str, int]  # the versions that it builds upon
+    restatable: tuple[date, date]  # the first and the last day that other settings may restate
     staging: Staging
 
     @classmethod
@@ -29,16 +30,23 @@ class Run:
         """A new run, named by its start so that names sort by time.
 
         Args:
-            config: its settings.
+            config: its settings, complete.
             now: the time, in UTC.
             staging: its working files; inside the warehouse unless given, since they take its disk.
         """
         run_id = f"{now:%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}"
-        published = read_manifest(config.warehouse) or Manifest(config.threshold, {})
+        published = read_manifest(config.warehouse) or Manifest({}, {})
+        days = (config.since or date.min, config.until or date.max)
         where = staging or Staging(Layout(config.warehouse).staging(run_id))
-        return cls(config, run_id, now, published, published.tables, where)
+        return cls(config, run_id, now, published, published.tables, days, where)
 
     def in_range(self, day: str) -> pl.Expr:
-        """Whether a column's day is one that `--since` and `--until` let be restated."""
-        since, until = self.config.since or date.min, self.config.until or date.max
-        return pl.col(day).is_between(pl.lit(since), pl.lit(until))
+        """Whether a column's day is one that other settings may restate."""
+        first, last = self.restatable
+        return pl.col(day).is_between(pl.lit(first), pl.lit(last))
+
+
+def in_force(config: RescoreConfig) -> RescoreConfig:
+    """The config with what it leaves out as the warehouse has it; see `RescoreConfig.completed`."""
+    published = read_manifest(config.warehouse)
+    return config.completed(published.settings if published else {})

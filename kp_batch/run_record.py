@@ -1,16 +1,16 @@
 """Reads the rows of `runs`, and tells how the settings and formulas of two runs differ."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any, Self
 
+from kp_batch.reasons import formula_changes
+
 # Columns of `runs` that hold JSON. `inputs` stays in the table: it may have an entry for each file
 # of the archive, and nothing takes it apart.
-_JSON = ("config", "counts", "seconds", "versions", "fingerprints", "published")
-_FORMULAS = ("facts", "encoder", "replay", "scoring")
-_SETTINGS = ("cache_size", "ttl", "threshold")
+_JSON = ("config", "changes", "counts", "seconds", "versions", "fingerprints", "published")
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class RunRecord:
     status: str  # done | failed
     reason: str | None  # why it failed
     config: Mapping[str, Any]  # the settings, by the names of RescoreConfig
+    changes: Sequence[Mapping[str, Any]]  # why it had anything to do: see `reasons.Reason`
     counts: RunCounts | None  # None: it failed before its plan was made
     seconds: Mapping[str, float]  # of each step, by its name
     versions: Mapping[str, Any]  # of the formulas and of the libraries
@@ -67,6 +68,11 @@ class RunRecord:
     def embedder(self) -> str:
         """The embedder that the run was asked to use."""
         return self.config["embedder"]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The warehouse's settings as the run left them."""
+        return self.published["settings"]
 
 
 def done_runs(records: Iterable[RunRecord]) -> list[RunRecord]:
@@ -87,52 +93,13 @@ def differences(first: RunRecord, second: RunRecord) -> list[str]:
     Returns:
         A few words for each difference; nothing if the scores compare.
     """
-    differing = [
-        f"{name} {first.versions[name]} and {second.versions[name]}"
-        for name in _FORMULAS
-        if first.versions[name] != second.versions[name]
-    ]
+    differing = [each.words for each in formula_changes(first.versions, second.versions)]
     encoders = [", ".join(record.fingerprints["encoder_id"]) for record in (first, second)]
     if encoders[0] != encoders[1]:
         differing.append(f"encoders {encoders[0]} and {encoders[1]}")
     return differing
 
 
-def changed_settings(
-    first: RunRecord, second: RunRecord, domains: Iterable[str | None]
-) -> list[str]:
-    """Which settings differ between two runs: the cache, the threshold, the weights.
-
-    Args:
-        first: the earlier run.
-        second: the later run.
-        domains: those that both runs scored. If the scores of only one run bear a profile named
-            like one of these domains, it was added or removed; any other profile may have come or
-            gone with its domain.
-
-    Returns:
-        A few words for each setting that differs.
-    """
-    changed = [
-        f"{name.replace('_', ' ')} {first.config[name]} \N{RIGHTWARDS ARROW} {second.config[name]}"
-        for name in _SETTINGS
-        if first.config[name] != second.config[name]
-    ]
-    before, after = (_profiles(record) for record in (first, second))
-    in_both = before.keys() & after.keys()
-    in_one = (before.keys() ^ after.keys()) & set(domains)
-    other = [name for name in in_both | in_one if before.get(name) != after.get(name)]
-    return [*changed, *(f"weights of {name}" for name in sorted(other))]
-
-
 def profile_name(profile_id: str) -> str:
     """The name in a profile's id, `NAME-DIGEST-vN`; the name may hold dashes itself."""
     return profile_id.rsplit("-", 2)[0]
-
-
-def _profiles(record: RunRecord) -> dict[str, set[str]]:
-    """The ids of the profiles that the run's scores bear, by the profiles' names."""
-    found: dict[str, set[str]] = {}
-    for profile_id in record.fingerprints["profile_id"]:
-        found.setdefault(profile_name(profile_id), set()).add(profile_id)
-    return found

@@ -24,6 +24,11 @@ def shortened(text: str, length: int) -> str:
     return shown if len(shown) <= length else f"{shown[: length - 1]}…"
 
 
+def number(count: int, what: str) -> str:
+    """Write a count with its unit, in the singular or the plural."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def bar_line(counts: list[int]) -> str:
     """Draw counts as a line of bars: the greatest has full height, and only 0 has no bar."""
     most = max(counts, default=0)

@@ -63,7 +63,8 @@ def rows(names: Iterable[str], *given: tuple[Any, ...]) -> pl.DataFrame:
     return pl.DataFrame(list(given), schema=kinds | counted | told, orient="row")
 
 
-CONFIG = {"cache_size": 1000, "ttl": "none", "threshold": 0.75}
+SETTINGS = {"cache_size": 1000, "ttl": "none", "profiles": {"code": {"novelty": 0.5}}}
+SETTINGS |= {"threshold": 0.75, "since": None}
 FINGERPRINTS = {
     "encoder_id": {"minilm-1": 1300},
     "cache_id": {"fifo-1000-ttl-none-v1": 1300},
@@ -91,9 +92,10 @@ RUN = RunRecord(
     counts=COUNTS,
     seconds={"plan": 0.256, "embed": 1},
     versions=FORMULAS,
-    config=CONFIG,
+    config={},
+    changes=[],
     fingerprints=FINGERPRINTS,
-    published={},
+    published={"settings": SETTINGS},
 )
 # One domain, no override, nothing refused, no other run.
 QUIET = ReportData(
@@ -167,6 +169,11 @@ def counts(**more: Any) -> RunRecord:
 
 def failing(run_id: str, reason: str | None) -> RunRecord:
     return replace(RUN, run_id=run_id, status="failed", reason=reason)
+
+
+def under(**changes: Any) -> RunRecord:
+    """A run under other settings."""
+    return replace(RUN, run_id="run-1", published={"settings": SETTINGS | changes})
 
 
 def test_where_there_is_nothing_to_notice_the_extent_is_told() -> None:
@@ -390,36 +397,44 @@ def test_runs_that_do_not_compare_are_a_warning_and_their_drift_is_none() -> Non
     assert [sentence(each) for each in said if each.is_warning] == [
         (
             "The scores of the last run do not compare with those of the previous run: they were "
-            "computed with replay 0 and 1; encoders hashing-1 and minilm-1."
+            "computed with formula of replay 0 → 1; encoders hashing-1 and minilm-1."
         )
     ]
     assert {FAR, NO_TREND} <= {*map(sentence, said)}
 
 
 def test_settings_that_changed_are_told_and_their_drift_is_no_warning() -> None:
-    profiles = {"profile_id": {"code-1-v1": 1000, "law-1-v1": 300, "art-1-v1": 1}}
-    before = replace(
-        RUN,
-        config={"cache_size": 20, "ttl": "1d", "threshold": 0.5, "wait": True},
-        fingerprints=FINGERPRINTS | profiles,
-    )
-    both = pl.concat([SHIFTED, rows(DRIFT, ("art", 9, 9, 0.0, 0.0, 0.0))])
-    said = findings(replace(QUIET, before=before, drift=both))
+    changes = {"cache_size": 20, "ttl": "1d", "threshold": 0.5}
+    said = findings(replace(QUIET, before=under(**changes), drift=SHIFTED))
     [settings] = [sentence(each) for each in said if sentence(each).startswith("Settings")]
     assert settings == (
         "Settings changed since the previous run: cache size 20 → 1000; ttl 1d → none; "
-        "threshold 0.5 → 0.75; weights of art; weights of code."
+        "threshold 0.5 → 0.75."
     )
     assert {FAR, NO_TREND} <= {*map(sentence, said)}
     assert not any(each.is_warning for each in said)
 
 
-@pytest.mark.parametrize("threshold", [0.75, 0.5])
-def test_scores_that_shift_under_the_same_settings_are_a_warning(threshold: float) -> None:
-    before = replace(RUN, config=CONFIG | {"threshold": threshold})
-    said = findings(replace(QUIET, before=before, drift=SHIFTED))
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"threshold": 0.5},  # moves no score
+        {"profiles": SETTINGS["profiles"] | {"misspelt": {"novelty": 1}}},  # which no score bears
+    ],
+)
+def test_scores_that_shift_under_the_same_settings_are_a_warning(changes: Any) -> None:
+    said = findings(replace(QUIET, before=under(**changes), drift=SHIFTED))
     assert FAR in [sentence(each) for each in said if each.is_warning]
     assert f"{SINCE}." in map(sentence, said)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"cache_size": 9}, {"since": "2026-01-02"}, {"profiles": {"code": {"novelty": 1}}}]
+)
+def test_each_setting_that_moves_scores_makes_a_shift_no_trend(changes: Any) -> None:
+    said = findings(replace(QUIET, before=under(**changes), drift=SHIFTED))
+    assert {FAR, NO_TREND} <= {sentence(each) for each in said if not each.is_warning}
 
 
 WEIGHTS = FINGERPRINTS | {
@@ -458,7 +473,7 @@ def test_mixed_settings_are_told_first_of_all_and_what_they_touch_is_no_trend(
     assert said[0].is_warning
     assert sentence(said[0]) == (
         f"The scores bear mixed settings, and means over them do not compare: {mixed}. A run "
-        "without --since and --until makes them one again."
+        "with --since none --until none makes them one again."
     )
     over_time = [sentence(each) for each in said if "last full week" in sentence(each)]
     week = "In the week from 2026-01-22, the last full week with 30 traces or more"
@@ -493,10 +508,8 @@ def test_a_profile_that_not_all_traces_of_its_domain_bear_is_mixed_with_the_defa
 def test_a_shift_of_mixed_scores_is_no_trend_though_the_settings_are_the_same(which: str) -> None:
     old = {"profile_id": {"code-0-v1": 73, "code-1-v1": 9}}
     mixed = replace(RUN, fingerprints=FINGERPRINTS | old)
-    same = {"run": mixed, "before": mixed} if which == "run" else {"before": mixed}
-    said = findings(replace(QUIET, **{"before": RUN} | same, drift=SHIFTED))
-    reason = "settings are mixed" if which == "run" else "settings or formulas changed"
-    assert f"{SINCE}, but this is no trend, since {reason}." in map(sentence, said)
+    said = findings(replace(QUIET, **{"before": RUN, which: mixed}, drift=SHIFTED))
+    assert f"{SINCE}, but this is no trend, since settings are mixed." in map(sentence, said)
     assert FAR in [sentence(each) for each in said if not each.is_warning]
 
 
@@ -555,9 +568,7 @@ def test_what_a_chart_leaves_out_and_mixes_stands_in_its_caption() -> None:
     assert notes("over_time", times=odd) == left_out
     assert notes("over_time", run=weights) == f"The score bears {no_trend}"
     assert notes("over_time", run=replays) == f"Score and novelty bear {no_trend}"
-    assert notes("drift", before=weights) == (
-        "This is no trend, since settings or formulas changed."
-    )
+    assert notes("drift", before=weights) == "This is no trend, since settings are mixed."
     assert notes("drift", before=RUN, others="3 others") == "3 others are left out."
     assert not any(notes(name) for name in panels)
 

@@ -15,20 +15,29 @@ class FileChanges:
 
     new: tuple[str, ...]
     changed: tuple[str, ...]
+    back: tuple[str, ...]  # with the content that they had before they were gone or unreadable
     gone: tuple[str, ...]
     unreadable: tuple[str, ...]  # now, whatever they were
+    pruned: tuple[str, ...]  # gone or unreadable, now or before, whose content counts no more
 
 
-def file_changes(found: "Ledger", before: "Ledger") -> FileChanges:
+def file_changes(found: "Ledger", before: "Ledger", *, prune: bool) -> FileChanges:
     """Tell which of the files that are there now, and of those before, have changed."""
     read = {path: each for path, each in found.items() if each.status == "read"}
     known = {path: each for path, each in read.items() if path in before}
+    counted = (path for path, each in before.items() if each.file_id is not None)
     was_there = (path for path, each in before.items() if each.status != "gone")
     return FileChanges(
         new=tuple(path for path in read if path not in before),
         changed=tuple(path for path, each in known.items() if each.file_id != before[path].file_id),
+        back=tuple(
+            path
+            for path, each in known.items()
+            if before[path].status != "read" and each.file_id == before[path].file_id
+        ),
         gone=tuple(path for path in was_there if path not in found),
         unreadable=tuple(path for path, each in found.items() if each.status == "unreadable"),
+        pruned=tuple(path for path in counted if path not in read) if prune else (),
     )
 
 

@@ -74,12 +74,12 @@ def _plan(
     from kp_batch.planning.describe import describe
     from kp_batch.planning.plan import make_plan
     from kp_batch.planning.scorer import Scorer
-    from kp_batch.run import Run
+    from kp_batch.run import Run, in_force
     from kp_batch.staging import Staging
 
-    settings = RescoreConfig.model_validate(config)
-    check_folder(settings.warehouse)
-    run = Run.begin(settings, datetime.now(UTC), Staging(Path(folder)))
+    asked = RescoreConfig.model_validate(config)
+    check_folder(asked.warehouse)
+    run = Run.begin(in_force(asked), datetime.now(UTC), Staging(Path(folder)))
     run.staging.make()
     scorer = Scorer.of(run)
     plan = make_plan(run, observe(run, Local()), scorer)

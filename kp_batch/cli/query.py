@@ -1,4 +1,4 @@
-"""`sql`, `runs`, `report`, `compare` and `verify`: questions to a warehouse."""
+"""`sql`, `runs`, `settings`, `report`, `compare` and `verify`: questions to a warehouse."""
 
 import shutil
 import sys
@@ -9,7 +9,7 @@ import click
 
 from kp_batch.cli.commands import COMPARE, VERIFY, json_line
 from kp_batch.cli.group import format_option, json_option, kp_batch, warehouse_option
-from kp_batch.cli.result_texts import comparison_text, verification_text
+from kp_batch.cli.result_texts import comparison_text, settings_text, verification_text
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import KpBatchError
 
@@ -39,6 +39,17 @@ def sql(query: str, warehouse: Path, output_format: str, as_of: str | None) -> N
 def runs(warehouse: Path, output_format: str) -> None:
     """List the runs, the last one first."""
     ask(warehouse, _RUNS, output_format)
+
+
+@kp_batch.command()
+@warehouse_option
+@json_option
+def settings(warehouse: Path, *, as_json: bool) -> None:
+    """Show what the scores are computed with, and which run set it."""
+    from kp_batch.operations.settings import settings as settings_of
+
+    found = settings_of(warehouse)
+    click.echo(json_line(found) if as_json else settings_text(found))
 
 
 @kp_batch.command()

@@ -1,6 +1,16 @@
-"""Formats comparisons, verifications and removals for a terminal."""
+"""Formats what the works on a warehouse tell for a terminal."""
 
-from kp_batch.operations.results import Comparison, DomainMoves, Mover, Removed, Verification
+from collections.abc import Iterable
+from typing import Any, cast
+
+from kp_batch.operations.results import (
+    Comparison,
+    DomainMoves,
+    Mover,
+    Removed,
+    Setting,
+    Verification,
+)
 from kp_batch.text import aligned, printable
 
 
@@ -86,3 +96,20 @@ def removed_text(result: Removed) -> str:
         f"removed: {result.files:,} files, {result.facts:,} facts, {result.raw_rows:,} raw rows, "
         f"{result.vectors:,} vectors"
     )
+
+
+def settings_text(settings: Iterable[Setting]) -> str:
+    """Format the settings of a warehouse for a terminal."""
+    rows = [(printable(each.name), _value(each.value), each.run_id) for each in settings]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return "\n".join(
+        f"{name:<{widths[0]}}  {value:<{widths[1]}}  since run {run_id}"
+        for name, value, run_id in rows
+    )
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        weights = cast("dict[str, float]", value)
+        return ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
+    return printable(str(value))

@@ -51,14 +51,17 @@ def run(as_json: bool, prefect: bool | None, **settings: Any) -> None:  # noqa: 
 @json_option
 def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
     """Tell what a run over ARCHIVE would do, and why; changes nothing."""
-    from kp_batch.planning.describe import as_text
+    from kp_batch.planning.describe import as_text, warnings
+    from kp_batch.progress import say
 
-    config = checked(settings).model_dump(mode="json")
+    config = checked(settings).model_dump(mode="json", exclude_unset=True)
     # The folder is removed even where a signal ends the other process.
     with (
         TemporaryDirectory() as folder,
         child_result(PLAN, None, config, folder, by_domain_and_day=as_json) as described,
     ):
+        for line in () if as_json else warnings(described):
+            say(f"warning: {line}")
         click.echo(json_line(described) if as_json else as_text(described))
 
 
@@ -90,6 +93,6 @@ def _run(settings: dict[str, Any], *, prefect: bool | None, as_json: bool = Fals
 
     make_folder(config.warehouse)
     under_prefect = configured_api(os.environ) is not None if prefect is None else prefect
-    log, given = Layout(config.warehouse).log, config.model_dump(mode="json")
+    log, given = Layout(config.warehouse).log, config.model_dump(mode="json", exclude_unset=True)
     with child_result(RUN, log, given, prefect=under_prefect) as summary:
         click.echo(json_line(with_all_domains(summary)) if as_json else as_text(summary))

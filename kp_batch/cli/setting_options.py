@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from datetime import date
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,22 +34,23 @@ class SettingsCommand(click.Command):
 
 @cache
 def _options() -> tuple[click.Option, ...]:
-    from kp_batch.config import RescoreConfig
+    from kp_batch.config import SETTINGS, RescoreConfig
+    from kp_batch.scoring.profiles import WeightProfile
 
     least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""})
-    defaults = least.model_dump(mode="json")
+    defaults = least.model_dump(mode="json") | {"profiles": "the built-in ones"}
     forms: dict[Any, dict[str, Any]] = {
         bool: {"is_flag": True},
         int: {"type": int},
         float: {"type": float},
-        Path | None: {"metavar": "FILE"},
         date | None: {"metavar": "DATE"},
+        dict[str, WeightProfile]: {"metavar": "FILE"},
     }
     return tuple(
         click.Option(
             [f"--{name.replace('_', '-')}"],
-            default=defaults[name],
-            show_default=field.annotation is not bool,
+            default=None if name in SETTINGS else defaults[name],
+            show_default=_shown(name, defaults[name]),
             help=field.description,
             **forms.get(field.annotation, {}),
         )
@@ -58,10 +58,18 @@ def _options() -> tuple[click.Option, ...]:
     )
 
 
+def _shown(name: str, default: Any) -> str | bool:
+    """What help says of a default; a warehouse that is not new has its own settings."""
+    from kp_batch.config import SETTINGS
+
+    return f"{default} in a new warehouse" if name in SETTINGS else default is not False
+
+
 def checked(settings: dict[str, Any]) -> "RescoreConfig":
-    """Validate the settings of a run.
+    """Validate the settings of a run; what is None was left out.
 
     Raises:
+        ProfileError: the profiles file has faults.
         click.UsageError: a setting is out of its bounds; the message lists all that are.
     """
     from pydantic import ValidationError
@@ -69,7 +77,7 @@ def checked(settings: dict[str, Any]) -> "RescoreConfig":
     from kp_batch.config import RescoreConfig
 
     try:
-        return RescoreConfig(**settings)
+        return RescoreConfig(**{name: each for name, each in settings.items() if each is not None})
     except ValidationError as error:
         raise click.UsageError("; ".join(map(_fault, error.errors()))) from error
 

@@ -54,7 +54,7 @@ def observe(run: Run, workers: Executor) -> Observed:
     _warn_of_loss(found, before)
     ledger_differs = _stage_ledger(run, with_gone(found, before, prune=run.config.prune), before)
     return Observed(
-        file_changes(found, before),
+        file_changes(found, before, prune=run.config.prune),
         ledger_differs,
         tuple(chain.from_iterable(part.facts for part in staged)),
         tuple(chain.from_iterable(part.texts for part in staged)),
@@ -68,7 +68,7 @@ def observe_published(run: Run) -> Observed:
         path: replace(each, rows=rows.get(each.file_id or "", 0)) for path, each in before.items()
     }
     ledger_differs = _stage_ledger(run, counted, before)
-    return Observed(file_changes(before, before), ledger_differs)
+    return Observed(file_changes(before, before, prune=False), ledger_differs)
 
 
 def _published_ledger(run: Run) -> Ledger:

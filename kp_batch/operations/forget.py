@@ -23,13 +23,15 @@ from kp_batch.pipeline.rescore import execute, open_run, say_plan
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.run import Run
+from kp_batch.run import Run, in_force
 from kp_batch.run_record import last_done
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, writing
 from kp_batch.warehouse.relations import run_records
 from kp_batch.warehouse.tables import DeltaTables
 
+# The traces after those that go are replayed, and keep their weights: no day is weighted anew.
+_NO_DAY = (date.max, date.min)
 _HOLDING_TRACES = ("scores", "rejects", "facts")
 
 
@@ -51,7 +53,9 @@ def forget(warehouse: Path, ids: Sequence[str]) -> Summary:
     """
     with writing(warehouse, wait=False):
         with open_run(_last_config(warehouse)) as opened:
-            run = replace(opened.run, tables=_without(opened.run, ids))
+            opened.begun = True
+            tables = _without(opened.run, ids)
+            run = replace(opened.run, tables=tables, restatable=_NO_DAY)
             opened.plan = opened.executor.call(PLAN, run, ids)
             say_plan(run, opened.plan)
             summary = execute(run, opened.plan, opened.executor)
@@ -69,17 +73,13 @@ def _last_config(warehouse: Path) -> RescoreConfig:
     last = last_done(run_records(warehouse, require_manifest(warehouse).tables.get("runs")))
     if last is None:
         raise WarehouseError(f"nothing was scored in {warehouse} yet; run an archive first")
-    changes = {"warehouse": str(warehouse), "wait": False}
-    # The traces after those that go are replayed, and keep their weights: no day is weighted anew.
-    changes |= {"profiles": None, "since": str(date.max), "until": None}
-    return RescoreConfig.model_validate({**last.config, **changes})
+    least = {"archive": last.config["archive"], "warehouse": str(warehouse)}
+    return in_force(RescoreConfig.model_validate(least))
 
 
 def _plan(run: Run, ids: Sequence[str]) -> Plan:
-    """Plan without a look at the archive; every published profile stays, its file may be gone."""
-    profiles = published_rows(run.config.warehouse, "profiles", run.published)
-    scorer = replace(Scorer.of(run), registered=tuple(profiles.get_column("profile_id")))
-    return make_plan(run, observe_published(run), scorer, ids)
+    """Plan without a look at the archive."""
+    return make_plan(run, observe_published(run), Scorer.of(run), ids)
 
 
 PLAN = Step("plan", _plan)

@@ -4,7 +4,7 @@ Nothing heavy is imported here: the command line takes these from the process th
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Quantiles = tuple[float, float, float, float, float]  # 0.05, 0.25, 0.5, 0.75, 0.95
 
@@ -79,6 +79,15 @@ class Verification:
     checked: int  # of these; the others' files are gone, unreadable or changed
     differences: tuple[Difference, ...]  # one a column
     wrong: str  # what is beyond tolerance, in words; empty: nothing
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a warehouse."""
+
+    name: str  # of `config.SETTINGS`, or `weights of` a profile
+    value: Any  # a JSON value
+    run_id: str  # of the run that set it
 
 
 @dataclass(frozen=True)

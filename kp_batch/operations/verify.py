@@ -17,14 +17,12 @@ from kp_batch.operations.reference import Met, Reference, ScoredTrace
 from kp_batch.operations.results import Difference, Verification
 from kp_batch.planning.state import State
 from kp_batch.progress import progress
-from kp_batch.run_record import RunRecord, last_done
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.sql import sql
 from kp_batch.staging import Staging
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.relations import run_records
 
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.
@@ -47,12 +45,11 @@ def verify(
     Raises:
         WarehouseError: it is no warehouse, or vectors are missing.
     """
-    tables = require_manifest(warehouse).tables
-    runs = run_records(warehouse, tables.get("runs"))
-    with State(warehouse, tables, staging) as state:
+    published = require_manifest(warehouse)
+    with State(warehouse, published.tables, staging) as state:
         sampled = _sample(state, traces, seed)
         stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")
-        fresh = _vectors(last_done(runs), stored) if embed else {}
+        fresh = _vectors(published.settings.get("embedder", "none"), stored) if embed else {}
         again = _scored_again(state, stored, Reference(warehouse, state, fresh, stored))
         missing = state.ask(sql(__name__, "unscored.sql")).item()
     unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id").to_list()
@@ -131,9 +128,9 @@ def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def _vectors(last: RunRecord | None, rows: pl.DataFrame) -> dict[tuple[str, str], Float32s]:
+def _vectors(embedder: str, rows: pl.DataFrame) -> dict[tuple[str, str], Float32s]:
     """Embed the rows' texts again: the vectors by encoder_id and text hash."""
-    encoder = load_encoder(last.embedder if last else "none")
+    encoder = load_encoder(embedder)
     if encoder is None or rows.is_empty():
         return {}
     texts = rows.filter(pl.col("encoder_id") == encoder.encoder_id).unique("text_hash")

@@ -11,12 +11,9 @@ import polars as pl
 
 from kp_batch.archive.file_changes import changed_entries
 from kp_batch.contracts import DISTRIBUTIONS, RUNS
-from kp_batch.embedding.encoders import ENCODER_VERSION
-from kp_batch.facts import FACTS_VERSION
-from kp_batch.novelty.settings import REPLAY_VERSION
 from kp_batch.planning.plan import Plan
+from kp_batch.planning.why import FORMULAS
 from kp_batch.run import Run
-from kp_batch.scoring.profiles import SCORING_VERSION
 from kp_batch.sql import sql
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import Manifest
@@ -42,7 +39,7 @@ def publish_success(
     """
     written = DeltaTables(run.config.warehouse, tables, run.run_id)
     written.append("distributions", [_distributions(run, plan, written.versions)])
-    manifest = Manifest(run.config.threshold, written.versions)
+    manifest = Manifest(run.config.settings, written.versions)
     _publish(run, manifest, {**_told(run, plan, seconds), "status": "done", "reason": None})
 
 
@@ -59,7 +56,7 @@ def publish_failure(run: Run, plan: Plan | None, seconds: Mapping[str, float], r
     rejects = run.staging.table("rejects")
     if rejects.exists():
         tables.overwrite("rejects", [pl.read_parquet(rejects, glob=False)])
-    manifest = Manifest(run.published.threshold, tables.versions, failed=True)
+    manifest = Manifest(run.published.settings, tables.versions, failed=True)
     _publish(run, manifest, {**_told(run, plan, seconds), "status": "failed", "reason": reason})
 
 
@@ -67,6 +64,7 @@ def _told(run: Run, plan: Plan | None, seconds: Mapping[str, float]) -> dict[str
     """What the run found, did and took: columns of `runs`, as JSON."""
     return {
         "inputs": _inputs(run),
+        "changes": json.dumps([asdict(each) for each in plan.reasons] if plan else []),
         "counts": json.dumps(asdict(plan.counts) if plan else {}),
         "seconds": json.dumps(dict(seconds)),
     }
@@ -132,10 +130,7 @@ def _fingerprints(run: Run, manifest: Manifest) -> dict[str, dict[str, int]]:
 def _versions() -> dict[str, str | int]:
     """The versions of the formulas, and of the libraries that computed them."""
     return {
-        "facts": FACTS_VERSION,
-        "encoder": ENCODER_VERSION,
-        "replay": REPLAY_VERSION,
-        "scoring": SCORING_VERSION,
+        **FORMULAS,
         "python": platform.python_version(),
         **{name: found for name in _LIBRARIES if (found := _installed(name))},
     }

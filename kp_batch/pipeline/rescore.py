@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig
+from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.executor import Executor, Local, Step, Timed
 from kp_batch.ingest.observe import observe
 from kp_batch.pipeline.embed import embed
@@ -17,12 +18,12 @@ from kp_batch.pipeline.replay import replay_timeline
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.summary import Summary, summarise
 from kp_batch.pipeline.write import write_tables
-from kp_batch.planning.describe import as_text, describe
+from kp_batch.planning.describe import as_text, describe, warnings
+from kp_batch.planning.limits import excess
 from kp_batch.planning.plan import Plan, make_plan
-from kp_batch.planning.rejects import check_reject_limit
 from kp_batch.planning.scorer import Scorer
 from kp_batch.progress import say
-from kp_batch.run import Run
+from kp_batch.run import Run, in_force
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import check_folder
 from kp_batch.warehouse.publication import writing
@@ -43,6 +44,7 @@ class OpenRun:
 
     run: Run
     executor: Timed
+    begun: bool = False  # whether what is asked for can be done: is there an archive, an encoder?
     plan: Plan | None = None
 
 
@@ -54,7 +56,7 @@ def rescore_and_report(
     """Rescore an archive, and write the report of what is published then.
 
     Args:
-        config: what to rescore, where to, and how.
+        config: what to rescore, where to, and how; what it leaves out is as the warehouse has it.
         executor: carries the steps out.
         tell: takes the summary as soon as it is known, before the report is written.
 
@@ -62,7 +64,9 @@ def rescore_and_report(
         KpBatchError: the run failed and published no scores; see `rescore_archive`.
     """
     try:
-        summary = rescore_archive(config, executor)
+        check_folder(config.warehouse)
+        with writing(config.warehouse, wait=config.wait):
+            summary = rescore_archive(in_force(config), executor)
         tell(summary)
         return summary
     finally:
@@ -72,16 +76,23 @@ def rescore_and_report(
 def rescore_archive(config: RescoreConfig, executor: Executor = _LOCAL) -> Summary:
     """Rescore an archive: look at it, plan, and do what the plan says.
 
+    Args:
+        config: complete; see `in_force`.
+        executor: carries the steps out.
+
     Raises:
-        KpBatchError: the run failed; its reason and its rejects are published, and no scores.
+        KpBatchError: the run failed; its reason and its rejects are published, and no scores. Where
+            it could not begin, without such an archive, say, nothing is published.
     """
     with open_run(config, executor) as opened:
         run, call = opened.run, opened.executor.call
         scorer = Scorer.of(run)  # first: a fault of the settings costs no time
         observed = call(READ, run, opened.executor)
+        opened.begun = True
         opened.plan = call(PLAN, run, observed, scorer)
         say_plan(run, opened.plan)
-        check_reject_limit(run, opened.plan.counts)
+        if fault := excess(run, opened.plan.counts):
+            raise ArchiveError(fault)
         return execute(run, opened.plan, opened.executor)
 
 
@@ -100,6 +111,8 @@ def open_run(config: RescoreConfig, executor: Executor = _LOCAL) -> Generator[Op
         try:
             yield opened
         except (Exception, PanicException) as error:
+            if isinstance(error, KpBatchError) and not opened.begun:
+                raise
             # What fails while this is published, a full disk say, is not the error that counts.
             with suppress(Exception, PanicException):
                 reason = one_line(str(error))
@@ -111,8 +124,11 @@ def open_run(config: RescoreConfig, executor: Executor = _LOCAL) -> Generator[Op
 
 def say_plan(run: Run, plan: Plan) -> None:
     """Print what will be done, and why."""
-    for line in as_text(describe(run, plan)).splitlines():
+    described = describe(run, plan)
+    for line in as_text(described).splitlines():
         say(line)
+    for line in warnings(described):
+        say(f"warning: {line}")
 
 
 def execute(run: Run, plan: Plan, executor: Timed) -> Summary:

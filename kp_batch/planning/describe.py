@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from kp_batch.archive.file_changes import FileChanges
+from kp_batch.reasons import Reason
 from kp_batch.run_record import RunCounts, done_runs
-from kp_batch.text import printable
+from kp_batch.text import number, printable
 
 if TYPE_CHECKING:  # who only prints a plan does not wait for these
     import polars as pl
@@ -14,21 +15,13 @@ if TYPE_CHECKING:  # who only prints a plan does not wait for these
     from kp_batch.planning.plan import Plan
     from kp_batch.run import Run
 
-Pending = Literal["archive", "scores", "profiles", "rejects", "threshold", "forgotten"]
+Pending = Literal["settings", "files", "scores", "profiles", "rejects", "forgotten"]
 
 # By the name of each step, the count that its time grows with.
 _RATED: Mapping[str, Callable[[RunCounts], int]] = {
     "embed": lambda counts: counts.embedded,
     "replay": lambda counts: counts.replayed,
     "write": lambda counts: counts.partitions,
-}
-_PENDING: Mapping[Pending, str] = {
-    "archive": "the archive",
-    "scores": "the scores",
-    "profiles": "the profiles",
-    "rejects": "the rejects",
-    "threshold": "the threshold",
-    "forgotten": "what is forgotten",
 }
 _RUNS_RATED = 5
 _SHOWN = 5
@@ -49,7 +42,12 @@ class DomainDay:
 class PlanDescription:
     """A plan, as people and programs read it."""
 
+    reasons: list[Reason]  # why there is anything to do
     files: FileChanges
+    rows_rejected: int  # as the archive stands now
+    rejected_by_code: dict[str, int]  # rows and files
+    excess: str | None  # why the run would fail and publish no scores
+    unused_profiles: dict[str, str | None]  # see `Plan.unused_profiles`
     texts_to_embed: int
     traces_to_replay: int
     traces_to_restate: int
@@ -67,13 +65,20 @@ def describe(run: "Run", plan: "Plan", *, by_domain_and_day: bool = False) -> Pl
     """Describe a plan whose staging is there, with or without its list by domain and day."""
     import polars as pl
 
+    from kp_batch.planning.limits import excess
+
     counts = plan.counts
     workload = pl.scan_parquet(run.staging.workload, glob=False)
     by_domain = workload.group_by("task_domain").agg(pl.col("restate").sum())
     restated = by_domain.collect(engine="streaming")
     largest = restated.sort("restate", "task_domain", descending=[True, False]).head(_SHOWN)
     return PlanDescription(
+        reasons=list(plan.reasons) if plan.pending else [],
         files=plan.observed.files,
+        rows_rejected=counts.rejected,
+        rejected_by_code=counts.rejected_by_code,
+        excess=excess(run, counts),
+        unused_profiles=dict(plan.unused_profiles),
         texts_to_embed=counts.embedded,
         traces_to_replay=counts.replayed,
         traces_to_restate=counts.restated,
@@ -97,23 +102,54 @@ def _rows(workload: "pl.DataFrame") -> list[DomainDay]:
 
 def as_text(plan: PlanDescription) -> str:
     """Format a described plan for a terminal."""
-    changed = asdict(plan.files).items()
-    files = [f"{len(paths):,} {how}" for how, paths in changed if paths]
     if not plan.pending:
-        return f"nothing to do ({', '.join(files) or 'no file changed'})"
-    removed, seconds = plan.traces_to_remove, plan.seconds
-    lines = [
-        f"plan: {', '.join(_PENDING[what] for what in plan.pending)} will change",
-        f"  files      {', '.join(files) or 'none changed'}",
-        f"  embed      {plan.texts_to_embed:,} texts",
-        f"  replay     {plan.traces_to_replay:,} traces",
-        f"  restate    {plan.traces_to_restate:,} traces{_by_domain(plan)}",
-        f"  reweight   {plan.traces_to_reweight:,} of them: their weights alone differ",
-        *([f"  remove     {removed:,} traces"] if removed else []),
-        f"  rewrite    {_days(plan.partitions)}",
-        f"  time       {'no rates yet' if seconds is None else f'about {seconds:,.0f} s'}",
+        return f"nothing to do ({_files(plan) or 'no file changed'})"
+    reweighted = f"{number(plan.traces_to_reweight, 'trace')}: their weights alone differ"
+    work = [
+        ("embed", plan.texts_to_embed, number(plan.texts_to_embed, "text")),
+        ("replay", plan.traces_to_replay, number(plan.traces_to_replay, "trace")),
+        ("reweight", plan.traces_to_reweight, reweighted),
+        ("remove", plan.traces_to_remove, number(plan.traces_to_remove, "trace")),
+        ("reject", sum(plan.rejected_by_code.values()), _rejected(plan)),
     ]
-    return "\n".join(lines)
+    time = "no rates yet" if plan.seconds is None else f"about {plan.seconds:,.0f} s"
+    return "\n".join(
+        [
+            f"plan: restate {number(plan.traces_to_restate, 'trace')}{_by_domain(plan)}",
+            *_why(plan),
+            *(f"  {what:<10} {told}" for what, count, told in work if count),
+            f"  rewrite    {_days(plan.partitions)}",
+            f"  time       {time}",
+        ]
+    )
+
+
+def warnings(plan: PlanDescription) -> list[str]:
+    """What a described plan asks its reader to look at again: no line, or one for each matter."""
+    asked = [
+        f"no trace has the domain {printable(name)}"
+        + (f"; did you mean {printable(meant)}?" if meant else ", which has a profile")
+        for name, meant in plan.unused_profiles.items()
+    ]
+    return [*asked, *([f"a run would fail: {printable(plan.excess)}"] if plan.excess else [])]
+
+
+def _why(plan: PlanDescription) -> list[str]:
+    """A line for each reason, those about files on one."""
+    files = _files(plan)
+    others = [printable(each.words) for each in plan.reasons if not each.code.startswith("files_")]
+    lines = [*others, *([files] if files else [])]
+    return [f"  {'why' if not row else '':<10} {line}" for row, line in enumerate(lines)]
+
+
+def _files(plan: PlanDescription) -> str:
+    counted = [f"{len(paths):,} {how}" for how, paths in asdict(plan.files).items() if paths]
+    return f"files: {', '.join(counted)}" if counted else ""
+
+
+def _rejected(plan: PlanDescription) -> str:
+    codes = ", ".join(f"{code} {count:,}" for code, count in plan.rejected_by_code.items())
+    return f"{number(plan.rows_rejected, 'row')} ({codes})"
 
 
 def _by_domain(plan: PlanDescription) -> str:

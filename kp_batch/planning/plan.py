@@ -1,6 +1,6 @@
 """Plans the least work after which everything published is as one full run would leave it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 
@@ -15,8 +15,16 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.state import State
 from kp_batch.planning.texts import Texts, missing_texts
 from kp_batch.planning.timeline import affected_timeline
+from kp_batch.planning.why import reasons
 from kp_batch.planning.windows import Span
-from kp_batch.planning.workload import Workload, profiles_after, stage_workload, traces_after
+from kp_batch.planning.workload import (
+    Workload,
+    profiles_after,
+    stage_workload,
+    traces_after,
+    unused_profiles,
+)
+from kp_batch.reasons import Reason
 from kp_batch.run import Run
 from kp_batch.run_record import RunCounts
 
@@ -32,7 +40,9 @@ class Plan:
     days: tuple[date, ...]  # to be written anew
     parts: tuple[DayPart, ...]  # of these days
     counts: RunCounts
-    pending: tuple[Pending, ...]  # what differs from the published state; empty: nothing to do
+    pending: tuple[Pending, ...]  # what will be published anew; empty: nothing to do
+    reasons: tuple[Reason, ...]  # why
+    unused_profiles: Mapping[str, str | None]  # new ones of no trace, with a domain of like name
 
 
 def make_plan(run: Run, observed: Observed, scorer: Scorer, ids: Iterable[str] = ()) -> Plan:
@@ -56,15 +66,16 @@ def make_plan(run: Run, observed: Observed, scorer: Scorer, ids: Iterable[str] =
         traces = traces_after(run, fingerprints, timeline)
         workload = stage_workload(run, traces, scorer)
         profiles_differ = _stage_profiles(run, state, traces, scorer)
+        unused = unused_profiles(run, traces)
         rejects_differ = stage_rejects(run, detected)
     days = sorted(detected.changes.days | workload.days)
     published = fingerprints.group_by("day").agg(pl.col("traces").sum())
     differs: dict[Pending, bool] = {
-        "archive": observed.differs,
+        "settings": run.config.settings != run.published.settings,
+        "files": observed.differs,
         "scores": bool(days),
         "profiles": profiles_differ,
         "rejects": rejects_differ,
-        "threshold": run.config.threshold != run.published.threshold,
         "forgotten": run.tables.get("forgotten") != run.published.tables.get("forgotten"),
     }
     return Plan(
@@ -76,6 +87,8 @@ def make_plan(run: Run, observed: Observed, scorer: Scorer, ids: Iterable[str] =
         parts=day_parts(run, days, state.days, dict(published.iter_rows()), timeline.days),
         counts=_counts(run, texts, workload, detected.changes, int(published["traces"].sum())),
         pending=tuple(what for what, is_so in differs.items() if is_so),
+        reasons=tuple(reasons(run, scorer, observed.files, fingerprints)),
+        unused_profiles=unused,
     )
 
 

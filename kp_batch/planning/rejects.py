@@ -1,9 +1,8 @@
-"""Lists the rows and files that are refused, and checks that they are not too many."""
+"""Lists the rows and files that are refused."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import cast
 
 import polars as pl
@@ -12,13 +11,11 @@ from kp_batch.archive.ledger import Ledger, as_ledger
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.validation import SUPERSEDED, message
 from kp_batch.contracts import REJECTS
-from kp_batch.errors import ArchiveError
 from kp_batch.executor import cut
 from kp_batch.ingest.staged_rows import RowGroups
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.sizes import PART_ROWS
 from kp_batch.run import Run
-from kp_batch.run_record import RunCounts
 from kp_batch.sql import sql
 from kp_batch.warehouse.tables import quoted
 
@@ -79,27 +76,6 @@ def count_rejects(rejects: Path) -> Refused:
     rows = frame.select(is_row.sum()).collect().item()
     files = frame.filter(~is_row).select("source_file").collect().get_column("source_file")
     return Refused(rows - superseded, superseded, by_code, tuple(files))
-
-
-def check_reject_limit(run: Run, counts: RunCounts) -> None:
-    """Refuse an archive of which too little can be scored.
-
-    Raises:
-        ArchiveError: too large a share of the rows is rejected, or none is acceptable.
-    """
-    limit = run.config.max_reject_share
-    codes = ", ".join(f"{code} {count}" for code, count in counts.rejected_by_code.items())
-    look = f"see: kp-batch sql 'FROM rejects' --warehouse {quote(str(run.config.warehouse))}"
-    if counts.accepted == 0:
-        raise ArchiveError(
-            f"none of the archive's {counts.rows} rows in {counts.files} files can be scored "
-            f"({codes or 'it is empty'}); no scores are published; {look}"
-        )
-    if counts.rejected > limit * counts.rows:
-        raise ArchiveError(
-            f"{counts.rejected} of {counts.rows} rows are rejected, more than --max-reject-share "
-            f"{limit} allows ({codes}); no scores are published; {look}"
-        )
 
 
 def _in_parts(refused: Path) -> Iterator[pl.DataFrame]:

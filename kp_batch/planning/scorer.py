@@ -10,7 +10,7 @@ from kp_batch.embedding.encoders import load_encoder
 from kp_batch.novelty.settings import CacheSettings
 from kp_batch.run import Run
 from kp_batch.scoring.composite import assign, composite, score
-from kp_batch.scoring.profiles import WeightProfile, load_profiles
+from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.warehouse.relations import scan
 
 NO_FINGERPRINT = "none"  # stands for encoder_id and cache_id where there is no encoder
@@ -31,20 +31,19 @@ class Scorer:
         """Make the scorer of a run.
 
         Raises:
-            ProfileError, EncoderError: a profiles file has faults, or a model's files are missing.
+            EncoderError: a model's files are missing.
         """
         config = run.config
         published = scan(config.warehouse, "profiles", run.tables.get("profiles")).collect()
         encoder = load_encoder(config.embedder)
         cache = CacheSettings(config.cache_size, config.ttl)
         rows = published.sort("profile_id").drop("profile_id").iter_rows(named=True)
-        profiles = load_profiles(config.profiles)
         return cls(
             encoder_id=encoder.encoder_id if encoder else NO_FINGERPRINT,
             cache_id=cache.cache_id if encoder else NO_FINGERPRINT,
-            profiles=profiles,
+            profiles=config.profiles,
             earlier=tuple(WeightProfile(**row) for row in rows),
-            registered=tuple(each.profile_id for each in profiles.values()),
+            registered=tuple(each.profile_id for each in config.profiles.values()),
         )
 
     @property

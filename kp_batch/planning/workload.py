@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from datetime import date
+from difflib import get_close_matches
 
 import polars as pl
 
@@ -9,8 +10,10 @@ from kp_batch.contracts import PROFILES
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.timeline import MARKS, Timeline
 from kp_batch.run import Run
+from kp_batch.scoring.profiles import load_profiles
 
 _COUNTS = ("replay", "restate", "reweight")
+_DOMAINS = 10_000  # of the most traces, with which names are compared
 
 
 @dataclass(frozen=True)
@@ -89,3 +92,26 @@ def profiles_after(traces: pl.LazyFrame, scorer: Scorer, published: pl.DataFrame
     known = pl.concat([published, loaded]).unique("profile_id")
     needed = pl.concat([pl.Series(scorer.registered, dtype=pl.String), borne])
     return known.filter(pl.col("profile_id").is_in(needed.implode())).sort("profile_id")
+
+
+def unused_profiles(run: Run, traces: pl.LazyFrame) -> dict[str, str | None]:
+    """The profiles that the run gives the warehouse and no trace is weighted by.
+
+    Args:
+        run: the run.
+        traces: see `traces_after`.
+
+    Returns:
+        Their names, but for the built-in ones; each with the domain whose name is most like it.
+    """
+    settings, published = run.config.settings, run.published.settings
+    if settings["profiles"] == published.get("profiles"):
+        return {}
+    sizes = traces.group_by("task_domain").agg(pl.col("traces").sum())
+    domains = sizes.sort("traces", "task_domain", descending=[True, False]).collect(
+        engine="streaming"
+    )
+    names = settings["profiles"].keys() - load_profiles().keys()
+    unused = sorted(names - set(domains.get_column("task_domain")))
+    likely = domains.head(_DOMAINS).get_column("task_domain").to_list()
+    return {name: next(iter(get_close_matches(name, likely, n=1)), None) for name in unused}

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
+from kp_batch.reasons import Reason, setting_changes
 from kp_batch.report.report_data import LABEL, ReportData
 from kp_batch.report.sentences import Finding, Untrusted, number, tell
-from kp_batch.run_record import RunRecord, changed_settings, differences, profile_name
+from kp_batch.run_record import RunRecord, differences, profile_name
 from kp_batch.text import printable, shortened
 
 _NAMED = 5  # at most, of what is mixed
@@ -81,7 +82,7 @@ def of_mixture(data: ReportData) -> Iterator[Finding]:
         yield tell(
             "The scores bear mixed settings, and means over them do not compare: ",
             *listed,
-            f"{more}. A run without --since and --until makes them one again.",
+            f"{more}. A run with --since none --until none makes them one again.",
             is_warning=True,
         )
 
@@ -91,20 +92,24 @@ def incomparable(data: ReportData) -> list[str]:
     return differences(data.before, data.run) if data.before and data.run else []
 
 
-def settings_changed(data: ReportData) -> list[str]:
+def settings_changed(data: ReportData) -> list[Reason]:
     """The settings that differ between the last two runs."""
     if not (data.before and data.run):
         return []
-    return changed_settings(data.before, data.run, domains=data.drift["domain"])
+    return [*setting_changes(data.before.settings, data.run.settings)]
 
 
 def no_trend(data: ReportData) -> str | None:
     """Why the scores moved since the previous run other than by their traces; None if they did not.
 
-    The threshold moves no score.
+    The threshold moves no score, and neither do weights that no score bears.
     """
-    changed = [each for each in settings_changed(data) if not each.startswith("threshold ")]
-    if incomparable(data) or changed:
+    borne = {name for run in (data.before, data.run) if run for name in _weights(data, run)}
+    moving = (
+        each.of in borne if each.code == "weights" else each.code != "threshold"
+        for each in settings_changed(data)
+    )
+    if incomparable(data) or any(moving):
         return "settings or formulas changed"
     if mixed_settings(data, data.run) or mixed_settings(data, data.before):
         return "settings are mixed"

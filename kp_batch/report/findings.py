@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from kp_batch.reasons import listed
 from kp_batch.report.comparability import incomparable, no_trend, of_mixture, settings_changed
 from kp_batch.report.report_data import LABEL, ReportData
 from kp_batch.report.score_findings import among_domains, of_scores
@@ -56,8 +57,9 @@ def _comparability(data: ReportData) -> Iterator[Finding]:
 
 def _settings(data: ReportData) -> Iterator[Finding]:
     if changed := settings_changed(data):
-        listed = Untrusted(printable("; ".join(changed)))
-        yield tell("Settings changed since the previous run: ", listed, ".")
+        yield tell(
+            "Settings changed since the previous run: ", Untrusted(printable(listed(changed))), "."
+        )
 
 
 def _drift(data: ReportData) -> Iterator[Finding]:

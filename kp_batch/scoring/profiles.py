@@ -61,6 +61,31 @@ def load_profiles(path: Path | str | None = None) -> dict[str, WeightProfile]:
     return profiles | _parsed(content, str(path))
 
 
+def parse_profiles(weights: Mapping[str, Any], source: str) -> dict[str, WeightProfile]:
+    """Read profiles from their weights, by the names of both, or take them as they are.
+
+    Args:
+        weights: of each profile, see `weights_of`.
+        source: where they come from, for the message.
+
+    Raises:
+        ProfileError: they have faults; the message lists all of them.
+    """
+    plain = {
+        name: weights_of({name: each})[name] if isinstance(each, WeightProfile) else each
+        for name, each in weights.items()
+    }
+    return _parsed({"profiles": plain}, source)
+
+
+def weights_of(profiles: Mapping[str, WeightProfile]) -> dict[str, dict[str, float]]:
+    """The four weights of each profile, by the names of both."""
+    return {
+        name: {dimension: getattr(each, dimension) for dimension in DIMENSIONS}
+        for name, each in profiles.items()
+    }
+
+
 def _parsed(content: Mapping[str, Any], path: str) -> dict[str, WeightProfile]:
     faults = list(_faults(content))
     if faults:

@@ -95,13 +95,13 @@ def _copy_manifest(
     row = {
         "format_version": FORMAT_VERSION,
         "publication": manifest.publication,
-        "threshold": manifest.threshold,
+        "settings": json.dumps(manifest.settings),
         "tables": json.dumps(manifest.tables),
         "failed": manifest.failed,
         "warehouse": str(warehouse.resolve()),
     }
     connection.execute(
-        "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, threshold DOUBLE, "
+        "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, settings VARCHAR, "
         "tables VARCHAR, failed BOOLEAN, warehouse VARCHAR)"
     )
     connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?)", list(row.values()))

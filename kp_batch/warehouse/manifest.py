@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
@@ -16,7 +17,7 @@ from kp_batch.run_record import RunRecord
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 
 _LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
@@ -25,9 +26,14 @@ _LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 class Manifest:
     """What is published."""
 
-    threshold: float  # of the run that wrote the scores
+    settings: Mapping[str, Any]  # that the scores were computed with; empty before the first run
     tables: dict[str, int]  # the published version of each Delta table that exists
     failed: bool = False  # whether the last run failed: then the rejects are its own
+
+    @property
+    def threshold(self) -> float:
+        """The score from which on a trace is worth sharing, where any is scored."""
+        return self.settings.get("threshold", 1.0)
 
     @property
     def publication(self) -> str:
@@ -110,7 +116,7 @@ def manifest_as_of(warehouse: Path, run_id: str, now: duckdb.DuckDBPyConnection)
         )
     published = RunRecord.of(rows[0]).published
     tables = {name: version for name, version in published["tables"].items() if name != "runs"}
-    return Manifest(published["threshold"], tables)
+    return Manifest(published["settings"], tables)
 
 
 def _parsed(warehouse: Path, content: bytes) -> Manifest:
@@ -119,7 +125,7 @@ def _parsed(warehouse: Path, content: bytes) -> Manifest:
     if isinstance(found, list):  # as formats before 4 had it
         found = {"format_version": found[0]}
     _check_format(warehouse, found["format_version"])
-    manifest = Manifest(found["threshold"], found["tables"], found["failed"])
+    manifest = Manifest(found["settings"], found["tables"], found["failed"])
     if manifest.publication != found["publication"]:
         raise ValueError("the publication is not that of its contents")
     return manifest
@@ -136,14 +142,14 @@ def _of_catalog(warehouse: Path) -> Manifest | None:
             with duckdb.connect(str(copy), read_only=True) as catalog:
                 [(version,)] = catalog.execute("SELECT format_version FROM manifest").fetchall()
                 _check_format(warehouse, version)
-                query = "SELECT threshold, tables, failed FROM manifest"
-                [(threshold, tables, failed)] = catalog.execute(query).fetchall()
+                query = "SELECT settings, tables, failed FROM manifest"
+                [(settings, tables, failed)] = catalog.execute(query).fetchall()
     except (OSError, duckdb.Error, ValueError) as error:
         raise WarehouseError(
             f"{layout.catalog} cannot be read ({one_line(str(error))}), and {layout.manifest.name} "
             f"is gone; {_LAST_REMEDY}"
         ) from error
-    return Manifest(threshold, json.loads(tables), failed)
+    return Manifest(json.loads(settings), json.loads(tables), failed)
 
 
 def _check_format(warehouse: Path, version: int) -> None:

@@ -1,6 +1,6 @@
 -- One row about all scores together.
 SELECT
-    threshold,
+    (settings->>'threshold')::DOUBLE AS threshold,
     (SELECT count(*) FROM labels) AS domains,
     (SELECT min(day) FROM scores_by_day) AS first_day,
     (SELECT max(day) FROM scores_by_day) AS last_day,

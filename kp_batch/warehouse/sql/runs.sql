@@ -10,6 +10,7 @@ SELECT
     reason,
     config,
     inputs,
+    changes,
     counts,
     seconds,
     versions,
@@ -23,4 +24,4 @@ SELECT
     ))) < len(json_keys(fingerprints->'profile_id')) AS mixed
 FROM $runs;
 
-COMMENT ON VIEW runs IS 'One row a run, done or failed; config, inputs, counts, seconds, versions, fingerprints and published are JSON; mixed: the scores that the run left bear several encoders or caches, or several weights of one profile.';
+COMMENT ON VIEW runs IS 'One row a run, done or failed; config, inputs, changes, counts, seconds, versions, fingerprints and published are JSON; mixed: the scores that the run left bear several encoders or caches, or several weights of one profile.';

@@ -1,0 +1,40 @@
+"""Tells what a warehouse's scores are computed with, and which run set it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kp_batch.errors import WarehouseError
+from kp_batch.operations.results import Setting
+from kp_batch.warehouse.reader import connect
+
+_DONE = """
+    SELECT run_id, published->'settings' FROM runs WHERE status = 'done'
+    ORDER BY started_at DESC, run_id DESC
+"""
+
+
+def settings(warehouse: Path) -> tuple[Setting, ...]:
+    """List the settings in force, the weights by profile.
+
+    Raises:
+        WarehouseError: there is no warehouse, or no run of it is done.
+    """
+    with connect(warehouse) as connection:
+        rows = connection.execute(_DONE).fetchall()
+    if not rows:
+        raise WarehouseError(f"no run of {warehouse} is done yet; the first one sets its settings")
+    runs = [(run_id, _flat(json.loads(left))) for run_id, left in rows]
+    found: list[Setting] = []
+    for name, value in runs[0][1].items():
+        # The first run of those that have had this value ever since.
+        since = next((row for row, (_, each) in enumerate(runs) if each.get(name) != value), None)
+        found.append(Setting(name, value, runs[-1 if since is None else since - 1][0]))
+    return tuple(found)
+
+
+def _flat(left: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a run left, with one entry for each profile in place of all of them."""
+    weights = {f"weights of {name}": each for name, each in left["profiles"].items()}
+    return {name: each for name, each in left.items() if name != "profiles"} | weights

@@ -1,0 +1,45 @@
+"""Checks that not too much of the archive is refused."""
+
+from shlex import quote
+
+from kp_batch.run import Run
+from kp_batch.run_record import RunCounts
+
+
+def excess(run: Run, counts: RunCounts) -> str | None:
+    """Say why a run with these counts must not publish any scores; None if it may."""
+    fault = _rows(run, counts) or _files(run, counts)
+    if fault is None:
+        return None
+    look = f"kp-batch sql 'FROM rejects' --warehouse {quote(str(run.config.warehouse))}"
+    return f"{fault}; no scores are published; see: {look}"
+
+
+def _rows(run: Run, counts: RunCounts) -> str | None:
+    limit = run.config.max_reject_share
+    codes = ", ".join(f"{code} {count}" for code, count in counts.rejected_by_code.items())
+    if counts.accepted == 0:
+        return (
+            f"none of the archive's {counts.rows} rows in {counts.files} files can be scored "
+            f"({codes or 'it is empty'})"
+        )
+    if counts.rejected > limit * counts.rows:
+        return (
+            f"{counts.rejected} of {counts.rows} rows are rejected, more than --max-reject-share "
+            f"{limit} allows ({codes})"
+        )
+    return None
+
+
+def _files(run: Run, counts: RunCounts) -> str | None:
+    limit, unreadable = run.config.max_unreadable, counts.unreadable_files
+    if limit is None:
+        return None
+    share = limit.endswith("%")
+    most = int(limit.removesuffix("%")) * (counts.files / 100 if share else 1)
+    if len(unreadable) <= most:
+        return None
+    return (
+        f"{len(unreadable)} of {counts.files} files cannot be read, more than --max-unreadable "
+        f"{limit} allows (such as {unreadable[0]})"
+    )
