@@ -418,6 +418,17 @@ plan: restate 19 traces (code 16, finance 2, poetry 1)
     )
 
 
+def test_a_plan_as_text_names_few_of_many_reasons(night: Night) -> None:
+    night.run()
+    path = night.folder / "profiles.toml"
+    path.write_text("".join(PROFILE.format(name=f"p{number:02d}") for number in range(15)))
+    lines = as_text(night.described(profiles=path)).splitlines()
+    assert [line[13:28] for line in lines[1:14]] == [
+        *(f"weights of p{number:02d}:" for number in range(12)),
+        "and 3 more",
+    ]
+
+
 def test_a_plan_as_text_names_the_domains_with_the_most_traces_alone(tmp_path: Path) -> None:
     night = Night(tmp_path)
     domains = [*"gfedcbaaffg"]
