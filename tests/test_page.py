@@ -285,7 +285,7 @@ def test_the_charts_follow_the_theme_and_keep_what_is_chosen(path: Path) -> None
 @pytest.mark.parametrize("what", ["nothing", "failure"])
 def test_a_warehouse_without_scores_has_a_page_that_says_so(tmp_path: Path, what: str) -> None:
     if what == "nothing":
-        publish(tmp_path, Manifest(0.75, {}))
+        publish(tmp_path, Manifest({"threshold": 0.75}, {}))
     else:
         write_jsonl(tmp_path / "a.jsonl", [trace(steps=[])])
         with pytest.raises(ArchiveError):

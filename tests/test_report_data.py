@@ -479,7 +479,7 @@ def publishing(folder: Path, scores: pl.DataFrame) -> Path:
     scores.select(pl.exclude("meets_threshold", "domain")).write_parquet(folder / "scores.parquet")
     rows = {name: relation(folder, name, None) for name in VIEWS}
     rows["scores"] = f"read_parquet({quoted(str(folder / 'scores.parquet'))})"
-    build(Layout(folder).catalog, folder, Manifest(0.6, {}), rows)
+    build(Layout(folder).catalog, folder, Manifest({"threshold": 0.6}, {}), rows)
     return folder
 
 
@@ -670,7 +670,7 @@ def test_times_after_the_run_are_of_the_future_unless_all_are_they_are_left_out(
 
 
 def test_nothing_is_told_of_a_warehouse_without_tables(told: Told, tmp_path: Path) -> None:
-    publish(tmp_path, Manifest(0.75, {}))
+    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
     data = gathered(tmp_path)
     assert (data.run, data.failed, data.labels, data.grain) == (None, None, [], "day")
     assert data.totals == EMPTY_TOTALS
