@@ -284,13 +284,16 @@ def test_the_charts_follow_the_theme_and_keep_what_is_chosen(path: Path) -> None
 @in_browser
 @pytest.mark.parametrize("what", ["nothing", "failure"])
 def test_a_warehouse_without_scores_has_a_page_that_says_so(tmp_path: Path, what: str) -> None:
+    warehouse = tmp_path / "warehouse"
     if what == "nothing":
-        publish(tmp_path, Manifest({"threshold": 0.75}, {}))
+        warehouse.mkdir()
+        publish(warehouse, Manifest({}, {}))
     else:
-        write_jsonl(tmp_path / "a.jsonl", [trace(steps=[])])
-        with pytest.raises(ArchiveError):
-            rescore_archive(RescoreConfig(archive=(str(tmp_path / "a.jsonl"),), warehouse=tmp_path))
-    (tmp_path / "page.html").write_text(report(tmp_path, "html"), "utf-8")
+        archive = tmp_path / "a.jsonl"
+        write_jsonl(archive, [trace(steps=[])])
+        with pytest.raises(ArchiveError, match="none of the archive's"):
+            rescore_archive(RescoreConfig(archive=(str(archive),), warehouse=warehouse))
+    (tmp_path / "page.html").write_text(report(warehouse, "html"), "utf-8")
     with opened(tmp_path / "page.html") as (page, said):
         text = page.inner_text("body")
         assert "No trace is scored yet." in text

@@ -691,7 +691,7 @@ def test_where_the_only_run_failed_its_reason_and_its_rejects_are_told(tmp_path:
     assert data.failed.status == "failed"
     assert data.failed.reason == str(failed.value)
     assert data.labels == []
-    assert data.totals == EMPTY_TOTALS
+    assert data.totals == EMPTY_TOTALS | {"threshold": None}  # no run has set one
     assert data.rejects.rows() == [
         ("bad_confidence", "(never scored)", 1),
         ("malformed_json", "(unknown)", 1),
