@@ -6,9 +6,9 @@ from itertools import chain
 
 from kp_batch.reasons import Reason, setting_changes
 from kp_batch.report.report_data import LABEL, ReportData
-from kp_batch.report.sentences import Finding, Untrusted, number, tell
+from kp_batch.report.sentences import Finding, Untrusted, tell
 from kp_batch.run_record import RunRecord, differences, profile_name
-from kp_batch.text import printable, shortened
+from kp_batch.text import number, printable, shortened
 
 _NAMED = 5  # at most, of what is mixed
 

@@ -10,9 +10,9 @@ from kp_batch.reasons import listed
 from kp_batch.report.comparability import incomparable, no_trend, of_mixture, settings_changed
 from kp_batch.report.report_data import LABEL, ReportData
 from kp_batch.report.score_findings import among_domains, of_scores
-from kp_batch.report.sentences import Finding, Untrusted, number, tell
+from kp_batch.report.sentences import Finding, Untrusted, tell
 from kp_batch.report.time_findings import of_times
-from kp_batch.text import printable, shortened
+from kp_batch.text import number, printable, shortened
 
 # Customary limits of the population stability index. From it we subtract what chance alone adds,
 # which over ten bins is 9 (1/a + 1/b) for a and b traces: a good estimate from `_ENOUGH` traces on.

@@ -11,7 +11,7 @@ from kp_batch.report import charts, time_charts
 from kp_batch.report.chart_parts import CHOSEN, Drawing
 from kp_batch.report.comparability import is_novelty_mixed, mixed_settings, no_trend
 from kp_batch.report.report_data import ReportData
-from kp_batch.report.sentences import number
+from kp_batch.text import number
 
 
 def _no_notes(_data: ReportData) -> Iterator[str]:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import polars as pl
 
 from kp_batch.report.report_data import ReportData
-from kp_batch.report.sentences import ENOUGH, Finding, Untrusted, days, number, share, tell
+from kp_batch.report.sentences import ENOUGH, Finding, Untrusted, days, share, tell
+from kp_batch.text import number
 
 _NOTABLE = 0.01  # the least difference between two means that is worth a sentence
 

@@ -25,11 +25,6 @@ def tell(*parts: str, is_warning: bool = False) -> Finding:
     return Finding(parts, is_warning)
 
 
-def number(count: int, what: str) -> str:
-    """Write a count with its unit, in the singular or the plural."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
 def days(first: date, last: date) -> str:
     """Write a span of days, or the one day that it is."""
     return f"on {first}" if first == last else f"from {first} to {last}"

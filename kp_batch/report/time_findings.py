@@ -6,7 +6,8 @@ import polars as pl
 
 from kp_batch.report.comparability import is_novelty_mixed, mixed_settings
 from kp_batch.report.report_data import ReportData
-from kp_batch.report.sentences import ENOUGH, Finding, days, number, tell
+from kp_batch.report.sentences import ENOUGH, Finding, days, tell
+from kp_batch.text import number
 
 _LONG = 7  # days without a trace
 
