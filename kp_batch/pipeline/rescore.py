@@ -24,7 +24,7 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.progress import say
 from kp_batch.run import Run
 from kp_batch.text import one_line
-from kp_batch.warehouse.layout import check_folder
+from kp_batch.warehouse.layout import check_apart, check_folder
 from kp_batch.warehouse.publication import writing
 
 READ = Step("read", observe)
@@ -75,6 +75,7 @@ def rescore_archive(config: RescoreConfig, executor: Executor = _LOCAL) -> Summa
     Raises:
         KpBatchError: the run failed; its reason and its rejects are published, and no scores.
     """
+    check_apart(config.warehouse, config.archive)
     with open_run(config, executor) as opened:
         run, call = opened.run, opened.executor.call
         scorer = Scorer.of(run)  # first: a fault of the settings costs no time
