@@ -1,6 +1,7 @@
 """What stands in a command's way is told by name: permissions, full disks, mixed-up folders."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -348,7 +349,9 @@ def test_the_first_unreadable_files_are_named_and_the_others_counted(
     [("s3://bucket/x", "s3fs"), ("nosuch://x", "nosuch"), ("~nosuch/x", "home"), ("a**b", "'**'")],
 )
 def test_a_name_that_cannot_be_looked_at(name: str, word: str) -> None:
-    with pytest.raises(ArchiveError, match=rf"cannot look at '{name.replace('*', '.')}': .*{word}"):
+    with pytest.raises(
+        ArchiveError, match=re.escape(f"cannot look at '{name}': ") + f".*{re.escape(word)}"
+    ):
         discover([name])
 
 
