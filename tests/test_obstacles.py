@@ -1,5 +1,6 @@
 """What stands in a command's way is told by name: permissions, full disks, mixed-up folders."""
 
+import json
 import os
 import re
 import shutil
@@ -16,9 +17,8 @@ import pytest
 from kp_batch.archive.folders import IS_DELTA
 from kp_batch.archive.sources import discover
 from kp_batch.cli import group
-from kp_batch.cli.commands import VACUUM
 from kp_batch.cli.explaining import explained
-from kp_batch.cli.supervisor import child_result
+from kp_batch.cli.supervisor import _send, _started
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
 from kp_batch.pipeline.rescore import rescore_archive
@@ -192,11 +192,12 @@ def test_the_files_of_a_folder_that_may_not_be_read_can_be_pruned(
 
 
 def test_a_full_disk_of_the_log_hides_no_error() -> None:
-    with (
-        pytest.raises(KpBatchError, match="unexpected TypeError: "),
-        child_result(VACUUM, Path("/dev/full"), None),  # pyright: ignore[reportCallIssue]
-    ):
-        pass
+    request = {"command": "vacuum", "args": [], "kwargs": {}, "log": None}
+    with Path("/dev/full").open("wb") as full:
+        child, answer = _started(full)
+    with child, answer:
+        _send(child, json.dumps(request))
+        assert b"unexpected TypeError: " in answer.read()
 
 
 @pytest.mark.parametrize(
