@@ -5,8 +5,8 @@ from typing import Any
 
 from prefect import flow
 
+from kp_batch.clock import Clock
 from kp_batch.config import RescoreConfig
-from kp_batch.executors.prefect import rescore_in_tasks
 
 
 @flow(name="rescore", persist_result=False)
@@ -22,4 +22,8 @@ def rescore(config: RescoreConfig) -> dict[str, Any]:
     Raises:
         KpBatchError: the run failed and published no scores.
     """
-    return asdict(rescore_in_tasks(config))
+    # Prefect's threads hold this function, and what its module names, until the interpreter is
+    # gone: DuckDB, if that led to it, would lament each of its own types as leaked.
+    from kp_batch.executors.prefect import rescore_in_tasks
+
+    return asdict(rescore_in_tasks(config, Clock()))

@@ -1,6 +1,7 @@
 """What people read in a terminal: text made harmless, bars, aligned columns."""
 
-_BARS = " ▁▂▃▄▅▆▇█"
+# None of them is a blank: those collapse on pages, and are narrower than bars in many fonts.
+_BARS = "▁▂▃▄▅▆▇█"
 
 
 def printable(text: str) -> str:
@@ -25,7 +26,7 @@ def shortened(text: str, length: int) -> str:
 
 
 def bar_line(counts: list[int]) -> str:
-    """Draw counts as a line of bars: the greatest has full height, and only 0 has no bar."""
+    """Draw counts as a line of bars: the greatest has full height, and only 0 has the lowest."""
     most = max(counts, default=0)
     return "".join(_BARS[-(-count * (len(_BARS) - 1) // most) if most else 0] for count in counts)
 

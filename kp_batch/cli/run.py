@@ -1,6 +1,7 @@
 """`run`, `plan` and `demo`."""
 
 import os
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -84,12 +85,12 @@ def demo(folder: Path) -> None:
 
 def _run(settings: dict[str, Any], *, prefect: bool | None, as_json: bool = False) -> None:
     """Run with these settings and print the summary; the report is written after that."""
-    config = checked(settings)
+    began, config = time.time(), checked(settings)
     from kp_batch.executors.prefect_settings import configured_api
     from kp_batch.pipeline.summary import as_text, with_all_domains
 
     make_folder(config.warehouse)
     under_prefect = configured_api(os.environ) is not None if prefect is None else prefect
     log, given = Layout(config.warehouse).log, config.model_dump(mode="json")
-    with child_result(RUN, log, given, prefect=under_prefect) as summary:
+    with child_result(RUN, log, given, prefect=under_prefect, began=began) as summary:
         click.echo(json_line(with_all_domains(summary)) if as_json else as_text(summary))

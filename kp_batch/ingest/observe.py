@@ -10,7 +10,7 @@ from kp_batch.archive.sources import SourceFile, discover
 from kp_batch.executor import Executor
 from kp_batch.ingest.contents import VERSION
 from kp_batch.ingest.new_files import Found, read_new, rows_by_content
-from kp_batch.progress import say
+from kp_batch.progress import warn
 from kp_batch.run import Run
 from kp_batch.text import printable
 from kp_batch.warehouse.relations import scan
@@ -99,7 +99,7 @@ def _entry(run: Run, source: SourceFile, found: Found, last: Entry | None) -> En
     mtime_ns = source.mtime_ns if settled else 0
     if isinstance(found.rows, int):
         return Entry(source.path, "read", source.size, mtime_ns, found.file_id, found.rows)
-    say(f"warning: {printable(source.path)} is left out: {printable(found.rows.message)}")
+    warn(f"{printable(source.path)} is left out: {printable(found.rows.message)}")
     return replace(
         last or Entry(source.path, "unreadable", source.size, mtime_ns, None, 0),
         status="unreadable",
@@ -117,7 +117,7 @@ def _warn_of_loss(found: Ledger, before: Ledger) -> None:
     gone = [path for path in known if path not in found]
     if held and 2 * rows <= held:
         example = f" (such as {printable(gone[0])})" if gone else ""
-        say(
-            f"warning: the archive has lost half of its rows or more: it holds {rows:,} now, and "
+        warn(
+            f"the archive has lost half of its rows or more: it holds {rows:,} now, and "
             f"held {held:,}; {len(gone):,} files are gone{example}"
         )

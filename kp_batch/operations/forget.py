@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
+from kp_batch.clock import Clock
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
 from kp_batch.executor import Step
@@ -33,7 +34,7 @@ from kp_batch.warehouse.tables import DeltaTables
 _HOLDING_TRACES = ("scores", "rejects", "facts")
 
 
-def forget(warehouse: Path, ids: Sequence[str]) -> Summary:
+def forget(warehouse: Path, ids: Sequence[str], clock: Clock | None = None) -> Summary:
     """Remove traces for good, as if they had never been in the archive.
 
     They leave scores, rejects, facts and all history of these; the traces after them are replayed;
@@ -42,6 +43,7 @@ def forget(warehouse: Path, ids: Sequence[str]) -> Summary:
     Args:
         warehouse: the folder of the tables.
         ids: the traces' ids.
+        clock: began with the wait for this run; now, unless given.
 
     Returns:
         The summary of the run that replayed the others.
@@ -50,7 +52,7 @@ def forget(warehouse: Path, ids: Sequence[str]) -> Summary:
         WarehouseError: it is no warehouse, nothing was ever scored in it, or a run is writing.
     """
     with writing(warehouse, wait=False):
-        with open_run(_last_config(warehouse)) as opened:
+        with open_run(_last_config(warehouse), clock=clock) as opened:
             run = replace(opened.run, tables=_without(opened.run, ids))
             opened.plan = opened.executor.call(PLAN, run, ids)
             say_plan(run, opened.plan)

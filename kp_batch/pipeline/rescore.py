@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from polars.exceptions import PanicException
 
+from kp_batch.clock import Clock
 from kp_batch.config import RescoreConfig
 from kp_batch.executor import Executor, Local, Step, Timed
 from kp_batch.ingest.observe import observe
@@ -28,7 +29,7 @@ from kp_batch.warehouse.layout import check_folder
 from kp_batch.warehouse.publication import writing
 
 READ = Step("read", observe)
-PLAN = Step("plan", make_plan, retries=2)  # it reads refused rows again
+PLAN = Step("plan", make_plan)
 EMBED = Step("embed", embed)
 REPLAY = Step("replay", replay_timeline)
 WRITE = Step("write", write_tables)
@@ -49,6 +50,7 @@ class OpenRun:
 def rescore_and_report(
     config: RescoreConfig,
     executor: Executor = _LOCAL,
+    clock: Clock | None = None,
     tell: Callable[[Summary], None] = lambda _: None,
 ) -> Summary:
     """Rescore an archive, and write the report of what is published then.
@@ -56,26 +58,29 @@ def rescore_and_report(
     Args:
         config: what to rescore, where to, and how.
         executor: carries the steps out.
+        clock: began with the wait for this run; now, unless given.
         tell: takes the summary as soon as it is known, before the report is written.
 
     Raises:
         KpBatchError: the run failed and published no scores; see `rescore_archive`.
     """
     try:
-        summary = rescore_archive(config, executor)
+        summary = rescore_archive(config, executor, clock)
         tell(summary)
         return summary
     finally:
         leave_report(config.warehouse, executor)
 
 
-def rescore_archive(config: RescoreConfig, executor: Executor = _LOCAL) -> Summary:
+def rescore_archive(
+    config: RescoreConfig, executor: Executor = _LOCAL, clock: Clock | None = None
+) -> Summary:
     """Rescore an archive: look at it, plan, and do what the plan says.
 
     Raises:
         KpBatchError: the run failed; its reason and its rejects are published, and no scores.
     """
-    with open_run(config, executor) as opened:
+    with open_run(config, executor, clock) as opened:
         run, call = opened.run, opened.executor.call
         scorer = Scorer.of(run)  # first: a fault of the settings costs no time
         observed = call(READ, run, opened.executor)
@@ -86,16 +91,19 @@ def rescore_archive(config: RescoreConfig, executor: Executor = _LOCAL) -> Summa
 
 
 @contextmanager
-def open_run(config: RescoreConfig, executor: Executor = _LOCAL) -> Generator[OpenRun]:
+def open_run(
+    config: RescoreConfig, executor: Executor = _LOCAL, clock: Clock | None = None
+) -> Generator[OpenRun]:
     """Open a run that alone writes to its warehouse; if it fails, that is published.
 
     Raises:
         WarehouseError: the warehouse cannot be written to, or another run is writing.
     """
+    timed = Timed(executor, clock or Clock())
     check_folder(config.warehouse)
     with writing(config.warehouse, wait=config.wait):
         run = Run.begin(config, datetime.now(UTC))
-        opened = OpenRun(run, Timed(executor, {}))
+        opened = OpenRun(run, timed)
         run.staging.begin()
         try:
             yield opened
@@ -103,7 +111,7 @@ def open_run(config: RescoreConfig, executor: Executor = _LOCAL) -> Generator[Op
             # What fails while this is published, a full disk say, is not the error that counts.
             with suppress(Exception, PanicException):
                 reason = one_line(str(error))
-                publish_failure(run, opened.plan, opened.executor.seconds, reason)
+                publish_failure(run, opened.plan, timed.clock.seconds, reason)
             raise
         finally:
             run.staging.end()
@@ -123,5 +131,5 @@ def execute(run: Run, plan: Plan, executor: Timed) -> Summary:
         call(EMBED, run, plan, executor)
         replayed = call(REPLAY, run, plan, executor)
         tables = call(WRITE, run, plan, replayed, executor)
-        call(PUBLISH, run, plan, tables, executor.seconds)
-    return summarise(run, plan, executor.seconds)
+        call(PUBLISH, run, plan, tables, executor.clock.seconds)
+    return summarise(run, plan, executor.clock)

@@ -46,7 +46,7 @@ def _domains(data: ReportData) -> list[str]:
             f"{row['worth_sharing'] / row['traces']:.1%}",
             f"{row['p5']:.3f}",
             f"{row['p95']:.3f}",
-            _code(bar_line(data.bins(row["domain"])).replace(" ", "\N{NO-BREAK SPACE}")),
+            bar_line(data.bins(row["domain"])),
         )
         for row in data.domains.iter_rows(named=True)
     ]
