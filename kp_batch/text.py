@@ -2,6 +2,8 @@
 
 # None of them is a blank: those collapse on pages, and are narrower than bars in many fonts.
 _BARS = "▁▂▃▄▅▆▇█"
+# The only markup in a code span: what ends the span and, in a table, what ends the cell.
+_WRITTEN_OUT = str.maketrans({sign: f"\\x{ord(sign):02x}" for sign in "`|"})
 
 
 def printable(text: str) -> str:
@@ -23,6 +25,11 @@ def shortened(text: str, length: int) -> str:
     """Cut a text to at most `length` printable characters; an ellipsis stands for the rest."""
     shown = printable(text[: length + 1])
     return shown if len(shown) <= length else f"{shown[: length - 1]}…"
+
+
+def code(text: str) -> str:
+    """Write text as a code span of markdown, which obeys nothing in it."""
+    return f"`{text.translate(_WRITTEN_OUT)}`"
 
 
 def bar_line(counts: list[int]) -> str:

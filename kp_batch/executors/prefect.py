@@ -1,8 +1,6 @@
 """Runs the steps as Prefect tasks, in whose log all is told, and leaves artifacts."""
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from typing import Any, Concatenate, cast
 from urllib.parse import urlsplit
 
@@ -10,17 +8,17 @@ from polars.exceptions import PanicException
 from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.exceptions import MissingContextError
 from prefect.settings import get_current_settings
 
 from kp_batch.clock import PREFECT, START, Clock
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import KpBatchError
 from kp_batch.executor import Executor, Local, P, R, Step, T
+from kp_batch.executors.prefect_log import RUN_LOG, shorten_errors
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary, as_table, as_text
 from kp_batch.progress import hear, say, warn
+from kp_batch.text import code
 
 
 def rescore_in_tasks(
@@ -32,14 +30,13 @@ def rescore_in_tasks(
         get_run_logger().info(as_text(summary))
         tell(summary)
 
-    hear(_RUN_LOG)
-    for name in ("prefect.flow_runs", "prefect.task_runs"):
-        logging.getLogger(name).addFilter(_in_one_line)
+    hear(RUN_LOG)
+    shorten_errors()
     with clock.on(START):
         summary = rescore_and_report(config, Tasks(Local(), clock), clock, log_and_tell)
     try:
         create_markdown_artifact(report(config.warehouse, "markdown"), key="kp-batch-report")
-        create_table_artifact(as_table(summary), key="kp-batch-scores")
+        create_table_artifact(_as_markdown(summary), key="kp-batch-scores")
     except (Exception, PanicException) as error:  # noqa: BLE001 (the scores are published by now)
         warn(f"Prefect has not all artifacts of this run: {error}")
     return summary
@@ -56,6 +53,12 @@ def run_flow(config: RescoreConfig, clock: Clock, tell: Callable[[Summary], None
 
     with clock.on(PREFECT):
         flow(name="rescore", persist_result=False)(rescore)(config)
+
+
+def _as_markdown(summary: Summary) -> list[dict[str, str]]:
+    """The table of scores, whose texts stand as code: Prefect takes each cell for markdown."""
+    texts = ("domain", "0 to 1")
+    return [{**row, **{name: code(row[name]) for name in texts}} for row in as_table(summary)]
 
 
 class Tasks:
@@ -87,22 +90,3 @@ def _task(step: Step[..., Any]) -> Any:
     return cast("Any", task)(
         step.function, name=step.name, cache_policy=NO_CACHE, persist_result=False
     )
-
-
-class _RunLog(logging.Handler):
-    """Puts what is told into the log of the task or the flow that runs; Prefect shows it, too."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        with suppress(MissingContextError):  # no flow runs yet
-            get_run_logger().log(record.levelno, record.getMessage())
-
-
-_RUN_LOG = _RunLog()
-
-
-def _in_one_line(record: logging.LogRecord) -> bool:
-    """Let Prefect log an error that the user can put right as that, without its traceback."""
-    error = record.exc_info and record.exc_info[1]
-    if isinstance(error, KpBatchError):
-        record.msg, record.args, record.exc_info = f"{type(error).__name__}: {error}", (), None
-    return True
