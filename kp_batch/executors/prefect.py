@@ -1,6 +1,8 @@
 """Runs the steps as Prefect tasks, in whose log all is told, and leaves artifacts."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Concatenate, cast
 from urllib.parse import urlsplit
 
@@ -8,12 +10,13 @@ from polars.exceptions import PanicException
 from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.exceptions import MissingContextError
 from prefect.settings import get_current_settings
 
 from kp_batch.clock import PREFECT, START, Clock
 from kp_batch.config import RescoreConfig
+from kp_batch.errors import KpBatchError
 from kp_batch.executor import Executor, Local, P, R, Step, T
-from kp_batch.executors.prefect_log import RUN_LOG, shorten_errors
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary, as_table, as_text
@@ -30,8 +33,9 @@ def rescore_in_tasks(
         get_run_logger().info(as_text(summary))
         tell(summary)
 
-    hear(RUN_LOG)
-    shorten_errors()
+    hear(_RUN_LOG)
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        logging.getLogger(name).addFilter(_in_one_line)
     with clock.on(START):
         summary = rescore_and_report(config, Tasks(Local(), clock), clock, log_and_tell)
     try:
@@ -90,3 +94,22 @@ def _task(step: Step[..., Any]) -> Any:
     return cast("Any", task)(
         step.function, name=step.name, cache_policy=NO_CACHE, persist_result=False
     )
+
+
+class _RunLog(logging.Handler):
+    """Puts what is told into the log of the task or the flow that runs; Prefect shows it, too."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(MissingContextError):  # no flow runs yet
+            get_run_logger().log(record.levelno, record.getMessage())
+
+
+_RUN_LOG = _RunLog()
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Let Prefect log an error that the user can put right as that, without its traceback."""
+    error = record.exc_info and record.exc_info[1]
+    if isinstance(error, KpBatchError):
+        record.msg, record.args, record.exc_info = f"{type(error).__name__}: {error}", (), None
+    return True
