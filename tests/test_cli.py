@@ -181,8 +181,8 @@ def test_run_leaves_its_summary_as_artifacts_of_a_completed_flow(warehouse: Path
         == kp_batch("report", "--format", "markdown", "--warehouse", warehouse).stdout
     )
     assert {row["domain"] for row in json.loads(json.loads(artifacts["kp-batch-scores"]))} >= {
-        "code",
-        "finance",
+        "`code`",
+        "`finance`",
     }
 
 
