@@ -21,6 +21,10 @@ class ResourceError(KpBatchError):
     """The machine has too little memory or too little disk for a run."""
 
 
+class StorageError(KpBatchError):
+    """The disk or the network failed, each time that it was tried."""
+
+
 class TraceError(KpBatchError):
     """One trace cannot be scored; `reasons` holds the codes of all its faults."""
 

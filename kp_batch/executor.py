@@ -1,14 +1,39 @@
 """What a step is, the parts of its work, and what carries it out: `Local`, or see `executors/`."""
 
+import errno
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from errno import EACCES, EDQUOT, EISDIR, ENAMETOOLONG, ENOENT, ENOSPC, ENOTDIR, EPERM, EROFS
+from functools import wraps
 from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-RETRY_DELAY_S = 5.0
-# What a second try would meet again: a full disk, a missing permission, something in the way.
-_LASTING = {ENOSPC, EDQUOT, EROFS, EACCES, EPERM, ENOENT, ENOTDIR, EISDIR, ENAMETOOLONG}
+from kp_batch.clock import Clock
+from kp_batch.errors import KpBatchError, StorageError
+from kp_batch.progress import warn
+from kp_batch.text import one_line
+
+# A lost packet is over in 5 s, a server's restart in a minute, and an NFS server lets its clients
+# come back for 90 s after that: the last try is after six minutes.
+RETRY_DELAYS_S = (5.0, 60.0, 300.0)
+# What the disk and the network report that may be over soon; nothing else is tried again.
+_PASSING = (
+    errno.EIO,
+    errno.ESTALE,
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.ETIMEDOUT,
+    errno.ECONNRESET,
+    errno.ECONNREFUSED,
+    errno.ECONNABORTED,
+    errno.EPIPE,
+    errno.ENOTCONN,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.ENETRESET,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -17,11 +42,37 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Step(Generic[P, R]):
-    """One step of a run, or what it does with one part of its work."""
+    """One step of a run, or what it does with one part of its work.
+
+    Its function is idempotent: it may fail anywhere, and be called again with the same arguments.
+    """
 
     name: str  # in `runs.seconds` and in Prefect
     function: Callable[P, R]
-    retries: int = 0  # further tries, after the disk or the network failed
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, again after each of `RETRY_DELAYS_S` where its failure may pass.
+
+        Raises:
+            StorageError: it failed each time; who called this step within another step's function
+                does not try again.
+        """
+        delays = iter(RETRY_DELAYS_S)
+        while True:
+            try:
+                return self.function(*args, **kwargs)
+            except Exception as error:
+                if not is_passing(error):
+                    raise
+                reason, delay = one_line(str(error)) or type(error).__name__, next(delays, None)
+                if delay is None:
+                    raise StorageError(
+                        f"{self.name} failed {1 + len(RETRY_DELAYS_S)} times in "
+                        f"{sum(RETRY_DELAYS_S) / 60:.0f} minutes, the last time with: {reason}; "
+                        "run again when that disk or server is back"
+                    ) from error
+            warn(f"{self.name} failed, and is tried again in {delay:.0f} s: {reason}")
+            time.sleep(delay)
 
 
 class Executor(Protocol):
@@ -42,8 +93,8 @@ class Executor(Protocol):
         """Call the step for each part, in any order and wherever there is room.
 
         Args:
-            step: an idempotent function of one part. What it makes stands in files that the part
-                names, so that what one worker began is done again by another.
+            step: takes one part. What it makes stands in files that the part names, so that what
+                one worker began is done again by another.
             parts: values that say what to do: paths, ranges, hashes.
             args: further arguments, the same for all parts.
             kwargs: likewise.
@@ -54,24 +105,24 @@ class Executor(Protocol):
         ...
 
 
-def is_passing(error: object) -> bool:
-    """Whether a failure may be over soon: of the disk or the network, not of the logic."""
-    return isinstance(error, OSError) and error.errno not in _LASTING
+def is_passing(error: Exception) -> bool:
+    """Whether a failure may be over soon: of the disk or the network, not of the logic.
+
+    Libraries that are not written in Python tell the system's error in words alone.
+    """
+    if isinstance(error, KpBatchError):
+        return False
+    if isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", 0) in _PASSING:
+        return True
+    return any(os.strerror(number) in str(error) for number in _PASSING)
 
 
 class Local:
     """Carries steps out in this process, parts one after the other."""
 
     def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """See `Executor`; a step is tried again as often as it says."""
-        for _ in range(step.retries):
-            try:
-                return step.function(*args, **kwargs)
-            except OSError as error:
-                if not is_passing(error):
-                    raise
-                time.sleep(RETRY_DELAY_S)
-        return step.function(*args, **kwargs)
+        """See `Executor`."""
+        return step(*args, **kwargs)
 
     def map(
         self,
@@ -88,18 +139,20 @@ class Local:
 
 @dataclass(frozen=True)
 class Timed:
-    """Carries steps out with another executor, and notes the seconds of each that is called."""
+    """Carries steps out with another executor, and counts the time inside each that is called."""
 
     executor: Executor
-    seconds: dict[str, float]  # by the step's name
+    clock: Clock
 
     def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """See `Executor`."""
-        began = time.monotonic()
-        try:
-            return self.executor.call(step, *args, **kwargs)
-        finally:
-            self.seconds[step.name] = time.monotonic() - began
+
+        @wraps(step.function)
+        def timed(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self.clock.on(step.name):
+                return step(*args, **kwargs)
+
+        return self.executor.call(Step(step.name, timed), *args, **kwargs)
 
     def map(
         self,

@@ -1,5 +1,6 @@
-"""Shows on stderr how far a run is: a bar in a terminal, plain lines elsewhere."""
+"""Tells how far a run is: lines for whoever hears them, and a bar in a terminal."""
 
+import logging
 import sys
 import time
 from collections.abc import Generator
@@ -10,11 +11,37 @@ from tqdm import tqdm
 from kp_batch.text import printable_lines
 
 _SECONDS_BETWEEN_LINES = 10.0
+_LOG = logging.getLogger("kp_batch")
 
 
 def say(message: str) -> None:
-    """Write a message to stderr."""
-    print(f"kp-batch: {printable_lines(message)}", file=sys.stderr, flush=True)  # noqa: T201
+    """Tell what is done."""
+    _LOG.info("%s", printable_lines(message))
+
+
+def warn(message: str) -> None:
+    """Tell what may be wrong."""
+    _LOG.warning("%s", printable_lines(message))
+
+
+def hear(handler: logging.Handler) -> None:
+    """Give a handler all that is told from now on, which the root logger's need not repeat."""
+    _LOG.addHandler(handler)
+    _LOG.setLevel(logging.INFO)
+    _LOG.propagate = False
+
+
+def show_on_stderr() -> None:
+    """Show on stderr what is told from now on, as the command line does."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Line())
+    hear(handler)
+
+
+class _Line(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        what = "warning: " if record.levelno >= logging.WARNING else ""
+        return f"kp-batch: {what}{record.getMessage()}"
 
 
 class Progress:

@@ -1,6 +1,9 @@
 """What people read in a terminal: text made harmless, bars, aligned columns."""
 
-_BARS = " ▁▂▃▄▅▆▇█"
+# None of them is a blank: those collapse on pages, and are narrower than bars in many fonts.
+_BARS = "▁▂▃▄▅▆▇█"
+# The only markup in a code span: what ends the span and, in a table, what ends the cell.
+_WRITTEN_OUT = str.maketrans({sign: f"\\x{ord(sign):02x}" for sign in "`|"})
 
 
 def printable(text: str) -> str:
@@ -29,8 +32,13 @@ def number(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
+def code(text: str) -> str:
+    """Write text as a code span of markdown, which obeys nothing in it."""
+    return f"`{text.translate(_WRITTEN_OUT)}`"
+
+
 def bar_line(counts: list[int]) -> str:
-    """Draw counts as a line of bars: the greatest has full height, and only 0 has no bar."""
+    """Draw counts as a line of bars: the greatest has full height, and only 0 has the lowest."""
     most = max(counts, default=0)
     return "".join(_BARS[-(-count * (len(_BARS) - 1) // most) if most else 0] for count in counts)
 

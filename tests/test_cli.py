@@ -16,20 +16,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from prefect.states import Failed
 
 from kp_batch.cli import run as rescoring
 from kp_batch.cli.group import kp_batch as group
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import ArchiveError, WarehouseError
+from kp_batch.errors import WarehouseError
 from kp_batch.executor import Local
-from kp_batch.executors.prefect import _is_passing, _task
-from kp_batch.ingest.new_files import IDENTIFY, STAGE
-from kp_batch.pipeline.embed import EMBED_TEXTS, READ_AGAIN
-from kp_batch.pipeline.replay import REPLAY_SPAN
-from kp_batch.pipeline.report import REPORT, leave_report
-from kp_batch.pipeline.rescore import EMBED, PLAN, PUBLISH, READ, REPLAY, WRITE, rescore_archive
-from kp_batch.pipeline.write import WRITE_DAYS
+from kp_batch.pipeline.report import leave_report
+from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import publish, rebuild
@@ -191,36 +185,38 @@ def test_run_leaves_its_summary_as_artifacts_of_a_completed_flow(warehouse: Path
         == kp_batch("report", "--format", "markdown", "--warehouse", warehouse).stdout
     )
     assert {row["domain"] for row in json.loads(json.loads(artifacts["kp-batch-scores"]))} >= {
-        "code",
-        "finance",
+        "`code`",
+        "`finance`",
     }
 
 
-def test_only_input_and_output_is_tried_again() -> None:
-    steps = (READ, PLAN, EMBED, REPLAY, WRITE, PUBLISH, REPORT)
-    parts = (IDENTIFY, STAGE, READ_AGAIN, EMBED_TEXTS, REPLAY_SPAN, WRITE_DAYS)
-    assert {step.name: step.retries for step in (*steps, *parts)} == {
-        "read": 0,
-        "identify": 2,
-        "stage": 2,
-        "plan": 2,
-        "embed": 0,
-        "read again": 2,
-        "embed texts": 2,
-        "replay": 0,
-        "replay span": 0,
-        "write": 0,
-        "write days": 2,
-        "publish": 0,
-        "report": 0,
-    }
-    assert all(_task(step).retries == step.retries for step in steps)
-    for error, again in (
-        (ConnectionResetError(104, "reset"), True),
-        (OSError(28, "No space left on device"), False),
-        (ArchiveError("none"), False),
-    ):
-        assert _is_passing(None, None, Failed(data=error)) is again
+@pytest.mark.prefect
+def test_what_a_run_says_and_its_summary_stand_in_the_log_of_prefect(warehouse: Path) -> None:
+    with closing(sqlite3.connect(warehouse / "prefect" / "prefect.db")) as database:
+        query = "SELECT message, level, task_run_id IS NULL FROM log ORDER BY timestamp"
+        logged = {message: told for message, *told in database.execute(query)}
+    _, *said = (warehouse / "stderr.txt").read_text().splitlines()
+    assert {line.removeprefix("kp-batch: ") for line in said} <= logged.keys()
+    assert logged["plan: the archive, the scores, the profiles will change"] == [20, True]
+    assert logged["embedding: 98 texts"] == [20, False]
+    [summary] = [message for message in logged if "traces scored in" in message]
+    assert summary.startswith(
+        f"run {json.loads((warehouse / 'summary.json').read_text())['run_id']}"
+    )
+    assert "Prefect" in summary.splitlines()[0]
+
+
+def test_runs_shows_the_clock_of_the_summary_up_to_publication(scored: Scored) -> None:
+    listed = json.loads(
+        kp_batch("runs", "--warehouse", scored.warehouse, "--format", "json").stdout
+    )
+    with connect(scored.warehouse) as connection:
+        query = "SELECT run_id, seconds FROM runs"
+        told = {name: json.loads(each) for name, each in connection.execute(query).fetchall()}
+    for row in listed:
+        seconds = told[row["run_id"]]
+        assert row["seconds"] == pytest.approx(sum(seconds.values()), abs=0.051)
+        assert row["work"] == pytest.approx(sum(seconds.values()) - seconds["start"], abs=0.051)
 
 
 def test_a_run_with_nothing_to_do_publishes_nothing(scored: Scored) -> None:

@@ -48,7 +48,7 @@ def running(command: str, folder: Path, environment: dict[str, str]) -> Generato
             process.wait()
 
 
-def output_of(command: str, folder: Path, environment: dict[str, str]) -> str:
+def output_of(command: str, folder: Path, environment: dict[str, str], *, status: int = 0) -> str:
     done = subprocess.run(
         shlex.split(command),
         cwd=folder,
@@ -60,7 +60,9 @@ def output_of(command: str, folder: Path, environment: dict[str, str]) -> str:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{(folder / 'output.log').read_text()}"
+    assert done.returncode == status, (
+        f"{command}\n{done.stdout}\n{(folder / 'output.log').read_text()}"
+    )
     return done.stdout
 
 
@@ -73,8 +75,17 @@ def wait_for(url: str) -> None:
     raise TimeoutError(url)
 
 
+def logged(url: str) -> list[tuple[int, str]]:
+    """The level and the message of all that stands in Prefect's log."""
+    request = urllib.request.Request(
+        f"{url}/logs/filter", b'{"sort": "TIMESTAMP_ASC"}', {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return [(each["level"], each["message"]) for each in json.load(answer)]
+
+
 @pytest.mark.prefect
-def test_a_worker_runs_the_nightly_deployment_and_the_next_nights_are_scheduled(
+def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_scheduled(
     tmp_path: Path,
 ) -> None:
     for name in ("prefect.yaml", "flows", "data"):
@@ -84,6 +95,7 @@ def test_a_worker_runs_the_nightly_deployment_and_the_next_nights_are_scheduled(
         port = str(free.getsockname()[1])
     name, url = EXPORT.removeprefix("export ").replace("4200", port).split("=")
     (tmp_path / "home").mkdir()
+    (tmp_path / "bad.parquet").write_text("no Parquet")
     environment = os.environ | {
         name: url,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -98,15 +110,31 @@ def test_a_worker_runs_the_nightly_deployment_and_the_next_nights_are_scheduled(
         output_of(pool, tmp_path, environment)
         output_of(deploy, tmp_path, environment)
         with running(worker, tmp_path, environment):
-            config = {"archive": ["data/sample"], "warehouse": "warehouse", "embedder": "hashing"}
-            now = f"prefect deployment run rescore/nightly --watch -p 'config={json.dumps(config)}'"
-            output_of(now, tmp_path, environment)
+            for archive, status in ((["data/sample", "bad.parquet"], 0), (["unmounted"], 1)):
+                config = {"archive": archive, "warehouse": "warehouse", "embedder": "hashing"}
+                given = f"-p 'config={json.dumps(config)}'"
+                now = f"prefect deployment run rescore/nightly --watch {given}"
+                output_of(now, tmp_path, environment, status=status)
             nights = output_of(
                 "prefect flow-run ls --state SCHEDULED -o json", tmp_path, environment
             )
+            told = logged(url)
     with connect(tmp_path / "warehouse") as connection:
         assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(600,)]
-        assert connection.execute("SELECT status FROM runs").fetchall() == [("done",)]
+        runs = connection.execute("SELECT status FROM runs ORDER BY started_at").fetchall()
+    assert runs == [("done",), ("failed",)]  # once: what lasts is not tried again
+    assert (20, "plan: the archive, the scores, the profiles, the rejects will change") in told
+    [warning] = [message for level, message in told if level == 30]
+    assert warning.startswith(f"{tmp_path}/bad.parquet is left out: ")
+    [summary] = [message for level, message in told if "600 traces scored in" in message]
+    assert "\n  unreadable " in summary
+    errors = [message for level, message in told if level == 40]
+    assert len(errors) == 4
+    assert all("ArchiveError: no Parquet or JSONL file at 'unmounted'" in each for each in errors)
+    printed = (tmp_path / "output.log").read_text()
+    assert printed.count("bad.parquet is left out") == 1
+    assert "Traceback" not in printed
+    assert "leaked" not in printed
     starts = sorted(run["expected_start_time"] for run in json.loads(nights))
     assert len(starts) >= 3
     assert {start[11:16] for start in starts} == {"02:15"}

@@ -1,4 +1,4 @@
-"""Calling steps: tried again where the disk or the network failed, and timed."""
+"""Calling steps: tried again where the disk or the network failed for a while, and timed."""
 
 import errno
 import json
@@ -7,16 +7,21 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from kp_batch import executor
-from kp_batch.errors import ArchiveError
+from kp_batch.clock import Clock
+from kp_batch.errors import ArchiveError, StorageError
 from kp_batch.executor import Local, Step, Timed
 
 
 @pytest.fixture(autouse=True)
-def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor, "RETRY_DELAY_S", 0.0)
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that were slept, which take no time."""
+    seconds: list[float] = []
+    monkeypatch.setattr(executor.time, "sleep", seconds.append)
+    return seconds
 
 
 def failing(*errors: Exception) -> tuple[Callable[[int], int], list[int]]:
@@ -32,34 +37,74 @@ def failing(*errors: Exception) -> tuple[Callable[[int], int], list[int]]:
     return work, calls
 
 
-def test_a_step_is_tried_again_as_often_as_it_says() -> None:
-    work, calls = failing(ConnectionResetError(), TimeoutError())
-    assert Local().call(Step("read", work, retries=2), 1) == 2
-    assert calls == [1, 1, 1]
-    work, calls = failing(ConnectionResetError(), TimeoutError())
-    with pytest.raises(TimeoutError):
-        Local().call(Step("read", work, retries=1), 1)
-    assert calls == [1, 1]
+def test_a_step_is_tried_again_after_growing_delays_and_says_so(
+    waited: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    work, calls = failing(ConnectionResetError(), TimeoutError("slow"), OSError(errno.EIO, "torn"))
+    assert Local().call(Step("read", work), 1) == 2
+    assert calls == [1, 1, 1, 1]
+    assert waited == [5.0, 60.0, 300.0]
+    assert caplog.messages == [
+        "read failed, and is tried again in 5 s: ConnectionResetError",
+        "read failed, and is tried again in 60 s: slow",
+        "read failed, and is tried again in 300 s: [Errno 5] torn",
+    ]
+
+
+def test_parts_that_were_tried_to_the_end_are_not_tried_again_by_what_maps_them(
+    waited: list[float],
+) -> None:
+    work, calls = failing(*[TimeoutError("slow")] * 9)
+    part = Step("part", work)
+    whole = Step("whole", lambda: list(Local().map(part, [1, 2])))
+    message = "part failed 4 times in 6 minutes, the last time with: slow; run again when"
+    with pytest.raises(StorageError, match=message):
+        Timed(Local(), Clock()).call(whole)
+    assert (calls, waited) == ([1] * 4, [5.0, 60.0, 300.0])
 
 
 @pytest.mark.parametrize(
     "error",
-    [ArchiveError("none"), OSError(errno.ENOSPC, "full"), PermissionError(errno.EACCES, "no")],
+    [
+        ArchiveError("none"),
+        ArchiveError("a.parquet: Input/output error"),
+        FileNotFoundError(errno.ENOENT, "gone"),
+        OSError(errno.ENOSPC, "full"),
+        OSError("the file is damaged"),
+        PermissionError(errno.EACCES, "no"),
+        ValueError("wrong"),
+    ],
+    ids=str,
 )
 def test_what_another_try_cannot_mend_is_not_tried_again(error: Exception) -> None:
     work, calls = failing(error)
     with pytest.raises(type(error)):
-        Local().call(Step("read", work, retries=2), 1)
+        Local().call(Step("read", work), 1)
     assert calls == [1]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ESTALE, "stale"),
+        OSError("Stale file handle (os error 116)"),  # as Polars says it
+        duckdb.IOException("Could not read from file: Input/output error"),
+    ],
+    ids=str,
+)
+def test_what_may_pass_is_known_by_its_number_or_by_its_words(error: Exception) -> None:
+    work, calls = failing(error)
+    assert Local().call(Step("read", work), 1) == 2
+    assert calls == [1, 1]
+
+
 def test_the_seconds_of_each_step_are_noted_even_if_it_fails() -> None:
-    seconds: dict[str, float] = {}
-    call = Timed(Local(), seconds).call
+    clock = Clock()
+    call = Timed(Local(), clock).call
     assert call(Step("add", failing()[0]), 1) == 2
     with pytest.raises(ArchiveError):
         call(Step("fail", failing(ArchiveError("none"))[0]), 1)
-    assert list(seconds) == ["add", "fail"]
+    assert list(clock.seconds) == ["start", "add", "fail"]
 
 
 CALLS = """

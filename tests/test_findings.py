@@ -19,12 +19,12 @@ from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report.findings import findings
-from kp_batch.report.markdown import _code, markdown
+from kp_batch.report.markdown import markdown
 from kp_batch.report.panels import PANELS
 from kp_batch.report.report_data import ReportData
 from kp_batch.report.sentences import Finding, Untrusted
 from kp_batch.run_record import RunCounts, RunRecord
-from kp_batch.text import printable, shortened
+from kp_batch.text import code, printable, shortened
 from tests.archives import trace, write_jsonl
 
 DOMAINS = ("domain", "traces", "worth_sharing", "mean", "p50", "p5", "p95")
@@ -722,15 +722,12 @@ def test_hostile_names_stand_in_markdown_as_text_and_no_trace_is_named(tmp_path:
     assert set(HOSTILE.values()) <= set(found.codes)
     assert any(r"\x60![](x)\x7c\n<script>.parquet" in code for code in found.codes)
     assert "kp:trace" not in text
-    assert all(
-        printable(line) == line for line in text.replace("\N{NO-BREAK SPACE}", "").split("\n")
-    )
+    assert all(printable(line) == line for line in text.split("\n"))
 
 
 def test_markdown_has_the_numbers_of_the_domains_and_of_the_run() -> None:
     data = replace(QUIET, domains=rows(DOMAINS, ALL, ("law", 1200, 30, 0.21, 0.2, 0.05, 0.95)))
-    bars = "\N{NO-BREAK SPACE}" * 5 + "█" + "\N{NO-BREAK SPACE}" * 14
-    none = "\N{NO-BREAK SPACE}" * 20
+    bars, none = "▁" * 5 + "█" + "▁" * 14, "▁" * 20
     assert markdown(data) == (
         "# Scores of reasoning traces\n\n"
         "Run run-2, ended 2026-02-03 04:06 UTC.\n\n"
@@ -762,9 +759,9 @@ def test_any_name_is_one_code_element_in_a_paragraph_and_in_a_cell(text: str) ->
     written = name.replace("`", r"\x60").replace("|", r"\x7c")
     if written.strip(" ") and written[0] == written[-1] == " ":
         written = written[1:-1]  # a code span gives away one space on either side
-    paragraph = rendered(_code(name))
+    paragraph = rendered(code(name))
     assert (paragraph.names, paragraph.codes) == (["p", "code"], [written])
-    table = rendered(f"| {_code('head')} | b |\n| --- | --- |\n| {_code(name)} | {_code(name)} |")
+    table = rendered(f"| {code('head')} | b |\n| --- | --- |\n| {code(name)} | {code(name)} |")
     assert table.codes == ["head", written, written]
     assert table.cells == [2, 2]
     assert set(table.names) == TABLE | {"code"}

@@ -344,7 +344,7 @@ def test_only_a_vacuum_forgets_the_content_of_a_pruned_file(night: Night) -> Non
 
 
 def test_a_file_that_grows_while_it_is_read_is_left_to_the_next_run(
-    night: Night, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    night: Night, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     night.run()
     night.write("b.jsonl", "b4", "b5")
@@ -352,9 +352,7 @@ def test_a_file_that_grows_while_it_is_read_is_left_to_the_next_run(
         grow_when_read(patch, night.archive / "b.jsonl", b'{"id": "b6"}\n')
         night.run()
     message = "the file changed while it was read; the next run reads it again"
-    assert f"kp-batch: warning: {night.archive}/b.jsonl is left out: {message}\n" in (
-        capsys.readouterr().err
-    )
+    assert f"{night.archive}/b.jsonl is left out: {message}" in caplog.messages
     assert night.ids == ["a1", "a2", "b1", "b2", "b3"]
     assert night.entry("b.jsonl")["message"] == message
     night.run(max_reject_share=1)
@@ -365,30 +363,29 @@ def test_a_file_that_grows_while_it_is_read_is_left_to_the_next_run(
 
 @pytest.mark.parametrize(("kept", "lost"), [(3, 3), (3, 4), (4, 3)])
 def test_an_archive_that_lost_half_of_its_rows_is_told(
-    night: Night, capsys: pytest.CaptureFixture[str], kept: int, lost: int
+    night: Night, caplog: pytest.LogCaptureFixture, kept: int, lost: int
 ) -> None:
     night.write("a.jsonl", *(f"a{number}" for number in range(kept)))
     night.write("b.jsonl", *(f"b{number}" for number in range(lost)))
     night.run()
     night.run()
-    assert "warning" not in capsys.readouterr().err
+    assert caplog.messages == []
     (night.archive / "b.jsonl").unlink()
     night.run()
-    warnings = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     warning = (
-        "kp-batch: warning: the archive has lost half of its rows or more: it holds "
+        "the archive has lost half of its rows or more: it holds "
         f"{kept} now, and held {kept + lost}; 1 files are gone (such as {night.archive}/b.jsonl)"
     )
-    assert warnings == ([warning] if lost >= kept else [])
+    assert caplog.messages == ([warning] if lost >= kept else [])
 
 
 def test_an_archive_whose_half_cannot_be_read_is_told(
-    night: Night, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    night: Night, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     night.run()
     deny(monkeypatch, night.aged(night.archive / "b.jsonl"))
     night.run()
-    assert "it holds 2 now, and held 5; 0 files are gone\n" in capsys.readouterr().err
+    assert caplog.messages[-1].endswith("it holds 2 now, and held 5; 0 files are gone")
 
 
 def test_the_view_of_the_files(night: Night) -> None:

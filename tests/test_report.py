@@ -42,12 +42,13 @@ def config(folder: Path, **changes: object) -> RescoreConfig:
 
 
 def test_the_page_is_written_after_work_that_published_and_only_then(
-    warehouse: Path, capsys: pytest.CaptureFixture[str]
+    warehouse: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "kp_batch")
     page = warehouse / "report.html"
     leave_report(warehouse, Local())
     assert page.read_text("utf-8").startswith(report(warehouse, "html"))
-    assert f"the report is in {page}" in capsys.readouterr().err
+    assert caplog.messages == [f"the report is in {page}"]
     written = page.stat().st_mtime_ns
     leave_report(warehouse, Local())
     assert page.stat().st_mtime_ns == written
@@ -83,15 +84,16 @@ def test_the_report_is_gathered_in_bounded_memory(
 
 
 def test_where_nothing_is_published_there_is_no_page_and_no_word(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "kp_batch")
     leave_report(tmp_path, Local())
     assert list(tmp_path.iterdir()) == []
-    assert capsys.readouterr().err == ""
+    assert caplog.messages == []
 
 
 def test_a_page_that_cannot_be_written_is_a_warning_and_leaves_no_stale_one(
-    warehouse: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     leave_report(warehouse, Local())
     rescore_archive(config(warehouse.parent, threshold=0.1))
@@ -102,26 +104,27 @@ def test_a_page_that_cannot_be_written_is_a_warning_and_leaves_no_stale_one(
     monkeypatch.setitem(reporting.FORMATS, "html", fail)
     leave_report(warehouse, Local())
     assert not (warehouse / "report.html").exists()
-    assert "warning: the report was not written: no Vega\n" in capsys.readouterr().err
+    assert caplog.messages == ["the report was not written: no Vega"]
 
 
 def test_while_another_run_writes_it_also_writes_the_page(
-    warehouse: Path, capsys: pytest.CaptureFixture[str]
+    warehouse: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "kp_batch")
     with holding(HOLD, warehouse):
         leave_report(warehouse, Local())
     assert not (warehouse / "report.html").exists()
-    assert capsys.readouterr().err == ""
+    assert caplog.messages == []
 
 
 def test_a_page_that_cannot_be_removed_hides_no_error(
-    warehouse: Path, capsys: pytest.CaptureFixture[str]
+    warehouse: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (warehouse / "report.html").mkdir()
     write_jsonl(warehouse.parent / "a.jsonl", [trace(steps=[])] * 5)
     with pytest.raises(ArchiveError):
         rescore_and_report(config(warehouse.parent))
-    assert "warning: the report was not written" in capsys.readouterr().err
+    assert "the report was not written" in caplog.messages[-1]
 
 
 def test_a_run_tells_its_summary_before_its_report(warehouse: Path) -> None:

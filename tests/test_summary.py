@@ -1,5 +1,6 @@
 """What a run says of itself at its end."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 import kp_batch.pipeline.publish
 import kp_batch.pipeline.summary
+from kp_batch.clock import Clock
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
@@ -21,9 +23,9 @@ from tests.test_rescore import config
 @pytest.mark.parametrize(
     ("counts", "line"),
     [
-        ([0] * 10, " " * 10),
-        ([8, 4, 2, 1, 0], "█▄▂▁ "),
-        ([1000, 1, 0], "█▁ "),
+        ([0] * 10, "▁" * 10),
+        ([7, 4, 2, 1, 0], "█▅▃▂▁"),
+        ([1000, 1, 0], "█▂▁"),
         ([3], "█"),
         ([], ""),
     ],
@@ -103,6 +105,24 @@ def test_a_summary_shows_the_domains_with_the_most_traces_and_how_many_more_ther
     assert as_text(shown).endswith("\n  1 more, with fewer traces: see the view distributions")
     assert len(as_table(shown)) == 4
     assert with_all_domains(shown) == replace(shown, scores=every.scores)
+
+
+def test_a_summary_tells_how_long_it_was_waited_for_and_what_for(tmp_path: Path) -> None:
+    archive = tmp_path / "a.jsonl"
+    write_jsonl(archive, [trace()])
+    began = time.time() - 1000
+    summary = rescore_archive(config(tmp_path, archive), clock=Clock(began))
+    assert 1000 <= sum(summary.seconds.values()) <= time.time() - began
+    steps = ["read", "plan", "embed", "replay", "write", "publish"]
+    assert list(summary.seconds) == ["start", *steps]
+    alone = {"start": 1.6, "read": 2.25, "write": 4.0}
+    for seconds, told in (
+        (alone, "7.8 s (work 6.2 s, start 1.6 s)"),
+        ({**alone, "prefect": 5.0}, "12.8 s (work 6.2 s, Prefect 5.0 s, start 1.6 s)"),
+    ):
+        first, *lines = as_text(replace(summary, seconds=seconds)).splitlines()
+        assert first == f"run {summary.run_id}: 1 traces scored in {told}"
+        assert "  seconds    read 2.25, write 4.00" in lines
 
 
 @pytest.mark.parametrize("at_once", [1, 2])

@@ -212,7 +212,7 @@ SUMMARY = Summary(
     run_id=None,
     warehouse="é",
     counts=RunCounts(*range(13), {"no_steps": 1}, ["a.jsonl"]),
-    seconds={"plan": 0.1, "embed": 1e16},
+    seconds={"start": 0.1, "embed": 1e16},
     domains=2,
     scores=[DomainScores("é", 1, 1 / 3, 0.5, [0.1, 0.2, 0.3, 0.4, 0.5], [1] * 10)],
 )

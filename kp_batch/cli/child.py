@@ -1,6 +1,6 @@
 """The child process, which does the long work: it takes a request and tells the result once.
 
-The result is told as soon as it is known: without Prefect, a run writes its report after that.
+The result is told as soon as it is known: a run writes its report after that.
 """
 
 import json
@@ -14,6 +14,7 @@ from contextlib import suppress
 from kp_batch.cli.commands import COMMANDS, json_line
 from kp_batch.cli.explaining import explained
 from kp_batch.errors import KpBatchError
+from kp_batch.progress import show_on_stderr
 
 
 def main() -> None:
@@ -26,6 +27,7 @@ def main() -> None:
     answer.flush()
     # stdout and stderr are the log, for what libraries print; our own words are for the user.
     sys.stderr = os.fdopen(user, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+    show_on_stderr()
 
     def tell(result: object) -> None:
         line = json_line(result).encode() + b"\n"

@@ -42,22 +42,23 @@ def json_line(result: object) -> str:
     return json.dumps(result, default=asdict)
 
 
-def _run(tell: Tell[Summary], config: Mapping[str, object], *, prefect: bool) -> None:
-    """Rescore, with Prefect or without it."""
+def _run(tell: Tell[Summary], config: Mapping[str, object], *, prefect: bool, began: float) -> None:
+    """Rescore, with Prefect or without it; `began` as for `Clock`."""
+    from kp_batch.clock import Clock
     from kp_batch.config import RescoreConfig
     from kp_batch.executors.prefect_settings import prepare_prefect
     from kp_batch.pipeline.rescore import rescore_and_report
     from kp_batch.progress import say
 
-    settings = RescoreConfig.model_validate(config)
+    clock, settings = Clock(began), RescoreConfig.model_validate(config)
     if not prefect:
         say("running without Prefect")
-        rescore_and_report(settings, tell=tell)
+        rescore_and_report(settings, clock=clock, tell=tell)
         return
     prepare_prefect(Layout(settings.warehouse.absolute()).prefect)
     from kp_batch.executors.prefect import run_flow
 
-    tell(run_flow(settings))
+    run_flow(settings, clock, tell)
 
 
 def _plan(
@@ -120,13 +121,14 @@ def _vacuum(tell: Tell[Removed], warehouse: str, keep_seconds: float) -> None:
     tell(vacuum(Path(warehouse), timedelta(seconds=keep_seconds), datetime.now(UTC)))
 
 
-def _forget(tell: Tell[Summary], warehouse: str, ids: Sequence[str]) -> None:
+def _forget(tell: Tell[Summary], warehouse: str, ids: Sequence[str], *, began: float) -> None:
+    from kp_batch.clock import Clock
     from kp_batch.executor import Local
     from kp_batch.operations.forget import forget
     from kp_batch.pipeline.report import leave_report
 
     try:
-        summary = forget(Path(warehouse), ids)
+        summary = forget(Path(warehouse), ids, Clock(began))
     finally:  # the page may name what is forgotten: it is part of the work
         leave_report(Path(warehouse), Local())
     tell(summary)

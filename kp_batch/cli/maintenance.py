@@ -1,6 +1,7 @@
 """`catalog`, `vacuum` and `forget`: the upkeep of a warehouse."""
 
 import json
+import time
 from pathlib import Path
 
 import click
@@ -52,9 +53,11 @@ def vacuum(warehouse: Path, keep: str) -> None:
 @warehouse_option
 def forget(ids: tuple[str, ...], warehouse: Path) -> None:
     """Remove traces for good, as if they had never been in the archive."""
+    began = time.time()
     from kp_batch.pipeline.summary import as_text
     from kp_batch.warehouse.manifest import require_manifest
 
     require_manifest(warehouse)
-    with child_result(FORGET, Layout(warehouse).log, str(warehouse), ids) as summary:
+    log = Layout(warehouse).log
+    with child_result(FORGET, log, str(warehouse), ids, began=began) as summary:
         click.echo(as_text(summary))

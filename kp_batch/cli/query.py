@@ -12,14 +12,21 @@ from kp_batch.cli.group import format_option, json_option, kp_batch, warehouse_o
 from kp_batch.cli.result_texts import comparison_text, settings_text, verification_text
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import KpBatchError
+from kp_batch.text import printable
 
 _RUNS = """
-    SELECT run_id, status, started_at, date_diff('millisecond', started_at, finished_at) / 1000
-        AS seconds, counts->>'accepted' AS accepted, counts->>'rejected' AS rejected,
-        counts->>'embedded' AS embedded, counts->>'replayed' AS replayed,
-        counts->>'restated' AS restated, config->>'embedder' AS embedder,
-        mixed, reason
-    FROM runs ORDER BY started_at DESC
+    SELECT run_id, status, started_at, round(waited, 1) AS seconds,
+        round(waited - beside, 1) AS work, counts->>'accepted' AS accepted,
+        counts->>'rejected' AS rejected, counts->>'embedded' AS embedded,
+        counts->>'replayed' AS replayed, counts->>'restated' AS restated,
+        config->>'embedder' AS embedder, mixed, reason
+    FROM (
+        SELECT *, list_sum((seconds->'$.*')::DOUBLE[]) AS waited,
+            coalesce((seconds->>'start')::DOUBLE, 0) + coalesce((seconds->>'prefect')::DOUBLE, 0)
+                AS beside
+        FROM runs
+    )
+    ORDER BY started_at DESC
 """
 
 
@@ -116,7 +123,6 @@ def report(warehouse: Path, output_format: str, output: str | None) -> None:
     """Tell and show how the scores stand: one page, or its words and numbers as markdown."""
     from kp_batch.pipeline.report import replace_text
     from kp_batch.pipeline.report import report as report_of
-    from kp_batch.progress import say
 
     text = report_of(warehouse, output_format)
     if output is None:
@@ -125,7 +131,7 @@ def report(warehouse: Path, output_format: str, output: str | None) -> None:
         click.echo(text, nl=False)
     else:
         replace_text(Path(output), text)
-        say(f"the report is in {output}")
+        click.echo(f"kp-batch: the report is in {printable(output)}", err=True)
 
 
 def ask(warehouse: Path, query: str, output_format: str, as_of: str | None = None) -> None:

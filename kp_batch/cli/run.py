@@ -1,6 +1,7 @@
 """`run`, `plan` and `demo`."""
 
 import os
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -52,7 +53,6 @@ def run(as_json: bool, prefect: bool | None, **settings: Any) -> None:  # noqa: 
 def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
     """Tell what a run over ARCHIVE would do, and why; changes nothing."""
     from kp_batch.planning.describe import as_text, warnings
-    from kp_batch.progress import say
 
     config = checked(settings).model_dump(mode="json", exclude_unset=True)
     # The folder is removed even where a signal ends the other process.
@@ -61,7 +61,7 @@ def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes 
         child_result(PLAN, None, config, folder, by_domain_and_day=as_json) as described,
     ):
         for line in () if as_json else warnings(described):
-            say(f"warning: {line}")
+            click.echo(f"kp-batch: warning: {line}", err=True)
         click.echo(json_line(described) if as_json else as_text(described))
 
 
@@ -87,7 +87,7 @@ def demo(folder: Path) -> None:
 
 def _run(settings: dict[str, Any], *, prefect: bool | None, as_json: bool = False) -> None:
     """Run with these settings and print the summary; the report is written after that."""
-    config = checked(settings)
+    began, config = time.time(), checked(settings)
     from kp_batch.executors.prefect_settings import configured_api
     from kp_batch.pipeline.summary import as_text, with_all_domains
 
@@ -95,5 +95,5 @@ def _run(settings: dict[str, Any], *, prefect: bool | None, as_json: bool = Fals
     make_folder(config.warehouse)
     under_prefect = configured_api(os.environ) is not None if prefect is None else prefect
     log, given = Layout(config.warehouse).log, config.model_dump(mode="json", exclude_unset=True)
-    with child_result(RUN, log, given, prefect=under_prefect) as summary:
+    with child_result(RUN, log, given, prefect=under_prefect, began=began) as summary:
         click.echo(json_line(with_all_domains(summary)) if as_json else as_text(summary))

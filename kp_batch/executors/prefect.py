@@ -1,53 +1,81 @@
-"""Runs the steps as Prefect tasks, and leaves the report and the scores as artifacts."""
+"""Runs the steps as Prefect tasks, in whose log all is told, and leaves artifacts."""
 
-from collections.abc import Iterator, Sequence
-from functools import cache
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Concatenate, cast
 from urllib.parse import urlsplit
 
 from polars.exceptions import PanicException
-from prefect import flow, task
+from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State, TaskRun
+from prefect.exceptions import MissingContextError
 from prefect.settings import get_current_settings
 
+from kp_batch.clock import PREFECT, START, Clock
 from kp_batch.config import RescoreConfig
-from kp_batch.executor import RETRY_DELAY_S, Executor, Local, P, R, Step, T, is_passing
+from kp_batch.errors import KpBatchError
+from kp_batch.executor import Executor, Local, P, R, Step, T
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_and_report
-from kp_batch.pipeline.summary import Summary, as_table
-from kp_batch.progress import say
+from kp_batch.pipeline.summary import Summary, as_table, as_text
+from kp_batch.progress import hear, say, warn
+from kp_batch.text import code
 
 
-def rescore_in_tasks(config: RescoreConfig) -> Summary:
+def rescore_in_tasks(
+    config: RescoreConfig, clock: Clock, tell: Callable[[Summary], None] = lambda _: None
+) -> Summary:
     """The body of the flow: a task for each step; see `rescore_and_report`."""
-    summary = rescore_and_report(config, Tasks(Local()))
+
+    def log_and_tell(summary: Summary) -> None:
+        get_run_logger().info(as_text(summary))
+        tell(summary)
+
+    hear(_RUN_LOG)
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        logging.getLogger(name).addFilter(_in_one_line)
+    with clock.on(START):
+        summary = rescore_and_report(config, Tasks(Local(), clock), clock, log_and_tell)
     try:
         create_markdown_artifact(report(config.warehouse, "markdown"), key="kp-batch-report")
-        create_table_artifact(as_table(summary), key="kp-batch-scores")
+        create_table_artifact(_as_markdown(summary), key="kp-batch-scores")
     except (Exception, PanicException) as error:  # noqa: BLE001 (the scores are published by now)
-        say(f"warning: Prefect has not all artifacts of this run: {error}")
+        warn(f"Prefect has not all artifacts of this run: {error}")
     return summary
 
 
-def run_flow(config: RescoreConfig) -> Summary:
+def run_flow(config: RescoreConfig, clock: Clock, tell: Callable[[Summary], None]) -> None:
     """Run the flow that prefect.yaml deploys from here, and say where; see `rescore_in_tasks`."""
     server = urlsplit(get_current_settings().api.url or "")
     shown = server._replace(netloc=server.netloc.rpartition("@")[2]).geturl()  # without a password
     say(f"running as a Prefect flow on {shown or 'a temporary server'}")
-    return flow(name="rescore", persist_result=False)(rescore_in_tasks)(config)
+
+    def rescore(config: RescoreConfig) -> None:
+        rescore_in_tasks(config, clock, tell)
+
+    with clock.on(PREFECT):
+        flow(name="rescore", persist_result=False)(rescore)(config)
+
+
+def _as_markdown(summary: Summary) -> list[dict[str, str]]:
+    """The table of scores, whose texts stand as code: Prefect takes each cell for markdown."""
+    texts = ("domain", "0 to 1")
+    return [{**row, **{name: code(row[name]) for name in texts}} for row in as_table(summary)]
 
 
 class Tasks:
     """Calls each step as a task of the flow that is running; its parts are done within it."""
 
-    def __init__(self, workers: Executor) -> None:
+    def __init__(self, workers: Executor, clock: Clock) -> None:
         self._workers = workers
+        self._clock = clock
 
     def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """See `Executor`; a step is tried again as often as it says."""
-        return _task(step)(*args, **kwargs)
+        """See `Executor`; the step tries again itself, and what Prefect takes is its own."""
+        with self._clock.on(PREFECT):
+            return _task(step)(*args, **kwargs)
 
     def map(
         self,
@@ -61,19 +89,27 @@ class Tasks:
         return self._workers.map(step, parts, *args, **kwargs)
 
 
-@cache
 def _task(step: Step[..., Any]) -> Any:
     # The plan knows whether a step has to run: Prefect keeps no result and compares no input.
     return cast("Any", task)(
-        step.function,
-        name=step.name,
-        cache_policy=NO_CACHE,
-        persist_result=False,
-        retries=step.retries,
-        retry_delay_seconds=RETRY_DELAY_S,
-        retry_condition_fn=_is_passing,
+        step.function, name=step.name, cache_policy=NO_CACHE, persist_result=False
     )
 
 
-def _is_passing(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
-    return is_passing(state.result(raise_on_failure=False))
+class _RunLog(logging.Handler):
+    """Puts what is told into the log of the task or the flow that runs; Prefect shows it, too."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(MissingContextError):  # no flow runs yet
+            get_run_logger().log(record.levelno, record.getMessage())
+
+
+_RUN_LOG = _RunLog()
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Let Prefect log an error that the user can put right as that, without its traceback."""
+    error = record.exc_info and record.exc_info[1]
+    if isinstance(error, KpBatchError):
+        record.msg, record.args, record.exc_info = f"{type(error).__name__}: {error}", (), None
+    return True

@@ -31,8 +31,8 @@ def configured_api(environment: Mapping[str, str]) -> str | None:
 def prepare_prefect(home: Path) -> None:
     """Set Prefect up before it is imported; what the user's environment sets wins.
 
-    It is quiet and without outside connections. Where no server is configured, its temporary one is
-    used, whose database stands in a folder of its own.
+    It shows nothing here, though its log takes all, and has no outside connections. Where no server
+    is configured, its temporary one is used, whose database stands in a folder of its own.
 
     Args:
         home: that folder; made where it is missing.
@@ -40,7 +40,7 @@ def prepare_prefect(home: Path) -> None:
     settings = {
         "DO_NOT_TRACK": "1",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_LOGGING_LEVEL": "CRITICAL",
+        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
         "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
     }
     if configured_api(os.environ) is None:

@@ -11,9 +11,8 @@ from kp_batch.run import Run
 from kp_batch.warehouse.relations import scan
 from kp_batch.warehouse.tables import files_of
 
-# Both fetch files.
-IDENTIFY = Step("identify", identify, retries=2)
-STAGE = Step("stage", stage_contents, retries=2)
+IDENTIFY = Step("identify", identify)
+STAGE = Step("stage", stage_contents)
 
 # A part of the files: so many bytes, each file counting as this many at the least.
 _PART_BYTES, _FILE_BYTES = 64 << 20, 64 << 10

@@ -13,7 +13,7 @@ from kp_batch.archive.sources import discover
 from kp_batch.executor import Executor
 from kp_batch.ingest.contents import VERSION
 from kp_batch.ingest.new_files import Found, read_new, rows_by_content
-from kp_batch.progress import say
+from kp_batch.progress import warn
 from kp_batch.run import Run
 from kp_batch.text import printable
 from kp_batch.warehouse.relations import scan
@@ -129,17 +129,17 @@ def _behind(found: Ledger, before: Ledger, closed: Sequence[str]) -> Ledger:
 
 
 def _tell_left_out(warehouse: str) -> None:
-    say(f"warning: {printable(warehouse)} is left out: it is a warehouse of kp_batch")
+    warn(f"{printable(warehouse)} is left out: it is a warehouse of kp_batch")
 
 
 def _warn_of_unreadable(run: Run, found: Ledger) -> None:
     """Name the first files and folders that cannot be read, and count the others."""
     told = [each for each in found.values() if each.reasons]
     for each in told[:_NAMED]:
-        say(f"warning: {printable(each.source_file)} is left out: {printable(each.message)}")
+        warn(f"{printable(each.source_file)} is left out: {printable(each.message)}")
     if (more := len(told) - _NAMED) > 0:
         look = f"kp-batch sql 'FROM rejects' --warehouse {quote(str(run.config.warehouse))}"
-        say(f"warning: {more:,} more files are left out; a run lists all of them: {look}")
+        warn(f"{more:,} more files are left out; a run lists all of them: {look}")
 
 
 def _warn_of_loss(found: Ledger, before: Ledger) -> None:
@@ -149,7 +149,7 @@ def _warn_of_loss(found: Ledger, before: Ledger) -> None:
     gone = [path for path in known if path not in found]
     if held and 2 * rows <= held:
         example = f" (such as {printable(gone[0])})" if gone else ""
-        say(
-            f"warning: the archive has lost half of its rows or more: it holds {rows:,} now, and "
+        warn(
+            f"the archive has lost half of its rows or more: it holds {rows:,} now, and "
             f"held {held:,}; {len(gone):,} files are gone{example}"
         )

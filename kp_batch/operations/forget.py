@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
+from kp_batch.clock import Clock
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
 from kp_batch.executor import Step
@@ -35,7 +36,7 @@ _NO_DAY = (date.max, date.min)
 _HOLDING_TRACES = ("scores", "rejects", "facts")
 
 
-def forget(warehouse: Path, ids: Sequence[str]) -> Summary:
+def forget(warehouse: Path, ids: Sequence[str], clock: Clock | None = None) -> Summary:
     """Remove traces for good, as if they had never been in the archive.
 
     They leave scores, rejects, facts and all history of these; the traces after them are replayed;
@@ -44,6 +45,7 @@ def forget(warehouse: Path, ids: Sequence[str]) -> Summary:
     Args:
         warehouse: the folder of the tables.
         ids: the traces' ids.
+        clock: began with the wait for this run; now, unless given.
 
     Returns:
         The summary of the run that replayed the others.
@@ -52,7 +54,7 @@ def forget(warehouse: Path, ids: Sequence[str]) -> Summary:
         WarehouseError: it is no warehouse, nothing was ever scored in it, or a run is writing.
     """
     with writing(warehouse, wait=False):
-        with open_run(_last_config(warehouse)) as opened:
+        with open_run(_last_config(warehouse), clock=clock) as opened:
             opened.begun = True
             tables = _without(opened.run, ids)
             run = replace(opened.run, tables=tables, restatable=_NO_DAY)

@@ -121,8 +121,8 @@ def embed_texts(part: Rows, to_embed: Path, encoder: tuple[str, str], vectors: P
     return len(texts)
 
 
-READ_AGAIN = Step("read again", stage_texts, retries=2)
-EMBED_TEXTS = Step("embed texts", embed_texts, retries=2)
+READ_AGAIN = Step("read again", stage_texts)
+EMBED_TEXTS = Step("embed texts", embed_texts)
 
 
 @lru_cache(maxsize=1)  # a process loads its model once

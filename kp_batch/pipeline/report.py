@@ -10,7 +10,7 @@ from polars.exceptions import PanicException
 from kp_batch.errors import BusyError, KpBatchError, WarehouseError
 from kp_batch.executor import Executor, Step
 from kp_batch.memory import duckdb_limit
-from kp_batch.progress import say
+from kp_batch.progress import say, warn
 from kp_batch.report.markdown import markdown
 from kp_batch.report.report_data import ReportData, gather
 from kp_batch.text import one_line
@@ -55,7 +55,7 @@ def leave_report(warehouse: Path, executor: Executor) -> None:
     except BusyError:
         return  # the other run writes its own
     except (Exception, PanicException) as error:  # noqa: BLE001 (no page is worth a failed run)
-        say(f"warning: the report was not written: {one_line(str(error))}")
+        warn(f"the report was not written: {one_line(str(error))}")
         with suppress(OSError):
             page.unlink(missing_ok=True)
 

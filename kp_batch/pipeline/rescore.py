@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from polars.exceptions import PanicException
 
+from kp_batch.clock import Clock
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.executor import Executor, Local, Step, Timed
@@ -22,14 +23,14 @@ from kp_batch.planning.describe import as_text, describe, warnings
 from kp_batch.planning.limits import excess
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.progress import say
+from kp_batch.progress import say, warn
 from kp_batch.run import Run, in_force
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import check_apart, check_folder
 from kp_batch.warehouse.publication import writing
 
 READ = Step("read", observe)
-PLAN = Step("plan", make_plan, retries=2)  # it reads refused rows again
+PLAN = Step("plan", make_plan)
 EMBED = Step("embed", embed)
 REPLAY = Step("replay", replay_timeline)
 WRITE = Step("write", write_tables)
@@ -51,6 +52,7 @@ class OpenRun:
 def rescore_and_report(
     config: RescoreConfig,
     executor: Executor = _LOCAL,
+    clock: Clock | None = None,
     tell: Callable[[Summary], None] = lambda _: None,
 ) -> Summary:
     """Rescore an archive, and write the report of what is published then.
@@ -58,6 +60,7 @@ def rescore_and_report(
     Args:
         config: what to rescore, where to, and how; what it leaves out is as the warehouse has it.
         executor: carries the steps out.
+        clock: began with the wait for this run; now, unless given.
         tell: takes the summary as soon as it is known, before the report is written.
 
     Raises:
@@ -67,25 +70,28 @@ def rescore_and_report(
         check_folder(config.warehouse)
         check_apart(config.warehouse, config.archive)
         with writing(config.warehouse, wait=config.wait):
-            summary = rescore_archive(in_force(config), executor)
+            summary = rescore_archive(in_force(config), executor, clock)
         tell(summary)
         return summary
     finally:
         leave_report(config.warehouse, executor)
 
 
-def rescore_archive(config: RescoreConfig, executor: Executor = _LOCAL) -> Summary:
+def rescore_archive(
+    config: RescoreConfig, executor: Executor = _LOCAL, clock: Clock | None = None
+) -> Summary:
     """Rescore an archive: look at it, plan, and do what the plan says.
 
     Args:
         config: complete; see `in_force`.
         executor: carries the steps out.
+        clock: began with the wait for this run; now, unless given.
 
     Raises:
         KpBatchError: the run failed; its reason and its rejects are published, and no scores. Where
             it could not begin, without such an archive, say, nothing is published.
     """
-    with open_run(config, executor) as opened:
+    with open_run(config, executor, clock) as opened:
         run, call = opened.run, opened.executor.call
         scorer = Scorer.of(run)  # first: a fault of the settings costs no time
         observed = call(READ, run, opened.executor)
@@ -98,16 +104,19 @@ def rescore_archive(config: RescoreConfig, executor: Executor = _LOCAL) -> Summa
 
 
 @contextmanager
-def open_run(config: RescoreConfig, executor: Executor = _LOCAL) -> Generator[OpenRun]:
+def open_run(
+    config: RescoreConfig, executor: Executor = _LOCAL, clock: Clock | None = None
+) -> Generator[OpenRun]:
     """Open a run that alone writes to its warehouse; if it fails, that is published.
 
     Raises:
         WarehouseError: the warehouse cannot be written to, or another run is writing.
     """
+    timed = Timed(executor, clock or Clock())
     check_folder(config.warehouse)
     with writing(config.warehouse, wait=config.wait):
         run = Run.begin(config, datetime.now(UTC))
-        opened = OpenRun(run, Timed(executor, {}))
+        opened = OpenRun(run, timed)
         run.staging.begin()
         try:
             yield opened
@@ -117,7 +126,7 @@ def open_run(config: RescoreConfig, executor: Executor = _LOCAL) -> Generator[Op
             # What fails while this is published, a full disk say, is not the error that counts.
             with suppress(Exception, PanicException):
                 reason = one_line(str(error))
-                publish_failure(run, opened.plan, opened.executor.seconds, reason)
+                publish_failure(run, opened.plan, timed.clock.seconds, reason)
             raise
         finally:
             run.staging.end()
@@ -129,7 +138,7 @@ def say_plan(run: Run, plan: Plan) -> None:
     for line in as_text(described).splitlines():
         say(line)
     for line in warnings(described):
-        say(f"warning: {line}")
+        warn(line)
 
 
 def execute(run: Run, plan: Plan, executor: Timed) -> Summary:
@@ -140,5 +149,5 @@ def execute(run: Run, plan: Plan, executor: Timed) -> Summary:
         call(EMBED, run, plan, executor)
         replayed = call(REPLAY, run, plan, executor)
         tables = call(WRITE, run, plan, replayed, executor)
-        call(PUBLISH, run, plan, tables, executor.seconds)
-    return summarise(run, plan, executor.seconds)
+        call(PUBLISH, run, plan, tables, executor.clock.seconds)
+    return summarise(run, plan, executor.clock)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kp_batch.clock import PREFECT, START, Clock, work
 from kp_batch.run_record import RunCounts
 from kp_batch.sql import sql
 from kp_batch.text import aligned, bar_line, printable
@@ -15,6 +16,7 @@ if TYPE_CHECKING:  # who only prints a summary does not wait for these
 
 _QUANTILES = ("p5", "p25", "p50", "p75", "p95")
 _DOMAINS_SHOWN = 50
+_BESIDE = {PREFECT: "Prefect", START: "start"}
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,12 @@ class Summary:
     run_id: str | None  # None: there was nothing to do
     warehouse: str
     counts: RunCounts
-    seconds: Mapping[str, float]  # of each step, by its name
+    seconds: Mapping[str, float]  # see `Clock.seconds`; until this was known
     domains: int
     scores: list[DomainScores]  # of the domains with the most traces, in the order of their names
 
 
-def summarise(run: "Run", plan: "Plan", seconds: Mapping[str, float]) -> Summary:
+def summarise(run: "Run", plan: "Plan", clock: Clock) -> Summary:
     """Summarise the run; its scores are read back from what is published."""
     warehouse, run_id = run.config.warehouse.absolute(), run.run_id if plan.pending else None
     domains, scores = _distributions(warehouse, run_id, _DOMAINS_SHOWN)
@@ -49,7 +51,7 @@ def summarise(run: "Run", plan: "Plan", seconds: Mapping[str, float]) -> Summary
         run_id=run_id,
         warehouse=str(warehouse),
         counts=plan.counts,
-        seconds={step: round(spent, 3) for step, spent in seconds.items()},
+        seconds={what: round(spent, 3) for what, spent in clock.seconds.items()},
         domains=domains,
         scores=scores,
     )
@@ -63,11 +65,10 @@ def with_all_domains(summary: Summary) -> Summary:
 
 def as_text(summary: Summary) -> str:
     """Format a summary for a terminal."""
-    counts, seconds = summary.counts, summary.seconds
+    counts, steps = summary.counts, work(summary.seconds)
     codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
-    total = sum(seconds.values())
     more = summary.domains - len(summary.scores)
-    done = f"run {summary.run_id}: {counts.accepted:,} traces scored in {total:.1f} s"
+    done = f"run {summary.run_id}: {counts.accepted:,} traces scored in {_waited(summary)}"
     nothing = f"nothing to do: all {counts.accepted:,} traces are scored as they have to be"
     lines = [
         done if summary.run_id else nothing,
@@ -84,12 +85,20 @@ def as_text(summary: Summary) -> str:
             f"{counts.reweighted:,} reweighted), {counts.removed:,} removed; "
             f"{counts.partitions:,} partitions written"
         ),
-        "  seconds    " + ", ".join(f"{step} {spent:.2f}" for step, spent in seconds.items()),
+        "  seconds    " + ", ".join(f"{step} {spent:.2f}" for step, spent in steps.items()),
         "",
         *aligned(as_table(summary)),
         *([f"  {more:,} more, with fewer traces: see the view distributions"] if more else []),
     ]
     return "\n".join(lines)
+
+
+def _waited(summary: Summary) -> str:
+    seconds = summary.seconds
+    shares = {"work": sum(work(seconds).values())}
+    shares |= {name: seconds[key] for key, name in _BESIDE.items() if key in seconds}
+    told = ", ".join(f"{what} {spent:.1f} s" for what, spent in shares.items())
+    return f"{sum(seconds.values()):.1f} s ({told})"
 
 
 def as_table(summary: Summary) -> list[dict[str, str]]:

@@ -73,7 +73,7 @@ def write_days(
     ]
 
 
-WRITE_DAYS = Step("write days", write_days, retries=2)
+WRITE_DAYS = Step("write days", write_days)
 
 
 def _rows(part: DayPart, run: Run, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.LazyFrame:

@@ -7,11 +7,9 @@ from kp_batch.report.findings import findings
 from kp_batch.report.report_data import ReportData
 from kp_batch.report.sentences import Finding, Untrusted
 from kp_batch.run_record import RunRecord
-from kp_batch.text import bar_line
+from kp_batch.text import bar_line, code
 
 _HEAD = ("domain", "traces", "mean", "median", "worth sharing", "5%", "95%", "scores 0 to 1")
-# The only markup in a code span: what ends the span and, in a table, what ends the cell.
-_WRITTEN_OUT = str.maketrans({sign: f"\\x{ord(sign):02x}" for sign in "`|"})
 
 
 def markdown(data: ReportData) -> str:
@@ -29,7 +27,7 @@ def markdown(data: ReportData) -> str:
 
 def _item(finding: Finding) -> str:
     sentence = "".join(
-        _code(part) if isinstance(part, Untrusted) else part for part in finding.parts
+        code(part) if isinstance(part, Untrusted) else part for part in finding.parts
     )
     return f"- **Warning:** {sentence}" if finding.is_warning else f"- {sentence}"
 
@@ -39,14 +37,14 @@ def _domains(data: ReportData) -> list[str]:
         return []
     rows = [
         (
-            "all domains" if row["domain"] is None else _code(row["domain"]),
+            "all domains" if row["domain"] is None else code(row["domain"]),
             f"{row['traces']:,}",
             f"{row['mean']:.3f}",
             f"{row['p50']:.3f}",
             f"{row['worth_sharing'] / row['traces']:.1%}",
             f"{row['p5']:.3f}",
             f"{row['p95']:.3f}",
-            _code(bar_line(data.bins(row["domain"])).replace(" ", "\N{NO-BREAK SPACE}")),
+            code(bar_line(data.bins(row["domain"]))),
         )
         for row in data.domains.iter_rows(named=True)
     ]
@@ -59,8 +57,3 @@ def _run(run: RunRecord) -> str:
     counts = [f"{what} {count:,}" for what, count in numbers.items()]
     spent = [f"{step} {seconds:.2f}" for step, seconds in run.seconds.items()]
     return f"The run: {', '.join(counts)}.\n\nSeconds: {', '.join(spent)}."
-
-
-def _code(text: str) -> str:
-    """Write text from the archive as a code span."""
-    return f"`{text.translate(_WRITTEN_OUT)}`"
