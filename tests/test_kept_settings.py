@@ -184,23 +184,21 @@ def test_settings_of_no_warehouse_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_profile_of_no_domain_is_asked_about_by_the_run_that_brings_it(
-    rescore: Rescore, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    rescore: Rescore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rescore(embedder="none")
     text = LEGAL.replace("legal", "cutsomer_service")
     (tmp_path / "p.toml").write_text(text + LEGAL)
-    capfd.readouterr()
+    caplog.clear()
     rescore(profiles=tmp_path / "p.toml")
-    asked = [line for line in capfd.readouterr().err.splitlines() if "warning" in line]
+    asked = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert asked == [
-        (
-            "kp-batch: warning: no trace has the domain cutsomer_service; "
-            "did you mean customer_service?"
-        ),
-        "kp-batch: warning: no trace has the domain legal, which has a profile",
+        "no trace has the domain cutsomer_service; did you mean customer_service?",
+        "no trace has the domain legal, which has a profile",
     ]
+    caplog.clear()
     rescore(threshold=0.3)
-    assert "no trace has" not in capfd.readouterr().err
+    assert "no trace has" not in caplog.text
 
 
 @pytest.mark.parametrize(
