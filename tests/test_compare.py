@@ -16,7 +16,6 @@ from pydantic import TypeAdapter
 from scipy.stats import spearmanr
 
 import kp_batch.ingest.contents
-import kp_batch.pipeline.publish
 from kp_batch.cli.commands import json_line
 from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.config import RescoreConfig
@@ -26,6 +25,7 @@ from kp_batch.operations.compare import _filled, _rows, compare
 from kp_batch.operations.results import Comparison, Removed
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.planning.why import FORMULAS
 from kp_batch.staging import Staging
 from kp_batch.warehouse.reader import connect
 from tests.archives import step, trace, write_jsonl, write_parquet
@@ -154,7 +154,7 @@ def told_of(rows: pl.DataFrame, domain: str | None, thresholds: tuple[float, flo
 def assert_told(
     told: Comparison, warehouse: Path, thresholds: tuple[float, float] = (0.75, 0.75)
 ) -> None:
-    """All of a comparison of at most ten traces, but for what differs and the movers' objectives."""
+    """All of a comparison of at most ten traces, but for what differs and the objectives."""
     rows = joined(warehouse, told.first, told.second)
     assert told.in_both == len(rows)
     domains = sorted(set(rows["task_domain_2"]))
@@ -174,7 +174,7 @@ def assert_told(
         assert mover.change == row["score_2"] - row["score"]
         assert sum(split.values()) == pytest.approx(mover.change, rel=0, abs=1e-12)
         assert split == pytest.approx(parts(row), rel=0, abs=1e-12)
-        sides = {(True, True): "both", (True, False): "first", (False, True): "second"}
+        sides = {(True, False): "first", (False, True): "second"}
         single = (row["single_thought"], row["single_thought_2"])
         assert mover.single_thought == sides.get(single)
     order = [(-abs(each.change), each.trace_id) for each in told.movers]
@@ -232,11 +232,7 @@ def test_all_is_told_as_another_implementation_tells_it(moved: tuple[Two, str, s
     assert min(everything.rose, everything.fell, everything.stayed) > 0
     assert all(abs(getattr(everything, f"from_{part}")) > 1e-6 for part in PARTS)
     single = {each.trace_id: each.single_thought for each in told.movers}
-    assert {each: side for each, side in single.items() if side} == {
-        "t0": "both",
-        "t1": "first",
-        "t2": "second",
-    }
+    assert {each: side for each, side in single.items() if side} == {"t1": "first", "t2": "second"}
 
 
 def test_backwards_all_is_the_other_way_round(moved: tuple[Two, str, str]) -> None:
@@ -374,7 +370,7 @@ def test_rising_and_crossing_are_told_apart(tmp_path: Path) -> None:
     assert "which traces crossed the threshold 0.6 \N{RIGHTWARDS ARROW} 0.5:" in text
     assert "of these by its move" in text
     back = compared(two.warehouse, second, first).domains[0]
-    assert (back.no_longer_reach, back.no_longer_reach_by_threshold) == (2, 1)
+    assert (back.no_longer_reach, back.no_longer_reach_by_threshold) == (2, 2)
     two.write(*(outcomes(n, "any", 0.9) for n in range(len(moves))))
     told = compared(two.warehouse, second, two.run(**usual, threshold=0.5))
     text = comparison_text(told)
@@ -498,9 +494,11 @@ def test_its_json_is_the_golden_text(tmp_path: Path) -> None:
 def test_a_column_without_a_field_and_a_field_without_a_column_are_errors(
     columns: str, said: str
 ) -> None:
-    with duckdb.connect() as connection, pytest.raises(TypeError, match=f"'{said}'"):
+    with duckdb.connect() as connection:
         connection.execute(f"CREATE TABLE told AS SELECT {columns}")
-        _filled(Removed, _rows(connection, "told"))
+        rows = _rows(connection, "told")
+    with pytest.raises(TypeError, match=f"'{said}'"):
+        _filled(Removed, rows)
 
 
 def test_one_trace_has_no_rank_correlation(tmp_path: Path) -> None:
@@ -565,8 +563,8 @@ def test_more_traces_than_movers(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"embedder": "none"}, "encoder hashing-384-v1 \N{RIGHTWARDS ARROW} none"),
-        ({"version": "SCORING_VERSION"}, "formula of scoring 1 \N{RIGHTWARDS ARROW} 99"),
-        ({"version": "REPLAY_VERSION"}, "formula of replay 1 \N{RIGHTWARDS ARROW} 99"),
+        ({"formula": "scoring"}, "formula of scoring 1 \N{RIGHTWARDS ARROW} 99"),
+        ({"formula": "replay"}, "formula of replay 1 \N{RIGHTWARDS ARROW} 99"),
     ],
 )
 def test_other_encoders_and_formulas_do_not_compare_unless_forced(
@@ -575,8 +573,8 @@ def test_other_encoders_and_formulas_do_not_compare_unless_forced(
     two = Two(tmp_path)
     two.write(in_code(1), in_code(2))
     first = two.run()
-    if version := change.pop("version", None):
-        monkeypatch.setattr(kp_batch.pipeline.publish, version, 99)
+    if formula := change.pop("formula", None):
+        monkeypatch.setitem(FORMULAS, formula, 99)
     second = two.run(cache_size=1, **change)
     with pytest.raises(KpBatchError, match=rf"{first} and {second} do not compare.*--force") as why:
         compared(two.warehouse, first, second)

@@ -200,7 +200,7 @@ COMPARISON = Comparison(
     domains=(ODD, replace(ODD, task_domain=None, rank_correlation=1.0)),
     movers=(
         Mover("a", "any", 0.1, 1.0, 0.9, None, 0.9, 0.0, 0.0, 0.0, "\x1b é", None),
-        Mover("b", "any", 0.1, 1.0, 0.9, "both", 0.9, 0.0, 0.0, 0.0, None, "gone"),
+        Mover("b", "any", 0.1, 1.0, 0.9, "first", 0.9, 0.0, 0.0, 0.0, None, "gone"),
     ),
 )
 PLANNED = PlanDescription(

@@ -14,7 +14,6 @@ _UNREAD = {
     "changed": "its file has changed in the archive",
     "unreadable": "its file cannot be read",
 }
-_SINGLE = {"first": "the first run", "second": "the second run", "both": "both runs"}
 
 
 def comparison_text(result: Comparison) -> str:
@@ -118,7 +117,7 @@ def _mover(row: Mover) -> dict[str, str]:
 
 
 def _objective(row: Mover) -> str:
-    single = f"(a single thought in {_SINGLE[row.single_thought]}) " if row.single_thought else ""
+    single = f"(a single thought in the {row.single_thought} run) " if row.single_thought else ""
     if row.objective is None:
         return f"{single}({_UNREAD[row.unread or 'unreadable']})"
     return single + one_line(row.objective)

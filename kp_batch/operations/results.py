@@ -47,7 +47,7 @@ class Mover:
     first_score: float  # 0..1
     second_score: float
     change: float  # the second score less the first
-    single_thought: Literal["first", "second", "both"] | None  # in which run; null: in neither
+    single_thought: Literal["first", "second"] | None  # in which run; null: in neither
     from_facts: float  # change by the trace's own facts; the four sum to `change`
     from_novelty: float
     from_weights: float
