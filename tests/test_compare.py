@@ -306,10 +306,13 @@ def files_told(told: Comparison) -> dict[str, int]:
 
 def test_it_tells_what_became_of_the_files(tmp_path: Path) -> None:
     two = Two(tmp_path)
-    names = [f"{each}.jsonl" for each in ("same", "changed", "broken", "gone", "later pruned")]
+    names = [f"{each}.jsonl" for each in ("same", "changed", "broken", "gone", "later", "long ago")]
     for number, name in enumerate(names):
         two.write(in_code(number), name=name)
-    (two.archive / "never read.jsonl").write_bytes(b"")
+    two.run()
+    (two.archive / "long ago.jsonl").unlink()
+    for name in ("never read.jsonl", "always broken.jsonl"):
+        (two.archive / name).write_bytes(b"")
     first = two.run()
     two.write(in_code(1, confidence=0.1), name="changed.jsonl")
     two.write(in_code(6), name="new.jsonl")
@@ -324,11 +327,11 @@ def test_it_tells_what_became_of_the_files(tmp_path: Path) -> None:
     assert lines[head + 1 : head + 3] == ["  1 file new", "  2 files changed"]
     for number, name in ((2, "broken.jsonl"), (3, "gone.jsonl")):
         two.write(in_code(number), name=name)
-    (two.archive / "later pruned.jsonl").unlink()
+    (two.archive / "later.jsonl").unlink()
     third = two.run(prune=True)
-    assert files_told(compared(two.warehouse, second, third)) == {"back": 2, "gone": 1, "pruned": 1}
+    assert files_told(compared(two.warehouse, second, third)) == {"back": 2, "gone": 1, "pruned": 2}
     last = files_told(compared(two.warehouse, first, third))
-    assert last == {"new": 1, "changed": 2, "gone": 1, "pruned": 1}
+    assert last == {"new": 1, "changed": 2, "gone": 1, "pruned": 2}
 
 
 def test_it_says_that_the_archive_is_the_same(tmp_path: Path) -> None:
@@ -356,14 +359,14 @@ def test_rising_and_crossing_are_told_apart(tmp_path: Path) -> None:
     two = Two(tmp_path)
     outcome = two.profiles(("default", (0.0, 0.0, 0.0, 1.0)))
     usual = {"embedder": "none", "profiles": outcome}
-    moves = [(0.1, 0.3), (0.3, 0.1), (0.5, 0.5), (0.55, 0.7), (0.7, 0.65), (0.2, 0.2)]
+    moves = [(0.1, 0.3), (0.3, 0.1), (0.5, 0.5), (0.55, 0.7), (0.7, 0.65), (0.8, 0.9)]
     two.write(*(outcomes(n, "any", was) for n, (was, _) in enumerate(moves)))
     first = two.run(**usual, threshold=0.6)
     two.write(*(outcomes(n, "any", now) for n, (_, now) in enumerate(moves)))
     second = two.run(**usual, threshold=0.5)
     told = compared(two.warehouse, first, second)
     row = told.domains[0]
-    assert (row.rose, row.fell, row.stayed) == (2, 2, 2)
+    assert (row.rose, row.fell, row.stayed) == (3, 2, 1)
     assert (row.now_reach, row.now_reach_by_threshold) == (2, 1)  # 0.55 to 0.7, and 0.5
     assert (row.no_longer_reach, row.no_longer_reach_by_threshold) == (0, 0)
     text = comparison_text(told)
@@ -423,13 +426,10 @@ def test_an_objective_that_cannot_be_read_again_says_why(tmp_path: Path) -> None
     two.write(in_code(2, id="changed", objective="other words"), name="changed.jsonl")
     (two.archive / "unreadable.jsonl").unlink()
     (two.archive / "unreadable.jsonl").mkdir()
-    # Whose facts are removed, so that nobody knows any more what stands where.
-    back = two.archive / "put back.jsonl"
-    content = back.read_bytes()
-    two.write(in_code(4, id="put back", objective="other words"), name=back.name)
-    two.run(max_unreadable=None)
-    vacuum(two.warehouse, timedelta(days=1), datetime.now(UTC))
-    back.write_bytes(content)
+    put_back = two.archive / "put back.jsonl"
+    content = put_back.read_bytes()
+    two.write(in_code(4, id="put back", objective="other words"), name=put_back.name)
+    two.run()
     told = compared(two.warehouse, first, second)
     assert {each.trace_id: (each.objective, each.unread) for each in told.movers} == {
         "same": ("fix part 0", None),
@@ -439,6 +439,13 @@ def test_an_objective_that_cannot_be_read_again_says_why(tmp_path: Path) -> None
         "put back": (None, "changed"),
     }
     assert "    (its file is gone from the archive)" in comparison_text(told).splitlines()
+    put_back.write_bytes(content)
+    known = {each.trace_id: each for each in compared(two.warehouse, first, second).movers}
+    assert known["put back"].objective == "fix part 0"
+    vacuum(two.warehouse, timedelta(days=1), datetime.now(UTC))  # the facts of that content
+    known = {each.trace_id: each for each in compared(two.warehouse, first, second).movers}
+    assert (known["put back"].objective, known["put back"].unread) == (None, "changed")
+    assert known["same"].objective == "fix part 0"
 
 
 def test_runs_are_found_by_their_places_and_beginnings(moved: tuple[Two, str, str]) -> None:
