@@ -42,7 +42,12 @@ from tests.test_lock import HOLD
 linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
 GOLDEN = Path(__file__).parent / "golden"
 PLANNED = [
+    "reasons",
     "files",
+    "rows_rejected",
+    "rejected_by_code",
+    "excess",
+    "unused_profiles",
     "texts_to_embed",
     "traces_to_replay",
     "traces_to_restate",
@@ -148,15 +153,14 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
         "kp-batch: running as a Prefect flow on a temporary server",
         "kp-batch: identifying: 4 files",
         "kp-batch: reading: 4 files",
-        "kp-batch: plan: the archive, the scores, the profiles will change",
-        "kp-batch:   files      4 new",
-        "kp-batch:   embed      98 texts",
-        "kp-batch:   replay     120 traces",
         (
-            "kp-batch:   restate    120 traces "
+            "kp-batch: plan: restate 120 traces "
             "(customer_service 47, legal 26, medical 20, code 18, finance 8, 1 more)"
         ),
-        "kp-batch:   reweight   0 of them: their weights alone differ",
+        "kp-batch:   why        a new warehouse",
+        "kp-batch:              files: 4 new",
+        "kp-batch:   embed      98 texts",
+        "kp-batch:   replay     120 traces",
         "kp-batch:   rewrite    4 partitions: 2026-01-05, 2026-01-06, 2026-01-07, 2026-01-08",
         "kp-batch:   time       no rates yet",
         "kp-batch: embedding: 98 texts",
@@ -588,7 +592,7 @@ def test_the_warehouse_may_come_from_the_environment(
 
 
 def test_a_wrong_query_is_no_traceback(tmp_path: Path) -> None:
-    publish(tmp_path, Manifest(0.75, {}))
+    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
     wrong = kp_batch("sql", "SELEC 1", "--warehouse", tmp_path)
     assert wrong.returncode == 1
     assert wrong.stderr.startswith("kp-batch: Parser Error")

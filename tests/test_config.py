@@ -5,10 +5,19 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kp_batch.config import RescoreConfig
+from kp_batch.config import SETTINGS, RescoreConfig
+from kp_batch.errors import KpBatchError
 from kp_batch.novelty.settings import format_ttl
+from kp_batch.scoring.profiles import load_profiles, weights_of
 
 DAY = timedelta(days=1)
+LEGAL = """
+[profiles.legal]
+complexity = 0.25
+novelty = 0.25
+tool_diversity = 0.25
+outcome_confidence = 0.25
+"""
 
 
 @pytest.mark.parametrize("ttl", [None, 7 * DAY])
@@ -37,28 +46,69 @@ def test_defaults_are_the_live_engines() -> None:
         "embedder": "minilm",
         "cache_size": 1_000,
         "ttl": "none",
-        "profiles": None,
+        "profiles": weights_of(load_profiles()),
         "threshold": 0.75,
-        "since": None,
-        "until": None,
+        "since": "none",
+        "until": "none",
         "prune": False,
         "max_reject_share": 0.05,
+        "max_unreadable": None,
         "wait": False,
     }
 
 
-def test_a_config_survives_json() -> None:
+def test_a_config_survives_json(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(LEGAL)
     config = RescoreConfig(
         archive=("a",),
         warehouse=Path("w"),
         ttl="90m",
-        profiles=Path("p.toml"),
+        profiles=tmp_path / "p.toml",
         threshold=1,
         since=date(2026, 1, 5),
         until=date(2026, 1, 6),
         prune=True,
+        max_unreadable=5,
     )
     assert RescoreConfig.model_validate_json(config.model_dump_json()) == config
+    assert config.profiles["legal"].novelty == 0.25
+    assert config.max_unreadable == "5"
+
+
+def least(**given: Any) -> RescoreConfig:
+    return RescoreConfig(**{"archive": ("a",), "warehouse": Path("w"), **given})
+
+
+def test_what_is_left_out_is_as_the_warehouse_has_it() -> None:
+    kept = least(embedder="hashing", ttl="7d", since="2026-01-05", profiles="default").settings
+    assert set(kept) == set(SETTINGS)
+    assert least().completed({}) == least()
+    assert least().completed(kept).settings == kept
+    given = least(ttl="none", since="none", embedder="minilm", prune=True).completed(kept)
+    assert given.settings == kept | {"ttl": "none", "since": "none", "embedder": "minilm"}
+    assert given.prune
+    assert least(ttl=None, since=None).completed(kept).settings == kept  # as a form sends it
+
+
+def test_the_built_in_profiles_are_given_by_name(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(LEGAL)
+    kept = least(profiles=tmp_path / "p.toml").settings
+    assert least().completed(kept).profiles.keys() == load_profiles().keys() | {"legal"}
+    assert least(profiles="default").completed(kept).profiles == load_profiles()
+
+
+def test_a_setting_that_does_not_go_with_the_warehouses_is_refused() -> None:
+    kept = least(until="2026-01-05").settings
+    with pytest.raises(KpBatchError, match="--since 2026-01-06 is after --until 2026-01-05; "):
+        least(since="2026-01-06").completed(kept)
+
+
+def test_a_form_sends_no_setting_of_the_warehouse_that_nobody_chose() -> None:
+    shown = RescoreConfig.model_json_schema()["properties"]
+    assert {name for name, each in shown.items() if "default" in each} == (
+        shown.keys() - {"archive", "warehouse"} - set(SETTINGS)
+    )
+    assert all(shown[name].get("type") for name in SETTINGS)
 
 
 def test_the_days_to_restate_are_in_order() -> None:
@@ -94,6 +144,10 @@ def test_a_config_is_frozen() -> None:
         {"max_reject_share": 1.01},
         {"max_reject_share": float("nan")},
         {"cachesize": 10},
+        {"max_unreadable": -1},
+        {"max_unreadable": "five"},
+        {"max_unreadable": "101%"},
+        {"max_unreadable": True},
     ],
     ids=str,
 )

@@ -332,7 +332,7 @@ def test_a_partition_can_lose_all_rows(tmp_path: Path) -> None:
     assert ids_by_day(tmp_path, tables) == {5: ["a"]}
     tables.replace_files("scores", [], [])
     assert ids_by_day(tmp_path, tables) == {5: ["a"]}
-    publish(tmp_path, Manifest(0.75, tables.versions))
+    publish(tmp_path, Manifest({"threshold": 0.75}, tables.versions))
     with connect(tmp_path) as connection:
         assert connection.execute("SELECT trace_id FROM scores").fetchall() == [("a",)]
     tables.replace_files("scores", [], None)

@@ -19,6 +19,7 @@ from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.describe import PlanDescription, as_text, describe
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
+from kp_batch.reasons import Reason
 from kp_batch.run import Run
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.staging import Staging
@@ -52,7 +53,21 @@ TRACES = [
     )
     for number in range(40)
 ]
+NO_FILES: dict[str, list[str]] = {
+    name: [] for name in ("new", "changed", "back", "gone", "unreadable", "pruned")
+}
+NOTHING_REFUSED: dict[str, Any] = {
+    "rows_rejected": 0,
+    "rejected_by_code": {},
+    "excess": None,
+    "unused_profiles": {},
+}
 LATE = Trace(START + 52 * HOUR, "late", "finance", "a late word")
+
+
+def reason(code: str, words: str, **more: Any) -> dict[str, Any]:
+    """A reason as JSON has it."""
+    return asdict(Reason(code, words, **more))
 
 
 class Night:
@@ -183,7 +198,12 @@ def test_a_first_run_replays_all(night: Night) -> None:
     told = night.told()
     files = [str(night.folder / "archive" / f"{day}.jsonl") for day in days(TRACES)]
     assert told == {
-        "files": {"new": files, "changed": [], "gone": [], "unreadable": []},
+        "reasons": [
+            reason("new_warehouse", "a new warehouse"),
+            reason("files_new", f"{len(files)} files new", new=len(files)),
+        ],
+        "files": NO_FILES | {"new": files},
+        **NOTHING_REFUSED,
         "texts_to_embed": 7,
         "traces_to_replay": 40,
         "traces_to_restate": 40,
@@ -193,7 +213,7 @@ def test_a_first_run_replays_all(night: Night) -> None:
         "largest_domains": {"code": 16, "finance": 12, "poetry": 12},
         "by_domain_and_day": work(TRACES),
         "partitions": days(TRACES),
-        "pending": ["archive", "scores", "profiles"],
+        "pending": ["settings", "files", "scores", "profiles"],
         "seconds": None,
     }
     night.check(told)
@@ -203,7 +223,9 @@ def test_with_nothing_to_do_nothing_differs(night: Night) -> None:
     night.run()
     told = night.told()
     assert told == {
-        "files": {"new": [], "changed": [], "gone": [], "unreadable": []},
+        "reasons": [],
+        "files": NO_FILES,
+        **NOTHING_REFUSED,
         "texts_to_embed": 0,
         "traces_to_replay": 0,
         "traces_to_restate": 0,
@@ -233,7 +255,7 @@ def test_a_late_trace_replays_it_and_those_that_meet_it(
     assert told["partitions"] == days(others)
     assert (told["texts_to_embed"], told["traces_to_replay"]) == (1, traces)
     assert told["files"]["changed"] == [str(night.folder / "archive" / f"{LATE.at:%F}.jsonl")]
-    assert told["pending"] == ["archive", "scores"]
+    assert told["pending"] == ["files", "scores"]
     night.check(told)
 
 
@@ -269,7 +291,7 @@ def test_a_changed_profile_reweights_its_domain_alone(night: Night, name: str, d
     assert told["by_domain_and_day"] == work([], reweight=of_it)
     assert told["partitions"] == days(of_it)
     assert (told["traces_to_restate"], told["traces_to_reweight"]) == (len(of_it), len(of_it))
-    assert told["pending"] == ["scores", "profiles"]
+    assert told["pending"] == ["settings", "scores", "profiles"]
     night.check(told)
 
 
@@ -279,7 +301,8 @@ def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) 
     night.profile("legal")
     for _ in ("there", "and back"):
         told = night.told()
-        assert as_text(night.described()).splitlines()[0] == "plan: the profiles will change"
+        assert told["pending"] == ["settings", "profiles"]
+        assert as_text(night.described()).splitlines()[0] == "plan: restate 0 traces"
         assert (told["by_domain_and_day"], told["partitions"], told["seconds"]) == ([], [], 0)
         night.check(told)
         after = read_manifest(night.folder / "wh")
@@ -315,7 +338,7 @@ def test_another_cache_size_replays_all(night: Night) -> None:
     told = night.told()
     assert told["by_domain_and_day"] == work(TRACES)
     assert told["partitions"] == days(TRACES)
-    assert (told["texts_to_embed"], told["pending"]) == (0, ["scores"])
+    assert (told["texts_to_embed"], told["pending"]) == (0, ["settings", "scores"])
     night.check(told)
 
 
@@ -336,7 +359,9 @@ def test_another_threshold_touches_no_trace(night: Night) -> None:
     night.run()
     night.settings["threshold"] = 0.5
     told = night.told()
-    assert told["pending"] == ["threshold"]
+    assert told["pending"] == ["settings"]
+    words = "threshold 0.75 \N{RIGHTWARDS ARROW} 0.5"
+    assert told["reasons"] == [reason("threshold", words, old=0.75, new=0.5)]
     assert (told["by_domain_and_day"], told["partitions"], told["seconds"]) == ([], [], 0)
     night.check(told)
 
@@ -382,15 +407,26 @@ def test_a_plan_as_text(night: Night) -> None:
     assert (
         as_text(replace(night.described(), seconds=1234.5))
         == """\
-plan: the archive, the scores, the profiles will change
-  files      1 changed
-  embed      1 texts
+plan: restate 19 traces (code 16, finance 2, poetry 1)
+  why        weights of code: complexity 0.2 → 0.1, novelty 0.3 → 0.2, outcome_confidence 0.2 → 0.4
+             files: 1 changed
+  embed      1 text
   replay     7 traces
-  restate    19 traces (code 16, finance 2, poetry 1)
-  reweight   12 of them: their weights alone differ
+  reweight   12 traces: their weights alone differ
   rewrite    6 partitions from 2026-01-05 to 2026-01-13
   time       about 1,234 s"""
     )
+
+
+def test_a_plan_as_text_names_few_of_many_reasons(night: Night) -> None:
+    night.run()
+    path = night.folder / "profiles.toml"
+    path.write_text("".join(PROFILE.format(name=f"p{number:02d}") for number in range(15)))
+    lines = as_text(night.described(profiles=path)).splitlines()
+    assert [line[13:28] for line in lines[1:14]] == [
+        *(f"weights of p{number:02d}:" for number in range(12)),
+        "and 3 more",
+    ]
 
 
 def test_a_plan_as_text_names_the_domains_with_the_most_traces_alone(tmp_path: Path) -> None:
@@ -404,7 +440,7 @@ def test_a_plan_as_text_names_the_domains_with_the_most_traces_alone(tmp_path: P
         [("f", 3), ("a", 2), ("g", 2), ("b", 1), ("c", 1)],
     )
     [line] = [line for line in as_text(told).splitlines() if "restate" in line]
-    assert line == "  restate    11 traces (f 3, a 2, g 2, b 1, c 1, 2 more)"
+    assert line == "plan: restate 11 traces (f 3, a 2, g 2, b 1, c 1, 2 more)"
 
 
 def test_domains_that_would_steer_a_terminal_are_written_out(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report.findings import findings
 from kp_batch.report.markdown import _code, markdown
+from kp_batch.report.panels import PANELS
 from kp_batch.report.report_data import ReportData
 from kp_batch.report.sentences import Finding, Untrusted
 from kp_batch.run_record import RunCounts, RunRecord
@@ -31,7 +32,10 @@ OVERRIDES = ("domain", "override", "traces", "share", "mean_effect", "effect_on_
 OVER_TIME = ("start", "traces", "score", "novelty", "is_over")
 DRIFT = ("domain", "traces_a", "traces_b", "mean_shift", "p50_shift", "stability_index")
 TURNOVER = ("task_domain", "is_new")
-TEXT = {"domain", "task_domain", "override", "start", "code", "first_day", "last_day"}
+PROFILED = ("run_id", "task_domain", "traces")
+TIMES = ("kind", "traces", "first_day", "last_day")
+USUAL = ("usual", 1300, date(2026, 1, 1), date(2026, 2, 1))
+TEXT = {"run_id", "domain", "task_domain", "override", "start", "code", "first_day", "last_day"}
 NOTHING = pl.DataFrame()
 ALL = (None, 1300, 130, 0.41251, 0.5, 0.1, 0.9)
 # As an archive may hold them; beside each, how it stands inside a code span.
@@ -59,8 +63,13 @@ def rows(names: Iterable[str], *given: tuple[Any, ...]) -> pl.DataFrame:
     return pl.DataFrame(list(given), schema=kinds | counted | told, orient="row")
 
 
-CONFIG = {"cache_size": 1000, "ttl": "none", "threshold": 0.75}
-FINGERPRINTS = {"encoder_id": {"minilm-1": 1300}, "profile_id": {"code-0-v1": 1300}}
+SETTINGS = {"cache_size": 1000, "ttl": "none", "profiles": {"code": {"novelty": 0.5}}}
+SETTINGS |= {"threshold": 0.75, "since": None}
+FINGERPRINTS = {
+    "encoder_id": {"minilm-1": 1300},
+    "cache_id": {"fifo-1000-ttl-none-v1": 1300},
+    "profile_id": {"code-0-v1": 1300},
+}
 FORMULAS = {"facts": 1, "encoder": 1, "replay": 1, "scoring": 1}
 NONE = (
     *("embedded", "reused", "replayed", "restated", "reweighted", "removed", "partitions"),
@@ -83,9 +92,10 @@ RUN = RunRecord(
     counts=COUNTS,
     seconds={"plan": 0.256, "embed": 1},
     versions=FORMULAS,
-    config=CONFIG,
+    config={},
+    changes=[],
     fingerprints=FINGERPRINTS,
-    published={},
+    published={"settings": SETTINGS},
 )
 # One domain, no override, nothing refused, no other run.
 QUIET = ReportData(
@@ -104,6 +114,7 @@ QUIET = ReportData(
         "alike": 0.0,
         "most_repeated": 0,
     },
+    times=pl.DataFrame([USUAL], schema=TIMES, orient="row"),
     domains=rows(DOMAINS, ALL, ("code", *ALL[1:])),
     histogram=rows(["domain", "low", "high", "traces"], ("code", 0.25, 0.3, 1300)),
     over_time=rows(OVER_TIME),
@@ -111,6 +122,7 @@ QUIET = ReportData(
     overrides=rows(OVERRIDES),
     novelty_and_age=NOTHING,
     thresholds=NOTHING,
+    profiled=rows(PROFILED),
     drift=rows(DRIFT),
     turnover=rows(TURNOVER),
     rejects=rows(["code", "domain", "refused"]),
@@ -157,6 +169,11 @@ def counts(**more: Any) -> RunRecord:
 
 def failing(run_id: str, reason: str | None) -> RunRecord:
     return replace(RUN, run_id=run_id, status="failed", reason=reason)
+
+
+def under(**changes: Any) -> RunRecord:
+    """A run under other settings."""
+    return replace(RUN, run_id="run-1", published={"settings": SETTINGS | changes})
 
 
 def test_where_there_is_nothing_to_notice_the_extent_is_told() -> None:
@@ -206,7 +223,9 @@ def test_the_highest_and_the_lowest_of_the_domains_with_enough_traces_are_told()
     domains = by_domain(
         ("few", 29, 0, 0.9), ("law", 30, 0, 0.6127), ("code", 50, 0, 0.3), ("art", 31, 0, 0.4)
     )
-    assert told(domains=domains) == ["law scores highest (mean 0.613), code lowest (0.300)."]
+    scores = "law scores highest (mean 0.613), code lowest (0.300)."
+    assert told(domains=domains) == [f"Of the 3 domains with 30 traces or more, {scores}"]
+    assert told(domains=domains.filter(pl.col("traces") > 29)) == [scores]
 
 
 def test_domains_of_nearly_the_same_mean_are_not_compared() -> None:
@@ -227,7 +246,36 @@ def test_the_domain_worth_sharing_most_often_is_told_where_any_is() -> None:
         ("code", 99, 9, 0.4),
     )
     [_, second] = told(domains=domains, others="7 others")
+    assert second == (
+        "Of the 2 domains with 30 traces or more, worth sharing most often: law, 10 (16.7%) of its "
+        "traces."
+    )
+    [_, second] = told(domains=by_domain(("law", 60, 10, 0.6), ("code", 99, 9, 0.4)))
     assert second == "Worth sharing most often: law, 10 (16.7%) of its traces."
+
+
+def test_two_domains_that_are_worth_sharing_as_often_are_not_told_apart() -> None:
+    assert told(domains=by_domain(("law", 60, 6, 0.6), ("code", 30, 3, 0.6))) == []
+    assert told(domains=by_domain(("law", 60, 0, 0.6), ("code", 30, 0, 0.6))) == []
+
+
+@pytest.mark.parametrize(("fewest", "which"), [(30, "2 largest domains"), (29, "1 domain")])
+def test_where_the_others_may_have_enough_traces_the_largest_domains_are_spoken_of(
+    fewest: int, which: str
+) -> None:
+    domains = by_domain(("law", 60, 0, 0.6), ("code", fewest, 0, 0.6), ("7 others", 99, 0, 0.6))
+    overrides = rows(OVERRIDES, ("law", "single thought", 30, 0.5, -0.5, -0.25))
+    assert told(domains=domains, overrides=overrides, others="7 others") == [
+        (
+            f"In the {which} with 30 traces or more, the override with the largest effect, single "
+            "thought, applies to 50% of law and lowers its mean score by 0.250."
+        )
+    ]
+
+
+def test_an_override_without_a_notable_effect_is_not_told() -> None:
+    overrides = rows(OVERRIDES, ("code", "low diversity penalty", 9, 0.1, -0.09, -0.009))
+    assert told(overrides=overrides) == []
 
 
 @pytest.mark.parametrize(
@@ -265,32 +313,39 @@ def test_the_override_of_the_largest_effect_is_told_for_a_domain_with_enough_tra
         ("few", "single thought", 29, 1.0, -0.5, -0.5),
     )
     domains = by_domain(("code", 1000, 0, 0.5), ("law", 30, 0, 0.5), ("few", 29, 0, 0.5))
-    assert told(domains=domains, overrides=overrides) == [
-        (
-            "The override with the largest effect, low diversity penalty, applies to 50% of law "
-            f"and {way} its mean score by 0.050."
-        )
-    ]
-
-
-@pytest.mark.parametrize(("grain", "when"), [("week", "In the week from"), ("day", "On")])
-def test_the_last_step_of_time_that_is_over_is_told_against_all_before(
-    grain: str, when: str
-) -> None:
-    over_time = rows(
-        OVER_TIME,
-        ("2026-01-01", 30, 15.0, 12.0, True),
-        ("2026-01-08", 0, None, None, True),
-        ("2026-01-15", 10, 1.0, 8.0, True),
-        ("2026-01-22", 20, 12.0, 4.0, True),  # of two domains
-        ("2026-01-22", 20, 4.0, 8.0, True),
-        ("2026-01-29", 29, 29.0, 29.0, True),  # too few
-        ("2026-02-05", 99, 99.0, 99.0, False),
+    said = (
+        "he override with the largest effect, low diversity penalty, applies to 50% of law "
+        f"and {way} its mean score by 0.050."
     )
-    assert told(over_time=over_time, grain=grain) == [
+    assert told(domains=domains, overrides=overrides) == [
+        f"In the 2 domains with 30 traces or more, t{said}"
+    ]
+    assert told(domains=domains.head(3), overrides=overrides) == [f"T{said}"]
+
+
+OVER_WEEKS = rows(
+    OVER_TIME,
+    ("2026-01-01", 30, 15.0, 12.0, True),
+    ("2026-01-08", 0, None, None, True),
+    ("2026-01-15", 10, 1.0, 8.0, True),
+    ("2026-01-22", 20, 12.0, 4.0, True),  # of two domains
+    ("2026-01-22", 20, 4.0, 8.0, True),
+    ("2026-01-29", 29, 29.0, 29.0, True),  # too few
+    ("2026-02-05", 99, 99.0, 99.0, False),
+)
+
+
+@pytest.mark.parametrize(
+    ("grain", "when", "which"),
+    [("week", "In the week from", "the last full week"), ("day", "On", "the last day")],
+)
+def test_the_last_step_of_time_that_is_over_is_told_against_all_before(
+    grain: str, when: str, which: str
+) -> None:
+    assert told(over_time=OVER_WEEKS, grain=grain) == [
         (
-            f"{when} 2026-01-22 the mean score was 0.400 (before: 0.400) and the mean novelty "
-            "0.300 (0.500)."
+            f"{when} 2026-01-22, {which} with 30 traces or more, the mean score was "
+            "0.400 (before: 0.400) and the mean novelty was 0.300 (before: 0.500)."
         )
     ]
 
@@ -302,6 +357,7 @@ def test_one_step_of_time_with_enough_traces_is_compared_with_none() -> None:
 
 def test_drift_is_told_and_a_large_one_is_a_warning() -> None:
     chance = 9 * (1 / 200 + 1 / 300)
+    domains = by_domain(*((each, 300, 0, 0.4) for each in ("code", "law", "few", "art", "chess")))
     drift = rows(
         DRIFT,
         (None, 1100, 1000, -0.01234, 0.02, 0.5),
@@ -312,18 +368,23 @@ def test_drift_is_told_and_a_large_one_is_a_warning() -> None:
         ("art", 200, 300, 0.0, 0.0, chance + 0.101),
         ("chess", 200, 300, 0.0, 0.0, chance + 0.099),
     )
-    said = [each for each in findings(replace(QUIET, drift=drift)) if each not in findings(QUIET)]
-    assert [sentence(each) for each in said] == [
-        "The scores of code shifted greatly (population stability index 0.33).",
+    said = findings(replace(QUIET, drift=drift, domains=domains))
+    assert [sentence(each) for each in said if each not in findings(QUIET)] == [
+        (
+            "Of the 4 domains with 200 traces or more in both runs, these shifted: "
+            "code greatly (population stability index 0.33), "
+            "law moderately (population stability index 0.32), "
+            "art moderately (population stability index 0.18)."
+        ),
         "Since the previous run: -100 traces; mean score -0.0123, median +0.0200.",
-        "The scores of law shifted moderately (population stability index 0.32).",
-        "The scores of art shifted moderately (population stability index 0.18).",
     ]
-    assert [each.is_warning for each in said] == [True, False, False, False]
+    assert [each.is_warning for each in said] == [True, *[False] * (len(said) - 1)]
 
 
 SHIFTED = rows(DRIFT, (None, 900, 900, 0.1, 0.1, 1.0), ("code", 900, 900, 0.1, 0.1, 1.0))
-FAR = "The scores of code shifted greatly (population stability index 1.00)."
+FAR = "Domains whose scores shifted: code greatly (population stability index 1.00)."
+SINCE = "Since the previous run: +0 traces; mean score +0.1000, median +0.1000"
+NO_TREND = f"{SINCE}, but this is no trend, since settings or formulas changed."
 
 
 def test_runs_that_do_not_compare_are_a_warning_and_their_drift_is_none() -> None:
@@ -336,30 +397,180 @@ def test_runs_that_do_not_compare_are_a_warning_and_their_drift_is_none() -> Non
     assert [sentence(each) for each in said if each.is_warning] == [
         (
             "The scores of the last run do not compare with those of the previous run: they were "
-            "computed with replay 0 and 1; encoders hashing-1 and minilm-1."
+            "computed with formula of replay 0 → 1; encoders hashing-1 and minilm-1."
         )
     ]
-    assert FAR in map(sentence, said)
+    assert {FAR, NO_TREND} <= {*map(sentence, said)}
 
 
 def test_settings_that_changed_are_told_and_their_drift_is_no_warning() -> None:
-    profiles = {"profile_id": {"code-1-v1": 1000, "law-1-v1": 300, "art-1-v1": 1}}
-    before = replace(
-        RUN,
-        config={"cache_size": 20, "ttl": "1d", "threshold": 0.5, "wait": True},
-        fingerprints=FINGERPRINTS | profiles,
-    )
-    both = pl.concat([SHIFTED, rows(DRIFT, ("art", 9, 9, 0.0, 0.0, 0.0))])
-    said = findings(replace(QUIET, before=before, drift=both))
-    [settings] = [sentence(each) for each in said if "changed" in sentence(each)]
+    changes = {"cache_size": 20, "ttl": "1d", "threshold": 0.5}
+    said = findings(replace(QUIET, before=under(**changes), drift=SHIFTED))
+    [settings] = [sentence(each) for each in said if sentence(each).startswith("Settings")]
     assert settings == (
         "Settings changed since the previous run: cache size 20 → 1000; ttl 1d → none; "
-        "threshold 0.5 → 0.75; weights of art; weights of code."
+        "threshold 0.5 → 0.75."
     )
-    assert FAR in map(sentence, said)
+    assert {FAR, NO_TREND} <= {*map(sentence, said)}
     assert not any(each.is_warning for each in said)
-    same = findings(replace(QUIET, before=RUN, drift=SHIFTED))
-    assert FAR in [sentence(each) for each in same if each.is_warning]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"threshold": 0.5},  # moves no score
+        {"profiles": SETTINGS["profiles"] | {"misspelt": {"novelty": 1}}},  # which no score bears
+    ],
+)
+def test_scores_that_shift_under_the_same_settings_are_a_warning(changes: Any) -> None:
+    said = findings(replace(QUIET, before=under(**changes), drift=SHIFTED))
+    assert FAR in [sentence(each) for each in said if each.is_warning]
+    assert f"{SINCE}." in map(sentence, said)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"cache_size": 9}, {"since": "2026-01-02"}, {"profiles": {"code": {"novelty": 1}}}]
+)
+def test_each_setting_that_moves_scores_makes_a_shift_no_trend(changes: Any) -> None:
+    said = findings(replace(QUIET, before=under(**changes), drift=SHIFTED))
+    assert {FAR, NO_TREND} <= {sentence(each) for each in said if not each.is_warning}
+
+
+WEIGHTS = FINGERPRINTS | {
+    "profile_id": {"code-0-v1": 73, "code-1-v1": 1227, "law-0-v1": 2, "a-b-0-v1": 1, "a-b-1-v1": 1}
+}
+REPLAYS = FINGERPRINTS | {
+    "encoder_id": {"hashing-1": 1, "minilm-1": 1299},
+    "cache_id": {"fifo-9-ttl-none-v1": 1000, "fifo-1-ttl-none-v1": 300},
+}
+
+
+@pytest.mark.parametrize(
+    ("fingerprints", "mixed", "trend"),
+    [
+        (
+            WEIGHTS,
+            "weights of a-b (1 and 1 traces); weights of code (1,227 and 73 traces)",
+            "the mean novelty was 0.300 (before: 0.500)",
+        ),
+        (
+            REPLAYS,
+            (
+                "encoders minilm-1 (1,299 traces), hashing-1 (1 trace); caches "
+                "fifo-9-ttl-none-v1 (1,000 traces), fifo-1-ttl-none-v1 (300 traces)"
+            ),
+            None,
+        ),
+    ],
+)
+def test_mixed_settings_are_told_first_of_all_and_what_they_touch_is_no_trend(
+    fingerprints: Any, mixed: str, trend: str | None
+) -> None:
+    run = replace(counts(unreadable_files=["a"]), fingerprints=fingerprints)
+    data = replace(QUIET, run=run, failed=failing("run-3", "x"), over_time=OVER_WEEKS)
+    said = findings(data)
+    assert said[0].is_warning
+    assert sentence(said[0]) == (
+        f"The scores bear mixed settings, and means over them do not compare: {mixed}. A run "
+        "with --since none --until none makes them one again."
+    )
+    over_time = [sentence(each) for each in said if "last full week" in sentence(each)]
+    week = "In the week from 2026-01-22, the last full week with 30 traces or more"
+    assert over_time == ([f"{week}, {trend}."] if trend else [])
+
+
+def test_of_many_mixed_settings_the_first_are_named_and_what_they_are_is_no_markup() -> None:
+    ids = {f"*{name}-{each}-v1": 9 for name in range(7) for each in range(2)}
+    run = replace(RUN, fingerprints=FINGERPRINTS | {"profile_id": ids})
+    [first, *_] = findings(replace(QUIET, run=run))
+    assert sentence(first).count("weights of *") == 5
+    assert "weights of *4 (9 and 9 traces); and 2 more. A run" in sentence(first)
+    assert not any("*" in part for part in first.parts if not isinstance(part, Untrusted))
+
+
+def test_a_profile_that_not_all_traces_of_its_domain_bear_is_mixed_with_the_default_one() -> None:
+    ids = {"code-0-v1": 20, "law-0-v1": 9, "default-0-v1": 99}
+    run = replace(RUN, fingerprints=FINGERPRINTS | {"profile_id": ids})
+    sizes = [
+        ("run-2", "code", 50),
+        ("run-2", "law", 9),
+        ("run-2", "chess", 50),
+        ("run-2", "default", 9),
+    ]
+    profiled = rows(PROFILED, ("run-1", "law", 99), *sizes)
+    [first, *others] = findings(replace(QUIET, run=run, profiled=profiled))
+    assert "do not compare: weights of code (30 and 20 traces). A run" in sentence(first)
+    assert not any(each.is_warning for each in others)
+
+
+@pytest.mark.parametrize("which", ["run", "before"])
+def test_a_shift_of_mixed_scores_is_no_trend_though_the_settings_are_the_same(which: str) -> None:
+    old = {"profile_id": {"code-0-v1": 73, "code-1-v1": 9}}
+    mixed = replace(RUN, fingerprints=FINGERPRINTS | old)
+    said = findings(replace(QUIET, **{"before": RUN, which: mixed}, drift=SHIFTED))
+    assert f"{SINCE}, but this is no trend, since settings are mixed." in map(sentence, said)
+    assert FAR in [sentence(each) for each in said if not each.is_warning]
+
+
+def test_one_trace_more_or_less_is_one_trace() -> None:
+    for more in (1, -1):
+        drift = rows(DRIFT, (None, 100, 100 + more, 0.0, 0.0, 0.0))
+        assert told(drift=drift) == [
+            f"Since the previous run: {more:+} trace; mean score +0.0000, median +0.0000."
+        ]
+    domains = rows(DOMAINS, (None, 10, 1, *ALL[3:]))
+    [first, *_] = findings(replace(QUIET, domains=domains))
+    assert sentence(first).endswith("; 1 (10.0%) of them reaches the threshold of 0.75.")
+
+
+def times(*given: tuple[str, int, str, str]) -> pl.DataFrame:
+    parted = [(k, n, date.fromisoformat(a), date.fromisoformat(b)) for k, n, a, b in given]
+    return pl.DataFrame([USUAL, *parted], schema=TIMES, orient="row")
+
+
+def test_times_that_can_hardly_be_are_warnings() -> None:
+    odd = times(
+        ("before", 1, "1970-01-01", "1970-01-01"),
+        ("after", 1200, "2025-01-01", "2025-02-01"),
+        ("future", 2, "2031-01-01", "2031-01-01"),
+    )
+    gaps = rows(["first_day", "last_day", "days"], ("2026-01-05", "2026-01-12", 8))
+    said = findings(replace(QUIET, times=odd, gaps=gaps))
+    assert [sentence(each) for each in said if each.is_warning] == [
+        "1 trace is dated ten years or more before nearly all others, on 1970-01-01.",
+        (
+            "1,200 traces are dated ten years or more after nearly all others, from 2025-01-01 to "
+            "2025-02-01."
+        ),
+        "2 traces are dated in the future, on 2031-01-01: the scores are of 2026-02-03.",
+    ]
+    assert (
+        "Apart from the times warned of, the longest time without a trace is 8 days, from "
+        "2026-01-05 to 2026-01-12."
+    ) in map(sentence, said)
+
+
+def test_what_a_chart_leaves_out_and_mixes_stands_in_its_caption() -> None:
+    panels = {panel.name: panel for panel in PANELS}
+
+    def notes(name: str, **changes: Any) -> str:
+        panel, data = panels[name], replace(QUIET, **changes)
+        return panel.caption(data).removeprefix(panel.about).strip()
+
+    odd = times(
+        ("before", 2, "1970-01-01", "1970-01-01"), ("future", 1, "2031-01-01", "2031-01-01")
+    )
+    left_out = "Left out: 3 traces, of times that are warned of above."
+    weights, replays = (replace(RUN, fingerprints=each) for each in (WEIGHTS, REPLAYS))
+    no_trend = "mixed settings: how it changes with time is no trend."
+    assert notes("volume", times=odd, run=weights) == left_out
+    assert notes("over_time", times=odd) == left_out
+    assert notes("over_time", run=weights) == f"The score bears {no_trend}"
+    assert notes("over_time", run=replays) == f"Score and novelty bear {no_trend}"
+    assert notes("drift", before=weights) == "This is no trend, since settings are mixed."
+    assert notes("drift", before=RUN, others="3 others") == "3 others are left out."
+    assert not any(notes(name) for name in panels)
 
 
 def test_domains_that_came_or_went_since_the_previous_run_are_named() -> None:
@@ -376,12 +587,15 @@ def test_of_many_that_shifted_the_three_that_did_most_are_told() -> None:
         (None, 1800, 2900, 0.0, 0.0, 0.0),
         *((f"d{each}", 200, 200, 0.0, 0.0, each / 10) for each in range(9)),
     )
+    domains = by_domain(*((f"d{each}", 200, 0, 0.4) for each in range(9)))
     since = "Since the previous run: +1,100 traces; mean score +0.0000, median +0.0000."
-    shifted = [
-        f"The scores of d{each} shifted greatly (population stability index 0.{each}0)."
-        for each in (8, 7, 6)
+    shifted = ", ".join(
+        f"d{each} greatly (population stability index 0.{each}0)" for each in (8, 7, 6)
+    )
+    assert told(drift=drift, domains=domains) == [
+        f"Domains whose scores shifted: {shifted}, and 4 more.",
+        since,
     ]
-    assert told(drift=drift) == [*shifted, since]
 
 
 def test_what_is_refused_is_told_by_reason_over_all_domains() -> None:

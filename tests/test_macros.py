@@ -152,7 +152,7 @@ def test_the_stability_index_counts_an_empty_bin_as_a_ten_thousandth(
 def test_a_view_that_calls_a_formula_answers_in_an_attached_catalog(
     tmp_path: Path, alias: str
 ) -> None:
-    publish(tmp_path, Manifest(0.75, {}))
+    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH '{tmp_path / 'kp.duckdb'}' AS {alias} (READ_ONLY)")
         for view in ("profile_comparison", "override_effects", "score_distribution"):

@@ -284,18 +284,33 @@ def test_the_charts_follow_the_theme_and_keep_what_is_chosen(path: Path) -> None
 @in_browser
 @pytest.mark.parametrize("what", ["nothing", "failure"])
 def test_a_warehouse_without_scores_has_a_page_that_says_so(tmp_path: Path, what: str) -> None:
+    warehouse = tmp_path / "warehouse"
     if what == "nothing":
-        publish(tmp_path, Manifest(0.75, {}))
+        warehouse.mkdir()
+        publish(warehouse, Manifest({}, {}))
     else:
-        write_jsonl(tmp_path / "a.jsonl", [trace(steps=[])])
-        with pytest.raises(ArchiveError):
-            rescore_archive(RescoreConfig(archive=(str(tmp_path / "a.jsonl"),), warehouse=tmp_path))
-    (tmp_path / "page.html").write_text(report(tmp_path, "html"), "utf-8")
+        archive = tmp_path / "a.jsonl"
+        write_jsonl(archive, [trace(steps=[])])
+        with pytest.raises(ArchiveError, match="none of the archive's"):
+            rescore_archive(RescoreConfig(archive=(str(archive),), warehouse=warehouse))
+    (tmp_path / "page.html").write_text(report(warehouse, "html"), "utf-8")
     with opened(tmp_path / "page.html") as (page, said):
         text = page.inner_text("body")
         assert "No trace is scored yet." in text
         assert ("failed" in text) == (what == "failure")
         assert said == []
+
+
+def test_a_chart_says_in_its_caption_what_it_leaves_out(tmp_path: Path) -> None:
+    days = [*(f"2026-01-{each:02d}" for each in range(1, 10)), "1970-01-01"]
+    write_jsonl(tmp_path / "a.jsonl", [trace(id=each, created_at=each) for each in days])
+    settings = {"warehouse": tmp_path / "warehouse", "embedder": "none"}
+    rescore_archive(RescoreConfig(archive=(str(tmp_path / "a.jsonl"),), **settings))
+    text = report(tmp_path / "warehouse", "html")
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", text)
+    noted = [each for each in captions if "Left out: 1 trace, of times that are warned" in each]
+    assert len(noted) == 2
+    assert "is dated ten years or more before nearly all others, on 1970-01-01." in text
 
 
 def test_the_page_stays_small_however_many_domains_and_days_there_are(tmp_path: Path) -> None:

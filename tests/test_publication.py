@@ -110,7 +110,7 @@ def test_manifest_json_publishes_and_kp_duckdb_follows_wherever_the_writer_dies(
         with monkeypatch.context() as patch:
             calls = Calls(warehouse, patch, fatal)
             try:
-                publish(warehouse, Manifest(0.75, newer.versions))
+                publish(warehouse, Manifest({"threshold": 0.75}, newer.versions))
                 break
             except Killed:
                 pass
@@ -130,17 +130,22 @@ def test_manifest_json_publishes_and_kp_duckdb_follows_wherever_the_writer_dies(
 
 
 def test_what_is_published_has_an_id_of_its_contents(tmp_path: Path) -> None:
-    manifest = Manifest(0.75, {"scores": 3, "runs": 4})
+    manifest = Manifest({"threshold": 0.75}, {"scores": 3, "runs": 4})
     assert re.fullmatch("[0-9a-f]{32}", manifest.publication)
-    assert manifest.publication == Manifest(0.75, {"runs": 4, "scores": 3}).publication
-    others = [Manifest(0.5, manifest.tables), Manifest(0.75, {"scores": 4, "runs": 3})]
+    assert (
+        manifest.publication == Manifest({"threshold": 0.75}, {"runs": 4, "scores": 3}).publication
+    )
+    others = [
+        Manifest({"threshold": 0.5}, manifest.tables),
+        Manifest({"threshold": 0.75}, {"scores": 4, "runs": 3}),
+    ]
     assert manifest.publication not in {each.publication for each in others}
     publish_profile(tmp_path, "one")
     published = require_manifest(tmp_path)
     assert json.loads((tmp_path / "manifest.json").read_text("utf-8")) == {
         "format_version": FORMAT_VERSION,
         "publication": published.publication,
-        "threshold": 0.75,
+        "settings": {"threshold": 0.75},
         "tables": {"profiles": 0},
         "failed": False,
     }
@@ -152,7 +157,7 @@ def test_what_is_published_is_read_without_the_catalog(
 ) -> None:
     publish_profile(tmp_path, "one")
     monkeypatch.setattr(manifests, "duckdb", None)
-    assert read_manifest(tmp_path) == Manifest(0.75, {"profiles": 0})
+    assert read_manifest(tmp_path) == Manifest({"threshold": 0.75}, {"profiles": 0})
 
 
 def test_a_current_catalog_is_read_without_delta_rs(tmp_path: Path) -> None:
@@ -378,7 +383,7 @@ def test_without_a_sound_catalog_all_is_read_and_nothing_written_until_somebody_
 ) -> None:
     warehouse = folder / "warehouse"
     published, manifest = plain_tables(warehouse), read_manifest(warehouse)
-    [first] = {row[0] for row in published["runs"] if json.loads(row[7])["files"] == 1}
+    [first] = {row[0] for row in published["runs"] if json.loads(row[8])["files"] == 1}
     HARMED[harm](warehouse)
     before = listing(warehouse)
     assert our_tables(warehouse) == published
@@ -413,7 +418,7 @@ def test_a_lost_manifest_json_is_taken_from_the_catalog(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").unlink()
     before = listing(tmp_path)
     assert ours(tmp_path) == "one"
-    assert read_manifest(tmp_path) == Manifest(0.75, {"profiles": 0})
+    assert read_manifest(tmp_path) == Manifest({"threshold": 0.75}, {"profiles": 0})
     assert listing(tmp_path) == before
     with writing(tmp_path, wait=False):
         pass
@@ -426,10 +431,10 @@ def edited(**changes: object) -> Callable[[bytes], bytes]:
 
 
 DAMAGED: dict[str, Callable[[bytes], bytes]] = {
-    "another threshold": edited(threshold=0.5),
+    "another threshold": edited(settings={"threshold": 0.5}),
     "another version": edited(tables={"profiles": 1}),
     "another publication": edited(publication="0" * 32),
-    "no threshold": lambda text: text.replace(b"threshold", b"limit"),
+    "no settings": lambda text: text.replace(b"settings", b"options"),
     "no number": edited(format_version="four"),
     "cut": lambda text: text[:-5],
     "empty": lambda _: b"",

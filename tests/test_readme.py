@@ -93,7 +93,7 @@ def test_the_tables_of_the_readme_are_the_views(tmp_path: Path) -> None:
     from kp_batch.warehouse.publication import publish
     from kp_batch.warehouse.reader import connect
 
-    publish(tmp_path, Manifest(0.75, {}))
+    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
     with connect(tmp_path) as connection:
         for view in ("scores", "rejects", "profiles", "runs", "files", "distributions"):
             described = connection.execute(f"DESCRIBE {view}").fetchall()

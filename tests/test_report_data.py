@@ -166,6 +166,12 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     return Told(where, gathered(where), labelled, ask(where, "FROM rejects"))
 
 
+def times(told: Told) -> pl.DataFrame:
+    days = told.scores.select(day()).to_series()
+    usual = {"kind": "usual", "traces": len(days), "first_day": days.min(), "last_day": days.max()}
+    return pl.DataFrame([usual])
+
+
 def domains(told: Told) -> pl.DataFrame:
     value = pl.col("score")
     numbers = {
@@ -244,6 +250,12 @@ def thresholds(told: Told) -> pl.DataFrame:
             for step in range(41)
         ]
     )
+
+
+def profiled(told: Told) -> pl.DataFrame:
+    runs = ask(told.warehouse, "SELECT run_id FROM runs")
+    sizes = pl.DataFrame({"task_domain": ["code", "finance"], "traces": [40, 36]})
+    return runs.join(sizes, how="cross")
 
 
 def drift(told: Told) -> pl.DataFrame:
@@ -343,6 +355,7 @@ def traces(told: Told) -> pl.DataFrame:
 
 
 WANTED: dict[str, Callable[[Told], pl.DataFrame]] = {
+    "times": times,
     "domains": domains,
     "histogram": histogram,
     "over_time": lambda told: over_time(told.scores, day(), "1d"),
@@ -350,6 +363,7 @@ WANTED: dict[str, Callable[[Told], pl.DataFrame]] = {
     "overrides": overrides,
     "novelty_and_age": novelty_and_age,
     "thresholds": thresholds,
+    "profiled": profiled,
     "drift": drift,
     "turnover": turnover,
     "rejects": rejects,
@@ -465,7 +479,7 @@ def publishing(folder: Path, scores: pl.DataFrame) -> Path:
     scores.select(pl.exclude("meets_threshold", "domain")).write_parquet(folder / "scores.parquet")
     rows = {name: relation(folder, name, None) for name in VIEWS}
     rows["scores"] = f"read_parquet({quoted(str(folder / 'scores.parquet'))})"
-    build(Layout(folder).catalog, folder, Manifest(0.6, {}), rows)
+    build(Layout(folder).catalog, folder, Manifest({"threshold": 0.6}, {}), rows)
     return folder
 
 
@@ -583,8 +597,80 @@ def test_years_one_and_9999_make_steps_too(told: Told, tmp_path: Path) -> None:
     assert data.totals["last_day"] == date.max
 
 
+USUAL = [f"2026-01-{each:02d}" for each in range(1, 19)]
+KINDS = {
+    "nothing": ([*USUAL, "2016-01-02"], [("usual", 19, "2016-01-02", "2026-01-18")]),
+    "ten years before": (
+        [*USUAL, "2016-01-01", "1970-01-01"],
+        [("before", 2, "1970-01-01", "2016-01-01"), ("usual", 18, "2026-01-01", "2026-01-18")],
+    ),
+    "more than a tenth": (
+        [*USUAL, "2016-01-01", "2016-01-01", "1970-01-01"],
+        [("usual", 21, "1970-01-01", "2026-01-18")],
+    ),
+    "before and after": (
+        ["1990-01-01", *USUAL, "2036-01-18"],
+        [
+            ("before", 1, "1990-01-01", "1990-01-01"),
+            ("usual", 18, "2026-01-01", "2026-01-18"),
+            ("after", 1, "2036-01-18", "2036-01-18"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("which", KINDS)
+def test_times_far_from_nearly_all_others_stand_apart_and_charts_leave_them_out(
+    told: Told, tmp_path: Path, which: str
+) -> None:
+    days, wanted = KINDS[which]
+    data = gathered(publishing(tmp_path, on(told.scores, days)))
+    as_text = pl.col("first_day", "last_day").dt.strftime("%Y-%m-%d")
+    assert data.times.with_columns(as_text).rows() == wanted
+    [(traces, first, last)] = [each[1:] for each in wanted if each[0] == "usual"]
+    assert data.left_out == len(days) - traces
+    assert data.over_time["traces"].sum() == traces
+    assert data.domains["traces"][0] == len(days)
+    assert str(data.totals["first_day"]) == min(days)
+    if len(wanted) > 1:
+        assert data.grain == "day"
+        assert data.gaps.is_empty()
+        assert (data.over_time["start"].min(), data.over_time["start"].max()) == (first, last)
+        assert data.over_time["is_over"].all()
+
+
+def test_the_last_usual_week_is_not_over_because_of_a_time_that_is_left_out(
+    told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_GRAINS", {"week": 10**7})
+    scores = on(told.scores.filter(task_domain="code"), [*USUAL[:-1], "2036-01-18"])
+    data = gathered(publishing(tmp_path, scores))
+    assert data.over_time["is_over"].to_list() == [True, True, False]
+
+
+def test_times_after_the_run_are_of_the_future_unless_all_are_they_are_left_out(
+    tmp_path: Path,
+) -> None:
+    now = datetime.now(UTC)
+    later = [now + timedelta(days=each) for each in (2, 5, 400)]
+    moments = [*later, *(now - timedelta(days=each) for each in range(1, 4))]
+    rows = [trace(id=f"{each}", created_at=each.isoformat()) for each in moments]
+    write_jsonl(tmp_path / "archive" / "a.jsonl", rows[:3])
+    rescore_archive(settings(tmp_path))
+    data = gathered(tmp_path / "warehouse")
+    future = ("future", 3, later[0].date(), later[-1].date())
+    assert data.times.rows() == [future]
+    assert (data.left_out, data.over_time["traces"].sum(), len(data.gaps)) == (0, 3, 2)
+    write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
+    rescore_archive(settings(tmp_path))
+    data = gathered(tmp_path / "warehouse")
+    usual = ("usual", 3, moments[-1].date(), moments[3].date())
+    assert data.times.rows() == [usual, future]
+    assert (data.left_out, data.over_time["traces"].sum(), len(data.gaps)) == (3, 3, 0)
+
+
 def test_nothing_is_told_of_a_warehouse_without_tables(told: Told, tmp_path: Path) -> None:
-    publish(tmp_path, Manifest(0.75, {}))
+    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
     data = gathered(tmp_path)
     assert (data.run, data.failed, data.labels, data.grain) == (None, None, [], "day")
     assert data.totals == EMPTY_TOTALS
@@ -605,7 +691,7 @@ def test_where_the_only_run_failed_its_reason_and_its_rejects_are_told(tmp_path:
     assert data.failed.status == "failed"
     assert data.failed.reason == str(failed.value)
     assert data.labels == []
-    assert data.totals == EMPTY_TOTALS
+    assert data.totals == EMPTY_TOTALS | {"threshold": None}  # no run has set one
     assert data.rejects.rows() == [
         ("bad_confidence", "(never scored)", 1),
         ("malformed_json", "(unknown)", 1),

@@ -215,15 +215,24 @@ def test_an_archive_without_an_acceptable_row_fails(tmp_path: Path) -> None:
     assert ask(settings, "SELECT reasons FROM rejects") == [(["empty_objective"],)]
 
 
-def test_a_run_that_fails_early_leaves_its_row(tmp_path: Path, archive: Path) -> None:
+def test_faulty_profiles_are_refused_before_a_run_begins(tmp_path: Path, archive: Path) -> None:
     faulty = tmp_path / "profiles.toml"
     faulty.write_text("[profiles.code]\ncomplexity = 1.5\n")
     with pytest.raises(ProfileError, match="fault"):
-        rescore_archive(config(tmp_path, archive, profiles=faulty))
-    with pytest.raises(ArchiveError, match="no Parquet or JSONL file"):
-        rescore_archive(config(tmp_path, tmp_path / "nothing"))
+        config(tmp_path, archive, profiles=faulty)
+
+
+def test_a_run_that_fails_while_it_looks_at_the_archive_leaves_its_row(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "READ", Step("read", fail))
     settings = config(tmp_path, archive)
-    assert ask(settings, "SELECT status FROM runs") == [("failed",), ("failed",)]
+    with pytest.raises(OSError, match="the disk is gone"):
+        rescore_archive(settings)
+    assert ask(settings, "SELECT status FROM runs") == [("failed",)]
     assert not (settings.warehouse / "staging").exists()
 
 
@@ -302,8 +311,10 @@ def test_a_failed_run_after_a_lost_catalog_takes_no_score_away(
     settings = config(tmp_path, archive)
     rescore_archive(settings)
     (settings.warehouse / "kp.duckdb").unlink()
+    refused = tmp_path / "refused.jsonl"
+    write_jsonl(refused, [trace(id="")])
     with pytest.raises(ArchiveError):
-        rescore_archive(config(tmp_path, tmp_path / "nothing"))
+        rescore_archive(config(tmp_path, archive, refused, max_reject_share=0))
     assert ask(settings, "SELECT count(*) FROM scores") == [(300,)]
     assert ask(settings, "SELECT count(*) FROM runs") == [(2,)]
 

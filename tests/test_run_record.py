@@ -11,7 +11,6 @@ from kp_batch.contracts import RUNS
 from kp_batch.run_record import (
     RunCounts,
     RunRecord,
-    changed_settings,
     differences,
     done_runs,
     last_done,
@@ -30,7 +29,8 @@ JSON: dict[str, Any] = {
     "seconds": {"embed": 1.5},
     "versions": {"facts": 1, "encoder": 1, "replay": 1, "scoring": 1, "numpy": "2.4"},
     "fingerprints": {"encoder_id": {"minilm-1": 9}, "profile_id": {"code-0-v1": 9}},
-    "published": {"threshold": 0.75, "tables": {"scores": 3}},
+    "published": {"settings": {"threshold": 0.75}, "tables": {"scores": 3}},
+    "changes": [{"code": "new_warehouse", "words": "a new warehouse"}],
 }
 START = datetime(2026, 1, 2, tzinfo=UTC)
 PLAIN: dict[str, Any] = {
@@ -76,19 +76,7 @@ def test_runs_differ_by_formulas_and_encoders_alone() -> None:
         fingerprints=RUN.fingerprints | {"encoder_id": {"hashing-1": 4, "minilm-1": 5}},
     )
     assert differences(RUN, RUN) == []
-    assert differences(RUN, other) == ["facts 1 and 2", "encoders minilm-1 and hashing-1, minilm-1"]
-
-
-def test_a_profile_of_one_run_is_a_change_if_both_runs_scored_its_domain() -> None:
-    ids = {"code-1-v1": 9, "law-1-v1": 1, "art-1-v1": 1}
-    other = replace(
-        RUN,
-        config=RUN.config | {"cache_size": 20, "embedder": "none"},
-        fingerprints={"profile_id": ids},
-    )
-    assert changed_settings(RUN, RUN, ["code", None]) == []
-    assert changed_settings(RUN, other, ["code", "art", None]) == [
-        "cache size 1000 \N{RIGHTWARDS ARROW} 20",
-        "weights of art",
-        "weights of code",
+    assert differences(RUN, other) == [
+        "formula of facts 1 \N{RIGHTWARDS ARROW} 2",
+        "encoders minilm-1 and hashing-1, minilm-1",
     ]

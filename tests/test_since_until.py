@@ -18,7 +18,7 @@ from kp_batch.embedding.encoders import Hashing
 from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
-from kp_batch.scoring.profiles import load_profiles
+from kp_batch.run import in_force
 from kp_batch.warehouse.reader import connect
 from tests.archives import step, trace, write_jsonl
 from tests.lawful import tables
@@ -65,7 +65,7 @@ class Nights:
         """A run, and what has to be true of the profiles after every one."""
         config = self.config(**changes)
         summary = rescore_archive(config)
-        loaded = load_profiles(config.profiles).values()
+        loaded = config.profiles.values()
         borne = {each for (each,) in ask(config, "SELECT profile_id FROM scores")}
         known = [each for (each,) in ask(config, "SELECT profile_id FROM profiles ORDER BY ALL")]
         assert known == sorted(borne | {each.profile_id for each in loaded})
@@ -179,19 +179,13 @@ def test_what_a_run_left_mixed_is_counted_and_a_run_without_limits_ends_it(
     assert profiles.equals(tables(nights.folder / "reference")["profiles"])
 
 
-def test_a_profile_that_the_last_forgotten_trace_bore_goes_with_the_next_run(
-    nights: Nights,
-) -> None:
+def test_a_profile_that_the_last_forgotten_trace_bore_goes_with_it(nights: Nights) -> None:
     settings = {"profiles": nights.profiles, "since": "2026-01-06"}
     nights.run(**settings)
     query = "SELECT count(*) FROM profiles WHERE name = 'code'"
-    forget(nights.warehouse, ["t5-8", "t5-16"])
-    before = nights.rows()
     assert ask(nights.config(), query) == [(2,)]
-    counts = nights.run(**settings).counts
-    assert (counts.restated, counts.partitions) == (0, 0)
+    forget(nights.warehouse, ["t5-8", "t5-16"])
     assert ask(nights.config(), query) == [(1,)]
-    assert nights.rows() == before
     assert nights.run(**settings).run_id is None
 
 
@@ -223,9 +217,13 @@ def test_what_forgetting_weighs_by_a_newer_formula_stands_among_the_profiles(
     assert ask(nights.config(), query) == [(0,)]
 
 
-def test_limits_alone_are_nothing_to_do(nights: Nights) -> None:
-    assert nights.run(since="2026-01-06", until="2026-01-07").run_id is None
+def test_limits_alone_change_no_score_and_stay_in_force(nights: Nights) -> None:
+    before = nights.rows()
+    nights.run(since="2026-01-06", until="2026-01-07")
+    nights.run(since="2027-01-01", cache_size=1)
+    assert nights.rows() == before
     assert nights.run(since="2027-01-01", cache_size=1).run_id is None
+    assert in_force(nights.config()).settings["since"] == "2027-01-01"
 
 
 def test_a_threshold_has_no_days(nights: Nights) -> None:

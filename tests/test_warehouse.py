@@ -32,10 +32,10 @@ def published_names(warehouse: Path) -> list[str]:
 
 
 def publish_profile(warehouse: Path, name: str) -> None:
-    published = read_manifest(warehouse) or Manifest(0.75, {})
+    published = read_manifest(warehouse) or Manifest({"threshold": 0.75}, {})
     tables = DeltaTables(warehouse, published.tables, "a-run")
     tables.overwrite("profiles", profile(name))
-    publish(warehouse, Manifest(0.75, tables.versions))
+    publish(warehouse, Manifest({"threshold": 0.75}, tables.versions))
 
 
 @pytest.mark.parametrize("name", ["wh", "a b", "it's", 'say "so"', "é 日本 {y} #*&$!"])
@@ -60,7 +60,7 @@ def test_what_is_committed_but_not_published_is_seen_by_nobody_and_undone(tmp_pa
     assert published_names(tmp_path) == ["published"]
     later = DeltaTables(tmp_path, {"profiles": 0}, "later")
     later.append("profiles", profile("next"))
-    publish(tmp_path, Manifest(0.75, later.versions))
+    publish(tmp_path, Manifest({"threshold": 0.75}, later.versions))
     assert sorted(published_names(tmp_path)) == ["next", "published"]
 
 
@@ -77,7 +77,7 @@ def test_an_open_reader_keeps_its_tables_and_a_new_one_sees_the_new(tmp_path: Pa
 def test_views_of_missing_and_empty_tables_have_no_rows(tmp_path: Path) -> None:
     tables = DeltaTables(tmp_path, {}, "a-run")
     tables.overwrite("rejects", [REJECTS.to_frame()])
-    publish(tmp_path, Manifest(0.75, tables.versions))
+    publish(tmp_path, Manifest({"threshold": 0.75}, tables.versions))
     with connect(tmp_path) as connection:
         for name in VIEWS:
             assert connection.execute(f"SELECT * FROM {name}").fetchall() == []
@@ -90,7 +90,7 @@ def test_views_of_missing_and_empty_tables_have_no_rows(tmp_path: Path) -> None:
 
 
 def test_every_view_says_what_it_is(tmp_path: Path) -> None:
-    publish(tmp_path, Manifest(0.75, {}))
+    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
     with connect(tmp_path) as connection:
         comments = dict(
             connection.execute(
@@ -105,7 +105,7 @@ def test_what_a_first_run_did_not_publish_is_not_built_upon(tmp_path: Path) -> N
     DeltaTables(tmp_path, {}, "killed").append("profiles", profile("killed"))
     later = DeltaTables(tmp_path, {}, "later")
     later.append("profiles", profile("next"))
-    publish(tmp_path, Manifest(0.75, later.versions))
+    publish(tmp_path, Manifest({"threshold": 0.75}, later.versions))
     assert published_names(tmp_path) == ["next"]
 
 
@@ -213,7 +213,7 @@ def test_answers_as_csv_and_json(tmp_path: Path) -> None:
 
 
 def test_json_holds_no_nan_and_each_name_once(tmp_path: Path) -> None:
-    publish(tmp_path, Manifest(0.75, {}))
+    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
     numbers = answer(tmp_path, "SELECT 'nan'::DOUBLE AS a, 'inf'::FLOAT AS b", "json")
     assert json.loads(numbers) == [{"a": None, "b": None}]
     with pytest.raises(KpBatchError, match="name the columns apart"):

@@ -25,6 +25,7 @@ _RATED: Mapping[str, Callable[[RunCounts], int]] = {
 }
 _RUNS_RATED = 5
 _SHOWN = 5
+_REASONS = 12
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,8 @@ def _why(plan: PlanDescription) -> list[str]:
     """A line for each reason, those about files on one."""
     files = _files(plan)
     others = [printable(each.words) for each in plan.reasons if not each.code.startswith("files_")]
-    lines = [*others, *([files] if files else [])]
+    more = [f"and {len(others) - _REASONS:,} more"] if len(others) > _REASONS else []
+    lines = [*others[:_REASONS], *more, *([files] if files else [])]
     return [f"  {'why' if not row else '':<10} {line}" for row, line in enumerate(lines)]
 
 

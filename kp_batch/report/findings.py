@@ -1,26 +1,30 @@
 """The findings of the report: those about the scores, and here those about the last run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
 
 import polars as pl
 
-from kp_batch.reasons import setting_changes
+from kp_batch.reasons import listed
+from kp_batch.report.comparability import incomparable, no_trend, of_mixture, settings_changed
 from kp_batch.report.report_data import LABEL, ReportData
-from kp_batch.report.score_findings import of_scores
-from kp_batch.report.sentences import Finding, Untrusted, number, tell
-from kp_batch.run_record import differences
-from kp_batch.text import printable, shortened
+from kp_batch.report.score_findings import among_domains, of_scores
+from kp_batch.report.sentences import Finding, Untrusted, tell
+from kp_batch.report.time_findings import of_times
+from kp_batch.text import number, printable, shortened
 
 # Customary limits of the population stability index. From it we subtract what chance alone adds,
 # which over ten bins is 9 (1/a + 1/b) for a and b traces: a good estimate from `_ENOUGH` traces on.
 _MODERATE_SHIFT, _LARGE_SHIFT = 0.1, 0.25
 _ENOUGH = 200
+_TOLD = 3  # at most, of the domains that shifted
 _NAMED = 5  # at most, of the domains that came or went
 
 
 def findings(data: ReportData) -> list[Finding]:
     """Find everything that is worth a sentence, warnings first."""
-    found = [*of_scores(data), *_of_runs(data)]
+    found = [*of_mixture(data), *of_scores(data), *of_times(data), *_of_runs(data)]
     return sorted(found, key=lambda finding: not finding.is_warning)
 
 
@@ -43,7 +47,7 @@ def _failure(data: ReportData) -> Iterator[Finding]:
 
 
 def _comparability(data: ReportData) -> Iterator[Finding]:
-    if differing := _incomparable(data):
+    if differing := incomparable(data):
         yield tell(
             f"The scores of the last run do not compare with those of the previous run: they were "
             f"computed with {'; '.join(differing)}.",
@@ -52,9 +56,10 @@ def _comparability(data: ReportData) -> Iterator[Finding]:
 
 
 def _settings(data: ReportData) -> Iterator[Finding]:
-    if changed := _changed_settings(data):
-        listed = Untrusted(printable("; ".join(changed)))
-        yield tell("Settings changed since the previous run: ", listed, ".")
+    if changed := settings_changed(data):
+        yield tell(
+            "Settings changed since the previous run: ", Untrusted(printable(listed(changed))), "."
+        )
 
 
 def _drift(data: ReportData) -> Iterator[Finding]:
@@ -62,29 +67,37 @@ def _drift(data: ReportData) -> Iterator[Finding]:
     if overall.is_empty():
         return
     row = overall.row(0, named=True)
+    more, reason = row["traces_b"] - row["traces_a"], no_trend(data)
     yield tell(
-        f"Since the previous run: {row['traces_b'] - row['traces_a']:+,} traces; mean score "
-        f"{row['mean_shift']:+.4f}, median {row['p50_shift']:+.4f}."
+        f"Since the previous run: {more:+,} {'trace' if abs(more) == 1 else 'traces'}; mean score "
+        f"{row['mean_shift']:+.4f}, median {row['p50_shift']:+.4f}"
+        f"{f', but this is no trend, since {reason}' if reason else ''}."
     )
     yield from _shifts(data)
 
 
 def _shifts(data: ReportData) -> Iterator[Finding]:
-    is_surprising = not (_incomparable(data) or _changed_settings(data))
     chance = 9 * (1 / pl.col("traces_a") + 1 / pl.col("traces_b"))
     known = data.drift.drop_nulls("domain").with_columns(shift=pl.col("stability_index") - chance)
-    shifted = known.filter(
-        pl.min_horizontal("traces_a", "traces_b") >= _ENOUGH, pl.col("shift") >= _MODERATE_SHIFT
+    enough = known.filter(pl.min_horizontal("traces_a", "traces_b") >= _ENOUGH)
+    shifted = enough.filter(pl.col("shift") >= _MODERATE_SHIFT).sort("shift", descending=True)
+    if shifted.is_empty():
+        return
+    among = among_domains(data, len(enough), _ENOUGH, " in both runs")
+    more = f", and {len(shifted) - _TOLD} more" if len(shifted) > _TOLD else ""
+    yield tell(
+        f"Of {among}, these shifted: " if among else "Domains whose scores shifted: ",
+        *[*chain(*map(_shift, shifted.head(_TOLD).iter_rows(named=True)))][1:],
+        f"{more}.",
+        is_warning=shifted["shift"][0] >= _LARGE_SHIFT and not no_trend(data),
     )
-    for each in shifted.sort("shift", descending=True).head(3).iter_rows(named=True):
-        is_large = each["shift"] >= _LARGE_SHIFT
-        yield tell(
-            "The scores of ",
-            Untrusted(each["domain"]),
-            f" shifted {'greatly' if is_large else 'moderately'} (population stability index "
-            f"{each['stability_index']:.2f}).",
-            is_warning=is_large and is_surprising,
-        )
+
+
+def _shift(row: Mapping[str, Any]) -> Iterator[str]:
+    yield ", "
+    yield Untrusted(row["domain"])
+    how = "greatly" if row["shift"] >= _LARGE_SHIFT else "moderately"
+    yield f" {how} (population stability index {row['stability_index']:.2f})"
 
 
 def _turnover(data: ReportData) -> Iterator[Finding]:
@@ -113,13 +126,3 @@ def _unreadable(data: ReportData) -> Iterator[Finding]:
         such = ", such as" if len(paths) > 1 else ":"
         counted = f"{number(len(paths), 'file')} could not be read{such} "
         yield tell(counted, Untrusted(printable(paths[0])), ".", is_warning=True)
-
-
-def _incomparable(data: ReportData) -> list[str]:
-    return differences(data.before, data.run) if data.before and data.run else []
-
-
-def _changed_settings(data: ReportData) -> list[str]:
-    if not (data.before and data.run):
-        return []
-    return [each.words for each in setting_changes(data.before.settings, data.run.settings)]

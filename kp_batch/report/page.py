@@ -31,6 +31,7 @@ def page(data: ReportData) -> str:
     by_rank = data.traces.partition_by("which", as_dict=True)
     return _template().render(
         bins=data.bins,
+        data=data,
         dimensions=DIMENSIONS,
         domains=data.domains.to_dicts(),
         findings=findings(data),

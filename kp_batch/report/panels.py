@@ -1,6 +1,6 @@
 """The panels of the report, in their order: a title, a chart and what it shows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,32 @@ import polars as pl
 
 from kp_batch.report import charts, time_charts
 from kp_batch.report.chart_parts import CHOSEN, Drawing
+from kp_batch.report.comparability import is_novelty_mixed, mixed_settings, no_trend
 from kp_batch.report.report_data import ReportData
+from kp_batch.text import number
+
+
+def _no_notes(_data: ReportData) -> Iterator[str]:
+    yield from ()
+
+
+def _left_out(data: ReportData) -> Iterator[str]:
+    if data.left_out:
+        yield f"Left out: {number(data.left_out, 'trace')}, of times that are warned of above."
+
+
+def _mixed_over_time(data: ReportData) -> Iterator[str]:
+    yield from _left_out(data)
+    if mixed_settings(data, data.run):
+        what = "Score and novelty bear" if is_novelty_mixed(data) else "The score bears"
+        yield f"{what} mixed settings: how it changes with time is no trend."
+
+
+def _unlike_before(data: ReportData) -> Iterator[str]:
+    if reason := no_trend(data):
+        yield f"This is no trend, since {reason}."
+    if data.others:
+        yield f"{data.others[:1].upper()}{data.others[1:]} are left out."
 
 
 @dataclass(frozen=True)
@@ -18,17 +43,22 @@ class Panel:
 
     name: str
     title: str
-    about: str  # what the chart shows, in which units; also its text for screen readers
+    about: str  # what the chart shows, in which units
     draw: Callable[[ReportData, pl.DataFrame], Drawing]
     of: str = ""
     is_wide: bool = False
     has_table: bool = False  # a table of its numbers stands below it
+    notes: Callable[[ReportData], Iterator[str]] = _no_notes  # what else must be known of it
     empty: str = "Nothing to show yet: no trace is scored."
 
     def rows(self, data: ReportData) -> pl.DataFrame:
         """The rows of its frame that are of a domain: what the chart is drawn from."""
         frame: pl.DataFrame = getattr(data, self.of or self.name)
         return frame.drop_nulls("domain")
+
+    def caption(self, data: ReportData) -> str:
+        """What the chart shows, and what must be known of it; also its text for screen readers."""
+        return " ".join([self.about, *self.notes(data)])
 
     def spec(self, data: ReportData) -> dict[str, Any] | None:
         """The chart as Vega-Lite, as wide as the element that holds it; None if it has no rows.
@@ -40,7 +70,8 @@ class Panel:
             return None
         chart = self.draw(data, rows).add_params(alt.param(CHOSEN, value=""))
         autosize = alt.AutoSizeParams(type="fit-x", contains="padding")
-        sized = chart.properties(width="container", autosize=autosize, description=self.about)
+        caption = self.caption(data)
+        sized = chart.properties(width="container", autosize=autosize, description=caption)
         return sized.to_dict()
 
 
@@ -66,6 +97,7 @@ PANELS = (
         "stand for more traces.",
         time_charts.over_time,
         is_wide=True,
+        notes=_mixed_over_time,
     ),
     Panel(
         "volume",
@@ -74,6 +106,7 @@ PANELS = (
         time_charts.volume,
         of="over_time",
         is_wide=True,
+        notes=_left_out,
     ),
     Panel(
         "dimensions",
@@ -112,6 +145,7 @@ PANELS = (
         "By how much the mean score of each domain moved from the previous run to the last one.",
         charts.drift,
         has_table=True,
+        notes=_unlike_before,
         empty="Nothing to compare: no previous run scored any of these domains.",
     ),
     Panel(

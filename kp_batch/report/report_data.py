@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from importlib.resources import files
 from typing import Any
 
@@ -14,6 +15,7 @@ from kp_batch.text import shortened
 
 # The data's frames: `sql/NAME.sql` asks for the frame that `ReportData.NAME` holds.
 FRAMES = (
+    "times",
     "domains",
     "histogram",
     "over_time",
@@ -21,6 +23,7 @@ FRAMES = (
     "overrides",
     "novelty_and_age",
     "thresholds",
+    "profiled",
     "drift",
     "turnover",
     "rejects",
@@ -65,6 +68,7 @@ class ReportData:
     others: str | None  # the last label if it stands for several domains
     grain: str  # the unit of time
     totals: Mapping[str, Any]  # the one row of sql/totals.sql
+    times: pl.DataFrame
     domains: pl.DataFrame
     histogram: pl.DataFrame
     over_time: pl.DataFrame
@@ -72,6 +76,7 @@ class ReportData:
     overrides: pl.DataFrame
     novelty_and_age: pl.DataFrame
     thresholds: pl.DataFrame
+    profiled: pl.DataFrame
     drift: pl.DataFrame
     turnover: pl.DataFrame
     rejects: pl.DataFrame
@@ -85,6 +90,19 @@ class ReportData:
             if domain in (None, label):
                 counts[round(low * _BINS)] += traces
         return counts
+
+    @property
+    def own_domains(self) -> pl.DataFrame:
+        """The rows of `domains` that stand for a single domain."""
+        single = pl.col("domain").is_not_null() & pl.col("domain").ne_missing(self.others)
+        return self.domains.filter(single)
+
+    @property
+    def left_out(self) -> int:
+        """How many traces are dated so far from the others that no chart over time shows them."""
+        counts = dict(self.times.select("kind", "traces").iter_rows())
+        usual = counts.pop("usual", 0)
+        return sum(counts.values()) if usual else 0
 
 
 def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
@@ -100,16 +118,16 @@ def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
     connection.execute(sql(__name__, "kept.sql"))
     labels, others = _label(connection)
     connection.execute(sql(__name__, "labelled.sql"))
-    totals = _frame(connection, "totals").row(0, named=True)
-    grain = _grain(totals)
-    for name, value in {
-        "others": others,
-        "last_run": run.run_id if run else None,
-        "run_before": before.run_id if before else None,
-        "grain": grain,
-        "step": _INTERVALS.get(grain, f"1 {grain}"),
-    }.items():
-        connection.execute(f"SET VARIABLE {name} = ?::VARCHAR", [value])
+    _set(
+        connection,
+        others=others,
+        last_run=run.run_id if run else None,
+        run_before=before.run_id if before else None,
+        ended=run.finished_at.date() if run else None,
+    )
+    span = _span(_frame(connection, "times"))
+    grain = _grain(span)
+    _set(connection, **span, grain=grain, step=_INTERVALS.get(grain, f"1 {grain}"))
     return ReportData(
         run=run,
         before=before,
@@ -117,7 +135,7 @@ def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
         labels=labels,
         others=others,
         grain=grain,
-        totals=totals,
+        totals=_frame(connection, "totals").row(0, named=True),
         **{name: _frame(connection, name) for name in FRAMES},
     )
 
@@ -149,9 +167,24 @@ def _distinct(labels: list[str], label: str) -> str:
     return label
 
 
-def _grain(totals: Mapping[str, Any]) -> str:
-    """The finest unit of time of which the traces span about `_STEPS` at most."""
-    days = (totals["last_day"] - totals["first_day"]).days + 1 if totals["first_day"] else 1
+def _set(connection: duckdb.DuckDBPyConnection, **variables: str | date | None) -> None:
+    for name, value in variables.items():
+        connection.execute(f"SET VARIABLE {name} = ?::VARCHAR", [value])
+
+
+def _span(times: pl.DataFrame) -> dict[str, date | None]:
+    """The first and the last day of the usual times, or of all where none are usual."""
+    usual = times.filter(kind="usual")
+    shown = times if usual.is_empty() else usual
+    return {
+        "first_day": min(shown["first_day"].to_list(), default=None),
+        "last_day": max(shown["last_day"].to_list(), default=None),
+    }
+
+
+def _grain(span: Mapping[str, Any]) -> str:
+    """The finest unit of time of which the span holds about `_STEPS` at most."""
+    days = (span["last_day"] - span["first_day"]).days + 1 if span["first_day"] else 1
     fitting = (grain for grain, length in _GRAINS.items() if days <= _STEPS * length)
     return next(fitting, "century")
 

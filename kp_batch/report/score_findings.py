@@ -1,20 +1,33 @@
-"""The sentences about the published scores, whichever run computed them."""
+"""The sentences about the published scores by domain, whichever run computed them."""
 
 from collections.abc import Iterator
 
 import polars as pl
 
 from kp_batch.report.report_data import ReportData
-from kp_batch.report.sentences import ENOUGH, Finding, Untrusted, number, share, tell
+from kp_batch.report.sentences import ENOUGH, Finding, Untrusted, days, share, tell
+from kp_batch.text import number
 
 _NOTABLE = 0.01  # the least difference between two means that is worth a sentence
-_LONG = 7  # days without a trace
 
 
 def of_scores(data: ReportData) -> Iterator[Finding]:
-    """How the scores are distributed, by domain and over time, and what moved them."""
-    for notice in (_extent, _between_domains, _worth_sharing, _copies, _override, _lately, _gap):
+    """How the scores are distributed, by domain, and what moved them."""
+    for notice in (_extent, _between_domains, _worth_sharing, _copies, _override):
         yield from notice(data)
+
+
+def among_domains(data: ReportData, known: int, floor: int, where: str = "") -> str:
+    """Name the domains with enough traces, which a sentence is about; empty if it is about all.
+
+    Those without a label of their own are not looked at. They have the fewest traces.
+    """
+    own = data.own_domains
+    if known == len(own) and not data.others:
+        return ""
+    are_all = not data.others or (own["traces"] < floor).any()
+    what = "domain" if are_all else "largest domain"
+    return f"the {number(known, what)} with {floor} traces or more{where}"
 
 
 def _extent(data: ReportData) -> Iterator[Finding]:
@@ -24,13 +37,13 @@ def _extent(data: ReportData) -> Iterator[Finding]:
         return
     row = overall.row(0, named=True)
     domains = number(data.totals["domains"], "domain")
-    first, last = data.totals["first_day"], data.totals["last_day"]
-    days = f"on {first}" if first == last else f"from {first} to {last}"
+    when = days(data.totals["first_day"], data.totals["last_day"])
     sharing = share(row["worth_sharing"], row["traces"]) if row["worth_sharing"] else "none"
+    reach = "reaches" if row["worth_sharing"] == 1 else "reach"
     yield tell(
-        f"{number(row['traces'], 'trace')} in {domains}, {days}. The mean score is "
-        f"{row['mean']:.3f}, the median {row['p50']:.3f}; {sharing} of them reach the threshold of "
-        f"{data.totals['threshold']:g}."
+        f"{number(row['traces'], 'trace')} in {domains}, {when}. The mean score is "
+        f"{row['mean']:.3f}, the median {row['p50']:.3f}; {sharing} of them {reach} the threshold "
+        f"of {data.totals['threshold']:g}."
     )
 
 
@@ -38,7 +51,9 @@ def _between_domains(data: ReportData) -> Iterator[Finding]:
     known = _well_known(data).sort("mean")
     if len(known) > 1 and known["mean"][-1] - known["mean"][0] >= _NOTABLE:
         low, high = known.row(0, named=True), known.row(-1, named=True)
+        among = among_domains(data, len(known), ENOUGH)
         yield tell(
+            f"Of {among}, " if among else "",
             Untrusted(high["domain"]),
             f" scores highest (mean {high['mean']:.3f}), ",
             Untrusted(low["domain"]),
@@ -47,12 +62,15 @@ def _between_domains(data: ReportData) -> Iterator[Finding]:
 
 
 def _worth_sharing(data: ReportData) -> Iterator[Finding]:
-    shares = _well_known(data).sort(pl.col("worth_sharing") / pl.col("traces"))
-    if len(shares) > 1 and shares["worth_sharing"].sum():
-        row = shares.row(-1, named=True)
-        shared = share(row["worth_sharing"], row["traces"])
+    shared = pl.col("worth_sharing") / pl.col("traces")
+    known = _well_known(data).with_columns(shared=shared).sort("shared")
+    if len(known) > 1 and known["shared"][-1] > known["shared"][-2]:
+        row = known.row(-1, named=True)
+        among = among_domains(data, len(known), ENOUGH)
         yield tell(
-            "Worth sharing most often: ", Untrusted(row["domain"]), f", {shared} of its traces."
+            f"Of {among}, worth sharing most often: " if among else "Worth sharing most often: ",
+            Untrusted(row["domain"]),
+            f", {share(row['worth_sharing'], row['traces'])} of its traces.",
         )
 
 
@@ -67,48 +85,22 @@ def _copies(data: ReportData) -> Iterator[Finding]:
 
 
 def _override(data: ReportData) -> Iterator[Finding]:
-    common = data.overrides.join(_well_known(data).select("domain"), on="domain")
-    if not common.is_empty():
-        row = common.sort(pl.col("effect_on_mean").abs()).row(-1, named=True)
+    known = _well_known(data)
+    common = data.overrides.join(known.select("domain"), on="domain")
+    notable = common.filter(pl.col("effect_on_mean").abs() >= _NOTABLE)
+    if not notable.is_empty():
+        row = notable.sort(pl.col("effect_on_mean").abs()).row(-1, named=True)
         way = "lowers" if row["effect_on_mean"] < 0 else "raises"
+        among = among_domains(data, len(known), ENOUGH)
         yield tell(
-            f"The override with the largest effect, {row['override']}, applies to "
+            f"In {among}, the" if among else "The",
+            f" override with the largest effect, {row['override']}, applies to "
             f"{row['share']:.0%} of ",
             Untrusted(row["domain"]),
             f" and {way} its mean score by {abs(row['effect_on_mean']):.3f}.",
         )
 
 
-def _lately(data: ReportData) -> Iterator[Finding]:
-    """Compare the last step of time that is over and has enough traces with all steps before it."""
-    steps = data.over_time.filter("is_over").group_by("start")
-    sums = steps.agg(pl.col("traces", "score", "novelty").sum())
-    full = sums.filter(pl.col("traces") >= ENOUGH).sort("start")
-    if len(full) > 1:
-        last = full.row(-1, named=True)
-        before = sums.filter(pl.col("start") < last["start"]).sum().row(0, named=True)
-        on = "On" if data.grain == "day" else f"In the {data.grain} from"
-        now, then = (
-            [each[name] / each["traces"] for name in ("score", "novelty")]
-            for each in (last, before)
-        )
-        yield tell(
-            f"{on} {last['start']} the mean score was {now[0]:.3f} "
-            f"(before: {then[0]:.3f}) and the mean novelty {now[1]:.3f} ({then[1]:.3f})."
-        )
-
-
-def _gap(data: ReportData) -> Iterator[Finding]:
-    if not data.gaps.is_empty():
-        row = data.gaps.row(0, named=True)
-        if row["days"] >= _LONG:
-            yield tell(
-                f"The longest time without a trace is {row['days']:,} days, from "
-                f"{row['first_day']} to {row['last_day']}."
-            )
-
-
 def _well_known(data: ReportData) -> pl.DataFrame:
     """The domains with enough traces for a comparison."""
-    known = pl.col("domain").ne_missing(data.others) & pl.col("domain").is_not_null()
-    return data.domains.filter(known, pl.col("traces") >= ENOUGH)
+    return data.own_domains.filter(pl.col("traces") >= ENOUGH)

@@ -1,6 +1,7 @@
 """Sentences of the report, in which text from the archive is a part of its own and marked."""
 
 from dataclasses import dataclass
+from datetime import date
 
 ENOUGH = 30  # traces, from which on a mean is worth a sentence
 
@@ -24,9 +25,9 @@ def tell(*parts: str, is_warning: bool = False) -> Finding:
     return Finding(parts, is_warning)
 
 
-def number(count: int, what: str) -> str:
-    """Write a count with its unit, in the singular or the plural."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+def days(first: date, last: date) -> str:
+    """Write a span of days, or the one day that it is."""
+    return f"on {first}" if first == last else f"from {first} to {last}"
 
 
 def share(part: int, whole: int) -> str:

@@ -1,4 +1,5 @@
 -- Traces and the sums of their scores and novelty, in steps of time without gaps; domains add up.
+-- Of the days from first_day to last_day.
 WITH told AS (
     SELECT
         date_trunc(getvariable('grain'), day)::DATE AS start,
@@ -7,6 +8,7 @@ WITH told AS (
         sum(mean * traces) AS score,
         sum(novelty * traces) AS novelty
     FROM scores_by_day
+    WHERE day BETWEEN getvariable('first_day')::DATE AND getvariable('last_day')::DATE
     GROUP BY ALL
 ),
 steps AS (
@@ -20,7 +22,7 @@ SELECT
     coalesce(traces, 0) AS traces,
     round(score, 6) AS score,
     round(novelty, 6) AS novelty,
-    start + getvariable('step')::INTERVAL <= (SELECT max(day) + 1 FROM scores_by_day) AS is_over
+    start + getvariable('step')::INTERVAL <= getvariable('last_day')::DATE + 1 AS is_over
 FROM steps
 CROSS JOIN (SELECT DISTINCT domain FROM labels)
 LEFT JOIN told USING (start, domain)
