@@ -450,11 +450,14 @@ def test_an_objective_that_cannot_be_read_again_says_why(tmp_path: Path) -> None
 
 def test_runs_are_found_by_their_places_and_beginnings(moved: tuple[Two, str, str]) -> None:
     two, first, second = moved
-    told = compared(two.warehouse, first, second)
     with connect(two.warehouse) as connection:
         [(last,)] = connection.execute("SELECT latest()").fetchall()
-    assert compared(two.warehouse, first[:-1], "previous") == told
-    assert compared(two.warehouse, "previous", "latest").second == last
+    for names, meant in (
+        ((first[:-1], "previous"), (first, second)),
+        (("previous", "latest"), (second, last)),
+    ):
+        told = compared(two.warehouse, *names)
+        assert (told.first, told.second) == meant
 
 
 def test_of_many_domains_the_largest_are_shown(tmp_path: Path) -> None:
