@@ -58,7 +58,7 @@ PLANNED = [
     "by_domain_and_day",
     "partitions",
     "pending",
-    "seconds",
+    "estimated_seconds",
 ]
 
 

@@ -214,7 +214,7 @@ def test_a_first_run_replays_all(night: Night) -> None:
         "by_domain_and_day": work(TRACES),
         "partitions": days(TRACES),
         "pending": ["settings", "files", "scores", "profiles"],
-        "seconds": None,
+        "estimated_seconds": None,
     }
     night.check(told)
 
@@ -236,7 +236,7 @@ def test_with_nothing_to_do_nothing_differs(night: Night) -> None:
         "by_domain_and_day": [],
         "partitions": [],
         "pending": [],
-        "seconds": 0,
+        "estimated_seconds": 0,
     }
     assert as_text(night.described()) == "nothing to do (no file changed)"
 
@@ -303,7 +303,11 @@ def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) 
         told = night.told()
         assert told["pending"] == ["settings", "profiles"]
         assert as_text(night.described()).splitlines()[0] == "plan: restate 0 traces"
-        assert (told["by_domain_and_day"], told["partitions"], told["seconds"]) == ([], [], 0)
+        assert (told["by_domain_and_day"], told["partitions"], told["estimated_seconds"]) == (
+            [],
+            [],
+            0,
+        )
         night.check(told)
         after = read_manifest(night.folder / "wh")
         assert before
@@ -362,7 +366,7 @@ def test_another_threshold_touches_no_trace(night: Night) -> None:
     assert told["pending"] == ["settings"]
     words = "threshold 0.75 \N{RIGHTWARDS ARROW} 0.5"
     assert told["reasons"] == [reason("threshold", words, old=0.75, new=0.5)]
-    assert (told["by_domain_and_day"], told["partitions"], told["seconds"]) == ([], [], 0)
+    assert (told["by_domain_and_day"], told["partitions"], told["estimated_seconds"]) == ([], [], 0)
     night.check(told)
 
 
@@ -381,21 +385,21 @@ def test_the_estimate_takes_each_step_at_its_rate_in_the_runs_that_had_work_for_
     }
     night.write([*TRACES, LATE])
     expected = spent["embed"] / 7 + 6 * rate["replay"] + 2 * rate["write"]
-    assert night.told()["seconds"] == pytest.approx(expected)
-    assert night.told(embedder="none")["seconds"] is None  # its rates are others
+    assert night.told()["estimated_seconds"] == pytest.approx(expected)
+    assert night.told(embedder="none")["estimated_seconds"] is None  # its rates are others
 
 
 def test_the_estimate_grows_with_the_work(night: Night) -> None:
     night.run()
     more: list[Trace] = []
-    estimates = [night.told()["seconds"]]
+    estimates = [night.told()["estimated_seconds"]]
     for number in range(3):
         more += [
             LATE._replace(at=LATE.at + (24 * number + each) * HOUR, id=f"{number}-{each}")
             for each in range(1 + number)
         ]
         night.write([*TRACES, *more])
-        estimates.append(night.told()["seconds"])
+        estimates.append(night.told()["estimated_seconds"])
     assert estimates == sorted(set(estimates))
     assert estimates[0] == 0
 
@@ -405,7 +409,7 @@ def test_a_plan_as_text(night: Night) -> None:
     night.write([*TRACES, LATE])
     night.profile("code")
     assert (
-        as_text(replace(night.described(), seconds=1234.5))
+        as_text(replace(night.described(), estimated_seconds=1234.5))
         == """\
 plan: restate 19 traces (code 16, finance 2, poetry 1)
   why        weights of code: complexity 0.2 → 0.1, novelty 0.3 → 0.2, outcome_confidence 0.2 → 0.4

@@ -293,9 +293,8 @@ def test_whole_files_are_refused_with_all_their_faults(tmp_path: Path) -> None:
     assert [message.split("; ") for message in taken.rejects["message"]] == [
         ["the file is empty (0 bytes)"],
         [
-            "the column id is missing",
-            "the column metadata.success is String, expected true or false",
-            "the column steps is missing",
+            "cannot be scored: no column id, steps",
+            "metadata.success is String, expected true or false",
         ],
     ]
     assert taken.ids == ["kp:trace:1"]

@@ -430,9 +430,12 @@ def test_missing_columns_are_all_named_at_once(tmp_path: Path) -> None:
         schema = retyped(schema, name, None)
     schema = retyped(schema, "task/more", pa.string())  # no struct can be empty
     assert reasons_of(write_parquet(tmp_path / "a.parquet", TRACES, schema)) == [
-        ("missing_column", f"the column {name} is missing")
-        for name in (
-            *("id", "metadata.created_at", "outcome.confidence", "task.objective", "steps[].type"),
+        (
+            "missing_column",
+            (
+                "cannot be scored: no column id, metadata.created_at, outcome.confidence, "
+                "task.objective, steps[].type"
+            ),
         )
     ]
 
@@ -440,10 +443,12 @@ def test_missing_columns_are_all_named_at_once(tmp_path: Path) -> None:
 def test_a_file_of_something_else(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     assert reasons_of(tmp_path / "a.parquet") == [
-        ("missing_column", f"the column {name} is missing")
-        for name in (
-            *("id", "metadata.created_at", "metadata.task_domain", "metadata.success"),
-            *("outcome.confidence", "task.objective", "steps"),
+        (
+            "missing_column",
+            (
+                "cannot be scored: no column id, metadata.created_at, metadata.task_domain, "
+                "metadata.success, outcome.confidence, task.objective, steps"
+            ),
         )
     ]
 
@@ -468,6 +473,11 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
         ("steps/type", pa.float32(), "steps[].type is Float32, expected text"),
         ("steps/tool", pa.string(), "steps[].tool.name is String, expected a struct around it"),
         ("steps/tool/name", pa.bool_(), "steps[].tool.name is Boolean, expected text"),
+        (
+            "steps",
+            pa.struct({f"field_{number}": pa.string() for number in range(9)}),
+            "steps is Struct({'field_0': String, 'field_1': S…, expected a list of structs",
+        ),
     ],
     ids=str,
 )
@@ -476,7 +486,7 @@ def test_hopeless_types_are_named(
 ) -> None:
     schema = retyped(SCHEMA, path, kind)
     assert reasons_of(write_parquet(tmp_path / "a.parquet", [], schema)) == [
-        ("wrong_column_type", f"the column {message}")
+        ("wrong_column_type", f"cannot be scored: {message}")
     ]
 
 
@@ -484,9 +494,14 @@ def test_faults_of_every_kind_are_told_together(tmp_path: Path) -> None:
     schema = retyped(retyped(SCHEMA, "id", None), "outcome", pa.struct({"confidence": pa.string()}))
     schema = retyped(schema, "steps/type", pa.bool_())
     assert reasons_of(write_parquet(tmp_path / "a.parquet", [], schema)) == [
-        ("missing_column", "the column id is missing"),
-        ("wrong_column_type", "the column outcome.confidence is String, expected a number"),
-        ("wrong_column_type", "the column steps[].type is Boolean, expected text"),
+        ("missing_column", "cannot be scored: no column id"),
+        (
+            "wrong_column_type",
+            (
+                "outcome.confidence is String, expected a number; "
+                "steps[].type is Boolean, expected text"
+            ),
+        ),
     ]
 
 

@@ -16,7 +16,7 @@ import kp_batch.ingest.new_files
 import kp_batch.pipeline.rescore
 import kp_batch.planning.sizes
 import kp_batch.planning.timeline
-from kp_batch.cli.child import explained
+from kp_batch.cli.explaining import explained
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.embedding.encoders import Hashing
@@ -337,12 +337,6 @@ def test_the_warehouse_is_no_part_of_the_archive_around_it(tmp_path: Path) -> No
     settings = config(tmp_path, tmp_path)
     for _ in range(2):
         assert rescore_archive(settings).counts.files == 1
-
-
-def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
-    error = explained(OSError(28, "No space left on device"), str(tmp_path / "log"))
-    assert str(error).startswith("the disk is full")
-    assert "nothing was published" in str(error)
 
 
 def test_a_fault_of_ours_is_one_line_that_names_the_log(tmp_path: Path) -> None:

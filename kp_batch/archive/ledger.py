@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 import polars as pl
 
-from kp_batch.archive.sources import SourceFile
+from kp_batch.archive.source_file import SourceFile
 from kp_batch.contracts import FILES
 
 

@@ -6,7 +6,8 @@ import polars as pl
 from polars.exceptions import PanicException
 
 from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
-from kp_batch.archive.sources import SourceFile, open_file
+from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.sources import open_file
 
 # Rows a batch: long traces hold some 50 kB of text, so that a batch stays below 200 MB.
 BATCH_ROWS = 4_096

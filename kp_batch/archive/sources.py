@@ -3,58 +3,54 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import fsspec
 
-from kp_batch.archive.formats import BY_ENDING, Format, format_of
+from kp_batch.archive import folders
+from kp_batch.archive.folders import DELTA_LOG, IS_WAREHOUSE, fault_of
+from kp_batch.archive.formats import BY_ENDING
+from kp_batch.archive.source_file import SourceFile
 from kp_batch.errors import ArchiveError
+from kp_batch.text import one_line
 
 
-@dataclass(frozen=True, order=True)
-class SourceFile:
-    """One file of an archive: an absolute path, or a URL."""
-
-    path: str
-    size: int  # bytes
-    mtime_ns: int  # 0 if the file system does not tell
-
-    @property
-    def format(self) -> Format:
-        """The name of its format, by its ending; Parquet if that is unknown."""
-        return format_of(self.path)
-
-
-def discover(archive: Iterable[str], warehouse: Path | None = None) -> list[SourceFile]:
+def discover(
+    archive: Iterable[str],
+    warehouse: Path | None = None,
+    left_out: Callable[[str], None] = lambda _: None,
+) -> list[SourceFile]:
     """The files of an archive, each once, in the order of their paths' UTF-8 bytes.
 
     Args:
         archive: files (of any ending), folders and globs (which give their *.parquet, *.pq,
             *.jsonl and *.ndjson files that are not hidden), or URLs of these that fsspec can open.
         warehouse: a folder whose files are left out, wherever it stands.
+        left_out: takes the path of each other warehouse inside; its files are left out as well.
 
     Raises:
-        ArchiveError: a name gives no file, or a file's name is not UTF-8.
+        ArchiveError: a name gives no file, cannot be looked at, is a warehouse or a Delta table, or
+            a file's name is not UTF-8.
     """
+    own = os.path.realpath(warehouse) if warehouse else None
     files: dict[str, SourceFile] = {}
     for name in archive:
         try:
-            filesystem, root = _location(name)
-            found = [
-                _described(filesystem, path)
-                for path in _matching(filesystem, root)
-                if warehouse is None or not Path(path).is_relative_to(warehouse.absolute())
-            ]
-        except (OSError, ValueError, ImportError) as error:
-            raise ArchiveError(f"cannot look at {name!r}: {error}") from error
+            found = list(_found(name, own))
+        except ArchiveError:
+            raise
+        except Exception as error:  # file systems raise errors of many kinds
+            raise ArchiveError(f"cannot look at {name!r}: {_reason(error)}") from error
         if not found:
             raise ArchiveError(
                 f"no Parquet or JSONL file at {name!r}; name a file, a folder, a glob or a URL"
             )
         files |= {file.path: file for file in found}
+    for path in [path for path, file in files.items() if file.fault == IS_WAREHOUSE]:
+        left_out(path)
+        del files[path]
     return sorted(files.values(), key=lambda file: file.path.encode())
 
 
@@ -85,36 +81,65 @@ def described(path: str) -> SourceFile:
     Raises:
         OSError: the file is gone.
     """
-    return _described(*_location(path))
+    if "://" not in path:
+        return folders.described(path)
+    return _described(*cast("tuple[Any, str]", fsspec.url_to_fs(path)))
 
 
-def _location(name: str) -> tuple[Any, str]:
-    """The file system that a name belongs to, and the path or pattern on it."""
-    if "://" in name:
-        return cast("tuple[Any, str]", fsspec.url_to_fs(name))
+def _found(name: str, own: str | None) -> Iterator[SourceFile]:
+    """The files of one name."""
     if not name:
         raise ValueError("the name is empty")
-    path = os.path.abspath(Path(name).expanduser())  # noqa: PTH100 (it takes x/.. out)
-    return fsspec.filesystem("file"), path
+    if "://" not in name:
+        path = os.path.abspath(Path(name).expanduser())  # noqa: PTH100 (it takes x/.. out)
+        return folders.look(path, own)
+    filesystem, path = cast("tuple[Any, str]", fsspec.url_to_fs(name))
+    return folders.look(path, own) if "file" in filesystem.protocol else _remote(filesystem, path)
 
 
-def _matching(filesystem: Any, root: str) -> Iterator[str]:
+def _remote(filesystem: Any, root: str) -> Iterator[SourceFile]:
+    """As `folders.look`, as far as the list of all files tells."""
     if filesystem.isfile(root):
-        yield root
+        yield _described(filesystem, root)
         return
     is_folder = filesystem.isdir(root)
     fixed = root if is_folder else re.split(r"[^/]*[*?\[]", root, maxsplit=1)[0]
     for match in [root] if is_folder else filesystem.glob(root):
-        for path in filesystem.find(match):
+        paths = filesystem.find(match)
+        closed = _closed(paths)
+        if root in closed:
+            raise ArchiveError(f"cannot look into {root!r}: {closed[root]}")
+        for folder, fault in closed.items():
+            yield SourceFile(filesystem.unstrip_protocol(folder), 0, 0, fault)
+        for path in paths:
             parts = path.removeprefix(fixed).split("/")
             hidden = any(part.startswith((".", "_")) for part in parts)
-            if not hidden and Path(path).suffix.lower() in BY_ENDING and filesystem.isfile(path):
-                yield path
+            inside = any(path.startswith(f"{folder}/") for folder in closed)
+            known = Path(path).suffix.lower() in BY_ENDING
+            if known and not hidden and not inside and filesystem.isfile(path):
+                yield _described(filesystem, path)
+
+
+def _closed(paths: Iterable[str]) -> dict[str, str]:
+    """The outermost folders that must not be read, and why."""
+    found: dict[str, str] = {}
+    for path in paths:
+        folder, has_log, _ = path.partition(f"/{DELTA_LOG}/")
+        parent, _, name = path.rpartition("/")
+        if fault := fault_of({DELTA_LOG}) if has_log else fault_of({name}):
+            found.setdefault(folder if has_log else parent, fault)
+    closed: dict[str, str] = {}
+    for folder in sorted(found):
+        if not any(folder.startswith(f"{outer}/") for outer in closed):
+            closed[folder] = found[folder]
+    return closed
 
 
 def _described(filesystem: Any, path: str) -> SourceFile:
-    info = filesystem.info(path)
-    if info.get("mtime") is None:
-        return SourceFile(filesystem.unstrip_protocol(path), int(info.get("size") or 0), 0)
-    path.encode()  # a name that is not UTF-8 cannot stand in a table
-    return SourceFile(path, info["size"], Path(path).stat().st_mtime_ns)
+    size = filesystem.info(path).get("size")
+    return SourceFile(filesystem.unstrip_protocol(path), int(size or 0), 0)
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return one_line(reason)

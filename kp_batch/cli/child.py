@@ -9,10 +9,11 @@ import signal
 import sys
 import threading
 import traceback
+from contextlib import suppress
 
 from kp_batch.cli.commands import COMMANDS, json_line
-from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.text import one_line
+from kp_batch.cli.explaining import explained
+from kp_batch.errors import KpBatchError
 
 
 def main() -> None:
@@ -29,7 +30,8 @@ def main() -> None:
     def tell(result: object) -> None:
         line = json_line(result).encode() + b"\n"
         if answer.closed:  # the result was told before this failed
-            os.write(2, line)
+            with suppress(OSError):
+                os.write(2, line)
             sys.exit(1)
         with answer:
             answer.write(line)
@@ -37,29 +39,16 @@ def main() -> None:
     try:
         command = COMMANDS[request["command"]]
         command.function(tell, *request["args"], **request["kwargs"])
-    except KpBatchError as error:
-        tell(str(error))
     except BaseException as error:  # noqa: BLE001 (Rust's panics are no Exception)
-        traceback.print_exception(error, file=sys.__stderr__)
+        if not isinstance(error, KpBatchError):
+            with suppress(OSError):  # the log's disk may be full
+                traceback.print_exception(error, file=sys.__stderr__)
         tell(str(explained(error, request["log"])))
 
 
 def _die_with_parent() -> None:
     os.read(0, 1)  # not through sys.stdin, whose lock would abort the interpreter at its end
     os.killpg(0, signal.SIGKILL)
-
-
-def explained(error: BaseException, log: str | None) -> KpBatchError:
-    """Explain an error of the machine, or a fault of ours, in one line."""
-    text = one_line(str(error)) or type(error).__name__
-    if "Failed to reach API" in text:
-        return KpBatchError(f"{text}; start that Prefect server, or run with --no-prefect")
-    if any(sign in text for sign in ("No space left on device", "os error 28", "disk is full")):
-        return WarehouseError(f"the disk is full: {text}; nothing was published; free some space")
-    if isinstance(error, OSError):
-        return WarehouseError(f"cannot go on: {text}; nothing was published")
-    details = f"; details are in {log}" if log else ""
-    return KpBatchError(f"unexpected {type(error).__name__}: {text}{details}")
 
 
 if __name__ == "__main__":

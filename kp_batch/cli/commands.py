@@ -14,7 +14,7 @@ from typing import Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack
 from kp_batch.operations.results import Comparison, Removed, Verification
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.describe import PlanDescription
-from kp_batch.warehouse.layout import Layout, check_folder
+from kp_batch.warehouse.layout import Layout, check_apart, check_folder
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -79,6 +79,7 @@ def _plan(
 
     asked = RescoreConfig.model_validate(config)
     check_folder(asked.warehouse)
+    check_apart(asked.warehouse, asked.archive)
     run = Run.begin(in_force(asked), datetime.now(UTC), Staging(Path(folder)))
     run.staging.make()
     scorer = Scorer.of(run)

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from kp_batch.errors import KpBatchError
+from kp_batch.cli.explaining import explained
 from kp_batch.text import printable_lines
 
 warehouse_option = click.option(
@@ -16,7 +16,7 @@ warehouse_option = click.option(
     required=True,
     envvar="KP_BATCH_WAREHOUSE",
     show_envvar=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, readable=False, path_type=Path),
     help="The folder of the tables.",
 )
 format_option = click.option(
@@ -54,8 +54,8 @@ def main() -> None:
     except BrokenPipeError:
         sys.stdout = None  # whoever read our output has left; so do we, without a word
         _leave(1)
-    except (KpBatchError, OSError) as error:
-        _leave(1, str(error))
+    except Exception as error:  # noqa: BLE001 (none is worth a traceback)
+        _leave(1, str(explained(error)))
 
 
 def _end(number: int, _frame: FrameType | None) -> NoReturn:

@@ -8,7 +8,6 @@ from kp_batch.cli.commands import FORGET, VACUUM
 from kp_batch.cli.group import kp_batch, warehouse_option
 from kp_batch.cli.result_texts import removed_text
 from kp_batch.cli.supervisor import child_result
-from kp_batch.errors import WarehouseError
 from kp_batch.text import number
 from kp_batch.warehouse.layout import Layout
 
@@ -39,6 +38,7 @@ def catalog(warehouse: Path) -> None:
 def vacuum(warehouse: Path, keep: str) -> None:
     """Remove old versions, vectors that nothing needs, and the raw rows of old rejects."""
     from kp_batch.novelty.settings import parse_ttl
+    from kp_batch.warehouse.manifest import require_manifest
 
     try:
         kept = parse_ttl(keep)
@@ -46,7 +46,7 @@ def vacuum(warehouse: Path, keep: str) -> None:
         kept = None
     if kept is None:
         raise click.UsageError(f"--keep: a time such as 30d or 12h, got {keep!r}")
-    _check(warehouse)
+    require_manifest(warehouse)  # where no warehouse is, not even a log is made
     log = Layout(warehouse).log
     with child_result(VACUUM, log, str(warehouse), kept.total_seconds()) as removed:
         click.echo(removed_text(removed))
@@ -58,12 +58,8 @@ def vacuum(warehouse: Path, keep: str) -> None:
 def forget(ids: tuple[str, ...], warehouse: Path) -> None:
     """Remove traces for good, as if they had never been in the archive."""
     from kp_batch.pipeline.summary import as_text
+    from kp_batch.warehouse.manifest import require_manifest
 
-    _check(warehouse)
+    require_manifest(warehouse)
     with child_result(FORGET, Layout(warehouse).log, str(warehouse), ids) as summary:
         click.echo(as_text(summary))
-
-
-def _check(warehouse: Path) -> None:
-    if not warehouse.is_dir():
-        raise WarehouseError(f"there is no warehouse at {warehouse}; run an archive first")

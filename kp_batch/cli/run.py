@@ -12,7 +12,7 @@ from kp_batch.cli.group import json_option, kp_batch, warehouse_option
 from kp_batch.cli.query import ask
 from kp_batch.cli.setting_options import SettingsCommand, checked
 from kp_batch.cli.supervisor import child_result
-from kp_batch.warehouse.layout import Layout, make_folder
+from kp_batch.warehouse.layout import Layout, check_apart, make_folder
 
 DEMO_QUERIES = {
     "How do scores differ by domain?": (
@@ -91,6 +91,7 @@ def _run(settings: dict[str, Any], *, prefect: bool | None, as_json: bool = Fals
     from kp_batch.executors.prefect_settings import configured_api
     from kp_batch.pipeline.summary import as_text, with_all_domains
 
+    check_apart(config.warehouse, config.archive)
     make_folder(config.warehouse)
     under_prefect = configured_api(os.environ) is not None if prefect is None else prefect
     log, given = Layout(config.warehouse).log, config.model_dump(mode="json", exclude_unset=True)

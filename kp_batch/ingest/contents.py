@@ -15,7 +15,8 @@ import polars as pl
 
 from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
 from kp_batch.archive.reading import BATCH_ROWS, read_rows
-from kp_batch.archive.sources import SourceFile, content_digest, described
+from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.sources import content_digest, described
 from kp_batch.contracts import FORGOTTEN
 from kp_batch.facts import FACTS_VERSION, id_hash, with_text
 from kp_batch.ingest.staged_rows import RowGroups, StagedRows, texts_of
@@ -64,6 +65,8 @@ def identify(part: Sequence[SourceFile]) -> tuple[str | Unreadable, ...]:
 
 
 def _file_id(source: SourceFile) -> str | Unreadable:
+    if source.fault:
+        return Unreadable((UNREADABLE_FILE,), source.fault)
     try:
         return content_digest(source) + VERSION
     except (ConnectionError, TimeoutError):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kp_batch.archive.sources import SourceFile
+from kp_batch.archive.source_file import SourceFile
 from kp_batch.executor import Executor, Step, cut
 from kp_batch.ingest.contents import Content, StagedPart, Unreadable, identify, stage_contents
 from kp_batch.progress import progress

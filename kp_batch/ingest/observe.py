@@ -1,12 +1,15 @@
 """Looks at the archive: which files it has, and what is in those whose content is not known yet."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 
 from kp_batch.archive.file_changes import FileChanges, file_changes
 from kp_batch.archive.ledger import Entry, Ledger, as_frame, as_ledger, with_gone
-from kp_batch.archive.sources import SourceFile, discover
+from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.sources import discover
 from kp_batch.executor import Executor
 from kp_batch.ingest.contents import VERSION
 from kp_batch.ingest.new_files import Found, read_new, rows_by_content
@@ -18,6 +21,7 @@ from kp_batch.warehouse.relations import scan
 # A file that was written this shortly before it was looked at may be written again within the same
 # tick of its clock: its time says nothing, and the next run looks at its content once more.
 _SETTLED_NS = 2_000_000_000
+_NAMED = 5  # unreadable files; the others are counted
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ def observe(run: Run, workers: Executor) -> Observed:
         ArchiveError: a name gives no file.
     """
     before = _published_ledger(run)
-    sources = discover(run.config.archive, run.config.warehouse)
+    sources = discover(run.config.archive, run.config.warehouse, _tell_left_out)
     looked_at = [each for each in sources if not _is_known(each, before.get(each.path))]
     contents, staged = read_new(run, looked_at, workers)
     found: Ledger = {}
@@ -51,6 +55,8 @@ def observe(run: Run, workers: Executor) -> Observed:
             found[source.path] = _entry(run, source, contents[source.path], last)
         elif last is not None:  # it is known
             found[source.path] = replace(last, status="read")
+    found |= _behind(found, before, [each.path for each in sources if each.fault])
+    _warn_of_unreadable(run, found)
     _warn_of_loss(found, before)
     ledger_differs = _stage_ledger(run, with_gone(found, before, prune=run.config.prune), before)
     return Observed(
@@ -99,7 +105,6 @@ def _entry(run: Run, source: SourceFile, found: Found, last: Entry | None) -> En
     mtime_ns = source.mtime_ns if settled else 0
     if isinstance(found.rows, int):
         return Entry(source.path, "read", source.size, mtime_ns, found.file_id, found.rows)
-    say(f"warning: {printable(source.path)} is left out: {printable(found.rows.message)}")
     return replace(
         last or Entry(source.path, "unreadable", source.size, mtime_ns, None, 0),
         status="unreadable",
@@ -108,6 +113,33 @@ def _entry(run: Run, source: SourceFile, found: Found, last: Entry | None) -> En
         reasons=list(found.rows.reasons),
         message=found.rows.message,
     )
+
+
+def _behind(found: Ledger, before: Ledger, closed: Sequence[str]) -> Ledger:
+    """The files that are known to stand in folders which cannot be read now: they are not gone."""
+    return {
+        path: replace(each, status="unreadable", reasons=[], message=f"it is in {folder}")
+        for folder in closed
+        for path, each in before.items()
+        if path.startswith(f"{folder}/")
+        and path not in found
+        and each.file_id is not None
+        and each.status != "gone"
+    }
+
+
+def _tell_left_out(warehouse: str) -> None:
+    say(f"warning: {printable(warehouse)} is left out: it is a warehouse of kp_batch")
+
+
+def _warn_of_unreadable(run: Run, found: Ledger) -> None:
+    """Name the first files and folders that cannot be read, and count the others."""
+    told = [each for each in found.values() if each.reasons]
+    for each in told[:_NAMED]:
+        say(f"warning: {printable(each.source_file)} is left out: {printable(each.message)}")
+    if (more := len(told) - _NAMED) > 0:
+        look = f"kp-batch sql 'FROM rejects' --warehouse {quote(str(run.config.warehouse))}"
+        say(f"warning: {more:,} more files are left out; a run lists all of them: {look}")
 
 
 def _warn_of_loss(found: Ledger, before: Ledger) -> None:

@@ -56,4 +56,4 @@ def _dimensions(run: Run, plan: Plan) -> int:
 
 
 def _told(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB"
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"

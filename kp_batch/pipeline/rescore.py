@@ -25,7 +25,7 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.progress import say
 from kp_batch.run import Run, in_force
 from kp_batch.text import one_line
-from kp_batch.warehouse.layout import check_folder
+from kp_batch.warehouse.layout import check_apart, check_folder
 from kp_batch.warehouse.publication import writing
 
 READ = Step("read", observe)
@@ -65,6 +65,7 @@ def rescore_and_report(
     """
     try:
         check_folder(config.warehouse)
+        check_apart(config.warehouse, config.archive)
         with writing(config.warehouse, wait=config.wait):
             summary = rescore_archive(in_force(config), executor)
         tell(summary)

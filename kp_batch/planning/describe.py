@@ -59,7 +59,7 @@ class PlanDescription:
     by_domain_and_day: list[DomainDay] | None  # None: not asked for, there may be millions
     partitions: list[str]  # the days to be rewritten
     pending: list[Pending]  # see `Plan.pending`
-    seconds: float | None  # an estimate; None where no rates are known for it
+    estimated_seconds: float | None  # None where no rates are known for it
 
 
 def describe(run: "Run", plan: "Plan", *, by_domain_and_day: bool = False) -> PlanDescription:
@@ -90,7 +90,7 @@ def describe(run: "Run", plan: "Plan", *, by_domain_and_day: bool = False) -> Pl
         by_domain_and_day=_rows(workload.collect()) if by_domain_and_day else None,
         partitions=[str(day) for day in plan.days],
         pending=list(plan.pending),
-        seconds=_seconds(run, counts),
+        estimated_seconds=_estimate(run, counts),
     )
 
 
@@ -113,7 +113,11 @@ def as_text(plan: PlanDescription) -> str:
         ("remove", plan.traces_to_remove, number(plan.traces_to_remove, "trace")),
         ("reject", sum(plan.rejected_by_code.values()), _rejected(plan)),
     ]
-    time = "no rates yet" if plan.seconds is None else f"about {plan.seconds:,.0f} s"
+    time = (
+        "no rates yet"
+        if plan.estimated_seconds is None
+        else f"about {plan.estimated_seconds:,.0f} s"
+    )
     return "\n".join(
         [
             f"plan: restate {number(plan.traces_to_restate, 'trace')}{_by_domain(plan)}",
@@ -168,7 +172,7 @@ def _days(days: list[str]) -> str:
     return f"{len(days):,} partitions from {days[0]} to {days[-1]}"
 
 
-def _seconds(run: "Run", counts: RunCounts) -> float | None:
+def _estimate(run: "Run", counts: RunCounts) -> float | None:
     """Estimate the time of the steps to come, from the rates of the last runs."""
     from kp_batch.warehouse.relations import run_records
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from kp_batch.archive.ledger import as_ledger
-from kp_batch.archive.sources import SourceFile
+from kp_batch.archive.source_file import SourceFile
 from kp_batch.embedding.chunks import HASH
 from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import ArchiveError

@@ -1,7 +1,9 @@
 """Where everything stands in a warehouse, and where a warehouse may stand."""
 
+import os
 import re
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,3 +107,24 @@ def check_folder(warehouse: Path) -> None:
             f"no Delta table can be written below {path!r}: its path has "
             f"{' '.join(map(repr, wrong))}; choose another folder for the warehouse"
         )
+
+
+def check_apart(warehouse: Path, archive: Iterable[str]) -> None:
+    """Refuse an archive in the warehouse, whose files are never read, before one is made there.
+
+    Args:
+        warehouse: the folder of the tables.
+        archive: names of files, folders, globs and URLs.
+
+    Raises:
+        WarehouseError: one of them is the warehouse, or is in it.
+    """
+    root = os.path.realpath(warehouse)
+    for name in archive:
+        # Unlike pathlib's, these take any name.
+        path = os.path.realpath(os.path.expanduser(name.removeprefix("file://")))  # noqa: PTH111
+        if Path(path).is_relative_to(root):
+            raise WarehouseError(
+                f"the archive {name!r} is in the warehouse {str(warehouse)!r}, of which no file is "
+                "read; choose another folder for the warehouse"
+            )

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
@@ -55,7 +57,17 @@ def read_manifest(warehouse: Path) -> Manifest | None:
 
     Raises:
         WarehouseError: it is damaged, or has another format.
+        PermissionError: a table of it may not be read.
     """
+    manifest = _read(warehouse)
+    # DuckDB takes a folder that it may not look into for one that is not there.
+    for name in manifest.tables if manifest else ():
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.scandir(Layout(warehouse).table(name) / "_delta_log").close()
+    return manifest
+
+
+def _read(warehouse: Path) -> Manifest | None:
     layout = Layout(warehouse)
     try:
         content = layout.manifest.read_bytes()

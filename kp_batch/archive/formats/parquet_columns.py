@@ -11,6 +11,7 @@ from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
 from kp_batch.archive.file_faults import MISSING_COLUMN, WRONG_COLUMN_TYPE, Fault
 from kp_batch.archive.timestamps import from_text
 from kp_batch.contracts import TIMESTAMP
+from kp_batch.text import shortened
 
 _MICROSECONDS = {"us": 1, "ms": 1_000, "d": 86_400_000_000}
 _FARTHEST = 2**62  # microseconds, either way
@@ -94,7 +95,8 @@ def row_expressions(schema: pl.Schema) -> tuple[dict[str, pl.Expr], list[Fault]]
     """The expressions that read a file of this schema.
 
     Returns:
-        An expression for each column of `ROWS` that the file gives, and all faults of the schema.
+        An expression for each column of `ROWS` that the file gives, and all faults of the schema,
+        those of one code together.
     """
     faults: list[Fault] = []
     top = pl.Struct(dict(schema))
@@ -104,7 +106,17 @@ def row_expressions(schema: pl.Schema) -> tuple[dict[str, pl.Expr], list[Fault]]
     for name, field in STEP_FIELDS.items():
         value = _resolve(field, pl.element().drop_nulls(), element, faults, f"{STEPS}[].")
         columns[name] = steps.list.eval(value)
-    return {name: value.alias(name) for name, value in columns.items()}, faults
+    return {name: value.alias(name) for name, value in columns.items()}, _together(faults)
+
+
+def _together(faults: list[Fault]) -> list[Fault]:
+    """One fault for each code; of a missing column the message was its name."""
+    missing = ", ".join(each.message for each in faults if each.code == MISSING_COLUMN)
+    wrong = "; ".join(each.message for each in faults if each.code == WRONG_COLUMN_TYPE)
+    told = [Fault(MISSING_COLUMN, f"cannot be scored: no column {missing}")] if missing else []
+    if wrong:
+        told.append(Fault(WRONG_COLUMN_TYPE, wrong if told else f"cannot be scored: {wrong}"))
+    return told
 
 
 def _steps(schema: pl.Schema, faults: list[Fault]) -> tuple[pl.Expr, pl.DataType]:
@@ -115,7 +127,7 @@ def _steps(schema: pl.Schema, faults: list[Fault]) -> tuple[pl.Expr, pl.DataType
         steps = pl.col(STEPS)
         return steps.arr.to_list() if isinstance(dtype, pl.Array) else steps, dtype.inner
     if dtype is None:
-        faults.append(Fault(MISSING_COLUMN, f"the column {STEPS} is missing"))
+        faults.append(Fault(MISSING_COLUMN, STEPS))
     elif dtype != pl.Null and getattr(dtype, "inner", None) != pl.Null:
         faults.append(_wrong_type(STEPS, dtype, "a list of structs"))
     return pl.lit(None, pl.List(nothing)), nothing
@@ -135,7 +147,7 @@ def _resolve(
             return pl.lit(None)
         inner = {each.name: each.dtype for each in dtype.fields}
         if field.required and part not in inner:
-            faults.append(Fault(MISSING_COLUMN, f"the column {name} is missing"))
+            faults.append(Fault(MISSING_COLUMN, name))
         value = pl.col(part) if value is None else value.struct.field(part)
         found = inner.get(part, pl.Null())
         dtype = found if isinstance(found, pl.DataType) else found()
@@ -150,4 +162,4 @@ def _resolve(
 
 
 def _wrong_type(name: str, got: pl.DataType, expected: str) -> Fault:
-    return Fault(WRONG_COLUMN_TYPE, f"the column {name} is {got}, expected {expected}")
+    return Fault(WRONG_COLUMN_TYPE, f"{name} is {shortened(str(got), 40)}, expected {expected}")

@@ -1,0 +1,131 @@
+"""Looks through the folders of this machine for the files of an archive.
+
+A folder that cannot be read, or must not be, is found as one file with a fault.
+"""
+
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+
+from kp_batch.archive.formats import BY_ENDING
+from kp_batch.archive.globs import Glob
+from kp_batch.archive.source_file import SourceFile
+from kp_batch.errors import ArchiveError
+
+DELTA_LOG = "_delta_log"
+IS_DELTA = (
+    "it is a Delta table, whose files may hold rows that were deleted from it; "
+    "export it to plain Parquet"
+)
+# A warehouse holds the first of these from the first moment of its first run on.
+WAREHOUSE_FILES = frozenset({"kp.lock", "kp.duckdb"})
+IS_WAREHOUSE = "kp.lock or kp.duckdb stands in it: it is a warehouse of kp_batch, not an archive"
+_ENDINGS = tuple(BY_ENDING)
+
+
+def look(root: str, own: str | None) -> Iterator[SourceFile]:
+    """The files that a path gives; of a folder or a glob, those with a known ending.
+
+    Args:
+        root: the absolute path of a file or a folder, or a glob.
+        own: a folder whose files are left out, its path without links.
+
+    Raises:
+        ArchiveError: the path is a warehouse, or in a Delta table.
+        OSError: it cannot be looked at.
+        ValueError: it is no path, or a file's name is not UTF-8.
+    """
+    for folder in Path(root).parents:
+        if (folder / DELTA_LOG).is_dir():
+            raise ArchiveError(f"cannot look into {str(folder)!r}: {IS_DELTA}")
+    try:
+        status = Path(root).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        glob = Glob.of(root)
+        if glob and Path(glob.folder).is_dir():
+            yield from _named(glob, own)
+        return
+    if S_ISREG(status.st_mode):
+        yield _source(root, status)
+    elif S_ISDIR(status.st_mode):
+        yield from _named(Glob(root, ""), own)
+
+
+def described(path: str) -> SourceFile:
+    """The file with its present size and time.
+
+    Raises:
+        OSError: the file is gone.
+    """
+    return _source(path, Path(path).stat())
+
+
+def fault_of(names: Collection[str]) -> str:
+    """Why a folder that holds these names must not be read; empty if it may be."""
+    if DELTA_LOG in names:
+        return IS_DELTA
+    return "" if WAREHOUSE_FILES.isdisjoint(names) else IS_WAREHOUSE
+
+
+def _named(glob: Glob, own: str | None) -> Iterator[SourceFile]:
+    """The files that a glob gives, or a folder: a glob with an empty pattern."""
+    for found in _inside(glob, own):
+        if found.path == glob.folder:
+            raise ArchiveError(f"cannot look into {found.path!r}: {found.fault}")
+        yield found
+
+
+def _inside(glob: Glob, own: str | None) -> Iterator[SourceFile]:
+    """All files that the glob matches, or that stand at any depth in folders that it matches."""
+    ahead: list[tuple[str, tuple[str, ...], bool]] = [(glob.folder, (), not glob.pattern)]
+    while ahead:
+        folder, below, matched = ahead.pop()
+        if os.path.realpath(folder) == own:
+            continue
+        try:
+            entries = _entries(folder)
+        except OSError as error:
+            yield _closed(folder, f"the folder cannot be read: {error.strerror}")
+            continue
+        if fault := fault_of({each.name for each in entries}):
+            yield _closed(folder, fault)
+            continue
+        for entry in entries:
+            path = (*below, entry.name)
+            if entry.name.startswith((".", "_")):
+                continue
+            meant = matched or glob.matches(path)
+            # A link to a folder counts only where the glob matches the link itself.
+            if entry.is_dir(follow_symlinks=meant and not matched):
+                if meant or glob.leads_to(path):
+                    ahead.append((entry.path, path, meant))
+            elif meant and entry.name.lower().endswith(_ENDINGS):
+                yield from _file(entry)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)
+
+
+def _file(entry: os.DirEntry[str]) -> Iterator[SourceFile]:
+    try:
+        status = entry.stat()
+    except FileNotFoundError:  # a link to nowhere, or it is gone by now
+        return
+    except OSError as error:
+        yield _closed(entry.path, f"cannot be read: {error.strerror}")
+        return
+    if S_ISREG(status.st_mode):
+        yield _source(entry.path, status)
+
+
+def _source(path: str, status: os.stat_result) -> SourceFile:
+    path.encode()  # a name that is not UTF-8 cannot stand in a table
+    return SourceFile(path, status.st_size, status.st_mtime_ns)
+
+
+def _closed(path: str, fault: str) -> SourceFile:
+    path.encode()
+    return SourceFile(path, 0, 0, fault)

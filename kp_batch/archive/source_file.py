@@ -1,0 +1,20 @@
+"""One file of an archive."""
+
+from dataclasses import dataclass
+
+from kp_batch.archive.formats import Format, format_of
+
+
+@dataclass(frozen=True, order=True)
+class SourceFile:
+    """One file of an archive, or a folder of which nothing can be read."""
+
+    path: str  # absolute, or a URL
+    size: int  # bytes
+    mtime_ns: int  # 0 if the file system does not tell
+    fault: str = ""  # why it cannot be read, where its folder tells that already
+
+    @property
+    def format(self) -> Format:
+        """The name of its format, by its ending; Parquet if that is unknown."""
+        return format_of(self.path)

@@ -1,0 +1,54 @@
+"""Explains errors of the machine, and faults of ours, in one line."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from kp_batch.errors import KpBatchError, ResourceError, WarehouseError
+from kp_batch.text import one_line
+
+# The last one is DuckDB's, which calls it a lack of memory: it takes nine tenths of what is free.
+_FULL = ("No space left on device", "os error 28", "disk is full", "max_temp_directory_size")
+_NOISE = re.compile(r"\x1b\[[0-9;]*m|^\[Errno \d+\] ")  # delta-rs's colours, Python's numbers
+
+
+def explained(error: BaseException, log: str | None = None) -> KpBatchError:
+    """Explain why a command failed.
+
+    Args:
+        error: what it raised.
+        log: where the details are, in the warehouse; None for a command that publishes nothing.
+    """
+    if isinstance(error, KpBatchError):
+        # That a warehouse cannot be read may be what DuckDB makes of a full temporary folder.
+        is_full = isinstance(error, WarehouseError) and _tells_of_full_disk(error.__cause__)
+        return _full_disk(log) if is_full else error
+    if _tells_of_full_disk(error):
+        return _full_disk(log)
+    text = one_line(_NOISE.sub("", str(error))) or type(error).__name__
+    if "Failed to reach API" in text:
+        return KpBatchError(f"{text}; start that Prefect server, or run with --no-prefect")
+    if "Permission denied" in text:
+        remedy = "give this user access, or run as another"
+        return WarehouseError(f"cannot go on: {text}{_unpublished(log)}; {remedy}")
+    if isinstance(error, OSError):
+        return WarehouseError(f"cannot go on: {text}{_unpublished(log)}")
+    details = f"; details are in {log}" if log else ""
+    return KpBatchError(f"unexpected {type(error).__name__}: {text}{details}")
+
+
+def _tells_of_full_disk(error: BaseException | None) -> bool:
+    return any(sign in str(error) for sign in _FULL)
+
+
+def _full_disk(log: str | None) -> ResourceError:
+    """Name the fuller of the folders that a command writes to: the warehouse, the temporary one."""
+    temporary = Path(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 (where Python looks as well)
+    folders = [Path(log).parent, temporary] if log else [temporary]
+    fullest = min(filter(Path.is_dir, folders), key=lambda each: shutil.disk_usage(each).free)
+    return ResourceError(f"the disk of {fullest} is full{_unpublished(log)}; free some space")
+
+
+def _unpublished(log: str | None) -> str:
+    return "; nothing was published" if log else ""
