@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kp_batch.text import number
+
 _TO = "\N{RIGHTWARDS ARROW}"
 _WEIGHTS = "profiles"  # the setting that is told by profile
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
@@ -49,6 +51,17 @@ def formula_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
         if old[name] != new[name]:
             words = f"formula of {name} {old[name]} {_TO} {new[name]}"
             yield Reason("formula", words, old[name], new[name], of=name)
+
+
+def file_changes(counts: Mapping[str, int]) -> Iterator[Reason]:
+    """Tell what became of the archive's files.
+
+    Args:
+        counts: how many files are new, changed and so on: see `FileChanges`.
+    """
+    for what, count in counts.items():
+        if count:
+            yield Reason(f"files_{what}", f"{number(count, 'file')} {what}", new=count)
 
 
 def listed(reasons: Iterable[Reason]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any, Self
 
-from kp_batch.reasons import formula_changes
+from kp_batch.reasons import Reason, formula_changes
 
 # Columns of `runs` that hold JSON. `inputs` stays in the table: it may have an entry for each file
 # of the archive, and nothing takes it apart.
@@ -87,17 +87,19 @@ def last_done(records: Iterable[RunRecord]) -> RunRecord | None:
     return done[-1] if done else None
 
 
-def differences(first: RunRecord, second: RunRecord) -> list[str]:
-    """Why the scores of two runs do not compare: other formulas, or another encoder.
+def incomparable(first: RunRecord, second: RunRecord) -> list[Reason]:
+    """Why the scores of two runs do not compare: other formulas, or another encoder."""
+    old, new = (list(record.fingerprints["encoder_id"]) for record in (first, second))
+    encoders = f"encoder {', '.join(old)} \N{RIGHTWARDS ARROW} {', '.join(new)}"
+    return [
+        *formula_changes(first.versions, second.versions),
+        *([Reason("encoder", encoders, old, new)] if old != new else []),
+    ]
 
-    Returns:
-        A few words for each difference; nothing if the scores compare.
-    """
-    differing = [each.words for each in formula_changes(first.versions, second.versions)]
-    encoders = [", ".join(record.fingerprints["encoder_id"]) for record in (first, second)]
-    if encoders[0] != encoders[1]:
-        differing.append(f"encoders {encoders[0]} and {encoders[1]}")
-    return differing
+
+def differences(first: RunRecord, second: RunRecord) -> list[str]:
+    """Why the scores of two runs do not compare, a few words for each difference."""
+    return [each.words for each in incomparable(first, second)]
 
 
 def profile_name(profile_id: str) -> str:

@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
-from kp_batch.warehouse.manifest import read_manifest
-from kp_batch.warehouse.reader import connect
 from tests.measuring import measured
 from tests.tiny_traces import BEGIN, DAY, Traces, write_traces
 
@@ -92,9 +90,9 @@ def commands(traces: int, embedder: str) -> Case:
             Command("plan --json", f"plan $archive {at} {settings} --cache-size 10 --json"),
             Command("runs", f"runs {at}"),
             Command("sql", f"sql 'FROM score_distribution' {at}"),
-            Command("sql --as-of", f"sql 'SELECT avg(score) FROM scores' {at} --as-of $first"),
+            Command("sql --as-of", f"sql 'SELECT avg(score) FROM scores' {at} --as-of previous"),
             Command("report", f"report {at} --format markdown"),
-            Command("compare", f"compare $first $last {at}"),
+            Command("compare", f"compare previous latest {at}"),
             Command("verify", f"verify {at} --seed 1"),
             Command("forget", f"forget kp:trace:00000000000 kp:trace:00000000077 {at}"),
             Command("vacuum", f"vacuum --keep 1s {at}"),
@@ -183,16 +181,11 @@ def carry_out(case: Case, folder: Path) -> int:
 
 
 def _places(folder: Path) -> dict[str, str]:
-    """What command lines name: files, folders, and the first and the last run."""
-    profiles, warehouse = folder / "profiles.toml", folder / "warehouse"
+    """The files and folders that command lines name."""
+    profiles = folder / "profiles.toml"
     profiles.write_text(_WEIGHTS)
-    places = {"archive": str(folder / "archive"), "warehouse": str(warehouse)}
-    places["profiles"] = str(profiles)
-    if read_manifest(warehouse):
-        with connect(warehouse) as connection:
-            query = "SELECT min(run_id), max(run_id) FROM runs"
-            [(places["first"], places["last"])] = connection.execute(query).fetchall()
-    return places
+    places = {name: str(folder / name) for name in ("archive", "warehouse")}
+    return {**places, "profiles": str(profiles)}
 
 
 if __name__ == "__main__":

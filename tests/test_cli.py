@@ -20,7 +20,7 @@ import pytest
 from kp_batch.cli import run as rescoring
 from kp_batch.cli.group import kp_batch as group
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import WarehouseError
+from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.executor import Local
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
@@ -29,7 +29,7 @@ from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import publish, rebuild
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.tables import files_of
-from tests.archives import trace, write_parquet
+from tests.archives import trace, write_jsonl, write_parquet
 from tests.holding import holding
 from tests.test_lock import HOLD
 
@@ -298,7 +298,9 @@ def test_sql_answers_as_of_a_run(scored: Scored) -> None:
         "SELECT count(DISTINCT cache_id) AS caches, (SELECT count(*) FROM runs) AS runs FROM scores"
     )
     ask = ["sql", query, "--warehouse", scored.warehouse, "--format", "csv"]
-    for as_of, answer in (([], "2,2"), (["--as-of", scored.runs[0]], "1,1")):
+    asked = {"": "2,2", scored.runs[0]: "1,1", "previous": "1,1", "latest": "2,2"}
+    for name, answer in asked.items():
+        as_of = ["--as-of", name] if name else []
         assert kp_batch(*ask, *as_of).stdout == f"caches,runs\n{answer}\n"
     unknown = kp_batch(*ask, "--as-of", "yesterday")
     assert (unknown.returncode, unknown.stdout) == (1, "")
@@ -310,26 +312,73 @@ def test_sql_answers_as_of_a_run(scored: Scored) -> None:
 def test_runs_lists_the_runs_the_last_one_first(scored: Scored) -> None:
     answer = kp_batch("runs", "--warehouse", scored.warehouse, "--format", "json")
     rows = json.loads(answer.stdout)
-    columns = ("run_id", "status", "accepted", "embedder", "replayed", "restated", "mixed")
+    columns = ("run_id", "status", "changes", "accepted", "rejected", "restated", "mixed")
+    to = "\N{RIGHTWARDS ARROW}"
     assert [tuple(row[name] for name in columns) for row in rows] == [
-        (scored.runs[1], "done", "120", "hashing", "21", "21", True),
-        (scored.runs[0], "done", "120", "hashing", "120", "120", False),
+        (
+            *(scored.runs[1], "done"),
+            f"cache size 1000 {to} 5; until none {to} 2026-01-05",
+            *(120, 0, 21, True),
+        ),
+        (scored.runs[0], "done", "a new warehouse; 4 files new", 120, 0, 120, False),
     ]
-    table = kp_batch("runs", "--warehouse", scored.warehouse).stdout
-    assert all(f" {name} " in table for name in columns)
+
+
+def test_runs_shows_all_it_knows_in_120_columns_and_why_a_run_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace(), trace(id="refused", steps=[])])
+    usual = {"archive": (str(tmp_path / "a.jsonl"),), "warehouse": tmp_path / "wh"}
+    rescore_archive(RescoreConfig(**usual, embedder="none", max_reject_share=1))
+    weights = dict.fromkeys(("complexity", "novelty", "tool_diversity", "outcome_confidence"), 0.25)
+    given = {"code": weights, "default": weights}
+    rescore_archive(RescoreConfig(**usual, profiles=given, threshold=0.5, max_reject_share=1))
+    with pytest.raises(ArchiveError):
+        rescore_archive(RescoreConfig(**usual, max_reject_share=0, threshold=0.6))
+    runs = ["runs", "--warehouse", tmp_path / "wh"]
+    failed, other, _ = json.loads(kp_batch(*runs, "--format", "json").stdout)
+    assert failed["status"] == "failed"
+    assert failed["changes"].startswith("1 of 2 rows are rejected, more than")
+    weights_of = re.findall("weights of ([a-z_]+)(?:;|$)", other["changes"])
+    assert {"code", "default"} <= set(weights_of)
+    assert other["changes"].endswith("threshold 0.75 \N{RIGHTWARDS ARROW} 0.5")
+    monkeypatch.setenv("COLUMNS", "120")
+    table = subprocess.run(command(runs), capture_output=True, text=True, check=True).stdout
+    head = [cell.strip() for cell in table.splitlines()[1].split("\N{BOX DRAWINGS LIGHT VERTICAL}")]
+    assert head[1:-1] == list(failed)
+    assert max(map(len, table.splitlines())) <= 120
+
+
+def test_catalog_says_what_it_shows(scored: Scored, tmp_path: Path) -> None:
+    copy = scored.copy(tmp_path / "wh")
+    done = kp_batch("catalog", "--warehouse", copy.warehouse)
+    assert (done.returncode, done.stdout) == (0, "")
+    [line] = done.stderr.splitlines()
+    wanted = (
+        f"kp.duckdb is made for {copy.warehouse}: [0-9]+ tables, as run {scored.runs[1]} left them"
+    )
+    assert re.fullmatch(wanted, line)
 
 
 def test_compare_tells_what_moved_the_scores(scored: Scored) -> None:
-    compare = ["compare", *scored.runs, "--warehouse", scored.warehouse]
+    compare = ["compare", "previous", "latest", "--warehouse", scored.warehouse]
     done = kp_batch(*compare)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:2] == [
+    assert done.stdout.splitlines()[:6] == [
         f"from {scored.runs[0]} to {scored.runs[1]}",
         "  120 traces in both, 0 in the first alone, 0 in the second alone",
+        "",
+        "what differs, over the same archive:",
+        "  cache size 1000 \N{RIGHTWARDS ARROW} 5",
+        "  until none \N{RIGHTWARDS ARROW} 2026-01-05",
     ]
-    [whole, *_] = json.loads(kp_batch(*compare, "--json").stdout)["domains"]
+    told = json.loads(kp_batch(*compare, "--json").stdout)
+    assert [each["code"] for each in told["changes"]] == ["cache_size", "until"]
+    [whole, *_] = told["domains"]
     assert (whole["task_domain"], whole["traces"]) == (None, 120)
+    assert whole["rose"] > 0
     assert whole["from_weights"] == whole["from_facts"] == 0 != whole["from_novelty"]
+    assert all(each["objective"] for each in told["movers"])
 
 
 def test_verify_exits_1_where_a_stored_score_was_changed(scored: Scored, tmp_path: Path) -> None:

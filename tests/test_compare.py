@@ -15,19 +15,20 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from scipy.stats import spearmanr
 
-import kp_batch.pipeline.publish
+import kp_batch.ingest.contents
 from kp_batch.cli.commands import json_line
-from kp_batch.cli.result_texts import comparison_text
+from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.operations.compare import _filled, compare
+from kp_batch.operations.compare import _filled, _rows, compare
 from kp_batch.operations.results import Comparison, Removed
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.planning.why import FORMULAS
 from kp_batch.staging import Staging
 from kp_batch.warehouse.reader import connect
-from tests.archives import step, trace, write_jsonl
+from tests.archives import step, trace, write_jsonl, write_parquet
 from tests.test_rescore import config
 
 PARTS = ("facts", "novelty", "weights", "overrides")
@@ -125,6 +126,7 @@ def told_of(rows: pl.DataFrame, domain: str | None, thresholds: tuple[float, flo
     first, second = scope["score"].to_numpy(), scope["score_2"].to_numpy()
     moved = [parts(row) for row in scope.iter_rows(named=True)]
     met, meets = first >= thresholds[0], second >= thresholds[1]
+    meets_old = second >= thresholds[0]
     return {
         "task_domain": domain,
         "traces": len(scope),
@@ -134,8 +136,13 @@ def told_of(rows: pl.DataFrame, domain: str | None, thresholds: tuple[float, flo
         "second_quantiles": pytest.approx(list(np.quantile(second, QUANTILES))),
         "psi": pytest.approx(psi(first, second), abs=1e-12),
         "rank_correlation": correlation(first, second),
-        "crossed_up": int((~met & meets).sum()),
-        "crossed_down": int((met & ~meets).sum()),
+        "rose": int((second > first).sum()),
+        "fell": int((second < first).sum()),
+        "stayed": int((second == first).sum()),
+        "now_reach": int((~met & meets).sum()),
+        "now_reach_by_threshold": int((~met & meets & (meets_old == met)).sum()),
+        "no_longer_reach": int((met & ~meets).sum()),
+        "no_longer_reach_by_threshold": int((met & ~meets & (meets_old == met)).sum()),
         **{
             f"from_{part}": pytest.approx(float(np.mean([each[part] for each in moved])), abs=1e-12)
             for part in PARTS
@@ -147,7 +154,7 @@ def told_of(rows: pl.DataFrame, domain: str | None, thresholds: tuple[float, flo
 def assert_told(
     told: Comparison, warehouse: Path, thresholds: tuple[float, float] = (0.75, 0.75)
 ) -> None:
-    """All of a comparison of fewer than ten traces, of which all are movers."""
+    """All of a comparison of at most ten traces, but for what differs and the objectives."""
     rows = joined(warehouse, told.first, told.second)
     assert told.in_both == len(rows)
     domains = sorted(set(rows["task_domain_2"]))
@@ -157,15 +164,17 @@ def assert_told(
             del expected["rank_correlation"]
         assert asdict(found) | expected == asdict(found)
     movers = {each.trace_id: each for each in told.movers}
-    assert movers.keys() == set(rows["trace_id"])
-    for row in rows.iter_rows(named=True):
+    moved = rows.filter(pl.col("score") != pl.col("score_2"))
+    assert movers.keys() == set(moved["trace_id"])
+    assert (told.first_threshold, told.second_threshold) == thresholds
+    for row in moved.iter_rows(named=True):
         mover = movers[row["trace_id"]]
         split = {part: getattr(mover, f"from_{part}") for part in PARTS}
         assert (mover.first_score, mover.second_score) == (row["score"], row["score_2"])
         assert mover.change == row["score_2"] - row["score"]
         assert sum(split.values()) == pytest.approx(mover.change, rel=0, abs=1e-12)
         assert split == pytest.approx(parts(row), rel=0, abs=1e-12)
-        sides = {(True, True): "both", (True, False): "first", (False, True): "second"}
+        sides = {(True, False): "first", (False, True): "second"}
         single = (row["single_thought"], row["single_thought_2"])
         assert mover.single_thought == sides.get(single)
     order = [(-abs(each.change), each.trace_id) for each in told.movers]
@@ -219,14 +228,11 @@ def test_all_is_told_as_another_implementation_tells_it(moved: tuple[Two, str, s
     assert_told(told, two.warehouse, (0.6, 0.45))
     assert (told.only_in_first, told.only_in_second) == (1, 2)
     everything = told.domains[0]
-    assert everything.crossed_up > 0
+    assert everything.now_reach > everything.now_reach_by_threshold > 0
+    assert min(everything.rose, everything.fell, everything.stayed) > 0
     assert all(abs(getattr(everything, f"from_{part}")) > 1e-6 for part in PARTS)
     single = {each.trace_id: each.single_thought for each in told.movers}
-    assert {each: side for each, side in single.items() if side} == {
-        "t0": "both",
-        "t1": "first",
-        "t2": "second",
-    }
+    assert {each: side for each, side in single.items() if side} == {"t1": "first", "t2": "second"}
 
 
 def test_backwards_all_is_the_other_way_round(moved: tuple[Two, str, str]) -> None:
@@ -234,8 +240,9 @@ def test_backwards_all_is_the_other_way_round(moved: tuple[Two, str, str]) -> No
     there, back = compared(two.warehouse, first, second), compared(two.warehouse, second, first)
     assert_told(back, two.warehouse, (0.45, 0.6))
     assert there.domains[0].psi == pytest.approx(back.domains[0].psi)
-    up, down = there.domains[0].crossed_up, there.domains[0].crossed_down
-    assert (up, down) == (back.domains[0].crossed_down, back.domains[0].crossed_up)
+    one, other = there.domains[0], back.domains[0]
+    assert (one.rose, one.fell, one.stayed) == (other.fell, other.rose, other.stayed)
+    assert (one.now_reach, one.no_longer_reach) == (other.no_longer_reach, other.now_reach)
     changes = {each.trace_id: each.change for each in there.movers}
     assert {each.trace_id: -each.change for each in back.movers} == changes
 
@@ -243,23 +250,226 @@ def test_backwards_all_is_the_other_way_round(moved: tuple[Two, str, str]) -> No
 def test_a_run_beside_itself_has_not_moved(moved: tuple[Two, str, str]) -> None:
     two, _, second = moved
     told = compared(two.warehouse, second, second)
+    assert told.changes == told.movers == ()
     assert told.only_in_first == told.only_in_second == 0
-    for row in (*told.domains, *told.movers):
+    for row in told.domains:
         assert [getattr(row, f"from_{part}") for part in PARTS] == [0.0] * 4
+        assert (row.rose, row.fell, row.stayed) == (0, 0, row.traces)
+        assert row.now_reach + row.no_longer_reach == 0
     assert [row.psi for row in told.domains] == [0.0] * len(told.domains)
-    assert {row.crossed_up + row.crossed_down for row in told.domains} == {0}
     assert told.domains[0].rank_correlation == pytest.approx(1.0)
+    lines = comparison_text(told).splitlines()
+    assert "nothing differs between the runs" in lines
+    assert lines[-3:] == ["no trace crossed the threshold 0.45", "", "no score moved"]
 
 
 def test_a_person_reads_what_a_program_reads(moved: tuple[Two, str, str]) -> None:
     two, first, second = moved
-    lines = comparison_text(compared(two.warehouse, first, second)).splitlines()
+    told = compared(two.warehouse, first, second)
+    lines = comparison_text(told).splitlines()
     assert lines[0] == f"from {first} to {second}"
     assert lines[1] == "  8 traces in both, 1 in the first alone, 2 in the second alone"
-    assert [line.split()[0] for line in lines if line.split()][2:] == [
-        *("domain", "all", "code", "finance"),
-        *("trace", *(each.trace_id for each in compared(two.warehouse, first, second).movers)),
+    named = ["all", "code", "finance"]
+    crossed = [row.task_domain or "all" for row in told.domains if row.now_reach]
+    starts = [line.split()[0] for line in lines if line.startswith("  ")]
+    tables = starts[starts.index("domain") :]
+    movers = [word for each in told.movers for word in (each.trace_id, "(its")]
+    assert [each.replace("(a", "(its") for each in tables] == [
+        *("domain", *named, "domain", *crossed, "domain", *named),
+        *("trace", *movers),
     ]
+    assert max(map(len, lines)) <= 120
+
+
+def test_it_tells_what_differs_between_the_runs(moved: tuple[Two, str, str]) -> None:
+    two, first, second = moved
+    there, back = compared(two.warehouse, first, second), compared(two.warehouse, second, first)
+    known = {(each.code, each.of): (each.old, each.new) for each in there.changes}
+    assert list(known) == [
+        *(("cache_size", None), ("weights", "code"), ("weights", "finance")),
+        *(("threshold", None), ("files_changed", None)),
+    ]
+    assert known["threshold", None] == (0.6, 0.45)
+    assert known["cache_size", None] == (1000, 2)
+    assert known["weights", "code"][1] == dict(zip(DIMENSIONS, (0.1, 0.6, 0.1, 0.2), strict=True))
+    other = {(each.code, each.of): (each.new, each.old) for each in back.changes}
+    assert other == known | {("files_changed", None): (1, None)}
+    lines = comparison_text(there).splitlines()
+    begin = lines.index("what differs:")
+    assert lines[begin + 1 : begin + 6] == [f"  {each.words}" for each in there.changes]
+    assert lines[begin + 4] == "  threshold 0.6 \N{RIGHTWARDS ARROW} 0.45"
+
+
+def files_told(told: Comparison) -> dict[str, int]:
+    return {each.code.removeprefix("files_"): each.new for each in told.changes}
+
+
+def test_it_tells_what_became_of_the_files(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    names = [f"{each}.jsonl" for each in ("same", "changed", "broken", "gone", "later", "long ago")]
+    for number, name in enumerate(names):
+        two.write(in_code(number), name=name)
+    two.run()
+    (two.archive / "long ago.jsonl").unlink()
+    for name in ("never read.jsonl", "always broken.jsonl"):
+        (two.archive / name).write_bytes(b"")
+    first = two.run()
+    two.write(in_code(1, confidence=0.1), name="changed.jsonl")
+    two.write(in_code(6), name="new.jsonl")
+    two.write(in_code(7), name="never read.jsonl")
+    (two.archive / "broken.jsonl").write_bytes(b"")
+    (two.archive / "gone.jsonl").unlink()
+    second = two.run()
+    told = compared(two.warehouse, first, second)
+    assert files_told(told) == {"new": 1, "changed": 2, "gone": 1, "unreadable": 1}
+    lines = comparison_text(told).splitlines()
+    head = lines.index("nothing differs but the archive:")
+    assert lines[head + 1 : head + 3] == ["  1 file new", "  2 files changed"]
+    for number, name in ((2, "broken.jsonl"), (3, "gone.jsonl")):
+        two.write(in_code(number), name=name)
+    (two.archive / "later.jsonl").unlink()
+    third = two.run(prune=True)
+    assert files_told(compared(two.warehouse, second, third)) == {"back": 2, "gone": 1, "pruned": 2}
+    last = files_told(compared(two.warehouse, first, third))
+    assert last == {"new": 1, "changed": 2, "gone": 1, "pruned": 2}
+
+
+def test_it_says_that_the_archive_is_the_same(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    two.write(in_code(1))
+    first = two.run()
+    told = compared(two.warehouse, first, two.run(threshold=0.1))
+    assert "what differs, over the same archive:" in comparison_text(told).splitlines()
+    assert [each.code for each in told.changes] == ["threshold"]
+
+
+def test_other_versions_of_the_facts_change_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = Two(tmp_path)
+    two.write(in_code(1))
+    first = two.run()
+    monkeypatch.setattr(kp_batch.ingest.contents, "VERSION", "-v99")
+    told = compared(two.warehouse, first, two.run())
+    assert files_told(told) == {}
+
+
+def test_rising_and_crossing_are_told_apart(tmp_path: Path) -> None:
+    """Of those that cross, those that would not have with the first threshold are told."""
+    two = Two(tmp_path)
+    outcome = two.profiles(("default", (0.0, 0.0, 0.0, 1.0)))
+    usual = {"embedder": "none", "profiles": outcome}
+    moves = [(0.1, 0.3), (0.3, 0.1), (0.5, 0.5), (0.55, 0.7), (0.7, 0.65), (0.8, 0.9)]
+    two.write(*(outcomes(n, "any", was) for n, (was, _) in enumerate(moves)))
+    first = two.run(**usual, threshold=0.6)
+    two.write(*(outcomes(n, "any", now) for n, (_, now) in enumerate(moves)))
+    second = two.run(**usual, threshold=0.5)
+    told = compared(two.warehouse, first, second)
+    row = told.domains[0]
+    assert (row.rose, row.fell, row.stayed) == (3, 2, 1)
+    assert (row.now_reach, row.now_reach_by_threshold) == (2, 1)  # 0.55 to 0.7, and 0.5
+    assert (row.no_longer_reach, row.no_longer_reach_by_threshold) == (0, 0)
+    text = comparison_text(told)
+    assert "which traces crossed the threshold 0.6 \N{RIGHTWARDS ARROW} 0.5:" in text
+    assert "of these by its move" in text
+    back = compared(two.warehouse, second, first).domains[0]
+    assert (back.no_longer_reach, back.no_longer_reach_by_threshold) == (2, 2)
+    two.write(*(outcomes(n, "any", 0.9) for n in range(len(moves))))
+    told = compared(two.warehouse, second, two.run(**usual, threshold=0.5))
+    text = comparison_text(told)
+    assert "which traces crossed the threshold 0.5:" in text
+    assert "by its move" not in text
+
+
+def test_movers_are_told_with_their_objectives(tmp_path: Path) -> None:
+    """Read again from each file as it stands now: JSONL, and Parquet in several row groups."""
+    two = Two(tmp_path)
+    odd = "say \x1b[31mred\x1b[0m,\n then " + "x" * 300
+
+    def write(confidence: float) -> None:
+        refused = trace(id="none", confidence=7.0)
+        lines = [refused, in_code(1, objective=odd, confidence=confidence)]
+        two.write(*lines, in_code(2, objective="stays"), in_code(3, confidence=confidence))
+        traces = [in_code(n, objective=f"in {n}", confidence=confidence) for n in (4, 5, 6)]
+        write_parquet(two.archive / "b.parquet", traces, row_group_size=1)
+
+    write(0.9)
+    first = two.run(embedder="none")
+    write(0.2)
+    second = two.run(embedder="none")
+    told = compared(two.warehouse, first, second)
+    assert {each.trace_id: each.objective for each in told.movers} == {
+        "t1": odd[:200],
+        "t3": "fix part 3",
+        **{f"t{n}": f"in {n}" for n in (4, 5, 6)},
+    }
+    assert {each.unread for each in told.movers} == {None}
+    text = comparison_text(told)
+    assert r"    say \x1b[31mred\x1b[0m, then xxx" in text
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_an_objective_that_cannot_be_read_again_says_why(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    names = ("same", "gone", "changed", "unreadable", "put back")
+
+    def write(confidence: float) -> None:
+        for n, name in enumerate(names):
+            two.write(in_code(n, id=name, confidence=confidence), name=f"{name}.jsonl")
+
+    write(0.9)
+    first = two.run()
+    write(0.1)
+    second = two.run()
+    (two.archive / "gone.jsonl").unlink()
+    two.write(in_code(2, id="changed", objective="other words"), name="changed.jsonl")
+    (two.archive / "unreadable.jsonl").unlink()
+    (two.archive / "unreadable.jsonl").mkdir()
+    put_back = two.archive / "put back.jsonl"
+    content = put_back.read_bytes()
+    two.write(in_code(4, id="put back", objective="other words"), name=put_back.name)
+    two.run()
+    told = compared(two.warehouse, first, second)
+    assert {each.trace_id: (each.objective, each.unread) for each in told.movers} == {
+        "same": ("fix part 0", None),
+        "gone": (None, "gone"),
+        "changed": (None, "changed"),
+        "unreadable": (None, "unreadable"),
+        "put back": (None, "changed"),
+    }
+    assert "    (its file is gone from the archive)" in comparison_text(told).splitlines()
+    put_back.write_bytes(content)
+    known = {each.trace_id: each for each in compared(two.warehouse, first, second).movers}
+    assert known["put back"].objective == "fix part 0"
+    vacuum(two.warehouse, timedelta(days=1), datetime.now(UTC))  # the facts of that content
+    known = {each.trace_id: each for each in compared(two.warehouse, first, second).movers}
+    assert (known["put back"].objective, known["put back"].unread) == (None, "changed")
+    assert known["same"].objective == "fix part 0"
+
+
+def test_runs_are_found_by_their_places_and_beginnings(moved: tuple[Two, str, str]) -> None:
+    two, first, second = moved
+    with connect(two.warehouse) as connection:
+        [(last,)] = connection.execute("SELECT latest()").fetchall()
+    for names, meant in (
+        ((first[:-1], "previous"), (first, second)),
+        (("previous", "latest"), (second, last)),
+    ):
+        told = compared(two.warehouse, *names)
+        assert (told.first, told.second) == meant
+
+
+def test_of_many_domains_the_largest_are_shown(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    numbers = [(n % 10, f"d{n:02d}") for n in range(60)]
+    traces = [in_code(n, id=domain, task_domain=domain) for n, domain in numbers]
+    two.write(*traces, in_code(1, id="x", task_domain="d59"), in_code(1, id="y", task_domain="d58"))
+    run = two.run(embedder="none")
+    lines = comparison_text(compared(two.warehouse, run, run)).splitlines()
+    shown = [line.split()[0] for line in lines if line.startswith("  d")]
+    assert shown == ["domain", *(f"d{n:02d}" for n in range(48)), "d58", "d59"]
+    assert "  10 more domains, with fewer traces: see --json" in lines
 
 
 def outcomes(number: int, domain: str, confidence: float) -> dict[str, Any]:
@@ -294,8 +504,11 @@ def test_its_json_is_the_golden_text(tmp_path: Path) -> None:
 def test_a_column_without_a_field_and_a_field_without_a_column_are_errors(
     columns: str, said: str
 ) -> None:
-    with duckdb.connect() as connection, pytest.raises(TypeError, match=f"'{said}'"):
-        _filled(Removed, connection.execute(f"SELECT {columns}"))
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE TABLE told AS SELECT {columns}")
+        rows = _rows(connection, "told")
+    with pytest.raises(TypeError, match=f"'{said}'"):
+        _filled(Removed, rows)
 
 
 def test_one_trace_has_no_rank_correlation(tmp_path: Path) -> None:
@@ -332,7 +545,7 @@ def test_scores_on_the_edges_of_bins_and_thresholds(tmp_path: Path) -> None:
     told = compared(two.warehouse, first, two.run(profiles=outcome, threshold=0.7))
     assert_told(told, two.warehouse, (0.3, 0.7))
     assert told.domains[0].psi == 0.0
-    assert (told.domains[0].crossed_up, told.domains[0].crossed_down) == (2, 5)
+    assert (told.domains[0].now_reach, told.domains[0].no_longer_reach) == (2, 5)
 
 
 def test_no_trace_in_both_is_no_error(tmp_path: Path) -> None:
@@ -359,9 +572,9 @@ def test_more_traces_than_movers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"embedder": "none"}, "encoders hashing-384-v1 and none"),
-        ({"version": "SCORING_VERSION"}, "scoring 1 and 99"),
-        ({"version": "REPLAY_VERSION"}, "replay 1 and 99"),
+        ({"embedder": "none"}, "encoder hashing-384-v1 \N{RIGHTWARDS ARROW} none"),
+        ({"formula": "scoring"}, "formula of scoring 1 \N{RIGHTWARDS ARROW} 99"),
+        ({"formula": "replay"}, "formula of replay 1 \N{RIGHTWARDS ARROW} 99"),
     ],
 )
 def test_other_encoders_and_formulas_do_not_compare_unless_forced(
@@ -370,8 +583,8 @@ def test_other_encoders_and_formulas_do_not_compare_unless_forced(
     two = Two(tmp_path)
     two.write(in_code(1), in_code(2))
     first = two.run()
-    if version := change.pop("version", None):
-        monkeypatch.setattr(kp_batch.pipeline.publish, version, 99)
+    if formula := change.pop("formula", None):
+        monkeypatch.setitem(FORMULAS, formula, 99)
     second = two.run(cache_size=1, **change)
     with pytest.raises(KpBatchError, match=rf"{first} and {second} do not compare.*--force") as why:
         compared(two.warehouse, first, second)
@@ -384,7 +597,7 @@ def test_scores_of_mixed_encoders_do_not_compare(tmp_path: Path) -> None:
     two.write(in_code(1), in_code(2, created_at="2026-01-06T08:00:00Z"))
     first = two.run()
     second = two.run(embedder="none", since="2026-01-06")
-    with pytest.raises(KpBatchError, match=r"hashing-384-v1 and hashing-384-v1, none"):
+    with pytest.raises(KpBatchError, match=r"encoder hashing-384-v1 \S hashing-384-v1, none"):
         compared(two.warehouse, first, second)
 
 

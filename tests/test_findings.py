@@ -397,7 +397,7 @@ def test_runs_that_do_not_compare_are_a_warning_and_their_drift_is_none() -> Non
     assert [sentence(each) for each in said if each.is_warning] == [
         (
             "The scores of the last run do not compare with those of the previous run: they were "
-            "computed with formula of replay 0 → 1; encoders hashing-1 and minilm-1."
+            "computed with formula of replay 0 → 1; encoder hashing-1 → minilm-1."
         )
     ]
     assert {FAR, NO_TREND} <= {*map(sentence, said)}

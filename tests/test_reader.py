@@ -3,19 +3,23 @@
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 import pytest
 
 from kp_batch.contracts import VIEWS
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.warehouse.manifest import read_manifest
+from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.tables import files_of
+from kp_batch.warehouse.runs import find_run
+from kp_batch.warehouse.tables import DeltaTables, files_of
 from tests.archives import trace, write_jsonl
 from tests.test_rescore import config
 
@@ -188,6 +192,85 @@ def test_an_unknown_run_is_told(folder: Path, run_id: str) -> None:
         pass
     assert repr(run_id) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_latest_and_previous_are_runs_that_are_done(
+    folder: Path, left: dict[str, tuple[str, Tables]]
+) -> None:
+    """The fifth run failed; each name means what it meant at that time."""
+    runs = {name: run_id for name, (run_id, _) in left.items()}
+    with connect(folder / "warehouse", "latest") as connection:
+        assert last_run(connection) == runs["a file that is pruned"]
+    with connect(folder / "warehouse", "previous") as connection:
+        assert last_run(connection) == runs["a file that is gone"]
+    meant = {}
+    for name in NAMES:
+        with connect(folder / "warehouse", runs[name]) as connection:
+            [meant[name]] = connection.execute("SELECT latest(), previous()").fetchall()
+    assert meant["a first run that failed"] == (None, None)
+    assert meant["scores"] == (runs["scores"], None)
+    before = runs["another file, and rows that it supersedes"], runs["another threshold"]
+    assert meant["another file, and rows that it supersedes"] == before
+    assert meant["a run that failed"] == before
+    assert meant["another profile"] == (runs["another profile"], before[0])
+
+
+def test_any_client_of_duckdb_knows_the_macros_of_runs(
+    folder: Path, left: dict[str, tuple[str, Tables]]
+) -> None:
+    previous, latest = (left[name][0] for name in NAMES[-2:])
+    with duckdb.connect(str(folder / "warehouse" / "kp.duckdb"), read_only=True) as connection:
+        rows = connection.execute("FROM drift(previous(), latest())").fetchall()
+        named = connection.execute(f"FROM drift('{previous}', '{latest}')").fetchall()
+    assert rows == named != []
+
+
+def test_the_beginning_of_one_run_alone_is_enough(
+    folder: Path, left: dict[str, tuple[str, Tables]]
+) -> None:
+    run_id, published = left["a run that failed"]
+    with connect(folder / "warehouse", run_id[:-1]) as connection:
+        assert tables(connection) == published
+
+
+def test_the_beginning_of_several_runs_is_told_with_some_of_them(
+    folder: Path, left: dict[str, tuple[str, Tables]]
+) -> None:
+    ids = sorted((run_id for run_id, _ in left.values()), reverse=True)
+    with (
+        pytest.raises(WarehouseError, match=r"^'2' begins the names of 8 runs in ") as caught,
+        connect(folder / "warehouse", "2"),
+    ):
+        pass
+    assert f": {', '.join(ids[:3])} and 5 more; write more" in str(caught.value)
+
+
+def test_a_whole_run_id_is_no_beginning(two_runs: tuple[Path, str]) -> None:
+    warehouse, first = two_runs
+    manifest = read_manifest(warehouse)
+    assert manifest
+    written = DeltaTables(warehouse, manifest.tables, "x")
+    runs = pl.read_parquet(files_of(warehouse, "runs", manifest.tables["runs"]))
+    longer = runs.filter(run_id=first).with_columns(run_id=pl.lit(f"{first}0"))
+    written.append("runs", [longer])
+    publish(warehouse, replace(manifest, tables=written.versions))
+    with connect(warehouse) as connection:
+        assert find_run(warehouse, first, connection).run_id == first
+
+
+def test_that_there_is_no_latest_or_previous_run_is_told(tmp_path: Path) -> None:
+    empty, one = tmp_path / "empty", tmp_path / "one"
+    empty.mkdir()
+    publish(empty, Manifest({}, {}))
+    write_jsonl(tmp_path / "a.jsonl", [trace()])
+    rescore_archive(config(tmp_path, tmp_path / "a.jsonl", warehouse=one))
+    for warehouse, name, said in (
+        (empty, "latest", "there is no latest run in .*: none is done; see: kp-batch runs"),
+        (empty, "previous", "there is no previous run in .*: none was done before the last one;"),
+        (one, "previous", "there is no previous run in .*: none was done before the last one;"),
+    ):
+        with pytest.raises(WarehouseError, match=said), connect(warehouse, name):
+            pass
 
 
 @pytest.mark.parametrize("shown", ["by the catalog", "without a catalog", "as of a run"])

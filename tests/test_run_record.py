@@ -78,5 +78,5 @@ def test_runs_differ_by_formulas_and_encoders_alone() -> None:
     assert differences(RUN, RUN) == []
     assert differences(RUN, other) == [
         "formula of facts 1 \N{RIGHTWARDS ARROW} 2",
-        "encoders minilm-1 and hashing-1, minilm-1",
+        "encoder minilm-1 \N{RIGHTWARDS ARROW} hashing-1, minilm-1",
     ]

@@ -26,6 +26,7 @@ from kp_batch.operations.results import (
 )
 from kp_batch.pipeline.summary import DomainScores, Summary
 from kp_batch.planning.describe import DomainDay, PlanDescription
+from kp_batch.reasons import Reason
 from kp_batch.run_record import RunCounts
 from tests.archives import trace, write_jsonl
 
@@ -174,8 +175,13 @@ ODD = DomainMoves(
     second_quantiles=(-1e-7, 5e-324, 2.0**-52, 1.7976931348623157e308, 1e16),
     psi=float("nan"),
     rank_correlation=None,
-    crossed_up=0,
-    crossed_down=-1,
+    rose=0,
+    fell=-1,
+    stayed=2,
+    now_reach=3,
+    now_reach_by_threshold=4,
+    no_longer_reach=5,
+    no_longer_reach_by_threshold=6,
     from_facts=float("inf"),
     from_novelty=-float("inf"),
     from_weights=0.0,
@@ -185,17 +191,25 @@ ODD = DomainMoves(
 COMPARISON = Comparison(
     first="20260101T000000Z-abcdef",
     second='zwölf "\\\n\u2028\0\U0001f600',
+    changes=(Reason("weights", "weights of é", None, {"novelty": 0.1 + 0.2}, of="é"),),
+    first_threshold=0.1 + 0.2,
+    second_threshold=1 / 3,
     in_both=2,
     only_in_first=1,
     only_in_second=0,
     domains=(ODD, replace(ODD, task_domain=None, rank_correlation=1.0)),
     movers=(
-        Mover("a", "any", 0.1, 1.0, 0.9, None, 0.9, 0.0, 0.0, 0.0),
-        Mover("b", "any", 0.1, 1.0, 0.9, "both", 0.9, 0.0, 0.0, 0.0),
+        Mover("a", "any", 0.1, 1.0, 0.9, None, 0.9, 0.0, 0.0, 0.0, "\x1b é", None),
+        Mover("b", "any", 0.1, 1.0, 0.9, "first", 0.9, 0.0, 0.0, 0.0, None, "gone"),
     ),
 )
 PLANNED = PlanDescription(
-    files=FileChanges((), ("é\n",), (), ("a", "b")),
+    reasons=[Reason("weights", "é\n", None, {"novelty": 0.1}, "\0"), Reason("ttl", "", "none", 1)],
+    files=FileChanges((), ("é\n",), (), (), ("a", "b"), ()),
+    rows_rejected=1,
+    rejected_by_code={"no_steps": 1},
+    excess=None,
+    unused_profiles={"\0": "é", "b": None},
     texts_to_embed=1,
     traces_to_replay=10**30,
     traces_to_restate=0,
@@ -205,8 +219,8 @@ PLANNED = PlanDescription(
     largest_domains={"\0": 2},
     by_domain_and_day=[DomainDay("\0", "2026-01-31", 1, 2, 3)],
     partitions=["2026-01-31"],
-    pending=["archive", "forgotten"],
-    seconds=None,
+    pending=["files", "forgotten"],
+    estimated_seconds=None,
 )
 SUMMARY = Summary(
     run_id=None,
@@ -235,7 +249,7 @@ def child_that(command: str, work: str) -> str:
         "from dataclasses import replace; from kp_batch.cli import child; "
         "from kp_batch.errors import *; from kp_batch.operations.results import *; "
         "from kp_batch.archive.file_changes import *; from kp_batch.planning.describe import *; "
-        "from kp_batch.pipeline.summary import *; "
+        "from kp_batch.pipeline.summary import *; from kp_batch.reasons import *; "
         "nan, inf = float('nan'), float('inf'); "
         f"work = lambda tell, *args, **kwargs: {work}; "
         f"child.COMMANDS[{command!r}] = replace(child.COMMANDS[{command!r}], function=work); "

@@ -1,6 +1,5 @@
 """`catalog`, `vacuum` and `forget`: the upkeep of a warehouse."""
 
-import json
 import time
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from kp_batch.cli.commands import FORGET, VACUUM
 from kp_batch.cli.group import kp_batch, warehouse_option
 from kp_batch.cli.result_texts import removed_text
 from kp_batch.cli.supervisor import child_result
+from kp_batch.text import number
 from kp_batch.warehouse.layout import Layout
 
 
@@ -18,9 +18,14 @@ from kp_batch.warehouse.layout import Layout
 def catalog(warehouse: Path) -> None:
     """Make kp.duckdb anew for other clients, after the folder was moved or the file was lost."""
     from kp_batch.warehouse.publication import rebuild
+    from kp_batch.warehouse.reader import connect
 
-    manifest = rebuild(warehouse)
-    click.echo(f"kp.duckdb is made for {warehouse}: {json.dumps(manifest.tables)}", err=True)
+    tables = number(len(rebuild(warehouse).tables), "table")
+    with connect(warehouse) as connection:
+        last = connection.execute("SELECT max_by(run_id, (started_at, run_id)) FROM runs")
+        [(run_id,)] = last.fetchall()
+    as_left = f", as run {run_id} left them" if run_id else ""
+    click.echo(f"kp.duckdb is made for {warehouse}: {tables}{as_left}", err=True)
 
 
 @kp_batch.command()

@@ -8,25 +8,30 @@ from tempfile import TemporaryDirectory
 import click
 
 from kp_batch.cli.commands import COMPARE, VERIFY, json_line
+from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.cli.group import format_option, json_option, kp_batch, warehouse_option
-from kp_batch.cli.result_texts import comparison_text, settings_text, verification_text
+from kp_batch.cli.result_texts import settings_text, verification_text
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import KpBatchError
 from kp_batch.text import printable
 
+_RUN = "its id, the beginning of it, latest or previous"
 _RUNS = """
-    SELECT run_id, status, started_at, round(waited, 1) AS seconds,
-        round(waited - beside, 1) AS work, counts->>'accepted' AS accepted,
-        counts->>'rejected' AS rejected, counts->>'embedded' AS embedded,
-        counts->>'replayed' AS replayed, counts->>'restated' AS restated,
-        config->>'embedder' AS embedder, mixed, reason
+    SELECT run_id, status,
+        coalesce(reason, array_to_string(list_transform(
+            from_json(changes, '[{"code": "VARCHAR", "words": "VARCHAR", "of": "VARCHAR"}]'),
+            lambda each: if(each.code = 'weights', 'weights of ' || each.of, each.words)
+        ), '; ')) AS changes,
+        (counts->>'accepted')::BIGINT AS accepted, (counts->>'rejected')::BIGINT AS rejected,
+        (counts->>'restated')::BIGINT AS restated,
+        round(waited, 1) AS seconds, round(waited - beside, 1) AS work, mixed
     FROM (
         SELECT *, list_sum((seconds->'$.*')::DOUBLE[]) AS waited,
             coalesce((seconds->>'start')::DOUBLE, 0) + coalesce((seconds->>'prefect')::DOUBLE, 0)
                 AS beside
         FROM runs
     )
-    ORDER BY started_at DESC
+    ORDER BY started_at DESC, run_id DESC
 """
 
 
@@ -34,7 +39,7 @@ _RUNS = """
 @click.argument("query")
 @warehouse_option
 @format_option
-@click.option("--as-of", metavar="RUN", help="The tables as that run left them.")
+@click.option("--as-of", metavar="RUN", help=f"The tables as that run left them: {_RUN}.")
 def sql(query: str, warehouse: Path, output_format: str, as_of: str | None) -> None:
     """Ask QUERY of the views scores, rejects, profiles, runs and files."""
     ask(warehouse, query, output_format, as_of)
@@ -44,7 +49,7 @@ def sql(query: str, warehouse: Path, output_format: str, as_of: str | None) -> N
 @warehouse_option
 @format_option
 def runs(warehouse: Path, output_format: str) -> None:
-    """List the runs, the last one first."""
+    """List the runs, the last one first: what each changed, or why it failed."""
     ask(warehouse, _RUNS, output_format)
 
 
@@ -66,7 +71,10 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Compare different encoders or formulas, too.")
 @json_option
 def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: bool) -> None:
-    """Tell how the scores moved from the first RUN to the second, and what moved them."""
+    """Tell how the scores moved from the first RUN to the second, and what moved them.
+
+    A RUN is its id, the beginning of it, latest (the last one that is done) or previous.
+    """
     # The folder is removed even where a signal ends the other process.
     with (
         TemporaryDirectory() as folder,

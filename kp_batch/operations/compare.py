@@ -1,22 +1,25 @@
-"""Compares the scores of two runs: how they moved, and what moved them."""
+"""Compares the scores of two runs: what differs between these, how the scores moved, and why."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 
 from kp_batch.errors import KpBatchError
+from kp_batch.operations.objectives import Place, objectives
 from kp_batch.operations.results import Comparison, DomainMoves, Mover
-from kp_batch.run_record import RunRecord, differences
+from kp_batch.reasons import Reason, file_changes, listed, setting_changes
+from kp_batch.run_record import RunRecord, incomparable
 from kp_batch.sql import sql
 from kp_batch.staging import Staging
 from kp_batch.warehouse.catalog import create_macros
-from kp_batch.warehouse.manifest import manifest_as_of
+from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.relations import kept_files, parquet_relation
+from kp_batch.warehouse.relations import kept_files, parquet_relation, relation
+from kp_batch.warehouse.runs import find_run, manifest_left
 
-_TABLES = ("scores", "profiles")
-_MOVERS = 10
+_TABLES = ("scores", "profiles", "files")
 
 T = TypeVar("T")
 
@@ -34,61 +37,82 @@ def compare(
     Args:
         warehouse: the folder of the tables.
         staging: takes what does not fit into memory.
-        first: the earlier run's run_id.
-        second: the later run's.
+        first: the earlier run, as `find_run` takes it.
+        second: the later run.
         force: compare what different encoders or formulas computed all the same.
 
     Raises:
         KpBatchError: there is no such run, its tables were removed, or the two do not compare.
     """
+    with connect(warehouse) as now:
+        old, new = (find_run(warehouse, name, now) for name in (first, second))
+    if not force and (differing := incomparable(old, new)):
+        raise KpBatchError(
+            f"runs {old.run_id} and {new.run_id} do not compare: they were computed with other "
+            f"formulas or encoders ({listed(differing)}); compare them all the same with --force"
+        )
     with staging.connect() as connection:
         create_macros(connection)
-        with connect(warehouse) as now:
-            if not force:
-                _check_comparable(now, first, second)
-            for schema, run_id in (("first", first), ("second", second)):
-                manifest = manifest_as_of(warehouse, run_id, now)
-                connection.execute(f"CREATE SCHEMA {schema}")
-                for name in _TABLES:
-                    rows = parquet_relation(name, kept_files(warehouse, name, manifest, run_id))
-                    connection.execute(f"CREATE VIEW {schema}.{name} AS FROM {rows}")
-                connection.execute(f"SET VARIABLE {schema}_threshold = {manifest.threshold!r}")
+        _attach(connection, warehouse, "first", old)
+        _attach(connection, warehouse, "second", new)
+        # Of now: what a file holds is known by its content, and old facts are removed earlier.
+        facts = relation(warehouse, "facts", require_manifest(warehouse).tables.get("facts"))
+        connection.execute(f"CREATE VIEW facts AS FROM {facts}")
         connection.execute(sql(__name__, "compare.sql"))
-        both, in_first, in_second = (
-            connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]  # noqa: S608
-            for name in ("moves", "first.scores", "second.scores")
-        )
-        movers = f"FROM moves ORDER BY abs(change) DESC, trace_id LIMIT {_MOVERS}"
+        [traces] = _rows(connection, "traces")
         return Comparison(
-            first=first,
-            second=second,
-            in_both=both,
-            only_in_first=in_first - both,
-            only_in_second=in_second - both,
-            domains=_filled(DomainMoves, connection.execute("FROM domains")),
-            movers=_filled(Mover, connection.execute(movers)),
+            first=old.run_id,
+            second=new.run_id,
+            changes=tuple(_changes(old, new, connection)),
+            first_threshold=manifest_left(old).threshold,
+            second_threshold=manifest_left(new).threshold,
+            **traces,
+            domains=_filled(DomainMoves, _rows(connection, "domains")),
+            movers=_filled(Mover, _movers(connection)),
         )
 
 
-def _check_comparable(now: duckdb.DuckDBPyConnection, first: str, second: str) -> None:
-    """Refuse runs whose scores were computed by different encoders or formulas."""
-    query = "SELECT * EXCLUDE (inputs) FROM runs WHERE run_id IN (?, ?)"
-    rows = now.sql(query, params=[first, second]).to_arrow_table()
-    found = {row["run_id"]: RunRecord.of(row) for row in rows.to_pylist()}
-    if len(found) < len({first, second}):
-        return  # opening the missing one will say which
-    if differing := differences(found[first], found[second]):
-        raise KpBatchError(
-            f"runs {first} and {second} do not compare: they were computed with "
-            f"{'; '.join(differing)}; compare them all the same with --force"
-        )
+def _attach(
+    connection: duckdb.DuckDBPyConnection, warehouse: Path, schema: str, run: RunRecord
+) -> None:
+    """Create a schema of some tables as a run left them, and the variable of its threshold."""
+    manifest = manifest_left(run)
+    connection.execute(f"CREATE SCHEMA {schema}")
+    for name in _TABLES:
+        rows = parquet_relation(name, kept_files(warehouse, name, manifest, run.run_id))
+        connection.execute(f"CREATE VIEW {schema}.{name} AS FROM {rows}")
+    connection.execute(f"SET VARIABLE {schema}_threshold = {manifest.threshold!r}")
 
 
-def _filled(kind: type[T], answer: duckdb.DuckDBPyConnection) -> tuple[T, ...]:
+def _changes(
+    old: RunRecord, new: RunRecord, connection: duckdb.DuckDBPyConnection
+) -> Iterator[Reason]:
+    """What differs: settings, formulas, encoders, then the archive's files."""
+    yield from setting_changes(old.settings, new.settings)
+    yield from incomparable(old, new)
+    [files] = _rows(connection, "file_changes")
+    yield from file_changes(files)
+
+
+def _movers(connection: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
+    """The traces that moved most, with the start of their objectives."""
+    read_again = objectives([Place(**row) for row in _rows(connection, "places")])
+    for row in _rows(connection, "movers"):
+        objective = read_again[row["trace_id"]]
+        yield {**row, "objective": objective.start, "unread": objective.unread}
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, name: str) -> list[dict[str, Any]]:
+    """The rows of a small table, in its order."""
+    answer = connection.execute(f"FROM {name}")
+    names = [str(column[0]) for column in answer.description or []]
+    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+
+
+def _filled(kind: type[T], rows: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> tuple[T, ...]:
     """One value of that kind for each row, its fields filled by the columns of their names.
 
     Raises:
         TypeError: a column has no field, or a field no column.
     """
-    names = [str(column[0]) for column in answer.description or []]
-    return tuple(kind(**dict(zip(names, row, strict=True))) for row in answer.fetchall())
+    return tuple(kind(**row) for row in rows)

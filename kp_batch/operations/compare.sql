@@ -1,6 +1,6 @@
 -- How the scores of two runs differ, over the ids in both.
--- Given: the schemas first and second (the tables of each run), the variables first_threshold and
--- second_threshold, and the catalog's macros.
+-- Given: the schemas first and second (the tables of each run), the view facts (as they are now), the
+-- variables first_threshold and second_threshold, and the catalog's macros.
 
 CREATE TEMP TABLE moves AS
 WITH first_scores AS (
@@ -51,6 +51,13 @@ SELECT
     END AS from_overrides
 FROM steps;
 
+CREATE TEMP TABLE traces AS
+SELECT in_both, in_first - in_both AS only_in_first, in_second - in_both AS only_in_second
+FROM
+    (SELECT count(*) AS in_both FROM moves),
+    (SELECT count(*) AS in_first FROM first.scores),
+    (SELECT count(*) AS in_second FROM second.scores);
+
 CREATE TEMP TABLE domains AS
 WITH scoped AS (
     SELECT task_domain AS scope, * FROM moves
@@ -60,6 +67,9 @@ WITH scoped AS (
 ranked AS (
     SELECT
         *,
+        first_score >= getvariable('first_threshold') AS reached,
+        second_score >= getvariable('second_threshold') AS reaches,
+        second_score >= getvariable('first_threshold') AS would_reach, -- had it stayed
         rank() OVER (PARTITION BY scope ORDER BY first_score)
             + (count(*) OVER (PARTITION BY scope, first_score) - 1) / 2 AS first_rank,
         rank() OVER (PARTITION BY scope ORDER BY second_score)
@@ -75,14 +85,13 @@ SELECT
     score_quantiles(second_score)::DOUBLE[5] AS second_quantiles,
     stability_index(score_bins(first_score), score_bins(second_score)) AS psi,
     nullif(corr(first_rank, second_rank), 'nan'::DOUBLE) AS rank_correlation,
-    count(*) FILTER (
-        first_score < getvariable('first_threshold')
-        AND second_score >= getvariable('second_threshold')
-    ) AS crossed_up,
-    count(*) FILTER (
-        first_score >= getvariable('first_threshold')
-        AND second_score < getvariable('second_threshold')
-    ) AS crossed_down,
+    count(*) FILTER (second_score > first_score) AS rose,
+    count(*) FILTER (second_score < first_score) AS fell,
+    count(*) FILTER (second_score = first_score) AS stayed,
+    count(*) FILTER (NOT reached AND reaches) AS now_reach,
+    count(*) FILTER (NOT reached AND reaches AND NOT would_reach) AS now_reach_by_threshold,
+    count(*) FILTER (reached AND NOT reaches) AS no_longer_reach,
+    count(*) FILTER (reached AND NOT reaches AND would_reach) AS no_longer_reach_by_threshold,
     avg(from_facts) AS from_facts,
     avg(from_novelty) AS from_novelty,
     avg(from_weights) AS from_weights,
@@ -91,3 +100,39 @@ SELECT
 FROM ranked
 GROUP BY scope
 ORDER BY scope NULLS FIRST;
+
+CREATE TEMP TABLE movers AS
+FROM moves WHERE change <> 0 ORDER BY abs(change) DESC, trace_id LIMIT 10;
+
+-- Where the archive held the movers as the second run scored them.
+CREATE TEMP TABLE places AS
+SELECT trace_id, source_file, files.file_id, max(facts."row") AS "row"
+FROM movers
+JOIN second.scores AS scores USING (trace_id)
+JOIN second.files AS files USING (source_file)
+LEFT JOIN (FROM facts WHERE len(reasons) = 0) AS facts
+    USING (file_id, trace_id, content_hash)
+GROUP BY ALL;
+
+-- What became of the archive's files, as a run counts it: see `FileChanges`. A file_id names its
+-- content and ends with the version of the facts.
+CREATE MACRO content(file_id) AS regexp_replace(file_id, '-v[0-9]+$', '');
+
+CREATE TEMP TABLE file_changes AS
+SELECT
+    count(*) FILTER (a.source_file IS NULL AND b.file_id IS NOT NULL) AS new,
+    count(*) FILTER (
+        a.source_file IS NOT NULL
+        AND b.file_id IS NOT NULL
+        AND content(a.file_id) IS DISTINCT FROM content(b.file_id)
+    ) AS changed,
+    count(*) FILTER (
+        a.status <> 'read' AND b.status = 'read' AND content(a.file_id) = content(b.file_id)
+    ) AS back,
+    count(*) FILTER (a.status <> 'gone' AND coalesce(b.status, 'gone') = 'gone') AS gone,
+    count(*) FILTER (
+        coalesce(a.status, 'gone') <> 'unreadable' AND b.status = 'unreadable'
+    ) AS unreadable,
+    count(*) FILTER (a.file_id IS NOT NULL AND b.file_id IS NULL) AS pruned
+FROM first.files AS a
+FULL JOIN second.files AS b USING (source_file);

@@ -6,7 +6,10 @@ Nothing heavy is imported here: the command line takes these from the process th
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from kp_batch.reasons import Reason
+
 Quantiles = tuple[float, float, float, float, float]  # 0.05, 0.25, 0.5, 0.75, 0.95
+Unread = Literal["gone", "changed", "unreadable"]
 
 
 @dataclass(frozen=True)
@@ -21,8 +24,13 @@ class DomainMoves:
     second_quantiles: Quantiles
     psi: float  # population stability index over ten bins of equal width; 0: as they were
     rank_correlation: float | None  # Spearman's, -1..1; null where all scores of a run are one
-    crossed_up: int  # traces below the first run's threshold that meet the second's
-    crossed_down: int  # traces that met the first run's threshold and are below the second's
+    rose: int  # traces; a score rises or falls whatever the thresholds are
+    fell: int
+    stayed: int
+    now_reach: int  # traces below the first run's threshold that reach the second's
+    now_reach_by_threshold: int  # of these: would not, had the threshold stayed
+    no_longer_reach: int  # traces that reached the first run's threshold and are below the second's
+    no_longer_reach_by_threshold: int  # of these: would reach it still, had the threshold stayed
     from_facts: float  # mean change of a score by the traces' own facts; the four sum to all of it
     from_novelty: float
     from_weights: float
@@ -39,11 +47,13 @@ class Mover:
     first_score: float  # 0..1
     second_score: float
     change: float  # the second score less the first
-    single_thought: Literal["first", "second", "both"] | None  # in which run; null: in neither
+    single_thought: Literal["first", "second"] | None  # in which run; null: in neither
     from_facts: float  # change by the trace's own facts; the four sum to `change`
     from_novelty: float
     from_weights: float
     from_overrides: float
+    objective: str | None  # its first 200 characters, read again from the archive
+    unread: Unread | None  # why it is null: what has become of the trace's file
 
 
 @dataclass(frozen=True)
@@ -52,11 +62,14 @@ class Comparison:
 
     first: str  # run_id
     second: str  # run_id
+    changes: tuple[Reason, ...]  # what differs between the two: `files_new` etc. is the archive
+    first_threshold: float  # 0..1
+    second_threshold: float
     in_both: int  # traces
     only_in_first: int
     only_in_second: int
     domains: tuple[DomainMoves, ...]  # all domains first, then each; empty: no trace is in both
-    movers: tuple[Mover, ...]  # the traces that moved most, the first one most
+    movers: tuple[Mover, ...]  # the traces that moved most, the first one most; none that stayed
 
 
 @dataclass(frozen=True)

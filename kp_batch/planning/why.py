@@ -10,11 +10,10 @@ from kp_batch.embedding.encoders import ENCODER_VERSION
 from kp_batch.facts import FACTS_VERSION
 from kp_batch.novelty.settings import REPLAY_VERSION
 from kp_batch.planning.scorer import Scorer
-from kp_batch.reasons import Reason, formula_changes, setting_changes
+from kp_batch.reasons import Reason, file_changes, formula_changes, setting_changes
 from kp_batch.run import Run
 from kp_batch.run_record import last_done
 from kp_batch.scoring.profiles import SCORING_VERSION
-from kp_batch.text import number
 from kp_batch.warehouse.relations import run_records
 
 # What another kp_batch may bring.
@@ -52,9 +51,7 @@ def reasons(
         yield Reason("after_failure", "the last run failed")
     if run.tables.get("forgotten") != run.published.tables.get("forgotten"):
         yield Reason("forgotten", "traces to be forgotten")
-    for what, paths in asdict(files).items():
-        if paths:
-            yield Reason(f"files_{what}", f"{number(len(paths), 'file')} {what}", new=len(paths))
+    yield from file_changes({what: len(paths) for what, paths in asdict(files).items()})
 
 
 def _model_files(run: Run, scorer: Scorer, fingerprints: pl.DataFrame) -> Iterator[Reason]:

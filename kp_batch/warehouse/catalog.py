@@ -13,8 +13,10 @@ from string import Template
 import duckdb
 
 from kp_batch.contracts import VIEWS
-from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, manifest_as_of
+from kp_batch.run_record import RunRecord
+from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
 from kp_batch.warehouse.relations import kept_files, parquet_relation, relation
+from kp_batch.warehouse.runs import manifest_left
 from kp_batch.warehouse.tables import quoted
 
 _SQL = files("kp_batch.warehouse").joinpath("sql")
@@ -59,26 +61,28 @@ def build_published(path: Path, warehouse: Path, manifest: Manifest) -> None:
     build(path, warehouse, manifest, rows)
 
 
-def build_as_of(path: Path, warehouse: Path, run_id: str, now: duckdb.DuckDBPyConnection) -> None:
+def build_as_of(
+    path: Path, warehouse: Path, run: RunRecord, now: duckdb.DuckDBPyConnection
+) -> None:
     """Build a catalog of the tables as a run left them; its `runs` ends with that run.
 
     Args:
         path: the file, which must not exist yet.
         warehouse: the folder of the tables.
-        run_id: of the run.
+        run: the run.
         now: the catalog as it is now.
 
     Raises:
-        WarehouseError: there is no such run, or its tables were removed.
+        WarehouseError: its tables were removed.
     """
-    manifest = manifest_as_of(warehouse, run_id, now)
+    manifest = manifest_left(run)
     rows = {
-        name: parquet_relation(name, kept_files(warehouse, name, manifest, run_id))
+        name: parquet_relation(name, kept_files(warehouse, name, manifest, run.run_id))
         for name in VIEWS
     }
     [(tables,)] = now.execute("SELECT tables FROM manifest").fetchall()
     all_runs = relation(warehouse, "runs", json.loads(tables)["runs"])
-    last = f"(SELECT started_at FROM {all_runs} WHERE run_id = {quoted(run_id)})"  # noqa: S608
+    last = f"(SELECT started_at FROM {all_runs} WHERE run_id = {quoted(run.run_id)})"  # noqa: S608
     rows["runs"] = f"{all_runs} WHERE started_at <= {last}"
     build(path, warehouse, manifest, rows)
 

@@ -15,7 +15,6 @@ from typing import Any
 import duckdb
 
 from kp_batch.errors import WarehouseError
-from kp_batch.run_record import RunRecord
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
 
@@ -106,29 +105,6 @@ def require_manifest(warehouse: Path) -> Manifest:
     if manifest is None:
         raise WarehouseError(f"{warehouse} is no warehouse; run an archive first")
     return manifest
-
-
-def manifest_as_of(warehouse: Path, run_id: str, now: duckdb.DuckDBPyConnection) -> Manifest:
-    """Read what was published when a run had ended, without the table of runs.
-
-    Args:
-        warehouse: the folder of the tables.
-        run_id: of the run.
-        now: the catalog as it is now.
-
-    Raises:
-        WarehouseError: there is no such run.
-    """
-    query = "SELECT * EXCLUDE (inputs) FROM runs WHERE run_id = ?"
-    rows = now.sql(query, params=[run_id]).to_arrow_table().to_pylist()
-    if not rows:
-        raise WarehouseError(
-            f"there is no run {run_id!r} in {warehouse}; "
-            f"see: kp-batch runs --warehouse {quote(str(warehouse))}"
-        )
-    published = RunRecord.of(rows[0]).published
-    tables = {name: version for name, version in published["tables"].items() if name != "runs"}
-    return Manifest(published["settings"], tables)
 
 
 def _parsed(warehouse: Path, content: bytes) -> Manifest:

@@ -11,6 +11,7 @@ from kp_batch.errors import WarehouseError
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, copy_catalog, require_manifest
+from kp_batch.warehouse.runs import find_run
 
 
 @contextmanager
@@ -23,11 +24,12 @@ def connect(warehouse: Path, as_of: str | None = None) -> Generator[duckdb.DuckD
 
     Args:
         warehouse: the folder of the tables.
-        as_of: a run_id: the tables as that run left them; None: as they are published now.
+        as_of: a run, as `find_run` takes it: the tables as that run left them; None: as they are
+            published now.
 
     Raises:
-        WarehouseError: nothing is published, it cannot be read or has another format, or what the
-            run left was removed.
+        WarehouseError: nothing is published, it cannot be read or has another format, there is no
+            such run, or what it left was removed.
     """
     with tempfile.TemporaryDirectory() as folder:
         catalog = _published(warehouse, folder)
@@ -80,7 +82,7 @@ def _build(catalog: Path, warehouse: Path, manifest: Manifest) -> None:
         raise WarehouseError(f"{warehouse} cannot be read: {one_line(str(error))}") from error
 
 
-def _as_of(warehouse: Path, run_id: str, published: Path) -> Path:
+def _as_of(warehouse: Path, name: str, published: Path) -> Path:
     """Build a catalog of the tables as a run left them, beside that of what is published."""
     from kp_batch.warehouse.catalog import build_as_of
 
@@ -88,5 +90,5 @@ def _as_of(warehouse: Path, run_id: str, published: Path) -> Path:
     beside.mkdir()
     catalog = Layout(beside).catalog
     with duckdb.connect(str(published), read_only=True) as now:
-        build_as_of(catalog, warehouse, run_id, now)
+        build_as_of(catalog, warehouse, find_run(warehouse, name, now), now)
     return catalog
