@@ -1,7 +1,7 @@
 """Removes files that nothing needs any more, for vacuum and forget."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,6 +16,9 @@ from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.relations import relation, scan
 from kp_batch.warehouse.tables import DeltaTables, files_of, remove_unneeded
 
+# Leaves the rows that stay, in their order.
+Keep = Callable[[pl.LazyFrame], pl.LazyFrame]
+
 
 def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
     """Restore every table to what is published; remove those that only killed runs wrote."""
@@ -26,13 +29,13 @@ def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
     return tables
 
 
-def rewrite_facts(warehouse: Path, tables: DeltaTables, keep: pl.Expr, *, at_least: int = 0) -> int:
+def rewrite_facts(warehouse: Path, tables: DeltaTables, keep: Keep, *, at_least: int = 0) -> int:
     """Remove facts: the files that hold any become one without them, the others stay as they are.
 
     Args:
         warehouse: the folder of the tables.
         tables: they get the new version.
-        keep: bool, over columns of `FACTS`: whether a row stays.
+        keep: of rows with the columns of `FACTS`.
         at_least: files of fewer rows become part of that one file, too.
 
     Returns:
@@ -42,14 +45,15 @@ def rewrite_facts(warehouse: Path, tables: DeltaTables, keep: pl.Expr, *, at_lea
     if not paths:
         return 0
     rows = pl.scan_parquet(paths, glob=False, include_file_paths="path")
-    counts = rows.group_by("path").agg(rows=pl.len(), kept=keep.sum())
-    by_file = counts.collect(engine="streaming").sort("path")
+    kept = keep(rows).group_by("path").len("kept")
+    counts = rows.group_by("path").len("rows").join(kept, on="path", how="left")
+    by_file = counts.collect(engine="streaming").fill_null(0).sort("path")
     losing = pl.col("kept") < pl.col("rows")
     chosen = by_file.filter(losing | (pl.col("rows") < at_least))
     removed = int(chosen.select((pl.col("rows") - pl.col("kept")).sum()).item())
     if removed or len(chosen) > 1:
-        together = pl.scan_parquet(chosen.get_column("path").to_list(), glob=False).filter(keep)
-        made = sink_data_file(warehouse, "facts", together, f"facts-{uuid4().hex}")
+        together = pl.scan_parquet(chosen.get_column("path").to_list(), glob=False)
+        made = sink_data_file(warehouse, "facts", keep(together), f"facts-{uuid4().hex}")
         rest = set(paths) - {Path(path) for path in chosen.get_column("path")}
         tables.replace_files("facts", [*map(data_file, sorted(rest)), made], None)
     return removed
@@ -60,7 +64,9 @@ def published_rows(warehouse: Path, name: str, published: Manifest) -> pl.DataFr
     return scan(warehouse, name, published.tables.get(name)).collect()
 
 
-def remove_files(warehouse: Path, names: Iterable[str], manifests: list[dict[str, int]]) -> int:
+def remove_files(
+    warehouse: Path, names: Iterable[str], manifests: Sequence[Mapping[str, int]]
+) -> int:
     """Remove the files of tables that none of the manifests needs; returns how many."""
     return sum(
         remove_unneeded(warehouse, name, {each[name] for each in manifests if name in each})
@@ -74,8 +80,7 @@ def keep_vectors(warehouse: Path, published: Manifest) -> int:
     folders = list(layout.all_vectors.glob("*"))
     if not folders:
         return 0
-    facts = relation(warehouse, "facts", published.tables.get("facts"))
-    accepted = f"(FROM {facts} WHERE len(reasons) = 0)"
+    accepted = _accepted(warehouse, published)
     staging = Staging(layout.staging("upkeep"))
     staging.begin()
     try:
@@ -83,3 +88,25 @@ def keep_vectors(warehouse: Path, published: Manifest) -> int:
             return sum(VectorStore(each, connection).keep(accepted) for each in folders)
     finally:
         staging.end()
+
+
+def count_other_vectors(
+    warehouse: Path, published: Manifest, staging: Staging, folders: Iterable[Path], stays: str
+) -> int:
+    """Count the vectors of texts that no accepted row will have.
+
+    Args:
+        warehouse: the folder of the tables.
+        published: what is published.
+        staging: what DuckDB cannot hold is spilled there.
+        folders: of the encoders.
+        stays: SQL, a join that leaves the rows of `facts` that stay.
+    """
+    accepted = _accepted(warehouse, published, stays)
+    with staging.connect() as connection:
+        return sum(VectorStore(each, connection).count_others(accepted) for each in folders)
+
+
+def _accepted(warehouse: Path, published: Manifest, stays: str = "") -> str:
+    facts = relation(warehouse, "facts", published.tables.get("facts"))
+    return f"(FROM {facts} AS facts {stays} WHERE len(reasons) = 0)"
