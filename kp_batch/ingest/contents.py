@@ -11,16 +11,19 @@ from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
 from kp_batch.archive.reading import BATCH_ROWS, read_rows
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import content_digest, described
-from kp_batch.contracts import FORGOTTEN
+from kp_batch.embedding.chunks import HASH
 from kp_batch.facts import FACTS_VERSION, id_hash, with_text
 from kp_batch.ingest.staged_rows import RowGroups, StagedRows, texts_of
 from kp_batch.staging import TEXTS, Staging
+
+Hashes = npt.NDArray[np.bytes_]
 
 VERSION = f"-v{FACTS_VERSION}"  # the end of every file_id
 
@@ -107,7 +110,7 @@ def stage_contents(
 
 
 def _stage_any(
-    content: Content, forgotten: pl.Series, together: StagedRows, staging: Staging
+    content: Content, forgotten: Hashes, together: StagedRows, staging: Staging
 ) -> tuple[int, StagedRows | None]:
     """Stage a content from the first of its files that is still there; see `_stage`."""
     for source in content.sources[:-1]:
@@ -120,7 +123,7 @@ def _stage_any(
 
 
 def _stage(
-    file_id: str, source: SourceFile, forgotten: pl.Series, together: StagedRows, staging: Staging
+    file_id: str, source: SourceFile, forgotten: Hashes, together: StagedRows, staging: Staging
 ) -> tuple[int, StagedRows | None]:
     """Stage the rows of one file; returns their number, and the staged files it has for itself.
 
@@ -143,19 +146,30 @@ def _stage(
     return rows, alone
 
 
-def _rows(file_id: str, source: SourceFile, forgotten: pl.Series) -> Iterator[pl.DataFrame]:
+def _rows(file_id: str, source: SourceFile, forgotten: Hashes) -> Iterator[pl.DataFrame]:
     """The rows that are not forgotten, with the column `file_id`."""
     for batch in read_rows(source):
         rows = batch.with_columns(file_id=pl.lit(file_id))
         if len(forgotten):
-            rows = rows.filter(~id_hash().is_in(forgotten.implode()).fill_null(value=False))
+            ids = rows.select(id_hash().fill_null("")).to_series()
+            rows = rows.filter(~_stand_in(forgotten, ids))
         yield rows
 
 
-def _hashes(forgotten: Sequence[Path]) -> pl.Series:
+def _hashes(forgotten: Sequence[Path]) -> Hashes:
+    """The hashes of the forgotten ids, ascending."""
     if not forgotten:
-        return FORGOTTEN.to_frame().get_column("id_hash")
-    return pl.read_parquet(list(forgotten), glob=False).get_column("id_hash")
+        return np.empty(0, dtype=HASH)
+    hashes = pl.read_parquet(list(forgotten), glob=False).get_column("id_hash").sort()
+    return np.array(hashes.to_list(), dtype=HASH)
+
+
+def _stand_in(known: Hashes, hashes: pl.Series) -> pl.Series:
+    """Which hashes stand among the known ones, which are ascending, and at least one."""
+    # A search, since a join would look at all that are known for every batch.
+    sought = np.array(hashes.to_list(), dtype=HASH)
+    place = np.minimum(np.searchsorted(known, sought), len(known) - 1)
+    return pl.Series(known[place] == sought)
 
 
 def _is_unchanged(source: SourceFile) -> bool:
@@ -185,8 +199,5 @@ def stage_texts(part: Sequence[SourceFile], wanted: Path, staging: Staging) -> l
         with suppress(UnreadableError):
             for batch in read_rows(source):
                 found = texts_of(with_text(batch))
-                sought = np.array(found.get_column("text_hash").to_list(), dtype=hashes.dtype)
-                # A search, since a join would look at all hashes for every batch.
-                place = np.minimum(np.searchsorted(hashes, sought), len(hashes) - 1)
-                texts.add(found.filter(hashes[place] == sought))
+                texts.add(found.filter(_stand_in(hashes, found.get_column("text_hash"))))
     return texts.close()
