@@ -40,6 +40,11 @@ class Run:
         where = staging or Staging(Layout(config.warehouse).staging(run_id))
         return cls(config, run_id, now, published, published.tables, days, where)
 
+    @property
+    def forgets(self) -> bool:
+        """Whether it forgets traces: their ids are staged."""
+        return self.staging.to_forget.exists()
+
     def in_range(self, day: str) -> pl.Expr:
         """Whether a column's day is one that other settings may restate."""
         first, last = self.restatable

@@ -36,6 +36,11 @@ class Staging:
         return self.folder / f"{name}.parquet"
 
     @property
+    def to_forget(self) -> Path:
+        """The ids of the traces that the run forgets, `trace_id`; other runs have no such file."""
+        return self.folder / "to_forget.parquet"
+
+    @property
     def timeline(self) -> Path:
         """The traces around what changed, in replay order: see timeline.sql."""
         return self.folder / "timeline.parquet"

@@ -31,6 +31,7 @@ from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.tables import files_of
 from tests.archives import trace, write_jsonl, write_parquet
 from tests.holding import holding
+from tests.test_keeping import listing
 from tests.test_lock import HOLD
 
 linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
@@ -419,14 +420,34 @@ def test_vacuum_removes_what_older_runs_left(scored: Scored, tmp_path: Path) -> 
     assert "were removed (by kp-batch vacuum or forget)" in gone.stderr
 
 
+@pytest.mark.parametrize(
+    "words", ["forget kp:trace: --dry-run", "forget kp:trace:typo", "vacuum --keep 1s --dry-run"]
+)
+def test_what_changes_nothing_leaves_all_files_as_they_are(
+    scored: Scored, tmp_path: Path, words: str
+) -> None:
+    copy = scored.copy(tmp_path / "wh")
+    (copy.warehouse / "last-run.log").touch()  # whatever may write begins an empty one
+    before = listing(copy.warehouse)
+    done = kp_batch(*words.split(), "--warehouse", copy.warehouse)
+    assert done.returncode == ("--dry-run" not in words)
+    assert "nothing was changed" in done.stdout + done.stderr
+    assert listing(copy.warehouse) == before
+
+
 def test_forget_removes_a_trace_for_good(scored: Scored, tmp_path: Path) -> None:
     copy = scored.copy(tmp_path / "wh")
     with connect(copy.warehouse) as connection:
         [(identity,)] = connection.execute("SELECT min(trace_id) FROM scores").fetchall()
     done = kp_batch("forget", identity, "--warehouse", copy.warehouse)
     assert done.returncode == 0, done.stderr
-    assert "119 traces scored" in done.stdout.splitlines()[0]
-    assert " 1 removed;" in done.stdout
+    run_id, told = re.fullmatch(
+        r"forgotten by run (\S+): (.*)", done.stdout.splitlines()[0]
+    ).groups()
+    assert told == "1 scored trace, 0 refused rows"
+    assert run_id not in scored.runs
+    lost = f"2 runs can no longer be read with --as-of: from {scored.runs[0]} to {scored.runs[1]}"
+    assert done.stdout.splitlines()[-1] == f"  lost       {lost}"
     assert kp_batch(*copy.run).returncode == 0
     with connect(copy.warehouse) as connection:
         query = "SELECT count(*), count(*) FILTER (trace_id = ?) FROM scores"

@@ -26,8 +26,9 @@ from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.results import Removed
-from kp_batch.operations.vacuum import vacuum
+from kp_batch.operations.vacuum import vacuum, what_to_remove
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.staging import Staging
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.tables import DeltaTables, files_of
@@ -105,6 +106,23 @@ def views(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[Any, ..
     return {name: connection.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in VIEWS}
 
 
+def can_be_read(warehouse: Path, run_id: str) -> bool:
+    try:
+        with connect(warehouse, run_id):
+            return True
+    except WarehouseError:
+        return False
+
+
+def listing(warehouse: Path) -> dict[str, str]:
+    """Every file below the folder, with the digest of its content."""
+    return {
+        str(path.relative_to(warehouse)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in warehouse.rglob("*")
+        if path.is_file()
+    }
+
+
 def restore(folder: Path) -> None:
     """The folder as it was, at the same path: tables name their files by it."""
     shutil.rmtree(folder)
@@ -174,10 +192,21 @@ class Nights:
 
     def vacuum(self, kept: int) -> Removed:
         """Remove what is older than the last so many runs."""
+        return vacuum(self.warehouse, *self.keeping(kept))
+
+    def keeping(self, kept: int) -> tuple[timedelta, datetime]:
+        """How long to keep, and the time, so that the last so many runs stay."""
         ends = sorted(end for (end,) in ask(self.settings, "SELECT finished_at FROM runs"))
         keep = timedelta(days=30)
         since = ends[-kept] if kept else ends[-1] + timedelta(seconds=1)
-        return vacuum(self.warehouse, keep, since + keep)
+        return keep, since + keep
+
+    def readable(self) -> tuple[str, ...]:
+        return tuple(run for run in self.runs if can_be_read(self.warehouse, run))
+
+
+def counted(removed: Removed) -> tuple[int, ...]:
+    return removed.files, removed.facts, removed.raw_rows, removed.vectors
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +245,24 @@ def test_vacuum_keeps_what_the_last_runs_left_and_all_that_is_published(
         assert now[name] == nights.left[-1][name]
 
 
+@pytest.mark.parametrize("before", [[], [0], [0, 0]])
+@pytest.mark.parametrize("kept", [3, 2, 1, 0])
+def test_a_dry_run_tells_what_vacuum_removes_and_changes_nothing(
+    nights: Nights, tmp_path: Path, kept: int, before: list[int]
+) -> None:
+    needless = nights.warehouse / "vectors" / "hashing-8-v0"
+    write_chunk(needless, pl.Series([text_hash("other")]), np.eye(1, 8, dtype=np.float32))
+    for each in before:
+        nights.vacuum(each)
+    files, could_be_read = listing(nights.warehouse), nights.readable()
+    told = what_to_remove(nights.warehouse, *nights.keeping(kept), Staging(tmp_path))
+    assert listing(nights.warehouse) == files
+    assert nights.vacuum(kept) == told
+    can_be = nights.readable()
+    assert told.readable == can_be
+    assert told.lost == tuple(run for run in could_be_read if run not in can_be)
+
+
 def test_vacuum_leaves_no_file_that_nothing_needs(nights: Nights) -> None:
     before, was_published = parquet(nights.warehouse), needed(nights.warehouse)
     removed = nights.vacuum(0)
@@ -225,8 +272,8 @@ def test_vacuum_leaves_no_file_that_nothing_needs(nights: Nights) -> None:
     assert removed.files == len(before - after)
     again = nights.vacuum(0)
     assert parquet(nights.warehouse) == needed(nights.warehouse)
-    assert again == Removed(len(after - needed(nights.warehouse)), 0, 0, 0)
-    assert nights.vacuum(0) == Removed(0, 0, 0, 0)
+    assert counted(again) == (len(after - needed(nights.warehouse)), 0, 0, 0)
+    assert counted(nights.vacuum(0)) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("name", ["scores", "profiles", "facts", "forgotten"])
@@ -487,7 +534,7 @@ def test_what_is_sought_is_found_before_it_is_forgotten(folder: Path) -> None:
 
 def test_law_forgetting_leaves_the_tables_of_an_archive_without_that_trace(folder: Path) -> None:
     summary = forget(folder / "warehouse", [SECRET])
-    assert summary.counts.removed == 1
+    assert summary.traces == 1
     found = tables(folder / "warehouse")
     assert_same(found, without(folder, SECRET))
     assert found["rejects"]["trace_id"].to_list() == ["kp:trace:1", "kp:trace:bad"]
@@ -543,8 +590,9 @@ def test_the_row_that_a_forgotten_one_superseded_goes_as_well(folder: Path) -> N
 
 def test_an_id_that_nobody_knows_is_kept_out_of_later_runs(folder: Path) -> None:
     before = tables(folder / "warehouse")
-    summary = forget(folder / "warehouse", ["kp:trace:unknown", "kp:trace:unknown", "é 日本"])
-    assert summary.counts.replayed == summary.counts.removed == 0
+    ids = ["kp:trace:unknown", "kp:trace:unknown", "é 日本"]
+    told = forget(folder / "warehouse", ids, unseen_too=True)
+    assert (told.unseen, told.replayed, told.traces) == (2, 0, 0)
     assert_same(tables(folder / "warehouse"), before)
     write(folder, {"d.jsonl": [said("unknown", "not yet known", 7), said(7, "known", 7)]})
     rescore_archive(settings_of(folder, cache_size=3))
@@ -556,9 +604,8 @@ def test_an_id_that_nobody_knows_is_kept_out_of_later_runs(folder: Path) -> None
 
 def test_forgetting_all_traces_leaves_empty_tables(folder: Path) -> None:
     ids = {row["id"] for rows in NEWER.values() for row in rows}
-    summary = forget(folder / "warehouse", sorted(ids))
-    assert summary.counts.accepted == 0
-    assert summary.scores == []
+    told = forget(folder / "warehouse", sorted(ids))
+    assert (told.traces, told.rows, told.replaced, told.unseen) == (7, 4, 0, 0)
     assert {name: len(rows) for name, rows in tables(folder / "warehouse").items()} == {
         "scores": 0,
         "rejects": 0,
@@ -664,7 +711,7 @@ def test_what_a_killed_run_left_of_a_trace_is_forgotten_as_well(
         with pytest.raises(Killed):
             rescore_archive(settings_of(folder, cache_size=3))
     assert places(folder / "warehouse", ["kp:trace:dead"])
-    forget(folder / "warehouse", ["kp:trace:dead"])
+    forget(folder / "warehouse", ["kp:trace:dead"], unseen_too=True)
     assert places(folder / "warehouse", ["kp:trace:dead", text_hash("never published")]) == []
     assert vectors_in(folder / "warehouse", ["never published"]) == []
 
@@ -690,7 +737,7 @@ def test_half_a_chunk_of_a_killed_run_is_removed(
             rescore_archive(settings_of(folder, cache_size=3))
     assert vectors_in(folder / "warehouse", ["never published"])
     if work == "forget":
-        forget(folder / "warehouse", ["kp:trace:dead"])
+        forget(folder / "warehouse", ["kp:trace:dead"], unseen_too=True)
     else:
         vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC))
     assert places(folder / "warehouse", ["kp:trace:dead", text_hash("never published")]) == []

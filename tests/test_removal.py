@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from kp_batch.contracts import FACTS
-from kp_batch.operations.removal import rewrite_facts
+from kp_batch.operations.removal import Keep, rewrite_facts
 from kp_batch.warehouse.data_files import write_data_file
 from kp_batch.warehouse.relations import scan
 from kp_batch.warehouse.tables import DeltaTables, files_of
@@ -24,8 +24,9 @@ def written(warehouse: Path, **files: str) -> DeltaTables:
     return tables
 
 
-def without(*ids: str) -> pl.Expr:
-    return ~pl.col("trace_id").is_in(ids)
+def without(*ids: str) -> Keep:
+    gone = pl.LazyFrame({"trace_id": ids})
+    return lambda rows: rows.join(gone, on="trace_id", how="anti", maintain_order="left")
 
 
 def held(warehouse: Path, tables: DeltaTables) -> dict[str, str]:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack
 
-from kp_batch.operations.results import Comparison, Removed, Verification
+from kp_batch.operations.results import Comparison, Forgotten, Removed, Verification
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.describe import PlanDescription
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
@@ -121,17 +121,29 @@ def _vacuum(tell: Tell[Removed], warehouse: str, keep_seconds: float) -> None:
     tell(vacuum(Path(warehouse), timedelta(seconds=keep_seconds), datetime.now(UTC)))
 
 
-def _forget(tell: Tell[Summary], warehouse: str, ids: Sequence[str], *, began: float) -> None:
-    from kp_batch.clock import Clock
-    from kp_batch.executor import Local
-    from kp_batch.operations.forget import forget
-    from kp_batch.pipeline.report import leave_report
+def _what_to_remove(tell: Tell[Removed], warehouse: str, folder: str, keep_seconds: float) -> None:
+    """Tell what `_vacuum` would remove; `folder` as for `_plan`."""
+    from kp_batch.operations.vacuum import what_to_remove
+    from kp_batch.staging import Staging
 
-    try:
-        summary = forget(Path(warehouse), ids, Clock(began))
-    finally:  # the page may name what is forgotten: it is part of the work
-        leave_report(Path(warehouse), Local())
-    tell(summary)
+    keep, now = timedelta(seconds=keep_seconds), datetime.now(UTC)
+    tell(what_to_remove(Path(warehouse), keep, now, Staging(Path(folder))))
+
+
+def _forget(tell: Tell[Forgotten], warehouse: str, ids: Sequence[str], *, unseen_too: bool) -> None:
+    from kp_batch.operations.forget import forget
+
+    tell(forget(Path(warehouse), ids, unseen_too=unseen_too, with_page=True))
+
+
+def _what_to_forget(
+    tell: Tell[Forgotten], warehouse: str, folder: str, ids: Sequence[str], *, unseen_too: bool
+) -> None:
+    """Tell what `_forget` would do; `folder` as for `_plan`."""
+    from kp_batch.operations.forget import what_to_forget
+    from kp_batch.staging import Staging
+
+    tell(what_to_forget(Path(warehouse), ids, Staging(Path(folder)), unseen_too=unseen_too))
 
 
 RUN = Command("run", _run, Summary)
@@ -139,5 +151,13 @@ PLAN = Command("plan", _plan, PlanDescription)
 COMPARE = Command("compare", _compare, Comparison)
 VERIFY = Command("verify", _verify, Verification)
 VACUUM = Command("vacuum", _vacuum, Removed)
-FORGET = Command("forget", _forget, Summary)
-COMMANDS = {each.name: each for each in (RUN, PLAN, COMPARE, VERIFY, VACUUM, FORGET)}
+WHAT_TO_REMOVE = Command("vacuum --dry-run", _what_to_remove, Removed)
+FORGET = Command("forget", _forget, Forgotten)
+WHAT_TO_FORGET = Command("forget --dry-run", _what_to_forget, Forgotten)
+COMMANDS = {
+    each.name: each
+    for each in (
+        *(RUN, PLAN, COMPARE, VERIFY),
+        *(VACUUM, WHAT_TO_REMOVE, FORGET, WHAT_TO_FORGET),
+    )
+}

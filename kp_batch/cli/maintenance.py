@@ -1,14 +1,19 @@
 """`catalog`, `vacuum` and `forget`: the upkeep of a warehouse."""
 
-import time
+import re
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO
 
 import click
 
-from kp_batch.cli.commands import FORGET, VACUUM
+from kp_batch.cli.commands import FORGET, VACUUM, WHAT_TO_FORGET, WHAT_TO_REMOVE
 from kp_batch.cli.group import kp_batch, warehouse_option
-from kp_batch.cli.result_texts import removed_text
+from kp_batch.cli.result_texts import forgotten_text, removed_text
 from kp_batch.cli.supervisor import child_result
+from kp_batch.novelty.settings import parse_ttl
 from kp_batch.text import number
 from kp_batch.warehouse.layout import Layout
 
@@ -34,35 +39,78 @@ def catalog(warehouse: Path) -> None:
     "--keep",
     default="30d",
     show_default=True,
-    help="What runs of this time left stays readable with --as-of.",
+    help="What runs of this time left stays readable with --as-of: 12h, 30d.",
 )
-def vacuum(warehouse: Path, keep: str) -> None:
+@click.option("--dry-run", is_flag=True, help="Tell what would be removed; change nothing.")
+def vacuum(warehouse: Path, keep: str, dry_run: bool) -> None:  # noqa: FBT001 (click passes it)
     """Remove old versions, vectors that nothing needs, and the raw rows of old rejects."""
-    from kp_batch.novelty.settings import parse_ttl
     from kp_batch.warehouse.manifest import require_manifest
 
-    try:
-        kept = parse_ttl(keep)
-    except ValueError:
-        kept = None
-    if kept is None:
-        raise click.UsageError(f"--keep: a time such as 30d or 12h, got {keep!r}")
+    kept = _time(keep)
     require_manifest(warehouse)  # where no warehouse is, not even a log is made
-    log = Layout(warehouse).log
-    with child_result(VACUUM, log, str(warehouse), kept.total_seconds()) as removed:
-        click.echo(removed_text(removed))
+    with (
+        TemporaryDirectory() as folder,
+        child_result(WHAT_TO_REMOVE, None, str(warehouse), folder, kept)
+        if dry_run
+        else child_result(VACUUM, Layout(warehouse).log, str(warehouse), kept) as removed,
+    ):
+        click.echo(removed_text(removed, dry_run=dry_run))
 
 
 @kp_batch.command()
-@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
 @warehouse_option
-def forget(ids: tuple[str, ...], warehouse: Path) -> None:
-    """Remove traces for good, as if they had never been in the archive."""
-    began = time.time()
-    from kp_batch.pipeline.summary import as_text
+@click.option(
+    "--from", "file", type=click.File("rb"), help="A file of ids, one a line; - is stdin."
+)
+@click.option("--unseen-too", is_flag=True, help="Keep ids out of later runs that were never seen.")
+@click.option("--dry-run", is_flag=True, help="Tell what would be done; change nothing.")
+def forget(
+    ids: tuple[str, ...],
+    warehouse: Path,
+    file: IO[bytes] | None,
+    unseen_too: bool,  # noqa: FBT001 (click passes it)
+    dry_run: bool,  # noqa: FBT001 (likewise)
+) -> None:
+    """Remove traces for good, as if they had never been in the archive.
+
+    An unknown ID changes nothing and fails, unless --unseen-too is given.
+    """
     from kp_batch.warehouse.manifest import require_manifest
 
+    asked = _ids(ids, file)
     require_manifest(warehouse)
-    log = Layout(warehouse).log
-    with child_result(FORGET, log, str(warehouse), ids, began=began) as summary:
-        click.echo(as_text(summary))
+    with (
+        TemporaryDirectory() as folder,
+        child_result(WHAT_TO_FORGET, None, str(warehouse), folder, asked, unseen_too=unseen_too)
+        if dry_run
+        else child_result(
+            FORGET, Layout(warehouse).log, str(warehouse), asked, unseen_too=unseen_too
+        ) as forgotten,
+    ):
+        click.echo(forgotten_text(forgotten, dry_run=dry_run))
+
+
+def _time(text: str) -> float:
+    """Read how long runs stay readable, in seconds."""
+    if re.fullmatch(r"\s*[0-9]+\s*m\s*", text, re.IGNORECASE):
+        raise click.UsageError(
+            f"--keep: {text!r} may be minutes or months; write hours or days, such as 12h or 30d"
+        )
+    with suppress(ValueError):
+        if kept := parse_ttl(text):
+            return kept.total_seconds()
+    raise click.UsageError(f"--keep: a time such as 12h or 30d, got {text!r}")
+
+
+def _ids(given: Sequence[str], file: IO[bytes] | None) -> list[str]:
+    """The ids of the command line and those of a file, one a line; an empty one is none."""
+    try:
+        lines = file.read().decode("utf-8-sig").split("\n") if file else []
+        "".join(given).encode()
+    except UnicodeError as error:
+        raise click.UsageError(f"ids are UTF-8, and some are not: {error}") from error
+    ids = [each for each in (*given, *(line.removesuffix("\r") for line in lines)) if each]
+    if not ids:
+        raise click.UsageError("no id is given; name some, or a file of ids with --from FILE")
+    return ids

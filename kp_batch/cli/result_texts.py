@@ -1,10 +1,10 @@
 """Formats what the works on a warehouse tell for a terminal, in a few lines each."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from kp_batch.operations.results import Removed, Setting, Verification
-from kp_batch.text import aligned, printable
+from kp_batch.operations.results import Forgotten, Removed, Setting, Verification
+from kp_batch.text import aligned, number, printable
 
 
 def verification_text(result: Verification) -> str:
@@ -29,12 +29,68 @@ def verification_text(result: Verification) -> str:
     )
 
 
-def removed_text(result: Removed) -> str:
-    """Format what was removed for a terminal."""
-    return (
-        f"removed: {result.files:,} files, {result.facts:,} facts, {result.raw_rows:,} raw rows, "
-        f"{result.vectors:,} vectors"
-    )
+_UNCHANGED = "nothing was changed"
+
+
+def removed_text(result: Removed, *, dry_run: bool = False) -> str:
+    """Format what was removed for a terminal, or what would be."""
+    counts = [
+        (result.files, "file"),
+        (result.facts, "fact"),
+        (result.raw_rows, "raw row"),
+        (result.vectors, "vector"),
+    ]
+    told = ", ".join(number(count, what) for count, what in counts)
+    head = f"{'to be removed' if dry_run else 'removed'}: {told}"
+    readable = f"{number(len(result.readable), 'run')} since {next(iter(result.readable), None)}"
+    lines = [
+        head if any(count for count, _ in counts) else "nothing to remove",
+        *_lost(result.lost, dry_run=dry_run),
+        *([_line("readable", f"{readable}, with --as-of")] if result.readable else []),
+    ]
+    return "\n".join([*lines, *([_UNCHANGED] if dry_run else [])])
+
+
+def forgotten_text(result: Forgotten, *, dry_run: bool = False) -> str:
+    """Format what was forgotten for a terminal, or what would be."""
+    traces = f"{number(result.traces, 'scored trace')}, {number(result.rows, 'refused row')}"
+    unseen = "; --unseen-too keeps such ids out of later runs" if dry_run else ""
+    ids = [
+        ("replaced", result.replaced, "of content that counts no more"),
+        ("before", result.before, "forgotten before"),
+        ("unseen", result.unseen, f"never seen: {result.unseen_named}{unseen}"),
+    ]
+    work = [
+        ("replay", result.replayed, "trace"),
+        ("restate", result.restated, "trace"),
+        ("rewrite", result.partitions, "partition"),
+        ("remove", result.vectors, "vector"),
+    ]
+    run = f" by run {result.run_id}" if result.run_id else ""
+    is_work = result.traces or result.rows or result.replaced or result.unseen
+    lines = [
+        f"{'to be forgotten' if dry_run else f'forgotten{run}'}: {traces}"
+        if is_work
+        else "nothing to do",
+        *(_line(name, f"{number(count, 'id')} {what}") for name, count, what in ids if count),
+        *(_line(name, number(count, what)) for name, count, what in work if count),
+        *_lost(result.lost, dry_run=dry_run),
+    ]
+    return "\n".join([*lines, *([_UNCHANGED] if dry_run else [])])
+
+
+def _lost(runs: Sequence[str], *, dry_run: bool) -> list[str]:
+    """Tell which runs --as-of cannot read any more, if there are any."""
+    if not runs:
+        return []
+    which = runs[0] if len(runs) == 1 else f"from {runs[0]} to {runs[-1]}"
+    can = "could" if dry_run else "can"
+    told = f"{number(len(runs), 'run')} {can} no longer be read with --as-of: {which}"
+    return [_line("lost", told)]
+
+
+def _line(name: str, told: str) -> str:
+    return f"  {name:<10} {told}"
 
 
 def settings_text(settings: Iterable[Setting]) -> str:

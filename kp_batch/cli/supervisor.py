@@ -105,7 +105,9 @@ def _send(child: subprocess.Popen[bytes], line: str) -> None:
     """Write to the child's stdin, which stays open: its end means that this process has died."""
     stdin = cast("IO[bytes]", child.stdin)
     # Nothing may stay in a buffer: to close that would fail where the child has died.
-    os.write(stdin.fileno(), line.encode() + b"\n")
+    left = memoryview(line.encode() + b"\n")
+    while left:  # a pipe may take less than all of it
+        left = left[os.write(stdin.fileno(), left) :]
 
 
 def _result(

@@ -69,6 +69,13 @@ class VectorStore:
         """
         self._copy("places.sql", wanted, path)
 
+    def count_others(self, wanted: str) -> int:
+        """Count the vectors that `keep` would remove."""
+        with self._attached():
+            kept = self._connection.execute(sql(__name__, "count_kept.sql", wanted=wanted))
+            [(count,)] = kept.fetchall()
+        return count_vectors(self._folder) - int(count)
+
     def keep(self, wanted: str) -> int:
         """Remove all other vectors from the disk, and the half-written files of killed runs.
 

@@ -17,8 +17,8 @@ from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
 from kp_batch.archive.reading import BATCH_ROWS, read_rows
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import content_digest, described
-from kp_batch.contracts import FORGOTTEN
 from kp_batch.facts import FACTS_VERSION, id_hash, with_text
+from kp_batch.ingest.hashes import Hashes, forgotten_hashes, stand_in
 from kp_batch.ingest.staged_rows import RowGroups, StagedRows, texts_of
 from kp_batch.staging import TEXTS, Staging
 
@@ -86,7 +86,7 @@ def stage_contents(
         forgotten: the files of the table of that name, whose ids are passed over.
         staging: the run's files.
     """
-    hashes = _hashes(forgotten)
+    hashes = forgotten_hashes(forgotten)
     together = StagedRows(staging, f"part-{part[0].file_id}")
     staged: list[StagedRows] = [together]
     rows: list[int | Unreadable] = []
@@ -107,7 +107,7 @@ def stage_contents(
 
 
 def _stage_any(
-    content: Content, forgotten: pl.Series, together: StagedRows, staging: Staging
+    content: Content, forgotten: Hashes, together: StagedRows, staging: Staging
 ) -> tuple[int, StagedRows | None]:
     """Stage a content from the first of its files that is still there; see `_stage`."""
     for source in content.sources[:-1]:
@@ -120,7 +120,7 @@ def _stage_any(
 
 
 def _stage(
-    file_id: str, source: SourceFile, forgotten: pl.Series, together: StagedRows, staging: Staging
+    file_id: str, source: SourceFile, forgotten: Hashes, together: StagedRows, staging: Staging
 ) -> tuple[int, StagedRows | None]:
     """Stage the rows of one file; returns their number, and the staged files it has for itself.
 
@@ -143,19 +143,14 @@ def _stage(
     return rows, alone
 
 
-def _rows(file_id: str, source: SourceFile, forgotten: pl.Series) -> Iterator[pl.DataFrame]:
+def _rows(file_id: str, source: SourceFile, forgotten: Hashes) -> Iterator[pl.DataFrame]:
     """The rows that are not forgotten, with the column `file_id`."""
     for batch in read_rows(source):
         rows = batch.with_columns(file_id=pl.lit(file_id))
         if len(forgotten):
-            rows = rows.filter(~id_hash().is_in(forgotten.implode()).fill_null(value=False))
+            ids = rows.select(id_hash().fill_null("")).to_series()
+            rows = rows.filter(~stand_in(forgotten, ids))
         yield rows
-
-
-def _hashes(forgotten: Sequence[Path]) -> pl.Series:
-    if not forgotten:
-        return FORGOTTEN.to_frame().get_column("id_hash")
-    return pl.read_parquet(list(forgotten), glob=False).get_column("id_hash")
 
 
 def _is_unchanged(source: SourceFile) -> bool:
@@ -185,8 +180,5 @@ def stage_texts(part: Sequence[SourceFile], wanted: Path, staging: Staging) -> l
         with suppress(UnreadableError):
             for batch in read_rows(source):
                 found = texts_of(with_text(batch))
-                sought = np.array(found.get_column("text_hash").to_list(), dtype=hashes.dtype)
-                # A search, since a join would look at all hashes for every batch.
-                place = np.minimum(np.searchsorted(hashes, sought), len(hashes) - 1)
-                texts.add(found.filter(hashes[place] == sought))
+                texts.add(found.filter(stand_in(hashes, found.get_column("text_hash"))))
     return texts.close()

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.executor import Executor, Step, cut
 from kp_batch.ingest.contents import Content, StagedPart, Unreadable, identify, stage_contents
@@ -86,4 +88,6 @@ def _size(source: SourceFile) -> int:
 def rows_by_content(run: Run) -> dict[str, int]:
     """How many rows each content has that was read before, by its file_id."""
     facts = scan(run.config.warehouse, "facts", run.tables.get("facts"))
+    if run.forgets:
+        facts = facts.join(pl.scan_parquet(run.staging.to_forget), on="trace_id", how="anti")
     return dict(facts.group_by("file_id").len().collect(engine="streaming").iter_rows())

@@ -1,20 +1,28 @@
 """Removes files that nothing needs any more, for vacuum and forget."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import polars as pl
+from polars.exceptions import PanicException
 
 from kp_batch.contracts import TABLES
 from kp_batch.embedding.store import VectorStore
+from kp_batch.errors import WarehouseError
 from kp_batch.staging import Staging
+from kp_batch.text import one_line
 from kp_batch.warehouse.data_files import data_file, sink_data_file
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.manifest import Manifest, require_manifest
+from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.relations import relation, scan
 from kp_batch.warehouse.tables import DeltaTables, files_of, remove_unneeded
+
+# Leaves the rows that stay, in their order.
+Keep = Callable[[pl.LazyFrame], pl.LazyFrame]
 
 
 def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
@@ -26,13 +34,13 @@ def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
     return tables
 
 
-def rewrite_facts(warehouse: Path, tables: DeltaTables, keep: pl.Expr, *, at_least: int = 0) -> int:
+def rewrite_facts(warehouse: Path, tables: DeltaTables, keep: Keep, *, at_least: int = 0) -> int:
     """Remove facts: the files that hold any become one without them, the others stay as they are.
 
     Args:
         warehouse: the folder of the tables.
         tables: they get the new version.
-        keep: bool, over columns of `FACTS`: whether a row stays.
+        keep: of rows with the columns of `FACTS`.
         at_least: files of fewer rows become part of that one file, too.
 
     Returns:
@@ -42,14 +50,15 @@ def rewrite_facts(warehouse: Path, tables: DeltaTables, keep: pl.Expr, *, at_lea
     if not paths:
         return 0
     rows = pl.scan_parquet(paths, glob=False, include_file_paths="path")
-    counts = rows.group_by("path").agg(rows=pl.len(), kept=keep.sum())
-    by_file = counts.collect(engine="streaming").sort("path")
+    kept = keep(rows).group_by("path").len("kept")
+    counts = rows.group_by("path").len("rows").join(kept, on="path", how="left")
+    by_file = counts.collect(engine="streaming").fill_null(0).sort("path")
     losing = pl.col("kept") < pl.col("rows")
     chosen = by_file.filter(losing | (pl.col("rows") < at_least))
     removed = int(chosen.select((pl.col("rows") - pl.col("kept")).sum()).item())
     if removed or len(chosen) > 1:
-        together = pl.scan_parquet(chosen.get_column("path").to_list(), glob=False).filter(keep)
-        made = sink_data_file(warehouse, "facts", together, f"facts-{uuid4().hex}")
+        together = pl.scan_parquet(chosen.get_column("path").to_list(), glob=False)
+        made = sink_data_file(warehouse, "facts", keep(together), f"facts-{uuid4().hex}")
         rest = set(paths) - {Path(path) for path in chosen.get_column("path")}
         tables.replace_files("facts", [*map(data_file, sorted(rest)), made], None)
     return removed
@@ -60,7 +69,9 @@ def published_rows(warehouse: Path, name: str, published: Manifest) -> pl.DataFr
     return scan(warehouse, name, published.tables.get(name)).collect()
 
 
-def remove_files(warehouse: Path, names: Iterable[str], manifests: list[dict[str, int]]) -> int:
+def remove_files(
+    warehouse: Path, names: Iterable[str], manifests: Sequence[Mapping[str, int]]
+) -> int:
     """Remove the files of tables that none of the manifests needs; returns how many."""
     return sum(
         remove_unneeded(warehouse, name, {each[name] for each in manifests if name in each})
@@ -74,8 +85,7 @@ def keep_vectors(warehouse: Path, published: Manifest) -> int:
     folders = list(layout.all_vectors.glob("*"))
     if not folders:
         return 0
-    facts = relation(warehouse, "facts", published.tables.get("facts"))
-    accepted = f"(FROM {facts} WHERE len(reasons) = 0)"
+    accepted = _accepted(warehouse, published)
     staging = Staging(layout.staging("upkeep"))
     staging.begin()
     try:
@@ -83,3 +93,49 @@ def keep_vectors(warehouse: Path, published: Manifest) -> int:
             return sum(VectorStore(each, connection).keep(accepted) for each in folders)
     finally:
         staging.end()
+
+
+def count_other_vectors(
+    warehouse: Path, published: Manifest, staging: Staging, folders: Iterable[Path], stays: str
+) -> int:
+    """Count the vectors of texts that no accepted row will have.
+
+    Args:
+        warehouse: the folder of the tables.
+        published: what is published.
+        staging: what DuckDB cannot hold is spilled there.
+        folders: of the encoders.
+        stays: SQL, a join that leaves the rows of `facts` that stay.
+    """
+    accepted = _accepted(warehouse, published, stays)
+    with staging.connect() as connection:
+        return sum(VectorStore(each, connection).count_others(accepted) for each in folders)
+
+
+def _accepted(warehouse: Path, published: Manifest, stays: str = "") -> str:
+    facts = relation(warehouse, "facts", published.tables.get("facts"))
+    return f"(FROM {facts} AS facts {stays} WHERE len(reasons) = 0)"
+
+
+def remove_what_held(warehouse: Path, names: Iterable[str]) -> int:
+    """Remove the files of tables that hold forgotten traces, and the vectors of their texts.
+
+    Only when all is published: a run may fail, and what it fails over is what was published before.
+
+    Returns:
+        How many vectors were removed.
+
+    Raises:
+        WarehouseError: not all could be removed.
+    """
+    try:
+        now = require_manifest(warehouse)
+        left = replace(now, tables=restored_tables(warehouse, now).versions)
+        publish(warehouse, left)
+        remove_files(warehouse, names, [left.tables])
+        return keep_vectors(warehouse, left)
+    except (Exception, PanicException) as error:
+        raise WarehouseError(
+            f"the traces are forgotten, but not all files that hold them are removed "
+            f"({one_line(str(error))}); mend that, and give the same command again"
+        ) from error

@@ -105,9 +105,29 @@ class Setting:
 
 @dataclass(frozen=True)
 class Removed:
-    """How many of each were removed."""
+    """How many of each were removed, or would be."""
 
     files: int  # of tables
     facts: int  # rows, of replaced files
     raw_rows: int  # the JSON of rejects
     vectors: int
+    lost: tuple[str, ...] = ()  # the runs that --as-of could read until now, the first one first
+    readable: tuple[str, ...] = ()  # those that it still can
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What was forgotten, or would be, and what that takes."""
+
+    run_id: str | None  # of the run that replayed the others; null: there was none
+    traces: int  # scored
+    rows: int  # refused
+    replaced: int  # ids that stand only in content which counts no more
+    before: int  # ids that were forgotten before
+    unseen: int  # ids that no row has ever had
+    unseen_named: str  # a few of them, and which ones may be meant
+    replayed: int  # traces
+    restated: int  # traces
+    partitions: int  # days that are written anew
+    vectors: int  # that are removed
+    lost: tuple[str, ...]  # the runs that --as-of could read until now, the first one first

@@ -1,16 +1,20 @@
 """Removes what no recent run needs: old versions, facts, vectors and raw rows."""
 
 import shutil
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Self
 
 import polars as pl
 
 from kp_batch.contracts import TABLES
 from kp_batch.embedding.chunks import count_vectors
+from kp_batch.operations.history import sorted_runs
 from kp_batch.operations.removal import (
+    Keep,
+    count_other_vectors,
     keep_vectors,
     published_rows,
     remove_files,
@@ -18,10 +22,12 @@ from kp_batch.operations.removal import (
     rewrite_facts,
 )
 from kp_batch.operations.results import Removed
+from kp_batch.run_record import RunRecord
+from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.publication import publish, writing
-from kp_batch.warehouse.relations import run_records, scan
+from kp_batch.warehouse.relations import relation, run_records, scan
 from kp_batch.warehouse.tables import DeltaTables, files_of
 
 _ROWS_IN_FILE = 1_000_000  # of facts, at the least: some 100 MB
@@ -41,37 +47,101 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
     """
     require_manifest(warehouse)
     with writing(warehouse, wait=False):
-        published = require_manifest(warehouse)
-        runs = run_records(warehouse, published.tables.get("runs"))
-        kept = [record for record in runs if record.finished_at >= now - keep]
-        old = {record.run_id for record in runs} - {record.run_id for record in kept}
+        state = _State.of(warehouse, now - keep)
+        lost, readable = sorted_runs(warehouse, state.runs, state.needed)
+        published = state.published
         tables = restored_tables(warehouse, published)
-        facts = _compact_facts(warehouse, tables)
-        raw = _drop_raw(warehouse, tables, old)
+        kept_facts = _of_ledger(warehouse, tables.versions)
+        facts = rewrite_facts(warehouse, tables, kept_facts, at_least=_ROWS_IN_FILE)
+        raw = _drop_raw(warehouse, tables, state.old)
         for name in ("runs", "distributions"):  # each run adds a file
             if len(files_of(warehouse, name, tables.versions.get(name))) > 1:
                 tables.overwrite(name, [published_rows(warehouse, name, published).sort("run_id")])
         left = replace(published, tables=tables.versions)
         publish(warehouse, left)
-        # Who reads what was published until now reads on.
-        manifests = [left.tables, published.tables, *(run.published["tables"] for run in kept)]
-        files = remove_files(warehouse, TABLES, manifests)
+        files = remove_files(warehouse, TABLES, [left.tables, *state.manifests])
         vectors = _remove_vectors(warehouse, left)
-    return Removed(files=files, facts=facts, raw_rows=raw, vectors=vectors)
+    return Removed(files, facts, raw, vectors, lost, readable)
 
 
-def _compact_facts(warehouse: Path, tables: DeltaTables) -> int:
-    """Keep the facts of content that the ledger names, in few files."""
-    ledger = scan(warehouse, "files", tables.versions.get("files")).select("file_id").collect()
-    needed = pl.col("file_id").is_in(ledger.get_column("file_id").implode())
-    return rewrite_facts(warehouse, tables, needed, at_least=_ROWS_IN_FILE)
+def what_to_remove(warehouse: Path, keep: timedelta, now: datetime, staging: Staging) -> Removed:
+    """Tell what `vacuum` would remove; nothing in the warehouse is changed.
+
+    Args:
+        warehouse: the folder of the tables.
+        keep: as for `vacuum`.
+        now: the time.
+        staging: an empty folder elsewhere.
+
+    Raises:
+        WarehouseError: it is no warehouse.
+    """
+    state = _State.of(warehouse, now - keep)
+    tables = state.published.tables
+    lost, readable = sorted_runs(warehouse, state.runs, state.needed)
+    there = {name: set(Layout(warehouse).table(name).rglob("*.parquet")) for name in tables}
+    rejects = scan(warehouse, "rejects", tables.get("rejects"))
+    return Removed(
+        files=sum(len(paths - state.needed[name]) for name, paths in there.items()),
+        facts=_count_needless_facts(warehouse, tables),
+        raw_rows=rejects.select(_is_old_raw(state.old).sum()).collect().item(),
+        vectors=_count_needless_vectors(warehouse, state.published, staging),
+        lost=lost,
+        readable=readable,
+    )
 
 
-def _drop_raw(warehouse: Path, tables: DeltaTables, runs: Collection[str]) -> int:
+@dataclass(frozen=True)
+class _State:
+    """What is published, and what of it and of older runs has to stay."""
+
+    published: Manifest
+    runs: Sequence[RunRecord]  # all of them
+    old: frozenset[str]  # the ids of those that nobody asks of any more
+    manifests: Sequence[Mapping[str, int]]  # whose files stay
+    needed: Mapping[str, frozenset[Path]]  # these files, by the name of each table
+
+    @classmethod
+    def of(cls, warehouse: Path, since: datetime) -> Self:
+        """The state of a warehouse in which the runs that ended since a time have to stay."""
+        published = require_manifest(warehouse)
+        runs = run_records(warehouse, published.tables.get("runs"))
+        kept = [record for record in runs if record.finished_at >= since]
+        old = {record.run_id for record in runs} - {record.run_id for record in kept}
+        # Who reads what was published until now reads on.
+        manifests = [published.tables, *(run.published["tables"] for run in kept)]
+        needed = {
+            name: frozenset(
+                path for each in manifests for path in files_of(warehouse, name, each.get(name))
+            )
+            for name in TABLES
+        }
+        return cls(published, runs, frozenset(old), manifests, needed)
+
+
+def _of_ledger(warehouse: Path, tables: Mapping[str, int]) -> Keep:
+    """Keeps the facts of content that the ledger names."""
+    ledger = scan(warehouse, "files", tables.get("files")).select("file_id")
+    return lambda rows: rows.join(ledger, on="file_id", how="semi", maintain_order="left")
+
+
+def _count_needless_facts(warehouse: Path, tables: Mapping[str, int]) -> int:
+    facts = scan(warehouse, "facts", tables.get("facts"))
+    both = facts, _of_ledger(warehouse, tables)(facts)
+    there_are, stay = (each.select(pl.len()).collect(engine="streaming").item() for each in both)
+    return there_are - stay
+
+
+def _is_old_raw(old: Collection[str]) -> pl.Expr:
+    """Whether a refused row has its JSON and is of an old run."""
+    has_raw = pl.col("raw").is_not_null() & (pl.col("raw") != _DROPPED)
+    return pl.col("run_id").is_in(list(old)) & has_raw
+
+
+def _drop_raw(warehouse: Path, tables: DeltaTables, old: Collection[str]) -> int:
     """Drop the JSON of the rows that old runs refused."""
     rejects = scan(warehouse, "rejects", tables.versions.get("rejects")).collect()
-    old = pl.col("run_id").is_in(list(runs))
-    dropping = old & pl.col("raw").is_not_null() & (pl.col("raw") != _DROPPED)
+    dropping = _is_old_raw(old)
     dropped = rejects.select(dropping.sum()).item()
     raw = pl.when(dropping).then(pl.lit(_DROPPED)).otherwise("raw")
     if dropped:
@@ -81,13 +151,26 @@ def _drop_raw(warehouse: Path, tables: DeltaTables, runs: Collection[str]) -> in
 
 def _remove_vectors(warehouse: Path, published: Manifest) -> int:
     """Remove the vectors that no published score's encoder made, and those of unknown texts."""
-    scores = scan(warehouse, "scores", published.tables.get("scores")).select(
-        pl.col("encoder_id").unique()
-    )
-    encoders = scores.collect().get_column("encoder_id").to_list()
-    removed = 0
-    for folder in Layout(warehouse).all_vectors.glob("*"):
-        if folder.name not in encoders:
-            removed += count_vectors(folder)
-            shutil.rmtree(folder)
+    _, needless = _vector_folders(warehouse, published)
+    removed = sum(map(count_vectors, needless))
+    for folder in needless:
+        shutil.rmtree(folder)
     return removed + keep_vectors(warehouse, published)
+
+
+def _count_needless_vectors(warehouse: Path, published: Manifest, staging: Staging) -> int:
+    needed, needless = _vector_folders(warehouse, published)
+    ledger = relation(warehouse, "files", published.tables.get("files"))
+    stays = f"SEMI JOIN {ledger} AS ledger USING (file_id)"
+    others = count_other_vectors(warehouse, published, staging, needed, stays)
+    return sum(map(count_vectors, needless)) + others
+
+
+def _vector_folders(warehouse: Path, published: Manifest) -> tuple[list[Path], list[Path]]:
+    """The folders of encoders that made a published score, and of the others."""
+    scores = scan(warehouse, "scores", published.tables.get("scores"))
+    encoders = scores.select(pl.col("encoder_id").unique()).collect().get_column("encoder_id")
+    names = set(encoders)
+    folders = sorted(Layout(warehouse).all_vectors.glob("*"))
+    needed = [folder for folder in folders if folder.name in names]
+    return needed, [folder for folder in folders if folder.name not in names]

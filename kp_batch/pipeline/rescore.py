@@ -100,7 +100,9 @@ def rescore_archive(
         say_plan(run, opened.plan)
         if fault := excess(run, opened.plan.counts):
             raise ArchiveError(fault)
-        return execute(run, opened.plan, opened.executor)
+        execute(run, opened.plan, opened.executor)
+    # Only now: what fails here, for want of room in a temporary folder say, undoes no publication.
+    return summarise(run, opened.plan, opened.executor.clock)
 
 
 @contextmanager
@@ -141,13 +143,13 @@ def say_plan(run: Run, plan: Plan) -> None:
         warn(line)
 
 
-def execute(run: Run, plan: Plan, executor: Timed) -> Summary:
-    """Carry the plan out; returns the run's summary."""
-    if plan.pending:
-        check_fit(run, plan)
-        call = executor.call
-        call(EMBED, run, plan, executor)
-        replayed = call(REPLAY, run, plan, executor)
-        tables = call(WRITE, run, plan, replayed, executor)
-        call(PUBLISH, run, plan, tables, executor.clock.seconds)
-    return summarise(run, plan, executor.clock)
+def execute(run: Run, plan: Plan, executor: Timed) -> None:
+    """Carry the plan out."""
+    if not plan.pending:
+        return
+    check_fit(run, plan)
+    call = executor.call
+    call(EMBED, run, plan, executor)
+    replayed = call(REPLAY, run, plan, executor)
+    tables = call(WRITE, run, plan, replayed, executor)
+    call(PUBLISH, run, plan, tables, executor.clock.seconds)

@@ -11,6 +11,7 @@ from kp_batch.ingest.observe import Observed
 from kp_batch.planning.state import State
 from kp_batch.sql import sql
 from kp_batch.warehouse.relations import parquet_relation
+from kp_batch.warehouse.tables import quoted
 
 _OWN = (*OWN_COLUMNS, "source_file")
 _MET = (*NOVELTY, *SCORED_COLUMNS)
@@ -81,25 +82,25 @@ class Detected:
         )
 
 
-def detect_changes(
-    state: State, observed: Observed, ids: Iterable[str] = (), *, rejects_stand: bool
-) -> Detected:
-    """Find the traces that are new (late ones too), changed or removed.
+def detect_changes(state: State, observed: Observed, *, rejects_stand: bool) -> Detected:
+    """Find the traces that are new (late ones too), changed or removed, as forgotten ones are.
 
     Args:
         state: what is published.
         observed: the archive as it is now.
-        ids: traces to look at, whatever became of their files.
         rejects_stand: whether the published rejects are those of the published ledger; otherwise
             all rows are looked at.
     """
     state.connection.execute("SET VARIABLE rejects_stand = ?", [rejects_stand])
-    looked_at = pl.DataFrame({"trace_id": list(ids)}, schema={"trace_id": pl.String})
-    state.connection.register("ids", looked_at.to_arrow())
+    to_forget = state.staging.to_forget
+    ids = f"read_parquet({quoted(str(to_forget))})" if to_forget.exists() else None
     query = sql(
         __name__,
         "changes.sql",
         columns=", ".join(FACTS),
+        forgotten=ids or "(SELECT '' AS trace_id WHERE false)",
+        # Only then: to look at all ids takes a while.
+        without=f"ANTI JOIN {ids} AS gone USING (trace_id)" if ids else "",
         staged=parquet_relation("facts", observed.facts),
         files=parquet_relation("files", [state.staging.table("files")]),
     )

@@ -1,14 +1,15 @@
 -- The current row of every id that can have changed, and how these differ from what is published.
--- Given: the schema published (its tables), the table ids (more ids to look at), the relations files
--- (the ledger as it is now) and staged (the facts of new content), and the variable rejects_stand:
--- whether the published rejects are those of the published ledger.
+-- Given: the schema published (its tables), the relations forgotten (ids whose rows count no more),
+-- files (the ledger as it is now) and staged (the facts of new content), without (a join that leaves the
+-- forgotten out, or nothing), and the variable rejects_stand: whether the published rejects are those of
+-- the published ledger.
 -- Ids are sought by their 64-bit hashes, which take less memory; one too many changes nothing.
 
 CREATE TEMP TABLE now AS FROM $files;
 
 -- The rows of all content that was ever read.
 CREATE TEMP VIEW facts AS
-SELECT $columns FROM published.facts
+SELECT $columns FROM published.facts $without
 UNION ALL
 SELECT $columns FROM $staged;
 
@@ -26,7 +27,7 @@ HAVING count(*) = 1 OR NOT getvariable('rejects_stand');
 CREATE TEMP TABLE touched AS
 SELECT DISTINCT hash(trace_id) AS id FROM facts SEMI JOIN moved USING (file_id) WHERE len(reasons) = 0
 UNION
-SELECT hash(trace_id) FROM ids;
+SELECT hash(trace_id) FROM $forgotten;
 
 -- Touched ids that are published. Accepted rows of content that has not moved have no others.
 CREATE TEMP TABLE known AS

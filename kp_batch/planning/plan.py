@@ -1,6 +1,6 @@
 """Plans the least work after which everything published is as one full run would leave it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 
@@ -45,21 +45,20 @@ class Plan:
     unused_profiles: Mapping[str, str | None]  # new ones of no trace, with a domain of like name
 
 
-def make_plan(run: Run, observed: Observed, scorer: Scorer, ids: Iterable[str] = ()) -> Plan:
+def make_plan(run: Run, observed: Observed, scorer: Scorer) -> Plan:
     """Compare the archive and the settings with what is published; writes to staging only.
 
     Args:
         run: the run.
         observed: the archive as it is now.
         scorer: what the run scores with.
-        ids: traces to look at, whatever became of their files.
 
     Raises:
         ArchiveError: a text without a vector stands only in files that are gone or unreadable.
     """
     with State(run.config.warehouse, run.tables, run.staging) as state:
         rejects_stand = not run.published.failed
-        detected = detect_changes(state, observed, ids, rejects_stand=rejects_stand)
+        detected = detect_changes(state, observed, rejects_stand=rejects_stand)
         fingerprints = state.fingerprints()
         timeline = affected_timeline(run, detected, scorer, fingerprints)
         texts = missing_texts(run, detected, scorer, timeline, observed)
@@ -76,7 +75,7 @@ def make_plan(run: Run, observed: Observed, scorer: Scorer, ids: Iterable[str] =
         "scores": bool(days),
         "profiles": profiles_differ,
         "rejects": rejects_differ,
-        "forgotten": run.tables.get("forgotten") != run.published.tables.get("forgotten"),
+        "forgotten": run.forgets,
     }
     return Plan(
         observed=observed,

@@ -49,7 +49,7 @@ def reasons(
         yield from _model_files(run, scorer, fingerprints)
     if run.published.failed:
         yield Reason("after_failure", "the last run failed")
-    if run.tables.get("forgotten") != run.published.tables.get("forgotten"):
+    if run.forgets:
         yield Reason("forgotten", "traces to be forgotten")
     yield from file_changes({what: len(paths) for what, paths in asdict(files).items()})
 

@@ -64,6 +64,11 @@ class Layout:
         return self.root / "kp.lock"
 
     @property
+    def forgetting(self) -> Path:
+        """An empty file that stands as long as files may hold what `forget` removes."""
+        return self.root / "forgetting"
+
+    @property
     def log(self) -> Path:
         """What libraries printed during the last command that wrote to the warehouse."""
         return self.root / "last-run.log"

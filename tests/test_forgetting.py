@@ -1,0 +1,331 @@
+"""What forgetting does not do by accident, and what it tells before and after."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import kp_batch.operations.removal
+import kp_batch.pipeline.rescore
+from kp_batch.cli import maintenance
+from kp_batch.cli.group import kp_batch as group
+from kp_batch.cli.result_texts import forgotten_text, removed_text
+from kp_batch.cli.supervisor import _send
+from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.operations.forget import forget, what_to_forget
+from kp_batch.operations.results import Forgotten, Removed
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.staging import Staging
+from kp_batch.warehouse.manifest import Manifest
+from tests.lawful import tables
+from tests.test_keeping import (
+    assert_same,
+    can_be_read,
+    listing,
+    of_a_full_run,
+    published,
+    refused,
+    restore,
+    said,
+    settings_of,
+    write,
+)
+from tests.test_rescore import ask
+
+OLD = {"a.jsonl": [said("replaced", "older words", 8), said(1, "fix it", 8)]}
+NEW = {
+    "a.jsonl": [said("f87f7d2c-0001", "other words", 8), said(1, "fix it", 8)],
+    "b.jsonl": [said(2, "sum it", 9), said("f87f7d2c-0002", "plan it", 10), refused("bad")],
+    "c.jsonl": [said(3, "see it", 9, created_at="2026-01-07T09:00:00Z")],
+}
+
+
+@pytest.fixture(scope="module")
+def as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("forgetting")
+    write(folder, OLD)
+    rescore_archive(settings_of(folder))
+    write(folder, NEW)
+    rescore_archive(settings_of(folder))
+    rescore_archive(settings_of(folder, threshold=0.2))
+    shutil.copytree(folder, f"{folder}-as-it-was")
+    return folder
+
+
+@pytest.fixture
+def folder(as_it_was: Path) -> Path:
+    restore(as_it_was)
+    return as_it_was
+
+
+@pytest.fixture
+def warehouse(folder: Path) -> Path:
+    return folder / "warehouse"
+
+
+def readable(folder: Path) -> list[str]:
+    """The runs that --as-of can read."""
+    runs = ask(settings_of(folder), "SELECT run_id FROM runs ORDER BY started_at")
+    return [run for (run,) in runs if can_be_read(folder / "warehouse", run)]
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        (["typo"], "1 of 1 id is unknown: typo; nothing was changed; --unseen-too "),
+        (["kp:trace:1", "typo", "typo"], "1 of 2 ids is unknown: typo; "),
+        (["bad"], "unknown: bad (did you mean kp:trace:bad?); "),
+        (
+            ["f87f7d2c", "7d2c-0002"],
+            (
+                "2 of 2 ids are unknown: f87f7d2c (part of 2 ids, such as kp:trace:f87f7d2c-0001), "
+                "7d2c-0002 (did you mean kp:trace:f87f7d2c-0002?); "
+            ),
+        ),
+        (["%", ".*", "a\x1bb", "'"], r"4 of 4 ids are unknown: %, .*, a\x1bb, 1 more; "),
+        (["x" * 100], f"unknown: {'x' * 79}…; "),
+    ],
+)
+def test_an_unknown_id_changes_nothing(warehouse: Path, ids: list[str], told: str) -> None:
+    before = listing(warehouse)
+    with pytest.raises(KpBatchError) as failure:
+        forget(warehouse, ids, with_page=True)
+    assert told in str(failure.value)
+    assert listing(warehouse) == before
+
+
+def test_what_was_forgotten_before_is_no_error_and_changes_nothing(warehouse: Path) -> None:
+    forget(warehouse, ["kp:trace:1"])
+    before = listing(warehouse)
+    told = forget(warehouse, ["kp:trace:1"], with_page=True)
+    assert (told.run_id, told.before, told.traces, told.lost) == (None, 1, 0, ())
+    assert listing(warehouse) == before
+    told = forget(warehouse, ["kp:trace:1", "kp:trace:2"])
+    assert (told.before, told.traces) == (1, 1)
+    assert told.run_id is not None
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        (["kp:trace:1"], {"traces": 1, "vectors": 1}),
+        (["kp:trace:1", "kp:trace:1", "kp:trace:2"], {"traces": 2, "vectors": 2}),
+        (["kp:trace:bad"], {"rows": 1}),
+        (["kp:trace:replaced"], {"replaced": 1, "vectors": 1}),
+        (["kp:trace:3", "typo"], {"traces": 1, "unseen": 1, "unseen_named": "typo", "vectors": 1}),
+        (["typo"], {"unseen": 1, "unseen_named": "typo"}),
+    ],
+    ids=["one", "two", "refused", "replaced", "with an unseen one", "unseen"],
+)
+def test_a_dry_run_tells_what_forgetting_does_and_changes_nothing(
+    folder: Path, tmp_path: Path, ids: list[str], told: dict[str, Any]
+) -> None:
+    warehouse = folder / "warehouse"
+    before, could_be_read = listing(warehouse), readable(folder)
+    dry = what_to_forget(warehouse, ids, Staging(tmp_path / "staging"), unseen_too=True)
+    assert listing(warehouse) == before
+    names = ("traces", "rows", "replaced", "unseen", "unseen_named", "vectors")
+    assert {name: getattr(dry, name) for name in names if getattr(dry, name)} == told
+    done = forget(warehouse, ids, unseen_too=True)
+    assert done == Forgotten(**(vars(dry) | {"run_id": done.run_id}))
+    can_be = readable(folder)
+    assert done.lost == tuple(run for run in could_be_read if run not in can_be)
+    assert len(done.lost) == 3
+
+
+def test_a_dry_run_names_unknown_ids(warehouse: Path, tmp_path: Path) -> None:
+    told = what_to_forget(warehouse, ["kp:trace:1", "bad"], Staging(tmp_path / "staging"))
+    assert (told.traces, told.unseen) == (1, 1)
+    assert told.unseen_named == "bad (did you mean kp:trace:bad?)"
+    told = what_to_forget(warehouse, ["typo"], Staging(tmp_path / "staging"))
+    assert (told.unseen, told.lost) == (1, ())
+
+
+def test_what_fails_while_files_are_removed_leaves_the_trace_forgotten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse, removal = folder / "warehouse", kp_batch.operations.removal
+    remove = removal.remove_unneeded
+
+    def failing(warehouse: Path, name: str, versions: set[int]) -> int:
+        if name == "rejects":
+            raise PermissionError("not ours")
+        return remove(warehouse, name, versions)
+
+    write(folder, NEW, ["kp:trace:1"])
+    wanted = of_a_full_run(settings_of(folder, threshold=0.2))
+    with monkeypatch.context() as patch:
+        patch.setattr(removal, "remove_unneeded", failing)
+        with pytest.raises(WarehouseError, match=r"are forgotten, but .*\(not ours\); mend that"):
+            forget(warehouse, ["kp:trace:1"])
+    assert not published(warehouse).failed
+    assert_same(tables(warehouse), wanted)
+    statuses = ask(settings_of(folder), "SELECT DISTINCT status FROM runs")
+    assert statuses == [("done",)]
+    held = len(list((warehouse / "rejects").glob("*.parquet")))
+    forget(warehouse, ["kp:trace:1"])
+    assert len(list((warehouse / "rejects").glob("*.parquet"))) < held
+    assert_same(tables(warehouse), wanted)
+    before = listing(warehouse)
+    forget(warehouse, ["kp:trace:1"])
+    assert listing(warehouse) == before
+
+
+def test_what_fails_before_files_are_removed_leaves_all_as_it_was(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even after it was published: then what was before is published again, whole."""
+    warehouse = folder / "warehouse"
+    before, could_be_read = tables(warehouse), readable(folder)
+
+    def failing(*_: object) -> None:
+        raise OSError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kp_batch.pipeline.rescore, "summarise", failing)
+        with pytest.raises(OSError, match="gone"):
+            forget(warehouse, ["kp:trace:1"])
+    assert_same(tables(warehouse), before)
+    assert set(could_be_read) < set(readable(folder))
+    told = forget(warehouse, ["kp:trace:1"])
+    assert told.traces == 1
+
+
+# --- the command line ---
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+    """What the child process is asked for; it answers nothing of use."""
+    request: dict[str, Any] = {}
+
+    @contextmanager
+    def noting(command: Any, log: Path | None, /, *args: Any, **kwargs: Any) -> Generator[None]:
+        request.update(command=command.name, log=log, args=args, **kwargs)
+        yield
+
+    monkeypatch.setattr(maintenance, "child_result", noting)
+    monkeypatch.setattr(maintenance, "forgotten_text", lambda *_, **__: "")
+    monkeypatch.setattr(maintenance, "removed_text", lambda *_, **__: "")
+    (tmp_path / "manifest.json").write_text(Manifest({}, {}).as_json())
+    monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(tmp_path))
+    return request
+
+
+def call(*words: str) -> None:
+    group.main(list(words), standalone_mode=False)
+
+
+def test_ids_come_from_a_file_as_well(asked: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "ids"
+    path.write_bytes("\ufeffone\r\n\n two \n\u2028é日本\n\nlast".encode())
+    call("forget", "a\nb", "--from", str(path))
+    assert asked["command"] == "forget"
+    assert asked["args"][-1] == ["a\nb", "one", " two ", "\u2028é日本", "last"]
+    assert asked["log"] == tmp_path / "last-run.log"
+    assert not asked["unseen_too"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\r\n", b"a\n\xff\n"])
+def test_without_any_id_or_with_other_bytes_the_usage_is_wrong(
+    asked: dict[str, Any], tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "ids").write_bytes(content)
+    told = "ids are UTF-8" if b"\xff" in content else "no id is given"
+    with pytest.raises(click.UsageError, match=told):
+        call("forget", "--from", str(tmp_path / "ids"))
+    for words in ((), ("",), ("a\udcff",)):
+        with pytest.raises(click.UsageError, match=r"no id is given|ids are UTF-8"):
+            call("forget", *words)
+    assert not asked
+
+
+@pytest.mark.parametrize("words", [["forget", "one", "--unseen-too"], ["vacuum", "--keep", "1d"]])
+def test_a_dry_run_has_a_folder_elsewhere_and_no_log(
+    asked: dict[str, Any], tmp_path: Path, words: list[str]
+) -> None:
+    call(*words, "--dry-run")
+    assert asked["command"] == f"{words[0]} --dry-run"
+    assert asked["log"] is None
+    assert asked["args"][0] == str(tmp_path)
+    assert not asked["args"][1].startswith(str(tmp_path))
+    assert not Path(asked["args"][1]).exists()
+    assert asked.get("unseen_too", True)
+
+
+@pytest.mark.parametrize(("keep", "seconds"), [("12h", 43_200), (" 30D", 2_592_000), ("1s", 1)])
+def test_how_long_to_keep(asked: dict[str, Any], keep: str, seconds: int) -> None:
+    call("vacuum", "--keep", keep)
+    assert asked["args"][-1] == seconds
+
+
+@pytest.mark.parametrize(
+    ("keep", "told"),
+    [
+        ("1m", "--keep: '1m' may be minutes or months; write hours or days, such as 12h or 30d"),
+        ("12 M", "may be minutes or months"),
+        ("none", "a time such as 12h or 30d, got 'none'"),
+        ("0d", "a time such as 12h or 30d, got '0d'"),
+        ("30", "a time such as 12h or 30d, got '30'"),
+    ],
+)
+def test_a_time_that_can_be_mistaken_is_refused(
+    asked: dict[str, Any], keep: str, told: str
+) -> None:
+    with pytest.raises(click.UsageError) as refusal:
+        call("vacuum", "--keep", keep)
+    assert told in refusal.value.message
+    assert not asked
+
+
+def test_a_request_goes_through_a_pipe_that_takes_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, content: write(file, content[:1000]))
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        _send(child, "é" * 3_000)
+        told, _ = child.communicate()
+    assert told.decode() == "é" * 3_000 + "\n"
+
+
+NOTHING = Forgotten(None, 0, 0, 0, 0, 0, "", 0, 0, 0, 0, ())
+ALL = Forgotten("now", 1, 2, 1, 1, 2, "a, b", 1, 1_000, 1, 1, ("first", "last"))
+
+
+def test_what_was_forgotten_is_told() -> None:
+    assert forgotten_text(NOTHING) == "nothing to do"
+    assert forgotten_text(ALL).splitlines() == [
+        "forgotten by run now: 1 scored trace, 2 refused rows",
+        "  replaced   1 id of content that counts no more",
+        "  before     1 id forgotten before",
+        "  unseen     2 ids never seen: a, b",
+        "  replay     1 trace",
+        "  restate    1,000 traces",
+        "  rewrite    1 partition",
+        "  remove     1 vector",
+        "  lost       2 runs can no longer be read with --as-of: from first to last",
+    ]
+    head, *_, unseen, _, _, _, _, lost, end = forgotten_text(ALL, dry_run=True).splitlines()
+    assert head == "to be forgotten: 1 scored trace, 2 refused rows"
+    assert unseen.endswith("never seen: a, b; --unseen-too keeps such ids out of later runs")
+    assert "2 runs could no longer" in lost
+    assert end == "nothing was changed"
+
+
+def test_what_was_removed_is_told() -> None:
+    assert removed_text(Removed(0, 0, 0, 0)) == "nothing to remove"
+    told = Removed(1, 0, 1, 1_000, lost=("a",), readable=("b", "c"))
+    assert removed_text(told).splitlines() == [
+        "removed: 1 file, 0 facts, 1 raw row, 1,000 vectors",
+        "  lost       1 run can no longer be read with --as-of: a",
+        "  readable   2 runs since b, with --as-of",
+    ]
+    assert removed_text(told, dry_run=True).splitlines()[::3] == [
+        "to be removed: 1 file, 0 facts, 1 raw row, 1,000 vectors",
+        "nothing was changed",
+    ]
