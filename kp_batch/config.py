@@ -30,6 +30,13 @@ from kp_batch.scoring.profiles import WeightProfile, load_profiles, parse_profil
 SETTINGS = ("embedder", "cache_size", "ttl", "profiles", "threshold", "since", "until")
 NONE = "none"  # a value, unlike what is left out
 BUILT_IN = "default"  # stands for the built-in profiles
+_EMBEDDERS = ("minilm", "hashing", NONE)
+
+
+def _from_anywhere(embedder: str) -> str:
+    """Name a model's folder in full: the next run may start elsewhere."""
+    is_folder = embedder not in _EMBEDDERS and Path(embedder).is_dir()
+    return str(Path(embedder).absolute()) if is_folder else embedder
 
 
 def _parse_ttl(value: Any) -> Any:
@@ -71,6 +78,7 @@ def _parse_limit(value: Any) -> Any:
     return match[0]
 
 
+Embedder = Annotated[str, AfterValidator(_from_anywhere)]
 Ttl = Annotated[
     timedelta | None,
     BeforeValidator(_parse_ttl),
@@ -116,7 +124,7 @@ class RescoreConfig(BaseModel):
         min_length=1, description="Parquet or JSONL files, folders, globs or URLs."
     )
     warehouse: Path = Field(description="The folder of the tables.")
-    embedder: str = _setting(
+    embedder: Embedder = _setting(
         "minilm, hashing, none, or any sentence-transformers folder or id.",
         default="minilm",
         min_length=1,

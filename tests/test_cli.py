@@ -139,6 +139,16 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Path:
 
 
 @pytest.mark.prefect
+def test_prefect_is_told_no_setting_that_was_left_out(warehouse: Path, archive: Path) -> None:
+    with closing(sqlite3.connect(warehouse / "prefect" / "prefect.db")) as database:
+        [(parameters,)] = database.execute("SELECT parameters FROM flow_run").fetchall()
+    places = {"archive": [str(archive)], "warehouse": str(warehouse)}
+    given = json.loads(parameters)["config"]
+    assert {name: given.pop(name) for name in places} == places
+    assert given == {"embedder": "hashing", "prune": False, "max_reject_share": 0.05, "wait": False}
+
+
+@pytest.mark.prefect
 def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: Path) -> None:
     summary = json.loads((warehouse / "summary.json").read_text())
     assert summary["counts"]["accepted"] == 120

@@ -90,6 +90,17 @@ def test_what_is_left_out_is_as_the_warehouse_has_it() -> None:
     assert least(ttl=None, since=None).completed(kept).settings == kept  # as a form sends it
 
 
+def test_a_models_folder_is_kept_by_its_full_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("model", "minilm"):
+        (tmp_path / name).mkdir()
+    assert least(embedder="model").settings["embedder"] == str(tmp_path / "model")
+    assert least(embedder="minilm").settings["embedder"] == "minilm"
+    assert least(embedder="org/model").settings["embedder"] == "org/model"
+
+
 def test_the_built_in_profiles_are_given_by_name(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(LEGAL)
     kept = least(profiles=tmp_path / "p.toml").settings
