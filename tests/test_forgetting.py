@@ -18,8 +18,10 @@ from kp_batch.cli.group import kp_batch as group
 from kp_batch.cli.result_texts import forgotten_text, removed_text
 from kp_batch.cli.supervisor import _send
 from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.executor import Step
 from kp_batch.operations.forget import forget, what_to_forget
 from kp_batch.operations.results import Forgotten, Removed
+from kp_batch.pipeline.publish import publish_success
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.staging import Staging
 from kp_batch.warehouse.manifest import Manifest
@@ -184,11 +186,12 @@ def test_what_fails_before_files_are_removed_leaves_all_as_it_was(
     warehouse = folder / "warehouse"
     before, could_be_read = tables(warehouse), readable(folder)
 
-    def failing(*_: object) -> None:
+    def failing(*given: Any) -> None:
+        publish_success(*given)
         raise OSError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(kp_batch.pipeline.rescore, "summarise", failing)
+        patch.setattr(kp_batch.pipeline.rescore, "PUBLISH", Step("publish", failing))
         with pytest.raises(OSError, match="gone"):
             forget(warehouse, ["kp:trace:1"])
     assert_same(tables(warehouse), before)

@@ -236,6 +236,21 @@ def test_a_run_that_fails_while_it_looks_at_the_archive_leaves_its_row(
     assert not (settings.warehouse / "staging").exists()
 
 
+def test_what_fails_once_a_run_is_published_undoes_nothing(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    settings = config(tmp_path, archive)
+    with monkeypatch.context() as patch:
+        patch.setattr(kp_batch.pipeline.rescore, "summarise", fail)
+        with pytest.raises(OSError, match="the disk is full"):
+            rescore_archive(settings)
+    assert ask(settings, "SELECT status FROM runs") == [("done",)]
+    assert rescore_archive(settings).run_id is None
+
+
 def test_profiles_hold_all_that_were_loaded_and_scores_bear(tmp_path: Path) -> None:
     write_parquet(
         tmp_path / "a.parquet",
