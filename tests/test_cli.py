@@ -274,10 +274,10 @@ def test_plan_tells_what_a_run_would_do_and_changes_nothing(
     else:
         lines = done.stdout.splitlines()
         assert lines[:2] == [
-            "plan: restate 21 traces (customer_service 9, code 5, medical 4, legal 2, finance 1)",
+            "plan: restate 21 traces (code 14, finance 6, default 1)",
             "  why        cache size 5 \N{RIGHTWARDS ARROW} 1000",
         ]
-        assert "  rewrite    1 partitions: 2026-01-05" in lines
+        assert "  rewrite    1 partition: 2026-01-05" in lines
     assert contents(scored.warehouse) == before
     assert list(tmp_path.iterdir()) == []
 
@@ -498,7 +498,9 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
         "kp-batch: writing: 120 traces",
         f"kp-batch: the report is in {tmp_path / 'report.html'}",
     ]
-    assert re.match(r"kp-batch: cannot go on: .*Not a directory: .*; nothing was published", last)
+    assert re.match(
+        r"kp-batch: cannot go on: .*Not a directory: .*; what is published is whole", last
+    )
     with closing(sqlite3.connect(tmp_path / "prefect" / "prefect.db")) as database:
         flow_runs = database.execute("SELECT state_type FROM flow_run").fetchall()
         failures = database.execute(

@@ -130,7 +130,7 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
     assert runs == [("done",)]  # what could not begin is no run
     [plan] = [message for level, message in told if level == 20 and "plan: restate" in message]
     assert plan.startswith("plan: restate 600 traces (code 153, ")
-    assert (20, "  reject     0 rows (unreadable_file 1)") in told
+    assert (20, "  reject     1 file (unreadable_file 1)") in told
     [warning, again] = [message for level, message in told if level == 30]
     assert warning.startswith(f"{tmp_path}/bad.parquet is left out: ")
     assert again == warning

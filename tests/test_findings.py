@@ -73,7 +73,7 @@ FINGERPRINTS = {
 FORMULAS = {"facts": 1, "encoder": 1, "replay": 1, "scoring": 1}
 NONE = (
     *("embedded", "reused", "replayed", "restated", "reweighted", "removed", "partitions"),
-    *("duplicates", "superseded", "rejected"),
+    *("duplicates", "superseded", "rejected", "unreadable"),
 )
 COUNTS = RunCounts(
     files=1,

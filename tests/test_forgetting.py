@@ -17,7 +17,7 @@ from kp_batch.cli import maintenance
 from kp_batch.cli.group import kp_batch as group
 from kp_batch.cli.result_texts import forgotten_text, removed_text
 from kp_batch.cli.supervisor import _send
-from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.errors import KpBatchError, StorageError
 from kp_batch.executor import Step
 from kp_batch.operations.forget import forget, what_to_forget
 from kp_batch.operations.results import Forgotten, Removed
@@ -164,7 +164,7 @@ def test_what_fails_while_files_are_removed_leaves_the_trace_forgotten(
     wanted = of_a_full_run(settings_of(folder, threshold=0.2))
     with monkeypatch.context() as patch:
         patch.setattr(removal, "remove_unneeded", failing)
-        with pytest.raises(WarehouseError, match=r"are forgotten, but .*\(not ours\); mend that"):
+        with pytest.raises(StorageError, match=r"are forgotten, but .*\(not ours\); mend that"):
             forget(warehouse, ["kp:trace:1"])
     assert not published(warehouse).failed
     assert_same(tables(warehouse), wanted)

@@ -17,10 +17,10 @@ import pytest
 from kp_batch.archive.folders import IS_DELTA
 from kp_batch.archive.sources import discover
 from kp_batch.cli import group
-from kp_batch.cli.explaining import explained
 from kp_batch.cli.supervisor import _send, _started
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
+from kp_batch.explaining import explained
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl, write_parquet
@@ -215,7 +215,7 @@ def test_a_full_disk_is_named(
 ) -> None:
     monkeypatch.setenv("TMPDIR", "/dev/shm/none")  # that is no folder
     log = str(tmp_path / "log")
-    expected = f"the disk of {tmp_path} is full; nothing was published; free some space"
+    expected = f"the disk of {tmp_path} is full; what is published is whole; free some space"
     assert str(explained(error, log)) == expected
     wrapped = WarehouseError("w cannot be read")
     wrapped.__cause__ = error
