@@ -64,7 +64,7 @@ def rows(names: Iterable[str], *given: tuple[Any, ...]) -> pl.DataFrame:
 
 
 SETTINGS = {"cache_size": 1000, "ttl": "none", "profiles": {"code": {"novelty": 0.5}}}
-SETTINGS |= {"threshold": 0.75, "since": None}
+SETTINGS |= {"embedder": "minilm", "threshold": 0.75, "since": "none"}
 FINGERPRINTS = {
     "encoder_id": {"minilm-1": 1300},
     "cache_id": {"fifo-1000-ttl-none-v1": 1300},
@@ -435,6 +435,13 @@ def test_scores_that_shift_under_the_same_settings_are_a_warning(changes: Any) -
 def test_each_setting_that_moves_scores_makes_a_shift_no_trend(changes: Any) -> None:
     said = findings(replace(QUIET, before=under(**changes), drift=SHIFTED))
     assert {FAR, NO_TREND} <= {sentence(each) for each in said if not each.is_warning}
+
+
+def test_a_cache_moves_no_score_where_there_is_no_encoder() -> None:
+    kept = {"settings": SETTINGS | {"embedder": "none"}}
+    before = under(embedder="none", cache_size=9)
+    said = findings(replace(QUIET, run=replace(RUN, published=kept), before=before, drift=SHIFTED))
+    assert f"{SINCE}." in map(sentence, said)
 
 
 WEIGHTS = FINGERPRINTS | {
