@@ -259,7 +259,7 @@ def test_two_domains_that_are_worth_sharing_as_often_are_not_told_apart() -> Non
     assert told(domains=by_domain(("law", 60, 0, 0.6), ("code", 30, 0, 0.6))) == []
 
 
-@pytest.mark.parametrize(("fewest", "which"), [(30, "2 largest domains"), (29, "1 domain")])
+@pytest.mark.parametrize(("fewest", "which"), [(30, "2 largest domains"), (29, "only domain")])
 def test_where_the_others_may_have_enough_traces_the_largest_domains_are_spoken_of(
     fewest: int, which: str
 ) -> None:
