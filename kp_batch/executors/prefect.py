@@ -24,11 +24,20 @@ from kp_batch.progress import hear, say, warn
 from kp_batch.text import code
 from kp_batch.warehouse.layout import Layout
 
+FLOW: Any = {"name": "rescore", "persist_result": False, "validate_parameters": False}
+
 
 def rescore_in_tasks(
-    config: RescoreConfig, clock: Clock, tell: Callable[[Summary], None] = lambda _: None
+    given: object, clock: Clock, tell: Callable[[Summary], None] = lambda _: None
 ) -> Summary:
-    """The body of the flow: a task for each step; see `rescore_and_report`."""
+    """The body of the flow: a task for each step; see `rescore_and_report`.
+
+    Args:
+        given: the config, or its values as Prefect has them: it checks none itself, since its log
+            would tell of each fault by a traceback.
+        clock: began with the wait for this run.
+        tell: as for `rescore_and_report`.
+    """
 
     def log_and_tell(summary: Summary) -> None:
         get_run_logger().info(as_text(summary))
@@ -37,6 +46,7 @@ def rescore_in_tasks(
     hear(_RUN_LOG)
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).addFilter(_in_one_line)
+    config = RescoreConfig.read(given)
     try:
         with clock.on(START):
             summary = rescore_and_report(config, Tasks(Local(), clock), clock, log_and_tell)
@@ -65,7 +75,7 @@ def run_flow(config: RescoreConfig, clock: Clock, tell: Callable[[Summary], None
     # As it was asked for: Prefect's page shows no setting that the warehouse may have otherwise.
     asked = config.model_dump(mode="json", exclude_unset=True)
     with clock.on(PREFECT):
-        cast("Any", flow(name="rescore", persist_result=False)(rescore))(asked)
+        cast("Any", flow(**FLOW)(rescore))(asked)
 
 
 def _as_markdown(summary: Summary) -> list[dict[str, str]]:
