@@ -1,0 +1,88 @@
+"""The types of settings: how each is read from text, and written as JSON."""
+
+import re
+from collections.abc import Mapping
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
+
+from kp_batch.novelty.settings import format_ttl, parse_ttl
+from kp_batch.scoring.profiles import WeightProfile, load_profiles, parse_profiles, weights_of
+
+NONE = "none"  # a value, unlike what is left out
+BUILT_IN = "default"  # stands for the built-in profiles
+_EMBEDDERS = ("minilm", "hashing", NONE)
+
+
+def _from_anywhere(embedder: str) -> str:
+    """Name a model's folder in full: the next run may start elsewhere."""
+    is_folder = embedder not in _EMBEDDERS and Path(embedder).is_dir()
+    return str(Path(embedder).absolute()) if is_folder else embedder
+
+
+def _parse_ttl(value: Any) -> Any:
+    return parse_ttl(value) if isinstance(value, str) else value
+
+
+def _in_whole_seconds(ttl: timedelta | None) -> timedelta | None:
+    if ttl is not None and (ttl <= timedelta(0) or ttl % timedelta(seconds=1)):
+        raise ValueError(f"a ttl is a positive number of whole seconds, got {ttl}")
+    return ttl
+
+
+def _parse_day(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    try:
+        return None if text == NONE else date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"a day is written as 2026-01-31, or none, got {text!r}") from None
+
+
+def _format_day(day: date | None) -> str:
+    return NONE if day is None else day.isoformat()
+
+
+def _parse_profiles(value: Any) -> Any:
+    """Load a file or the built-in profiles, or take the profiles themselves."""
+    if isinstance(value, str | Path):
+        return load_profiles(None if str(value) == BUILT_IN else value)
+    if isinstance(value, Mapping):
+        return parse_profiles(cast("Mapping[str, Any]", value), "that was given")
+    return value
+
+
+def _parse_limit(value: Any) -> Any:
+    match = re.fullmatch(r"([0-9]{1,9})(%?)", str(value))
+    if not match or (match[2] and int(match[1]) > 100):
+        raise ValueError(f"a limit is a number of files such as 5, or 5% of them, got {value!r}")
+    return match[0]
+
+
+Embedder = Annotated[str, AfterValidator(_from_anywhere)]
+Ttl = Annotated[
+    timedelta | None,
+    BeforeValidator(_parse_ttl),
+    AfterValidator(_in_whole_seconds),
+    PlainSerializer(format_ttl, return_type=str),
+    WithJsonSchema({"type": "string"}),
+]
+Day = Annotated[
+    date | None,
+    BeforeValidator(_parse_day),
+    PlainSerializer(_format_day, return_type=str),
+    WithJsonSchema({"type": "string"}),
+]
+Profiles = Annotated[
+    dict[str, WeightProfile],
+    BeforeValidator(_parse_profiles),
+    PlainSerializer(weights_of),
+    WithJsonSchema({"type": "string"}),
+]
+Limit = Annotated[
+    str | None,
+    BeforeValidator(lambda value: value if value is None else _parse_limit(value)),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+]
