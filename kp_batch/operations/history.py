@@ -1,17 +1,22 @@
 """Which runs `--as-of` can read, and which of them it cannot once files are removed."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from functools import cache
 from pathlib import Path
 
-from kp_batch.contracts import VIEWS
+from kp_batch.contracts import GROWING, VIEWS
 from kp_batch.run_record import RunRecord
+from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.tables import files_of
 
 RunIds = tuple[str, ...]
 
+_NAMES = tuple(name for name in VIEWS if name not in GROWING)  # read as each run left them
+
 
 def sorted_runs(
-    warehouse: Path, runs: Iterable[RunRecord], stays: Mapping[str, Collection[Path]]
+    warehouse: Path, runs: Iterable[RunRecord], stays: Mapping[str, AbstractSet[Path]]
 ) -> tuple[RunIds, RunIds]:
     """Sort the runs that can be read by whether they will be.
 
@@ -25,18 +30,19 @@ def sorted_runs(
     Returns:
         Those that will be lost, and those that can be read further on, the first one first.
     """
+    there = {name: set(Layout(warehouse).table(name).rglob("*.parquet")) for name in _NAMES}
+
+    @cache
+    def needed(name: str, version: int | None) -> frozenset[Path]:
+        return frozenset(files_of(warehouse, name, version))
+
     lost: list[str] = []
     readable: list[str] = []
     for run in sorted(runs, key=lambda each: (each.started_at, each.run_id), reverse=True):
-        needed = _files(warehouse, run)
-        if not all(path.exists() for paths in needed.values() for path in paths):
+        tables = run.published["tables"]
+        files = {name: needed(name, tables.get(name)) for name in _NAMES}
+        if not all(files[name] <= there[name] for name in _NAMES):
             break
-        stay = all(set(needed[name]) <= set(stays[name]) for name in needed.keys() & stays.keys())
+        stay = all(files[name] <= stays[name] for name in files.keys() & stays.keys())
         (readable if stay else lost).append(run.run_id)
     return tuple(reversed(lost)), tuple(reversed(readable))
-
-
-def _files(warehouse: Path, run: RunRecord) -> dict[str, list[Path]]:
-    """The files of each view as the run left it; `runs` is read as it is now."""
-    tables = run.published["tables"]
-    return {name: files_of(warehouse, name, tables.get(name)) for name in VIEWS if name != "runs"}
