@@ -15,7 +15,6 @@ import click
 import pytest
 
 import kp_batch.operations.forget
-import kp_batch.operations.history
 import kp_batch.operations.removal
 import kp_batch.pipeline.rescore
 from kp_batch.cli import maintenance
@@ -31,8 +30,10 @@ from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.publish import publish_success
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.staging import Staging
+from kp_batch.warehouse.commits import changes_of
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.relations import run_records
 from kp_batch.warehouse.tables import files_of
 from tests.lawful import tables
@@ -308,21 +309,33 @@ def test_what_fails_before_files_are_removed_leaves_all_as_it_was(
     assert told.traces == 1
 
 
-def test_what_runs_left_is_looked_up_once_a_version_and_never_in_what_grows(
-    warehouse: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    history, asked = kp_batch.operations.history, list[tuple[str, int | None]]()
+def test_the_log_tells_the_files_of_every_version(warehouse: Path) -> None:
+    forget(warehouse, ["kp:trace:3"])
+    vacuum(warehouse, timedelta(days=1), datetime.now(UTC))
+    for name, last in published(warehouse).tables.items():
+        files: set[Path] = set()
+        versions: list[int] = []
+        for version, added, removed in changes_of(warehouse / name):
+            files = (files - removed) | added
+            versions.append(version)
+            assert sorted(files) == files_of(warehouse, name, version)
+        assert versions == list(range(last + 1))
 
-    def noting(warehouse: Path, name: str, version: int | None) -> list[Path]:
-        asked.append((name, version))
-        return files_of(warehouse, name, version)
 
-    monkeypatch.setattr(history, "files_of", noting)
+def test_the_files_of_what_grows_may_go(warehouse: Path) -> None:
+    """Vacuum joins them: their rows are there still."""
     runs = run_records(warehouse, published(warehouse).tables["runs"])
-    lost, left = history.sorted_runs(warehouse, runs, {"scores": set()})
-    assert (len(lost), len(left)) == (3, 0)
-    assert sorted(set(asked)) == sorted(asked)
-    assert {name for name, _ in asked} == {"scores", "rejects", "profiles", "files"}
+    [last] = [run.run_id for run in runs if run.started_at == max(r.started_at for r in runs)]
+    with connect(warehouse, last) as connection:
+        before = connection.execute("FROM distributions ORDER BY ALL").fetchall()
+    vacuum(warehouse, timedelta(days=1), datetime.now(UTC))
+    stays = files_of(warehouse, "distributions", published(warehouse).tables["distributions"])
+    gone = set((warehouse / "distributions").rglob("*.parquet")) - set(stays)
+    for path in gone:
+        path.unlink()
+    assert (len(gone), len(stays)) == (3, 1)
+    with connect(warehouse, last) as connection:
+        assert connection.execute("FROM distributions ORDER BY ALL").fetchall() == before
 
 
 # --- the command line ---
