@@ -3,14 +3,18 @@
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
+import kp_batch.operations.forget
 import kp_batch.operations.removal
 import kp_batch.pipeline.rescore
 from kp_batch.cli import maintenance
@@ -20,15 +24,24 @@ from kp_batch.cli.supervisor import _send
 from kp_batch.errors import KpBatchError, StorageError
 from kp_batch.executor import Step
 from kp_batch.operations.forget import forget, what_to_forget
+from kp_batch.operations.removal import published_rows
 from kp_batch.operations.results import Forgotten, Removed
+from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.publish import publish_success
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.staging import Staging
+from kp_batch.warehouse.commits import changes_of
+from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.relations import run_records
+from kp_batch.warehouse.tables import files_of
 from tests.lawful import tables
 from tests.test_keeping import (
+    Killed,
     assert_same,
     can_be_read,
+    killed,
     listing,
     of_a_full_run,
     published,
@@ -149,6 +162,102 @@ def test_a_dry_run_names_unknown_ids(warehouse: Path, tmp_path: Path) -> None:
     assert (told.unseen, told.lost) == (1, ())
 
 
+def test_a_dry_run_ends_as_forgetting_would(warehouse: Path) -> None:
+    def asked(*words: str) -> tuple[int, str, str]:
+        command = [sys.executable, "-m", "kp_batch", "forget", "kp:trace:1", "typo", *words]
+        done = subprocess.run(
+            [*command, "--warehouse", str(warehouse)], capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout.partition("\n")[0], done.stderr
+
+    status, told, error = asked()
+    assert (status, told) == (1, "")
+    assert "1 of 2 ids is unknown: typo; nothing was changed; --unseen-too " in error
+    head = "to be forgotten: 1 scored trace, 0 refused rows"
+    assert asked("--dry-run") == (1, head, error)
+    assert asked("--dry-run", "--unseen-too") == (0, head, "")
+
+
+def killed_in_removal(warehouse: Path) -> None:
+    """Leave a warehouse as a `forget` does that is killed while it removes files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kp_batch.operations.removal, "remove_unneeded", killed)
+        with pytest.raises(Killed):
+            forget(warehouse, ["kp:trace:1"])
+
+
+def test_what_a_killed_one_left_is_told_of_and_removed(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    warehouse = folder / "warehouse"
+    killed_in_removal(warehouse)
+    could_be_read = readable(folder)
+    assert len(could_be_read) == 4
+    rescore_archive(settings_of(folder, threshold=0.2))
+    vacuum(warehouse, timedelta(days=1), datetime.now(UTC))
+    assert caplog.text.count("a kp-batch forget was not finished: ") == 2
+    before = listing(warehouse)
+    dry = what_to_forget(warehouse, ["kp:trace:1"], Staging(tmp_path / "staging"))
+    assert listing(warehouse) == before
+    done = forget(warehouse, ["kp:trace:1"])
+    assert done == dry
+    assert (done.finishes, done.run_id) == (True, None)
+    assert (*done.lost, *readable(folder)) == tuple(could_be_read)
+    assert not forget(warehouse, ["kp:trace:1"]).finishes
+
+
+def failing_to_write(*_: object) -> None:
+    raise OSError("full")
+
+
+def test_one_that_failed_leaves_nothing_to_finish(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = kp_batch.pipeline.rescore.WRITE
+    failing = replace(write, function=failing_to_write)
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "WRITE", failing)
+    with pytest.raises(OSError, match="full"):
+        forget(warehouse, ["kp:trace:1"])
+    assert not Layout(warehouse).forgetting.exists()
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "WRITE", write)
+    killed_in_removal(warehouse)
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "WRITE", failing)
+    with pytest.raises(OSError, match="full"):
+        forget(warehouse, ["kp:trace:2"])
+    assert Layout(warehouse).forgetting.exists()
+
+
+def test_it_is_not_finished_while_an_older_page_stands(warehouse: Path) -> None:
+    page = Layout(warehouse).report
+    (page / "in-the-way").mkdir(parents=True)
+    with pytest.raises(WarehouseError, match=r"are forgotten, but .*report\.html, which may name"):
+        forget(warehouse, ["kp:trace:1"], with_page=True)
+    shutil.rmtree(page)
+    assert forget(warehouse, ["kp:trace:1"], with_page=True).finishes
+    assert page.is_file()
+
+
+def test_two_that_forget_the_same_at_once_forget_it_once(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one ends after this one has looked the ids up, and before it may write."""
+    writing = kp_batch.operations.forget.writing
+
+    def later(warehouse: Path, *, wait: bool) -> AbstractContextManager[None]:
+        monkeypatch.setattr(kp_batch.operations.forget, "writing", writing)
+        forget(warehouse, ["kp:trace:1"])
+        return writing(warehouse, wait=wait)
+
+    monkeypatch.setattr(kp_batch.operations.forget, "writing", later)
+    told = forget(warehouse, ["kp:trace:1", "kp:trace:2"])
+    assert (told.traces, told.before) == (1, 1)
+    monkeypatch.setattr(kp_batch.operations.forget, "writing", later)
+    told = forget(warehouse, ["kp:trace:1", "kp:trace:3"])
+    assert (told.traces, told.before) == (1, 1)
+    hashes = published_rows(warehouse, "forgotten", published(warehouse))
+    assert len(hashes) == 3
+
+
 def test_what_fails_while_files_are_removed_leaves_the_trace_forgotten(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +309,35 @@ def test_what_fails_before_files_are_removed_leaves_all_as_it_was(
     assert told.traces == 1
 
 
+def test_the_log_tells_the_files_of_every_version(warehouse: Path) -> None:
+    forget(warehouse, ["kp:trace:3"])
+    vacuum(warehouse, timedelta(days=1), datetime.now(UTC))
+    for name, last in published(warehouse).tables.items():
+        files: set[Path] = set()
+        versions: list[int] = []
+        for version, added, removed in changes_of(warehouse / name):
+            files = (files - removed) | added
+            versions.append(version)
+            assert sorted(files) == files_of(warehouse, name, version)
+        assert versions == list(range(last + 1))
+
+
+def test_the_files_of_what_grows_may_go(warehouse: Path) -> None:
+    """Vacuum joins them: their rows are there still."""
+    runs = run_records(warehouse, published(warehouse).tables["runs"])
+    [last] = [run.run_id for run in runs if run.started_at == max(r.started_at for r in runs)]
+    with connect(warehouse, last) as connection:
+        before = connection.execute("FROM distributions ORDER BY ALL").fetchall()
+    vacuum(warehouse, timedelta(days=1), datetime.now(UTC))
+    stays = files_of(warehouse, "distributions", published(warehouse).tables["distributions"])
+    gone = set((warehouse / "distributions").rglob("*.parquet")) - set(stays)
+    for path in gone:
+        path.unlink()
+    assert (len(gone), len(stays)) == (3, 1)
+    with connect(warehouse, last) as connection:
+        assert connection.execute("FROM distributions ORDER BY ALL").fetchall() == before
+
+
 # --- the command line ---
 
 
@@ -209,9 +347,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     request: dict[str, Any] = {}
 
     @contextmanager
-    def noting(command: Any, log: Path | None, /, *args: Any, **kwargs: Any) -> Generator[None]:
+    def noting(command: Any, log: Path | None, /, *args: Any, **kwargs: Any) -> Generator[Any]:
         request.update(command=command.name, log=log, args=args, **kwargs)
-        yield
+        yield NOTHING
 
     monkeypatch.setattr(maintenance, "child_result", noting)
     monkeypatch.setattr(maintenance, "forgotten_text", lambda *_, **__: "")
@@ -301,7 +439,7 @@ ALL = Forgotten("now", 1, 2, 1, 1, 2, "a, b", 1, 1_000, 1, 1, ("first", "last"))
 
 
 def test_what_was_forgotten_is_told() -> None:
-    assert forgotten_text(NOTHING) == "nothing to do"
+    assert forgotten_text(NOTHING) == "nothing to forget"
     assert forgotten_text(ALL).splitlines() == [
         "forgotten by run now: 1 scored trace, 2 refused rows",
         "  replaced   1 id of content that counts no more",
@@ -313,9 +451,14 @@ def test_what_was_forgotten_is_told() -> None:
         "  remove     1 vector",
         "  lost       2 runs can no longer be read with --as-of: from first to last",
     ]
+    finished = forgotten_text(replace(NOTHING, finishes=True)).splitlines()
+    assert finished == [
+        "nothing to forget",
+        "  finish     what an earlier forget left is removed, too",
+    ]
     head, *_, unseen, _, _, _, _, lost, end = forgotten_text(ALL, dry_run=True).splitlines()
     assert head == "to be forgotten: 1 scored trace, 2 refused rows"
-    assert unseen.endswith("never seen: a, b; --unseen-too keeps such ids out of later runs")
+    assert unseen.endswith("2 ids never seen: a, b")
     assert "2 runs could no longer" in lost
     assert end == "nothing was changed"
 

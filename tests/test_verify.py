@@ -365,6 +365,11 @@ def test_a_changed_profile_is_found(folder: Path) -> None:
 # --- what cannot be told ---
 
 
+def test_one_of_each_is_told_in_the_singular() -> None:
+    told = verification_text(Verification(0, 0, 2, 1, (), "")).splitlines()[0]
+    assert told == "1 trace verified (--seed 0), 1 skipped: its file is gone or changed"
+
+
 def test_changed_and_lost_files_are_skipped_and_counted(folder: Path) -> None:
     write(folder, 0, 1, 2)
     told = checked(folder)

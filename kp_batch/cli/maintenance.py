@@ -13,6 +13,7 @@ from kp_batch.cli.commands import FORGET, VACUUM, WHAT_TO_FORGET, WHAT_TO_REMOVE
 from kp_batch.cli.group import kp_batch, warehouse_option
 from kp_batch.cli.result_texts import forgotten_text, removed_text
 from kp_batch.cli.supervisor import child_result
+from kp_batch.errors import KpBatchError
 from kp_batch.novelty.settings import parse_ttl
 from kp_batch.text import number
 from kp_batch.warehouse.layout import Layout
@@ -89,6 +90,8 @@ def forget(
         ) as forgotten,
     ):
         click.echo(forgotten_text(forgotten, dry_run=dry_run))
+    if forgotten.refusal:
+        raise KpBatchError(forgotten.refusal)
 
 
 def _time(text: str) -> float:

@@ -10,6 +10,7 @@ from kp_batch.text import aligned, number, printable
 def verification_text(result: Verification) -> str:
     """Format a verification for a terminal."""
     skipped = result.sampled - result.checked
+    files = "its file is" if skipped == 1 else "their files are"
     rows = [
         {
             "column": each.column,
@@ -21,8 +22,8 @@ def verification_text(result: Verification) -> str:
     ]
     return "\n".join(
         [
-            f"{result.checked:,} traces verified (--seed {result.seed})"
-            + (f", {skipped:,} skipped: their files are gone or changed" if skipped else ""),
+            f"{number(result.checked, 'trace')} verified (--seed {result.seed})"
+            + (f", {skipped:,} skipped: {files} gone or changed" if skipped else ""),
             "",
             *aligned(rows),
         ]
@@ -54,11 +55,10 @@ def removed_text(result: Removed, *, dry_run: bool = False) -> str:
 def forgotten_text(result: Forgotten, *, dry_run: bool = False) -> str:
     """Format what was forgotten for a terminal, or what would be."""
     traces = f"{number(result.traces, 'scored trace')}, {number(result.rows, 'refused row')}"
-    unseen = "; --unseen-too keeps such ids out of later runs" if dry_run else ""
     ids = [
         ("replaced", result.replaced, "of content that counts no more"),
         ("before", result.before, "forgotten before"),
-        ("unseen", result.unseen, f"never seen: {result.unseen_named}{unseen}"),
+        ("unseen", result.unseen, f"never seen: {result.unseen_named}"),
     ]
     work = [
         ("replay", result.replayed, "trace"),
@@ -71,9 +71,14 @@ def forgotten_text(result: Forgotten, *, dry_run: bool = False) -> str:
     lines = [
         f"{'to be forgotten' if dry_run else f'forgotten{run}'}: {traces}"
         if is_work
-        else "nothing to do",
+        else "nothing to forget",
         *(_line(name, f"{number(count, 'id')} {what}") for name, count, what in ids if count),
         *(_line(name, number(count, what)) for name, count, what in work if count),
+        *(
+            [_line("finish", "what an earlier forget left is removed, too")]
+            if result.finishes
+            else []
+        ),
         *_lost(result.lost, dry_run=dry_run),
     ]
     return "\n".join([*lines, *([_UNCHANGED] if dry_run else [])])

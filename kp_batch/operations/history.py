@@ -1,17 +1,22 @@
 """Which runs `--as-of` can read, and which of them it cannot once files are removed."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-from kp_batch.contracts import VIEWS
+from kp_batch.contracts import GROWING, VIEWS
 from kp_batch.run_record import RunRecord
-from kp_batch.warehouse.tables import files_of
+from kp_batch.warehouse.commits import changes_of
+from kp_batch.warehouse.layout import Layout
 
 RunIds = tuple[str, ...]
 
+_NAMES = tuple(name for name in VIEWS if name not in GROWING)  # read as each run left them
+_GONE = (False, False)
+
 
 def sorted_runs(
-    warehouse: Path, runs: Iterable[RunRecord], stays: Mapping[str, Collection[Path]]
+    warehouse: Path, runs: Iterable[RunRecord], stays: Mapping[str, AbstractSet[Path]]
 ) -> tuple[RunIds, RunIds]:
     """Sort the runs that can be read by whether they will be.
 
@@ -25,18 +30,27 @@ def sorted_runs(
     Returns:
         Those that will be lost, and those that can be read further on, the first one first.
     """
+    folders = {name: Layout(warehouse).table(name) for name in _NAMES}
+    states = {name: _states(folder, stays.get(name)) for name, folder in folders.items()}
     lost: list[str] = []
     readable: list[str] = []
     for run in sorted(runs, key=lambda each: (each.started_at, each.run_id), reverse=True):
-        needed = _files(warehouse, run)
-        if not all(path.exists() for paths in needed.values() for path in paths):
+        left = run.published["tables"]
+        needed = [states[name].get(left[name], _GONE) for name in _NAMES if name in left]
+        if not all(is_there for is_there, _ in needed):
             break
-        stay = all(set(needed[name]) <= set(stays[name]) for name in needed.keys() & stays.keys())
-        (readable if stay else lost).append(run.run_id)
+        (readable if all(will_be for _, will_be in needed) else lost).append(run.run_id)
     return tuple(reversed(lost)), tuple(reversed(readable))
 
 
-def _files(warehouse: Path, run: RunRecord) -> dict[str, list[Path]]:
-    """The files of each view as the run left it; `runs` is read as it is now."""
-    tables = run.published["tables"]
-    return {name: files_of(warehouse, name, tables.get(name)) for name in VIEWS if name != "runs"}
+def _states(folder: Path, stays: AbstractSet[Path] | None) -> dict[int, tuple[bool, bool]]:
+    """Whether all files of each version of a table are there, and whether they will be."""
+    there = set(folder.rglob("*.parquet"))
+    missing: set[Path] = set()
+    going: set[Path] = set()
+    states: dict[int, tuple[bool, bool]] = {}
+    for version, added, removed in changes_of(folder):
+        missing = (missing - removed) | (added - there)
+        going = (going - removed) | (added - (there if stays is None else stays))
+        states[version] = not missing, not going
+    return states

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import polars as pl
 
-from kp_batch.errors import KpBatchError
 from kp_batch.facts import id_hash
 from kp_batch.text import number, shortened
 from kp_batch.warehouse.manifest import Manifest
@@ -28,19 +27,17 @@ class KnownIds:
     replaced: int  # ids that stand only in content which counts no more
     unseen_named: str  # a few of the unseen ones, and which ones may be meant
 
-    def require_all(self) -> None:
-        """Check that every id was seen.
-
-        Raises:
-            KpBatchError: some were not.
-        """
-        if len(self.unseen):
-            given = number(len(self.seen) + len(self.unseen) + self.forgotten, "id")
-            verb = "is" if len(self.unseen) == 1 else "are"
-            raise KpBatchError(
-                f"{len(self.unseen):,} of {given} {verb} unknown: {self.unseen_named}; nothing was "
-                "changed; --unseen-too also keeps out of later runs what was never seen"
-            )
+    @property
+    def refusal(self) -> str:
+        """Which ids were never seen, and what to do about that, in words; empty: none."""
+        if not len(self.unseen):
+            return ""
+        given = number(len(self.seen) + len(self.unseen) + self.forgotten, "id")
+        verb = "is" if len(self.unseen) == 1 else "are"
+        return (
+            f"{len(self.unseen):,} of {given} {verb} unknown: {self.unseen_named}; nothing was "
+            "changed; --unseen-too also keeps out of later runs what was never seen"
+        )
 
 
 def known_ids(warehouse: Path, published: Manifest, ids: Sequence[str]) -> KnownIds:

@@ -131,3 +131,5 @@ class Forgotten:
     partitions: int  # days that are written anew
     vectors: int  # that are removed
     lost: tuple[str, ...]  # the runs that --as-of could read until now, the first one first
+    refusal: str = ""  # why it would not be done, in words; empty: it would
+    finishes: bool = False  # whether what an earlier one left is removed, too

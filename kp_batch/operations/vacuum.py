@@ -9,7 +9,7 @@ from typing import Self
 
 import polars as pl
 
-from kp_batch.contracts import TABLES
+from kp_batch.contracts import GROWING, TABLES
 from kp_batch.embedding.chunks import count_vectors
 from kp_batch.operations.history import sorted_runs
 from kp_batch.operations.removal import (
@@ -22,6 +22,7 @@ from kp_batch.operations.removal import (
     rewrite_facts,
 )
 from kp_batch.operations.results import Removed
+from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.run_record import RunRecord
 from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout
@@ -47,6 +48,7 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
     """
     require_manifest(warehouse)
     with writing(warehouse, wait=False):
+        warn_of_unfinished_forget(warehouse)
         state = _State.of(warehouse, now - keep)
         lost, readable = sorted_runs(warehouse, state.runs, state.needed)
         published = state.published
@@ -54,7 +56,7 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
         kept_facts = _of_ledger(warehouse, tables.versions)
         facts = rewrite_facts(warehouse, tables, kept_facts, at_least=_ROWS_IN_FILE)
         raw = _drop_raw(warehouse, tables, state.old)
-        for name in ("runs", "distributions"):  # each run adds a file
+        for name in GROWING:  # each run adds a file
             if len(files_of(warehouse, name, tables.versions.get(name))) > 1:
                 tables.overwrite(name, [published_rows(warehouse, name, published).sort("run_id")])
         left = replace(published, tables=tables.versions)

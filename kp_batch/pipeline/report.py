@@ -60,6 +60,12 @@ def leave_report(warehouse: Path, executor: Executor) -> None:
             page.unlink(missing_ok=True)
 
 
+def shows_older(warehouse: Path) -> bool:
+    """Whether the page in the warehouse shows what is not published any more."""
+    page = Layout(warehouse).report
+    return page.exists() and not _ends_with(page, _mark(warehouse))
+
+
 def write_report(warehouse: Path, mark: str) -> None:
     """Write the page into the warehouse, with the mark of what is published at its end."""
     replace_text(Layout(warehouse).report, report(warehouse, "html") + mark)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from polars.exceptions import PanicException
 
@@ -26,7 +27,7 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.progress import say, warn
 from kp_batch.run import Run, in_force
 from kp_batch.text import one_line
-from kp_batch.warehouse.layout import check_apart, check_folder
+from kp_batch.warehouse.layout import Layout, check_apart, check_folder
 from kp_batch.warehouse.publication import writing
 
 READ = Step("read", observe)
@@ -92,6 +93,7 @@ def rescore_archive(
             it could not begin, without such an archive, say, nothing is published.
     """
     with open_run(config, executor, clock) as opened:
+        warn_of_unfinished_forget(config.warehouse)
         run, call = opened.run, opened.executor.call
         scorer = Scorer.of(run)  # first: a fault of the settings costs no time
         observed = call(READ, run, opened.executor)
@@ -138,6 +140,15 @@ def _is_about_what_is_asked(opened: OpenRun, error: BaseException) -> bool:
     """Whether a run could not begin, without such an archive, say: then it is none."""
     fault = isinstance(error, KpBatchError) and not isinstance(error, StorageError)
     return fault and not opened.begun
+
+
+def warn_of_unfinished_forget(warehouse: Path) -> None:
+    """Warn where files may hold what was to be forgotten, which only `forget` removes."""
+    if Layout(warehouse).forgetting.exists():
+        warn(
+            f"a kp-batch forget was not finished: files in {warehouse} may still hold traces that "
+            "were to go; give the same command again"
+        )
 
 
 def say_plan(run: Run, plan: Plan) -> None:

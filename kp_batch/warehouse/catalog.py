@@ -12,7 +12,7 @@ from string import Template
 
 import duckdb
 
-from kp_batch.contracts import VIEWS
+from kp_batch.contracts import GROWING, VIEWS
 from kp_batch.run_record import RunRecord
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
 from kp_batch.warehouse.relations import kept_files, parquet_relation, relation
@@ -64,7 +64,7 @@ def build_published(path: Path, warehouse: Path, manifest: Manifest) -> None:
 def build_as_of(
     path: Path, warehouse: Path, run: RunRecord, now: duckdb.DuckDBPyConnection
 ) -> None:
-    """Build a catalog of the tables as a run left them; its `runs` ends with that run.
+    """Build a catalog of the tables as a run left them; what grows ends with that run.
 
     Args:
         path: the file, which must not exist yet.
@@ -79,11 +79,13 @@ def build_as_of(
     rows = {
         name: parquet_relation(name, kept_files(warehouse, name, manifest, run.run_id))
         for name in VIEWS
+        if name not in GROWING
     }
     [(tables,)] = now.execute("SELECT tables FROM manifest").fetchall()
-    all_runs = relation(warehouse, "runs", json.loads(tables)["runs"])
-    last = f"(SELECT started_at FROM {all_runs} WHERE run_id = {quoted(run.run_id)})"  # noqa: S608
-    rows["runs"] = f"{all_runs} WHERE started_at <= {last}"
+    growing = {name: relation(warehouse, name, json.loads(tables).get(name)) for name in GROWING}
+    last = f"(SELECT started_at FROM {growing['runs']} WHERE run_id = {quoted(run.run_id)})"  # noqa: S608
+    until = f"(SELECT run_id FROM {growing['runs']} WHERE started_at <= {last})"  # noqa: S608
+    rows |= {name: f"{there} WHERE run_id IN {until}" for name, there in growing.items()}
     build(path, warehouse, manifest, rows)
 
 

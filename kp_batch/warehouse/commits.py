@@ -1,9 +1,11 @@
 """Commits that name the files which a table gains and loses; no row is read or written."""
 
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
+from urllib.parse import unquote
 
 import polars as pl
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -57,6 +59,20 @@ def commit_files(
             configuration=CONFIGURATION,
             commit_properties=properties,
         )
+
+
+def changes_of(folder: Path) -> Iterator[tuple[int, set[Path], set[Path]]]:
+    """Read what files each version of a table adds and removes, the first one first.
+
+    To open a table at each of its versions takes the square of their number.
+    """
+    for log in sorted((folder / "_delta_log").glob(f"{'[0-9]' * 20}.json")):
+        actions = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+        added, removed = (
+            {folder / unquote(each[what]["path"]) for each in actions if what in each}
+            for what in ("add", "remove")
+        )
+        yield int(log.stem), added, removed - added
 
 
 def _addition(folder: Path, name: str, file: DataFile) -> AddAction:
