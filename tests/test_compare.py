@@ -21,6 +21,7 @@ from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.operations import objectives
 from kp_batch.operations.compare import _filled, _rows, compare
 from kp_batch.operations.results import Comparison, Removed
 from kp_batch.operations.vacuum import vacuum
