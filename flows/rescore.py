@@ -10,10 +10,10 @@ from prefect import flow
 
 from kp_batch.clock import Clock
 from kp_batch.config import RescoreConfig
-from kp_batch.executors.prefect import rescore_in_tasks
+from kp_batch.executors.prefect import FLOW, rescore_in_tasks
 
 
-@flow(name="rescore", persist_result=False)
+@flow(**FLOW)
 def rescore(config: RescoreConfig) -> dict[str, Any]:
     """Rescore an archive: every trace gets the score it had at its own time.
 

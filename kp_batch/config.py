@@ -187,7 +187,29 @@ class RescoreConfig(BaseModel):
         try:
             return RescoreConfig.model_validate({**settings, **given})
         except ValidationError as error:
-            faults = "; ".join(each["msg"].removeprefix("Value error, ") for each in error.errors())
             raise KpBatchError(
-                f"{faults}; what is left out is as the warehouse has it: see kp-batch settings"
+                f"{faults(error)}; what is left out is as the warehouse has it: kp-batch settings"
             ) from error
+
+    @classmethod
+    def read(cls, given: object) -> "RescoreConfig":
+        """Read the config from the values of a form, or take it as it is.
+
+        Raises:
+            KpBatchError: a value is out of its bounds, or unknown; the message lists all that are.
+            ProfileError: the profiles file has faults.
+        """
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            raise KpBatchError(f"the settings of the run have faults: {faults(error)}") from error
+
+
+def faults(error: ValidationError) -> str:
+    """All that is wrong with settings, each by the name of its option."""
+    return "; ".join(_fault(each["loc"], each["msg"]) for each in error.errors())
+
+
+def _fault(place: tuple[int | str, ...], message: str) -> str:
+    told = message.removeprefix("Value error, ")
+    return f"--{str(place[0]).replace('_', '-')}: {told}" if place else told

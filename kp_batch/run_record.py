@@ -30,6 +30,7 @@ class RunCounts:
     duplicates: int  # accepted rows whose trace stands again with the same content
     superseded: int  # likewise with other content, later in the archive
     rejected: int  # rows that cannot be scored
+    unreadable: int  # files, those in folders that cannot be read among them
     rejected_by_code: dict[str, int]
     unreadable_files: list[str]
 

@@ -208,7 +208,8 @@ def test_what_a_run_says_and_its_summary_stand_in_the_log_of_prefect(warehouse: 
         logged = {message: told for message, *told in database.execute(query)}
     _, *said = (warehouse / "stderr.txt").read_text().splitlines()
     assert {line.removeprefix("kp-batch: ") for line in said} <= logged.keys()
-    assert logged["plan: the archive, the scores, the profiles will change"] == [20, True]
+    [plan] = [message for message in logged if message.startswith("plan: restate 120 traces")]
+    assert logged[plan] == [20, True]
     assert logged["embedding: 98 texts"] == [20, False]
     [summary] = [message for message in logged if "traces scored in" in message]
     assert summary.startswith(
@@ -259,18 +260,24 @@ def test_plan_tells_what_a_run_would_do_and_changes_nothing(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     before = contents(scored.warehouse)
-    plan = ["plan", scored.archive, "--warehouse", scored.warehouse, "--embedder", "hashing"]
+    plan = ["plan", scored.archive, "--warehouse", scored.warehouse, "--cache-size", "1000"]
     done = kp_batch(*plan, *["--json"] * is_json)
     assert done.returncode == 0, done.stderr
     if is_json:
         told = json.loads(done.stdout)
         assert list(told) == PLANNED
-        assert (told["partitions"], told["pending"]) == (["2026-01-05"], ["scores"])
+        assert (told["partitions"], told["pending"]) == (
+            ["2026-01-05"],
+            ["settings", "scores"],
+        )
         assert (told["traces_to_replay"], told["traces_to_reweight"]) == (21, 0)
     else:
         lines = done.stdout.splitlines()
-        assert lines[0] == "plan: the scores will change"
-        assert "  rewrite    1 partitions: 2026-01-05" in lines
+        assert lines[:2] == [
+            "plan: restate 21 traces (code 14, finance 6, default 1)",
+            "  why        cache size 5 \N{RIGHTWARDS ARROW} 1000",
+        ]
+        assert "  rewrite    1 partition: 2026-01-05" in lines
     assert contents(scored.warehouse) == before
     assert list(tmp_path.iterdir()) == []
 
@@ -279,7 +286,7 @@ def test_plan_makes_no_warehouse(tmp_path: Path, archive: Path) -> None:
     plan = ["plan", archive, "--warehouse", tmp_path / "wh" / "within", "--embedder", "hashing"]
     done = kp_batch(*plan)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == "plan: the archive, the scores, the profiles will change"
+    assert done.stdout.startswith("plan: restate 120 traces (")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -491,7 +498,9 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
         "kp-batch: writing: 120 traces",
         f"kp-batch: the report is in {tmp_path / 'report.html'}",
     ]
-    assert re.match(r"kp-batch: cannot go on: .*Not a directory: .*; nothing was published", last)
+    assert re.match(
+        r"kp-batch: cannot go on: .*Not a directory: .*; what is published is whole", last
+    )
     with closing(sqlite3.connect(tmp_path / "prefect" / "prefect.db")) as database:
         flow_runs = database.execute("SELECT state_type FROM flow_run").fetchall()
         failures = database.execute(
@@ -502,7 +511,7 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
     with connect(tmp_path) as connection:
         [row] = connection.execute("SELECT status, reason FROM runs").fetchall()
     assert row[0] == "failed"
-    assert row[1] in last
+    assert row[1].partition("] ")[2] in last
 
 
 @pytest.mark.parametrize("name", ["run", "plan"])
@@ -554,9 +563,10 @@ def test_a_signal_ends_a_question_within_two_seconds(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     archive, warehouse = write_parquet(tmp_path / "a.parquet", [trace()]), tmp_path / "wh"
     rescore_archive(RescoreConfig(archive=(str(archive),), warehouse=warehouse, embedder="none"))
-    profiles = tmp_path / "profiles.toml"
+    model = tmp_path / "model" / "model.safetensors"
+    model.parent.mkdir()
     arguments, pipe = {
-        "plan": (["plan", archive, "--embedder", "none", "--profiles", profiles], profiles),
+        "plan": (["plan", archive, "--embedder", model.parent], model),
         "verify": (["verify"], archive),
     }[name]
     pipe.unlink(missing_ok=True)
@@ -596,7 +606,7 @@ def test_wrong_usage_exits_2(tmp_path: Path) -> None:
     [
         (["--ttl", "soon"], "--ttl: a ttl is none, or a whole number with s, m, h or d"),
         (["--since", "2026-02-01", "--until", "2026-01-01"], "--since 2026-02-01 is after --until"),
-        (["--since", "soon"], "--since: a day is written as 2026-01-31, got 'soon'"),
+        (["--since", "soon"], "--since: a day is written as 2026-01-31, or none, got 'soon'"),
     ],
     ids=["ttl", "order", "date"],
 )
@@ -716,9 +726,9 @@ WEIGHT_OF_NOVELTY = {
 @pytest.mark.parametrize(
     ("expected", "settings"),
     [
-        ("cap1000", []),
-        ("cap8", ["--cache-size", "8"]),
-        ("cap1000_ttl1h", ["--ttl", "1h"]),
+        ("cap1000", ["--cache-size", "1000", "--ttl", "none"]),
+        ("cap8", ["--cache-size", "8", "--ttl", "none"]),
+        ("cap1000_ttl1h", ["--cache-size", "1000", "--ttl", "1h"]),
         ("cap8_ttl1h", ["--cache-size", "8", "--ttl", "60m"]),
         ("no_embedder", ["--embedder", "none"]),
     ],

@@ -166,3 +166,19 @@ def test_what_is_out_of_range_or_unknown_is_refused(change: dict[str, Any]) -> N
     given_values = {"archive": ("a",), "warehouse": Path("w")} | change
     with pytest.raises(ValidationError, match=next(iter(change))):
         RescoreConfig(**given_values)
+
+
+def test_faults_in_the_values_of_a_form_are_told_in_one_line_all_at_once(tmp_path: Path) -> None:
+    given = {"archive": ["a"], "warehouse": str(tmp_path)}
+    assert RescoreConfig.read(given) == least(warehouse=tmp_path)
+    assert RescoreConfig.read(least()) == least()
+    with pytest.raises(KpBatchError) as refused:
+        RescoreConfig.read(given | {"ttl": "soon", "cachesize": 3, "max_unreadable": "few"})
+    told = str(refused.value)
+    assert told.startswith("the settings of the run have faults: --ttl: a ttl is none, or ")
+    assert "; --max-unreadable: a limit is " in told
+    assert "; --cachesize: Extra inputs" in told
+    with pytest.raises(
+        KpBatchError, match=r"the profiles file nothing\.toml cannot be read: No such"
+    ):
+        RescoreConfig.read(given | {"profiles": "nothing.toml"})

@@ -110,8 +110,12 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
         output_of(pool, tmp_path, environment)
         output_of(deploy, tmp_path, environment)
         with running(worker, tmp_path, environment):
-            for archive, status in ((["data/sample", "bad.parquet"], 0), (["unmounted"], 1)):
-                config = {"archive": archive, "warehouse": "warehouse", "embedder": "hashing"}
+            for archive, settings, status in (
+                (["data/sample", "bad.parquet"], {"embedder": "hashing"}, 0),
+                (["unmounted"], {"embedder": "hashing"}, 1),
+                (["data/sample", "bad.parquet"], {"ttl": None}, 0),  # as the form sends it
+            ):
+                config = {"archive": archive, "warehouse": "warehouse", **settings}
                 given = f"-p 'config={json.dumps(config)}'"
                 now = f"prefect deployment run rescore/nightly --watch {given}"
                 output_of(now, tmp_path, environment, status=status)
@@ -120,19 +124,23 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
             )
             told = logged(url)
     with connect(tmp_path / "warehouse") as connection:
-        assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(600,)]
+        query = "SELECT encoder_id, count(*) FROM scores GROUP BY ALL"
+        assert connection.execute(query).fetchall() == [("hashing-384-v1", 600)]
         runs = connection.execute("SELECT status FROM runs ORDER BY started_at").fetchall()
-    assert runs == [("done",), ("failed",)]  # once: what lasts is not tried again
-    assert (20, "plan: the archive, the scores, the profiles, the rejects will change") in told
-    [warning] = [message for level, message in told if level == 30]
+    assert runs == [("done",)]  # what could not begin is no run
+    [plan] = [message for level, message in told if level == 20 and "plan: restate" in message]
+    assert plan.startswith("plan: restate 600 traces (code 153, ")
+    assert (20, "  reject     1 file (unreadable_file 1)") in told
+    [warning, again] = [message for level, message in told if level == 30]
     assert warning.startswith(f"{tmp_path}/bad.parquet is left out: ")
+    assert again == warning
     [summary] = [message for level, message in told if "600 traces scored in" in message]
     assert "\n  unreadable " in summary
     errors = [message for level, message in told if level == 40]
     assert len(errors) == 4
     assert all("ArchiveError: no Parquet or JSONL file at 'unmounted'" in each for each in errors)
     printed = (tmp_path / "output.log").read_text()
-    assert printed.count("bad.parquet is left out") == 1
+    assert printed.count("bad.parquet is left out") == 2
     assert "Traceback" not in printed
     assert "leaked" not in printed
     starts = sorted(run["expected_start_time"] for run in json.loads(nights))

@@ -64,7 +64,7 @@ def rows(names: Iterable[str], *given: tuple[Any, ...]) -> pl.DataFrame:
 
 
 SETTINGS = {"cache_size": 1000, "ttl": "none", "profiles": {"code": {"novelty": 0.5}}}
-SETTINGS |= {"threshold": 0.75, "since": None}
+SETTINGS |= {"embedder": "minilm", "threshold": 0.75, "since": "none"}
 FINGERPRINTS = {
     "encoder_id": {"minilm-1": 1300},
     "cache_id": {"fifo-1000-ttl-none-v1": 1300},
@@ -73,7 +73,7 @@ FINGERPRINTS = {
 FORMULAS = {"facts": 1, "encoder": 1, "replay": 1, "scoring": 1}
 NONE = (
     *("embedded", "reused", "replayed", "restated", "reweighted", "removed", "partitions"),
-    *("duplicates", "superseded", "rejected"),
+    *("duplicates", "superseded", "rejected", "unreadable"),
 )
 COUNTS = RunCounts(
     files=1,
@@ -259,7 +259,7 @@ def test_two_domains_that_are_worth_sharing_as_often_are_not_told_apart() -> Non
     assert told(domains=by_domain(("law", 60, 0, 0.6), ("code", 30, 0, 0.6))) == []
 
 
-@pytest.mark.parametrize(("fewest", "which"), [(30, "2 largest domains"), (29, "1 domain")])
+@pytest.mark.parametrize(("fewest", "which"), [(30, "2 largest domains"), (29, "only domain")])
 def test_where_the_others_may_have_enough_traces_the_largest_domains_are_spoken_of(
     fewest: int, which: str
 ) -> None:
@@ -435,6 +435,13 @@ def test_scores_that_shift_under_the_same_settings_are_a_warning(changes: Any) -
 def test_each_setting_that_moves_scores_makes_a_shift_no_trend(changes: Any) -> None:
     said = findings(replace(QUIET, before=under(**changes), drift=SHIFTED))
     assert {FAR, NO_TREND} <= {sentence(each) for each in said if not each.is_warning}
+
+
+def test_a_cache_moves_no_score_where_there_is_no_encoder() -> None:
+    kept = {"settings": SETTINGS | {"embedder": "none"}}
+    before = under(embedder="none", cache_size=9)
+    said = findings(replace(QUIET, run=replace(RUN, published=kept), before=before, drift=SHIFTED))
+    assert f"{SINCE}." in map(sentence, said)
 
 
 WEIGHTS = FINGERPRINTS | {

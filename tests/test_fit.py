@@ -52,7 +52,7 @@ def test_a_replay_that_fits_into_no_memory_does_not_begin(
     rescore: Callable[..., Summary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there_is(monkeypatch, memory=NEEDED - 1)
-    with pytest.raises(ResourceError, match=r"of 40 traces at once .* 0.5 GB .* --cache-size"):
+    with pytest.raises(ResourceError, match=r"of 40 traces at once .* 537.0 MB .* --cache-size"):
         rescore()
     published = require_manifest(tmp_path / "warehouse")
     assert published.failed
@@ -91,7 +91,7 @@ def test_vectors_and_scores_that_fit_onto_no_disk_are_not_made(
 ) -> None:
     written = TRACES * (384 * 4 + 415)
     there_is(monkeypatch, disk=written - 1)
-    with pytest.raises(ResourceError, match=r"^40 new vectors and the scores .* has 0.0 GB left"):
+    with pytest.raises(ResourceError, match=r"^40 new vectors and the scores .* has 0.1 MB left"):
         rescore()
     there_is(monkeypatch, disk=written)
     assert rescore().counts.embedded == TRACES

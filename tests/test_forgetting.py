@@ -17,9 +17,11 @@ from kp_batch.cli import maintenance
 from kp_batch.cli.group import kp_batch as group
 from kp_batch.cli.result_texts import forgotten_text, removed_text
 from kp_batch.cli.supervisor import _send
-from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.errors import KpBatchError, StorageError
+from kp_batch.executor import Step
 from kp_batch.operations.forget import forget, what_to_forget
 from kp_batch.operations.results import Forgotten, Removed
+from kp_batch.pipeline.publish import publish_success
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.staging import Staging
 from kp_batch.warehouse.manifest import Manifest
@@ -162,7 +164,7 @@ def test_what_fails_while_files_are_removed_leaves_the_trace_forgotten(
     wanted = of_a_full_run(settings_of(folder, threshold=0.2))
     with monkeypatch.context() as patch:
         patch.setattr(removal, "remove_unneeded", failing)
-        with pytest.raises(WarehouseError, match=r"are forgotten, but .*\(not ours\); mend that"):
+        with pytest.raises(StorageError, match=r"are forgotten, but .*\(not ours\); mend that"):
             forget(warehouse, ["kp:trace:1"])
     assert not published(warehouse).failed
     assert_same(tables(warehouse), wanted)
@@ -184,11 +186,12 @@ def test_what_fails_before_files_are_removed_leaves_all_as_it_was(
     warehouse = folder / "warehouse"
     before, could_be_read = tables(warehouse), readable(folder)
 
-    def failing(*_: object) -> None:
+    def failing(*given: Any) -> None:
+        publish_success(*given)
         raise OSError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(kp_batch.pipeline.rescore, "summarise", failing)
+        patch.setattr(kp_batch.pipeline.rescore, "PUBLISH", Step("publish", failing))
         with pytest.raises(OSError, match="gone"):
             forget(warehouse, ["kp:trace:1"])
     assert_same(tables(warehouse), before)

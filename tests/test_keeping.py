@@ -666,7 +666,7 @@ def killed_after(work: Callable[..., Any]) -> Callable[..., Any]:
             "remove_unneeded",
             killed_after(kp_batch.operations.removal.remove_unneeded),
         ),
-        (kp_batch.operations.forget, "keep_vectors", killed),
+        (kp_batch.operations.removal, "keep_vectors", killed),
     ],
     ids=["before publishing", "between two tables", "before the vectors"],
 )

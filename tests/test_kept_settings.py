@@ -3,6 +3,8 @@
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,10 @@ from kp_batch.errors import ArchiveError, EncoderError, KpBatchError, WarehouseE
 from kp_batch.operations.settings import settings
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary
+from kp_batch.planning.describe import as_text
+from kp_batch.planning.limits import excess
+from kp_batch.run import Run
+from kp_batch.run_record import RunCounts
 from kp_batch.scoring.profiles import load_profiles, weights_of
 from kp_batch.warehouse.manifest import read_manifest
 from tests.archives import trace, write_jsonl, write_parquet
@@ -25,6 +31,7 @@ from tests.test_rescore import ask, config
 
 Rescore = Callable[..., Summary]
 TO = "\N{RIGHTWARDS ARROW}"
+NO_COUNTS = RunCounts(**{each.name: 0 for each in fields(RunCounts)} | {"rejected_by_code": {}})
 
 
 @pytest.fixture
@@ -231,3 +238,21 @@ def test_a_plan_tells_that_a_run_would_fail_and_how_much_is_rejected(tmp_path: P
     assert (told.rows_rejected, told.rejected_by_code) == (1, {"missing_id": 1})
     assert told.excess
     assert told.excess.startswith("1 of 2 rows are rejected, more than --max-reject-share 0.05")
+
+
+def test_a_share_of_unreadable_files_is_exact() -> None:
+    counts = replace(NO_COUNTS, accepted=1, rows=1, files=58, unreadable=29)
+    counts = replace(counts, unreadable_files=["a"] * 29)
+    for limit, is_too_many in (("50%", False), ("49%", True), ("29", False), ("28", True)):
+        run = Run.begin(least(max_unreadable=limit), datetime.now(UTC))
+        assert (excess(run, counts) is not None) == is_too_many
+
+
+def test_superseded_rows_and_files_are_told_apart_from_rejected_rows(tmp_path: Path) -> None:
+    night = Night(tmp_path)
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(objective="old"), trace(id="")])
+    write_jsonl(tmp_path / "archive" / "b.jsonl", [trace(objective="new")])
+    (tmp_path / "archive" / "c.parquet").write_bytes(b"PAR1 and no more")
+    text = as_text(night.described(embedder="none"))
+    told = "1 row, 1 file, 1 row superseded (missing_id 1, unreadable_file 1)"
+    assert f"  reject     {told}" in text.splitlines()

@@ -54,7 +54,7 @@ def test_the_lock_of_a_killed_process_is_free(
 
 @pytest.mark.usefixtures("holder")
 def test_a_second_run_fails_before_it_begins(tmp_path: Path) -> None:
-    run = ["run", str(tmp_path), "--warehouse", str(tmp_path), "--embedder", "none"]
+    run = ["run", str(Path(__file__).parent), "--warehouse", str(tmp_path), "--embedder", "none"]
     done = subprocess.run(
         [sys.executable, "-m", "kp_batch", *run], capture_output=True, text=True, check=False
     )

@@ -17,10 +17,10 @@ import pytest
 from kp_batch.archive.folders import IS_DELTA
 from kp_batch.archive.sources import discover
 from kp_batch.cli import group
-from kp_batch.cli.explaining import explained
 from kp_batch.cli.supervisor import _send, _started
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
+from kp_batch.explaining import explained
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl, write_parquet
@@ -215,7 +215,7 @@ def test_a_full_disk_is_named(
 ) -> None:
     monkeypatch.setenv("TMPDIR", "/dev/shm/none")  # that is no folder
     log = str(tmp_path / "log")
-    expected = f"the disk of {tmp_path} is full; nothing was published; free some space"
+    expected = f"the disk of {tmp_path} is full; what is published is whole; free some space"
     assert str(explained(error, log)) == expected
     wrapped = WarehouseError("w cannot be read")
     wrapped.__cause__ = error
@@ -330,20 +330,19 @@ def test_tables_and_warehouses_are_seen_behind_urls() -> None:
 
 @pytest.mark.parametrize("counted", [0, 1, 2])
 def test_the_first_unreadable_files_are_named_and_the_others_counted(
-    tmp_path: Path, archive: Path, capsys: pytest.CaptureFixture[str], counted: int
+    tmp_path: Path, archive: Path, caplog: pytest.LogCaptureFixture, counted: int
 ) -> None:
     for number in range(5 + counted):
         (archive / f"empty-{number}.jsonl").touch()
     settings = RescoreConfig(archive=(str(archive),), warehouse=tmp_path / "w", embedder="none")
     rescore_archive(settings)
-    lines = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
+    warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    lines = [line for line in warned if "left out" in line]
     empty = "is left out: the file is empty (0 bytes)"
-    assert lines[:5] == [
-        f"kp-batch: warning: {archive}/empty-{number}.jsonl {empty}" for number in range(5)
-    ]
+    assert lines[:5] == [f"{archive}/empty-{number}.jsonl {empty}" for number in range(5)]
     look = f"kp-batch sql 'FROM rejects' --warehouse {tmp_path / 'w'}"
     are = "file is" if counted == 1 else "files are"
-    more = f"kp-batch: warning: {counted} more {are} left out; a run lists all of them: {look}"
+    more = f"{counted} more {are} left out; a run lists all of them: {look}"
     assert lines[5:] == ([more] if counted else [])
 
 

@@ -142,8 +142,8 @@ def test_a_forgotten_trace_leaves_the_page(warehouse: Path) -> None:
     leave_report(warehouse, Local())
     assert "to-be-forgotten" in (warehouse / "report.html").read_text("utf-8")
     told: list[Any] = []
-    FORGET.function(told.append, str(warehouse), ["to-be-forgotten"])
-    assert [summary.counts.removed for summary in told] == [1]
+    FORGET.function(told.append, str(warehouse), ["to-be-forgotten"], unseen_too=False)
+    assert [each.traces for each in told] == [1]
     text = (warehouse / "report.html").read_text("utf-8")
     assert "to-be-forgotten" not in text
     assert "stays" in text

@@ -16,12 +16,12 @@ import kp_batch.ingest.new_files
 import kp_batch.pipeline.rescore
 import kp_batch.planning.sizes
 import kp_batch.planning.timeline
-from kp_batch.cli.explaining import explained
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.embedding.encoders import Hashing
-from kp_batch.errors import ArchiveError, KpBatchError, ProfileError
+from kp_batch.errors import ArchiveError, KpBatchError, ProfileError, StorageError
 from kp_batch.executor import Step
+from kp_batch.explaining import explained
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles
@@ -234,6 +234,34 @@ def test_a_run_that_fails_while_it_looks_at_the_archive_leaves_its_row(
         rescore_archive(settings)
     assert ask(settings, "SELECT status FROM runs") == [("failed",)]
     assert not (settings.warehouse / "staging").exists()
+
+
+def test_a_run_that_the_disk_or_the_network_failed_leaves_its_row(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise StorageError("read failed 4 times")
+
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "READ", Step("read", fail))
+    with pytest.raises(StorageError):
+        rescore_archive(config(tmp_path, archive))
+    query = "SELECT status, reason FROM runs"
+    assert ask(config(tmp_path, archive), query) == [("failed", "read failed 4 times")]
+
+
+def test_what_fails_once_a_run_is_published_undoes_nothing(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    settings = config(tmp_path, archive)
+    with monkeypatch.context() as patch:
+        patch.setattr(kp_batch.pipeline.rescore, "summarise", fail)
+        with pytest.raises(OSError, match="the disk is full"):
+            rescore_archive(settings)
+    assert ask(settings, "SELECT status FROM runs") == [("done",)]
+    assert rescore_archive(settings).run_id is None
 
 
 def test_profiles_hold_all_that_were_loaded_and_scores_bear(tmp_path: Path) -> None:

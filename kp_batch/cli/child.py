@@ -12,8 +12,8 @@ import traceback
 from contextlib import suppress
 
 from kp_batch.cli.commands import COMMANDS, json_line
-from kp_batch.cli.explaining import explained
 from kp_batch.errors import KpBatchError
+from kp_batch.explaining import explained
 from kp_batch.progress import show_on_stderr
 
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from kp_batch.cli.explaining import explained
+from kp_batch.explaining import explained
 from kp_batch.text import printable_lines
 
 warehouse_option = click.option(

@@ -79,7 +79,8 @@ def demo(folder: Path) -> None:
 
     archive, warehouse = folder / "archive", folder / "warehouse"
     write_sample(archive, traces=600, days=21, seed=7)
-    _run({"archive": (str(archive),), "warehouse": warehouse}, prefect=True)
+    settings = {"archive": (str(archive),), "warehouse": warehouse, "embedder": "minilm"}
+    _run(settings, prefect=True)
     for question, query in DEMO_QUERIES.items():
         click.echo(f"\n{question}\n  {query}")
         ask(warehouse, query, "table")

@@ -74,16 +74,9 @@ def checked(settings: dict[str, Any]) -> "RescoreConfig":
     """
     from pydantic import ValidationError
 
-    from kp_batch.config import RescoreConfig
+    from kp_batch.config import RescoreConfig, faults
 
     try:
         return RescoreConfig(**{name: each for name, each in settings.items() if each is not None})
     except ValidationError as error:
-        raise click.UsageError("; ".join(map(_fault, error.errors()))) from error
-
-
-def _fault(error: Any) -> str:
-    message = error["msg"].removeprefix("Value error, ")
-    if not error["loc"]:
-        return message
-    return f"--{str(error['loc'][0]).replace('_', '-')}: {message}"
+        raise click.UsageError(faults(error)) from error

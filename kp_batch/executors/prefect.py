@@ -15,19 +15,29 @@ from prefect.settings import get_current_settings
 
 from kp_batch.clock import PREFECT, START, Clock
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import KpBatchError
 from kp_batch.executor import Executor, Local, P, R, Step, T
+from kp_batch.explaining import known
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary, as_table, as_text
 from kp_batch.progress import hear, say, warn
 from kp_batch.text import code
+from kp_batch.warehouse.layout import Layout
+
+FLOW: Any = {"name": "rescore", "persist_result": False, "validate_parameters": False}
 
 
 def rescore_in_tasks(
-    config: RescoreConfig, clock: Clock, tell: Callable[[Summary], None] = lambda _: None
+    given: object, clock: Clock, tell: Callable[[Summary], None] = lambda _: None
 ) -> Summary:
-    """The body of the flow: a task for each step; see `rescore_and_report`."""
+    """The body of the flow: a task for each step; see `rescore_and_report`.
+
+    Args:
+        given: the config, or its values as Prefect has them: it checks none itself, since its log
+            would tell of each fault by a traceback.
+        clock: began with the wait for this run.
+        tell: as for `rescore_and_report`.
+    """
 
     def log_and_tell(summary: Summary) -> None:
         get_run_logger().info(as_text(summary))
@@ -36,8 +46,15 @@ def rescore_in_tasks(
     hear(_RUN_LOG)
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).addFilter(_in_one_line)
-    with clock.on(START):
-        summary = rescore_and_report(config, Tasks(Local(), clock), clock, log_and_tell)
+    config = RescoreConfig.read(given)
+    try:
+        with clock.on(START):
+            summary = rescore_and_report(config, Tasks(Local(), clock), clock, log_and_tell)
+    except (Exception, PanicException) as error:
+        told = known(error, str(Layout(config.warehouse).log))
+        if told is None or told is error:
+            raise
+        raise told from error
     try:
         create_markdown_artifact(report(config.warehouse, "markdown"), key="kp-batch-report")
         create_table_artifact(_as_markdown(summary), key="kp-batch-scores")
@@ -58,7 +75,7 @@ def run_flow(config: RescoreConfig, clock: Clock, tell: Callable[[Summary], None
     # As it was asked for: Prefect's page shows no setting that the warehouse may have otherwise.
     asked = config.model_dump(mode="json", exclude_unset=True)
     with clock.on(PREFECT):
-        cast("Any", flow(name="rescore", persist_result=False)(rescore))(asked)
+        cast("Any", flow(**FLOW)(rescore))(asked)
 
 
 def _as_markdown(summary: Summary) -> list[dict[str, str]]:
@@ -111,7 +128,6 @@ _RUN_LOG = _RunLog()
 
 def _in_one_line(record: logging.LogRecord) -> bool:
     """Let Prefect log an error that the user can put right as that, without its traceback."""
-    error = record.exc_info and record.exc_info[1]
-    if isinstance(error, KpBatchError):
-        record.msg, record.args, record.exc_info = f"{type(error).__name__}: {error}", (), None
+    if record.exc_info and record.exc_info[1] and (told := known(record.exc_info[1])):
+        record.msg, record.args, record.exc_info = f"{type(told).__name__}: {told}", (), None
     return True

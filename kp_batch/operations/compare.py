@@ -88,8 +88,11 @@ def _changes(
     old: RunRecord, new: RunRecord, connection: duckdb.DuckDBPyConnection
 ) -> Iterator[Reason]:
     """What differs: settings, formulas, encoders, then the archive's files."""
-    yield from setting_changes(old.settings, new.settings)
-    yield from incomparable(old, new)
+    settings = [*setting_changes(old.settings, new.settings)]
+    yield from settings
+    # Another embedder is another encoder.
+    known = {"encoder"} if any(each.code == "embedder" for each in settings) else set[str]()
+    yield from (each for each in incomparable(old, new) if each.code not in known)
     [files] = _rows(connection, "file_changes")
     yield from file_changes(files)
 

@@ -11,7 +11,7 @@ from polars.exceptions import PanicException
 
 from kp_batch.contracts import TABLES
 from kp_batch.embedding.store import VectorStore
-from kp_batch.errors import WarehouseError
+from kp_batch.errors import StorageError
 from kp_batch.staging import Staging
 from kp_batch.text import one_line
 from kp_batch.warehouse.data_files import data_file, sink_data_file
@@ -126,7 +126,7 @@ def remove_what_held(warehouse: Path, names: Iterable[str]) -> int:
         How many vectors were removed.
 
     Raises:
-        WarehouseError: not all could be removed.
+        StorageError: not all could be removed.
     """
     try:
         now = require_manifest(warehouse)
@@ -135,7 +135,7 @@ def remove_what_held(warehouse: Path, names: Iterable[str]) -> int:
         remove_files(warehouse, names, [left.tables])
         return keep_vectors(warehouse, left)
     except (Exception, PanicException) as error:
-        raise WarehouseError(
+        raise StorageError(
             f"the traces are forgotten, but not all files that hold them are removed "
             f"({one_line(str(error))}); mend that, and give the same command again"
         ) from error

@@ -9,7 +9,7 @@ from polars.exceptions import PanicException
 
 from kp_batch.clock import Clock
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import ArchiveError, KpBatchError
+from kp_batch.errors import ArchiveError, KpBatchError, StorageError
 from kp_batch.executor import Executor, Local, Step, Timed
 from kp_batch.ingest.observe import observe
 from kp_batch.pipeline.embed import embed
@@ -123,7 +123,7 @@ def open_run(
         try:
             yield opened
         except (Exception, PanicException) as error:
-            if isinstance(error, KpBatchError) and not opened.begun:
+            if _is_about_what_is_asked(opened, error):
                 raise
             # What fails while this is published, a full disk say, is not the error that counts.
             with suppress(Exception, PanicException):
@@ -132,6 +132,12 @@ def open_run(
             raise
         finally:
             run.staging.end()
+
+
+def _is_about_what_is_asked(opened: OpenRun, error: BaseException) -> bool:
+    """Whether a run could not begin, without such an archive, say: then it is none."""
+    fault = isinstance(error, KpBatchError) and not isinstance(error, StorageError)
+    return fault and not opened.begun
 
 
 def say_plan(run: Run, plan: Plan) -> None:

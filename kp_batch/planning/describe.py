@@ -23,6 +23,7 @@ _RATED: Mapping[str, Callable[[RunCounts], int]] = {
     "replay": lambda counts: counts.replayed,
     "write": lambda counts: counts.partitions,
 }
+_SUPERSEDED = "superseded"  # as `archive.validation` has it, which takes a while to import
 _RUNS_RATED = 5
 _SHOWN = 5
 _REASONS = 12
@@ -154,8 +155,16 @@ def _files(plan: PlanDescription) -> str:
 
 
 def _rejected(plan: PlanDescription) -> str:
-    codes = ", ".join(f"{code} {count:,}" for code, count in plan.rejected_by_code.items())
-    return f"{number(plan.rows_rejected, 'row')} ({codes})"
+    """Rows and files that are rejected, and rows that others stand for."""
+    codes = {code: count for code, count in plan.rejected_by_code.items() if code != _SUPERSEDED}
+    listed = ", ".join(f"{code} {count:,}" for code, count in codes.items())
+    superseded = plan.rejected_by_code.get(_SUPERSEDED, 0)
+    told = [
+        *([number(plan.rows_rejected, "row")] if plan.rows_rejected else []),
+        *([number(len(plan.files.unreadable), "file")] if plan.files.unreadable else []),
+        *([f"{number(superseded, 'row')} superseded"] if superseded else []),
+    ]
+    return ", ".join(told) + (f" ({listed})" if listed else "")
 
 
 def _by_domain(plan: PlanDescription) -> str:
@@ -168,8 +177,8 @@ def _days(days: list[str]) -> str:
     if not days:
         return "no partition"
     if len(days) <= _SHOWN:
-        return f"{len(days)} partitions: {', '.join(days)}"
-    return f"{len(days):,} partitions from {days[0]} to {days[-1]}"
+        return f"{number(len(days), 'partition')}: {', '.join(days)}"
+    return f"{number(len(days), 'partition')} from {days[0]} to {days[-1]}"
 
 
 def _estimate(run: "Run", counts: RunCounts) -> float | None:

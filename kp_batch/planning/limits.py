@@ -32,14 +32,13 @@ def _rows(run: Run, counts: RunCounts) -> str | None:
 
 
 def _files(run: Run, counts: RunCounts) -> str | None:
-    limit, unreadable = run.config.max_unreadable, counts.unreadable_files
+    limit = run.config.max_unreadable
     if limit is None:
         return None
-    share = limit.endswith("%")
-    most = int(limit.removesuffix("%")) * (counts.files / 100 if share else 1)
-    if len(unreadable) <= most:
+    most = int(limit.removesuffix("%")) * (counts.files if limit.endswith("%") else 100)
+    if 100 * counts.unreadable <= most:
         return None
     return (
-        f"{len(unreadable)} of {counts.files} files cannot be read, more than --max-unreadable "
-        f"{limit} allows (such as {unreadable[0]})"
+        f"{counts.unreadable} of {counts.files} files cannot be read, more than --max-unreadable "
+        f"{limit} allows (such as {counts.unreadable_files[0]})"
     )

@@ -129,6 +129,7 @@ def _counts(
         duplicates=rows - accepted - refused.superseded - refused.rows,
         superseded=refused.superseded,
         rejected=refused.rows,
+        unreadable=int((ledger.get_column("status") == "unreadable").sum()),
         rejected_by_code=dict(refused.by_code),
         unreadable_files=list(refused.files),
     )

@@ -27,7 +27,8 @@ def among_domains(data: ReportData, known: int, floor: int, where: str = "") -> 
         return ""
     are_all = not data.others or (own["traces"] < floor).any()
     what = "domain" if are_all else "largest domain"
-    return f"the {number(known, what)} with {floor} traces or more{where}"
+    counted = f"only {what}" if known == 1 else number(known, what)
+    return f"the {counted} with {floor} traces or more{where}"
 
 
 def _extent(data: ReportData) -> Iterator[Finding]:

@@ -57,7 +57,8 @@ def load_profiles(path: Path | str | None = None) -> dict[str, WeightProfile]:
     try:
         content = tomllib.loads(Path(path).read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise ProfileError(f"the profiles file {path} cannot be read: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ProfileError(f"the profiles file {path} cannot be read: {reason}") from error
     return profiles | _parsed(content, str(path))
 
 

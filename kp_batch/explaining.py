@@ -14,28 +14,39 @@ _NOISE = re.compile(r"\x1b\[[0-9;]*m|^\[Errno \d+\] ")  # delta-rs's colours, Py
 
 
 def explained(error: BaseException, log: str | None = None) -> KpBatchError:
-    """Explain why a command failed.
+    """Explain why a command failed: by what the user can put right, else as a fault of ours.
 
     Args:
         error: what it raised.
         log: where the details are, in the warehouse; None for a command that publishes nothing.
     """
+    if told := known(error, log):
+        return told
+    details = f"; details are in {log}" if log else ""
+    return KpBatchError(f"unexpected {type(error).__name__}: {_text(error)}{details}")
+
+
+def known(error: BaseException, log: str | None = None) -> KpBatchError | None:
+    """Explain an error that the user can put right; None if it is another one; see `explained`."""
     if isinstance(error, KpBatchError):
         # That a warehouse cannot be read may be what DuckDB makes of a full temporary folder.
         is_full = isinstance(error, WarehouseError) and _tells_of_full_disk(error.__cause__)
         return _full_disk(log) if is_full else error
     if _tells_of_full_disk(error):
         return _full_disk(log)
-    text = one_line(_NOISE.sub("", str(error))) or type(error).__name__
+    text = _text(error)
     if "Failed to reach API" in text:
         return KpBatchError(f"{text}; start that Prefect server, or run with --no-prefect")
     if "Permission denied" in text:
         remedy = "give this user access, or run as another"
-        return WarehouseError(f"cannot go on: {text}{_unpublished(log)}; {remedy}")
+        return WarehouseError(f"cannot go on: {text}{_whole(log)}; {remedy}")
     if isinstance(error, OSError):
-        return WarehouseError(f"cannot go on: {text}{_unpublished(log)}")
-    details = f"; details are in {log}" if log else ""
-    return KpBatchError(f"unexpected {type(error).__name__}: {text}{details}")
+        return WarehouseError(f"cannot go on: {text}{_whole(log)}")
+    return None
+
+
+def _text(error: BaseException) -> str:
+    return one_line(_NOISE.sub("", str(error))) or type(error).__name__
 
 
 def _tells_of_full_disk(error: BaseException | None) -> bool:
@@ -47,8 +58,9 @@ def _full_disk(log: str | None) -> ResourceError:
     temporary = Path(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 (where Python looks as well)
     folders = [Path(log).parent, temporary] if log else [temporary]
     fullest = min(filter(Path.is_dir, folders), key=lambda each: shutil.disk_usage(each).free)
-    return ResourceError(f"the disk of {fullest} is full{_unpublished(log)}; free some space")
+    return ResourceError(f"the disk of {fullest} is full{_whole(log)}; free some space")
 
 
-def _unpublished(log: str | None) -> str:
-    return "; nothing was published" if log else ""
+def _whole(log: str | None) -> str:
+    """Whether this run is published or not: it may fail after that."""
+    return "; what is published is whole" if log else ""
