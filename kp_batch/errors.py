@@ -1,4 +1,29 @@
-"""Errors for users. Every message says what happened, to what, and what to do next."""
+"""Errors for users, and which failures may be over soon.
+
+Every message says what happened, to what, and what to do next.
+"""
+
+import errno
+import os
+
+# What the disk and the network report that may be over soon; nothing else is tried again.
+_PASSING = (
+    errno.EIO,
+    errno.ESTALE,
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.ETIMEDOUT,
+    errno.ECONNRESET,
+    errno.ECONNREFUSED,
+    errno.ECONNABORTED,
+    errno.EPIPE,
+    errno.ENOTCONN,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.ENETRESET,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+)
 
 
 class KpBatchError(Exception):
@@ -39,3 +64,18 @@ class WarehouseError(KpBatchError):
 
 class BusyError(WarehouseError):
     """Another process is writing to the warehouse."""
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether a failure may be over soon: of the disk or the network, not of the logic.
+
+    Libraries that are not written in Python tell the system's error in words alone. An error that
+    was raised from a passing one is passing.
+    """
+    if isinstance(error, KpBatchError):
+        return False
+    if isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", 0) in _PASSING:
+        return True
+    if any(os.strerror(number) in str(error) for number in _PASSING):
+        return True
+    return error.__cause__ is not None and is_passing(error.__cause__)

@@ -1,7 +1,5 @@
 """What a step is, the parts of its work, and what carries it out: `Local`, or see `executors/`."""
 
-import errno
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,31 +7,13 @@ from functools import wraps
 from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from kp_batch.clock import Clock
-from kp_batch.errors import KpBatchError, StorageError
+from kp_batch.errors import StorageError, is_passing
 from kp_batch.progress import warn
 from kp_batch.text import one_line
 
 # A lost packet is over in 5 s, a server's restart in a minute, and an NFS server lets its clients
 # come back for 90 s after that: the last try is after six minutes.
 RETRY_DELAYS_S = (5.0, 60.0, 300.0)
-# What the disk and the network report that may be over soon; nothing else is tried again.
-_PASSING = (
-    errno.EIO,
-    errno.ESTALE,
-    errno.EAGAIN,
-    errno.EBUSY,
-    errno.ETIMEDOUT,
-    errno.ECONNRESET,
-    errno.ECONNREFUSED,
-    errno.ECONNABORTED,
-    errno.EPIPE,
-    errno.ENOTCONN,
-    errno.ENETDOWN,
-    errno.ENETUNREACH,
-    errno.ENETRESET,
-    errno.EHOSTDOWN,
-    errno.EHOSTUNREACH,
-)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -103,18 +83,6 @@ class Executor(Protocol):
             The results, small values, in the order of the parts.
         """
         ...
-
-
-def is_passing(error: Exception) -> bool:
-    """Whether a failure may be over soon: of the disk or the network, not of the logic.
-
-    Libraries that are not written in Python tell the system's error in words alone.
-    """
-    if isinstance(error, KpBatchError):
-        return False
-    if isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", 0) in _PASSING:
-        return True
-    return any(os.strerror(number) in str(error) for number in _PASSING)
 
 
 class Local:

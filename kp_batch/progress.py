@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
-from kp_batch.text import printable_lines
+from kp_batch.text import number, printable_lines
 
 _SECONDS_BETWEEN_LINES = 10.0
 _LOG = logging.getLogger("kp_batch")
@@ -51,7 +51,7 @@ class Progress:
         self._bar = tqdm(
             total=total,
             desc=f"kp-batch: {label}",
-            unit=f" {unit}",
+            unit=f" {unit}s",
             file=sys.stderr,
             disable=not sys.stderr.isatty(),
             leave=False,
@@ -60,7 +60,7 @@ class Progress:
         self._done, self._began = 0, time.monotonic()
         self._spoken = self._began
         if self._bar.disable and total:
-            say(f"{label}: {total:,} {unit}")
+            say(f"{label}: {number(total, unit)}")
 
     def add(self, count: int) -> None:
         """Count more units as done."""
@@ -70,7 +70,7 @@ class Progress:
         if self._bar.disable and now - self._spoken >= _SECONDS_BETWEEN_LINES:
             self._spoken = now
             meter = tqdm.format_meter(
-                self._done, self._total, now - self._began, ncols=0, unit=f" {self._unit}"
+                self._done, self._total, now - self._began, ncols=0, unit=f" {self._unit}s"
             )
             say(f"{self._label}: {meter}")
 
@@ -81,7 +81,7 @@ class Progress:
 
 @contextmanager
 def progress(label: str, total: int, unit: str) -> Generator[Progress]:
-    """Show a step of `total` units until it ends."""
+    """Show a step of `total` units, named in the singular, until it ends."""
     shown = Progress(label, total, unit)
     try:
         yield shown

@@ -21,6 +21,7 @@ from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import DIMENSIONS
 from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.operations import objectives
 from kp_batch.operations.compare import _filled, _rows, compare
 from kp_batch.operations.results import Comparison, Removed
 from kp_batch.operations.vacuum import vacuum
@@ -408,6 +409,28 @@ def test_movers_are_told_with_their_objectives(tmp_path: Path) -> None:
     assert r"    say \x1b[31mred\x1b[0m, then xxx" in text
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 120
+
+
+def test_the_objectives_of_large_files_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = Two(tmp_path)
+
+    def run(confidence: float) -> str:
+        two.write(in_code(1, id="small", confidence=confidence), name="small.jsonl")
+        objective = "long" * 1000
+        large = in_code(2, id="large", confidence=confidence, objective=objective)
+        two.write(large, name="large.jsonl")
+        return two.run()
+
+    first, second = run(0.9), run(0.1)
+    sizes = [(two.archive / f"{name}.jsonl").stat().st_size for name in ("small", "large")]
+    for most, why in ((sizes[1], None), (sizes[1] - 1, "large")):
+        monkeypatch.setattr(objectives, "_MOST_BYTES", most)
+        told = compared(two.warehouse, first, second)
+        assert {each.trace_id: each.unread for each in told.movers} == {"small": None, "large": why}
+    shown = comparison_text(told).splitlines()
+    assert "    (its file is too large to be read again for this)" in shown
 
 
 def test_an_objective_that_cannot_be_read_again_says_why(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from kp_batch import executor
 from kp_batch.clock import Clock
 from kp_batch.errors import ArchiveError, StorageError
 from kp_batch.executor import Local, Step, Timed
+from kp_batch.progress import progress
 
 
 @pytest.fixture(autouse=True)
@@ -136,3 +137,15 @@ def test_the_arguments_and_the_results_of_steps_are_checked_by_their_types(tmp_p
     told = json.loads(done.stdout)["generalDiagnostics"]
     lines = {each["range"]["start"]["line"] for each in told if each["severity"] == "error"}
     assert lines == {row for row, text in enumerate(CALLS.split("\n")) if "# wrong" in text}
+
+
+@pytest.mark.parametrize(
+    ("total", "told"), [(1, "reading: 1 file"), (1_000, "reading: 1,000 files")]
+)
+def test_progress_counts_in_the_singular_and_the_plural(
+    caplog: pytest.LogCaptureFixture, total: int, told: str
+) -> None:
+    caplog.set_level("INFO", "kp_batch")
+    with progress("reading", total, "file"):
+        pass
+    assert caplog.messages == [told]

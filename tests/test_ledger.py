@@ -15,9 +15,11 @@ import polars as pl
 import pytest
 
 import kp_batch.ingest.contents
+from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.sources import SourceFile
 from kp_batch.cli.commands import PLAN
 from kp_batch.config import RescoreConfig
+from kp_batch.errors import ArchiveError
 from kp_batch.facts import FACTS_VERSION
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
@@ -374,7 +376,7 @@ def test_an_archive_that_lost_half_of_its_rows_is_told(
     night.run()
     warning = (
         "the archive has lost half of its rows or more: it holds "
-        f"{kept} now, and held {kept + lost}; 1 files are gone (such as {night.archive}/b.jsonl)"
+        f"{kept} now, and held {kept + lost}; 1 file is gone (such as {night.archive}/b.jsonl)"
     )
     assert caplog.messages == ([warning] if lost >= kept else [])
 
@@ -385,7 +387,30 @@ def test_an_archive_whose_half_cannot_be_read_is_told(
     night.run()
     deny(monkeypatch, night.aged(night.archive / "b.jsonl"))
     night.run()
-    assert caplog.messages[-1].endswith("it holds 2 now, and held 5; 0 files are gone")
+    assert caplog.messages[-1].endswith(
+        "it holds 2 now, and held 5; 1 file is unreadable "
+        f"(such as {night.archive}/b.jsonl: cannot be read: Permission denied)"
+    )
+
+
+def test_a_stray_lock_makes_no_known_file_gone(
+    night: Night, caplog: pytest.LogCaptureFixture
+) -> None:
+    night.write("sub/c.jsonl", "c1", "c2", "c3", "c4", "c5")
+    night.run()
+    (night.archive / "sub" / "kp.lock").touch()
+    with pytest.raises(ArchiveError, match="2 of 4 files cannot be read"):
+        night.run(prune=True, max_unreadable="0")
+    assert caplog.messages[0] == f"{night.archive}/sub is left out: {IS_WAREHOUSE}"
+    assert caplog.messages[1].endswith(
+        "it holds 5 now, and held 10; 1 file is unreadable "
+        f"(such as {night.archive}/sub/c.jsonl: it is in {night.archive}/sub)"
+    )
+    night.run()
+    assert len(night.ids) == 10
+    (night.archive / "sub" / "kp.lock").unlink()
+    night.run()
+    assert set(night.statuses().values()) == {"read"}
 
 
 def test_the_view_of_the_files(night: Night) -> None:

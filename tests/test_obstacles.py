@@ -328,7 +328,7 @@ def test_tables_and_warehouses_are_seen_behind_urls() -> None:
             discover([f"memory://obstacles/{name}"])
 
 
-@pytest.mark.parametrize("counted", [0, 2])
+@pytest.mark.parametrize("counted", [0, 1, 2])
 def test_the_first_unreadable_files_are_named_and_the_others_counted(
     tmp_path: Path, archive: Path, caplog: pytest.LogCaptureFixture, counted: int
 ) -> None:
@@ -341,7 +341,8 @@ def test_the_first_unreadable_files_are_named_and_the_others_counted(
     empty = "is left out: the file is empty (0 bytes)"
     assert lines[:5] == [f"{archive}/empty-{number}.jsonl {empty}" for number in range(5)]
     look = f"kp-batch sql 'FROM rejects' --warehouse {tmp_path / 'w'}"
-    more = f"{counted} more files are left out; a run lists all of them: {look}"
+    are = "file is" if counted == 1 else "files are"
+    more = f"{counted} more {are} left out; a run lists all of them: {look}"
     assert lines[5:] == ([more] if counted else [])
 
 

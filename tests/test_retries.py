@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import kp_batch.ingest.each_file
 import kp_batch.ingest.observe
 import kp_batch.pipeline.embed
 import kp_batch.pipeline.publish
@@ -15,9 +16,13 @@ import kp_batch.pipeline.replay
 import kp_batch.pipeline.write
 import kp_batch.planning.plan
 from kp_batch import executor
+from kp_batch.archive import folders, reading, sources
+from kp_batch.archive.formats import parquet
+from kp_batch.archive.source_file import folders_above
+from kp_batch.errors import StorageError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.tables import DeltaTables
-from tests.archives import trace, write_jsonl
+from tests.archives import trace, write_jsonl, write_parquet
 from tests.test_rescore import ask, config
 
 # What a step does last, or in its midst: it is done, and the disk fails right after it.
@@ -92,3 +97,111 @@ def test_a_step_that_failed_in_its_midst_is_done_again_and_leaves_the_same(
     for table, columns in TABLES.items():
         query = f"SELECT {columns} FROM {table} ORDER BY ALL"
         assert ask(torn, query) == ask(usual, query), table
+
+
+class Flaky:
+    """An archive of two files; the disk fails, so many times, where the second one is looked at."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.settings = config(folder, folder / "archive", max_unreadable=None)
+        for name in "ab":
+            path = write_jsonl(folder / "archive" / "sub" / f"{name}.jsonl", [trace(id=name)])
+            os.utime(path, (0, 1))
+        self.patch = monkeypatch
+
+    def fail(self, where: Any, name: str, times: int, error: OSError) -> None:
+        function, left = getattr(where, name), [error] * times
+
+        def failing(what: Any, *args: Any) -> Any:
+            path = getattr(what, "path", what)
+            if left and path.endswith(("sub", "b.jsonl")):
+                raise left.pop()
+            return function(what, *args)
+
+        self.patch.setattr(where, name, failing)
+
+    def states(self) -> list[tuple[Any, ...]]:
+        rows = ask(self.settings, "SELECT source_file, status, message FROM files ORDER BY ALL")
+        return [(Path(path).name, *rest) for path, *rest in rows]
+
+
+READING = {
+    "list": (folders, "_entries"),
+    "digest": (sources, "open_file"),
+    "rows": (reading, "open_file"),
+}
+ERRORS = [OSError(errno.EIO, "torn"), OSError(errno.ENETUNREACH, "away"), TimeoutError("slow")]
+
+
+@pytest.fixture
+def flaky(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flaky:
+    return Flaky(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=str)
+@pytest.mark.parametrize("step", READING)
+def test_a_file_is_read_again_where_the_disk_failed_for_a_while(
+    flaky: Flaky, waited: list[float], step: str, error: OSError
+) -> None:
+    flaky.fail(*READING[step], 3, error)
+    rescore_archive(flaky.settings)
+    assert waited == list(executor.RETRY_DELAYS_S)
+    assert flaky.states() == [("a.jsonl", "read", ""), ("b.jsonl", "read", "")]
+    assert ask(flaky.settings, "SELECT count(*) FROM scores") == [(2,)]
+
+
+@pytest.mark.parametrize("step", ["digest", "rows"])
+def test_a_file_that_fails_to_the_end_is_unreadable_and_the_others_are_scored(
+    flaky: Flaky, waited: list[float], caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    flaky.fail(*READING[step], 99, ERRORS[0])
+    rescore_archive(flaky.settings)
+    assert waited == list(executor.RETRY_DELAYS_S)
+    message = f"cannot be read: {'torn' if step == 'digest' else '[Errno 5] torn'}"
+    assert flaky.states() == [("a.jsonl", "read", ""), ("b.jsonl", "unreadable", message)]
+    assert ask(flaky.settings, "SELECT trace_id FROM scores") == [("a",)]
+    name = "identify" if step == "digest" else "stage"
+    archive = flaky.settings.archive[0]
+    assert caplog.messages[0] == (
+        f"{name} failed, and is tried again in 5 s: {archive}/sub/b.jsonl: {message}"
+    )
+
+
+@pytest.mark.parametrize("step", READING)
+def test_a_disk_that_stays_away_fails_the_run_and_prunes_nothing(
+    flaky: Flaky, waited: list[float], step: str
+) -> None:
+    rescore_archive(flaky.settings)
+    before = flaky.states()
+    os.utime(write_jsonl(Path(flaky.settings.archive[0]) / "sub" / "b.jsonl", [trace(id="c")]))
+    flaky.fail(*READING[step], 99, ERRORS[0])
+    flaky.fail(kp_batch.ingest.each_file, "described", 99, ERRORS[0])
+    with pytest.raises(StorageError, match=r"failed 4 times in 6 minutes, .*torn"):
+        rescore_archive(flaky.settings.model_copy(update={"prune": True}))
+    assert waited == list(executor.RETRY_DELAYS_S)
+    assert flaky.states() == before
+    assert ask(flaky.settings, "SELECT trace_id FROM scores ORDER BY ALL") == [("a",), ("b",)]
+
+
+def test_refused_rows_are_read_again_where_the_disk_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_parquet(tmp_path / "a.parquet", [trace()])
+    with path.open("rb") as file:
+        monkeypatch.setattr(parquet, "_open", raising(OSError(errno.EIO, "torn")))
+        with pytest.raises(OSError, match="torn"):
+            parquet.read_raw(file, [0], 1)
+        monkeypatch.setattr(parquet, "_open", raising(OSError("damaged")))
+        assert parquet.read_raw(file, [0], 1) == {}
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def function(*_: Any) -> Any:
+        raise error
+
+    return function
+
+
+def test_the_folders_above_a_path() -> None:
+    assert list(folders_above("/a/b/c")) == ["/a/b", "/a", ""]
+    assert "s3://box/a" in folders_above("s3://box/a/b/c.parquet")

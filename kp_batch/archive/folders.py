@@ -11,7 +11,7 @@ from stat import S_ISDIR, S_ISREG
 from kp_batch.archive.formats import BY_ENDING
 from kp_batch.archive.globs import Glob
 from kp_batch.archive.source_file import SourceFile
-from kp_batch.errors import ArchiveError
+from kp_batch.errors import ArchiveError, is_passing
 
 DELTA_LOG = "_delta_log"
 IS_DELTA = (
@@ -86,7 +86,7 @@ def _inside(glob: Glob, own: str | None) -> Iterator[SourceFile]:
         try:
             entries = _entries(folder)
         except OSError as error:
-            yield _closed(folder, f"the folder cannot be read: {error.strerror}")
+            yield _refused(folder, "the folder cannot be read", error)
             continue
         if fault := fault_of({each.name for each in entries}):
             yield _closed(folder, fault)
@@ -115,7 +115,7 @@ def _file(entry: os.DirEntry[str]) -> Iterator[SourceFile]:
     except FileNotFoundError:  # a link to nowhere, or it is gone by now
         return
     except OSError as error:
-        yield _closed(entry.path, f"cannot be read: {error.strerror}")
+        yield _refused(entry.path, "cannot be read", error)
         return
     if S_ISREG(status.st_mode):
         yield _source(entry.path, status)
@@ -124,6 +124,12 @@ def _file(entry: os.DirEntry[str]) -> Iterator[SourceFile]:
 def _source(path: str, status: os.stat_result) -> SourceFile:
     path.encode()  # a name that is not UTF-8 cannot stand in a table
     return SourceFile(path, status.st_size, status.st_mtime_ns)
+
+
+def _refused(path: str, fault: str, error: OSError) -> SourceFile:
+    if is_passing(error):
+        raise error
+    return _closed(path, f"{fault}: {error.strerror}")
 
 
 def _closed(path: str, fault: str) -> SourceFile:

@@ -18,15 +18,15 @@ def read_rows(source: SourceFile) -> Iterator[pl.DataFrame]:
 
     Raises:
         UnreadableError: the file is damaged, is of another format, or lacks a required column.
-            Frames that came before the error are void.
-        ConnectionError, TimeoutError: it could not be fetched; another try may succeed.
+            Frames that came before the error are void. Where the disk or the network failed, it
+            is raised from that error, and another try may succeed; see `is_passing`.
     """
     if source.size == 0:
         raise UnreadableError([Fault(UNREADABLE_FILE, "the file is empty (0 bytes)")])
     try:
         with open_file(source.path) as file:
             yield from source.format.read_rows(source.path, file, BATCH_ROWS)
-    except (UnreadableError, ConnectionError, TimeoutError, MemoryError):
+    except (UnreadableError, MemoryError):
         raise
     except (Exception, PanicException) as error:  # damage raises errors of many kinds
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
@@ -45,7 +45,7 @@ def read_raw(source: SourceFile, rows: list[int]) -> list[str | None]:
         row that cannot be read again.
 
     Raises:
-        OSError: the file cannot be opened.
+        OSError: the file cannot be opened, or the disk or the network failed.
     """
     with open_file(source.path) as file:
         found = source.format.read_raw(file, rows, BATCH_ROWS)

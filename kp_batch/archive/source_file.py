@@ -1,5 +1,6 @@
 """One file of an archive."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kp_batch.archive.formats import Format, format_of
@@ -18,3 +19,10 @@ class SourceFile:
     def format(self) -> Format:
         """The name of its format, by its ending; Parquet if that is unknown."""
         return format_of(self.path)
+
+
+def folders_above(path: str) -> Iterator[str]:
+    """The folders that hold a file or a folder, the nearest first; of a URL likewise."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path

@@ -12,8 +12,8 @@ import fsspec
 from kp_batch.archive import folders
 from kp_batch.archive.folders import DELTA_LOG, IS_WAREHOUSE, fault_of
 from kp_batch.archive.formats import BY_ENDING
-from kp_batch.archive.source_file import SourceFile
-from kp_batch.errors import ArchiveError
+from kp_batch.archive.source_file import SourceFile, folders_above
+from kp_batch.errors import ArchiveError, is_passing
 from kp_batch.text import one_line
 
 
@@ -33,6 +33,7 @@ def discover(
     Raises:
         ArchiveError: a name gives no file, cannot be looked at, is a warehouse or a Delta table, or
             a file's name is not UTF-8.
+        Exception: the disk or the network failed; another try may succeed, see `is_passing`.
     """
     own = os.path.realpath(warehouse) if warehouse else None
     files: dict[str, SourceFile] = {}
@@ -42,6 +43,8 @@ def discover(
         except ArchiveError:
             raise
         except Exception as error:  # file systems raise errors of many kinds
+            if is_passing(error):
+                raise
             raise ArchiveError(f"cannot look at {name!r}: {_reason(error)}") from error
         if not found:
             raise ArchiveError(
@@ -114,7 +117,7 @@ def _remote(filesystem: Any, root: str) -> Iterator[SourceFile]:
         for path in paths:
             parts = path.removeprefix(fixed).split("/")
             hidden = any(part.startswith((".", "_")) for part in parts)
-            inside = any(path.startswith(f"{folder}/") for folder in closed)
+            inside = not closed.keys().isdisjoint(folders_above(path))
             known = Path(path).suffix.lower() in BY_ENDING
             if known and not hidden and not inside and filesystem.isfile(path):
                 yield _described(filesystem, path)
@@ -130,7 +133,7 @@ def _closed(paths: Iterable[str]) -> dict[str, str]:
             found.setdefault(folder if has_log else parent, fault)
     closed: dict[str, str] = {}
     for folder in sorted(found):
-        if not any(folder.startswith(f"{outer}/") for outer in closed):
+        if closed.keys().isdisjoint(folders_above(folder)):
             closed[folder] = found[folder]
     return closed
 

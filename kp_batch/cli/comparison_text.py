@@ -12,6 +12,7 @@ _DOMAIN, _IDENTITY, _LINE = 17, 45, 120  # characters: the row of a mover fits i
 _UNREAD = {
     "gone": "its file is gone from the archive",
     "changed": "its file has changed in the archive",
+    "large": "its file is too large to be read again for this",
     "unreadable": "its file cannot be read",
 }
 

@@ -5,7 +5,6 @@ Each function takes a part and writes files named by it, so that it may be calle
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -17,7 +16,9 @@ from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
 from kp_batch.archive.reading import BATCH_ROWS, read_rows
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import content_digest, described
+from kp_batch.errors import is_passing
 from kp_batch.facts import FACTS_VERSION, id_hash, with_text
+from kp_batch.ingest.each_file import Unreadable, read_each
 from kp_batch.ingest.hashes import Hashes, forgotten_hashes, stand_in
 from kp_batch.ingest.staged_rows import RowGroups, StagedRows, texts_of
 from kp_batch.staging import TEXTS, Staging
@@ -34,19 +35,6 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Unreadable:
-    """Why content cannot be read."""
-
-    reasons: tuple[str, ...]
-    message: str
-
-    @classmethod
-    def of(cls, error: UnreadableError) -> "Unreadable":
-        """The faults that the error holds."""
-        return cls(tuple(sorted({fault.code for fault in error.faults})), str(error))
-
-
-@dataclass(frozen=True)
 class StagedPart:
     """What came of some contents: files, and of each content its rows or why it has none."""
 
@@ -55,31 +43,27 @@ class StagedPart:
     texts: tuple[Path, ...]
 
 
-def identify(part: Sequence[SourceFile]) -> tuple[str | Unreadable, ...]:
-    """Name the content of some files: the file_id of each, or why it has none.
-
-    Raises:
-        ConnectionError, TimeoutError: a file could not be fetched; another try may succeed.
-    """
-    return tuple(_file_id(source) for source in part)
+def identify(part: Sequence[SourceFile]) -> list[str | Unreadable]:
+    """Name the content of some files: the file_id of each, or why it has none; see `read_each`."""
+    return read_each("identify", {source: source for source in part}, _file_id)
 
 
-def _file_id(source: SourceFile) -> str | Unreadable:
+def _file_id(source: SourceFile) -> str:
     if source.fault:
-        return Unreadable((UNREADABLE_FILE,), source.fault)
+        raise UnreadableError([Fault(UNREADABLE_FILE, source.fault)])
     try:
         return content_digest(source) + VERSION
-    except (ConnectionError, TimeoutError):
-        raise
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
-        return Unreadable((UNREADABLE_FILE,), reason)
+        raise UnreadableError([Fault(UNREADABLE_FILE, reason)]) from error
 
 
 def stage_contents(
     part: Sequence[Content], forgotten: Sequence[Path], staging: Staging
 ) -> StagedPart:
     """Stage the rows of some contents: those of small ones together, of a large one by itself.
+
+    See `read_each`.
 
     Args:
         part: at least one content.
@@ -89,16 +73,14 @@ def stage_contents(
     hashes = forgotten_hashes(forgotten)
     together = StagedRows(staging, f"part-{part[0].file_id}")
     staged: list[StagedRows] = [together]
-    rows: list[int | Unreadable] = []
+
+    def stage(content: Content) -> int:
+        count, alone = _stage_any(content, hashes, together, staging)
+        staged.extend([alone] if alone else [])
+        return count
+
     with together:
-        for content in part:
-            try:
-                count, alone = _stage_any(content, hashes, together, staging)
-            except UnreadableError as error:
-                rows.append(Unreadable.of(error))
-            else:
-                rows.append(count)
-                staged += [alone] if alone else []
+        rows = read_each("stage", {each: each.sources[-1] for each in part}, stage)
     return StagedPart(
         tuple(rows),
         tuple(path for each in staged for path in each.facts),
@@ -113,8 +95,8 @@ def _stage_any(
     for source in content.sources[:-1]:
         try:
             return _stage(content.file_id, source, forgotten, together, staging)
-        except UnreadableError:
-            if _is_unchanged(source):  # the content is at fault
+        except UnreadableError as error:
+            if not is_passing(error) and _is_unchanged(source):  # the content is at fault
                 raise
     return _stage(content.file_id, content.sources[-1], forgotten, together, staging)
 
@@ -154,9 +136,12 @@ def _rows(file_id: str, source: SourceFile, forgotten: Hashes) -> Iterator[pl.Da
 
 
 def _is_unchanged(source: SourceFile) -> bool:
-    with suppress(OSError):
+    try:
         return described(source.path) == source
-    return False
+    except OSError as error:
+        if is_passing(error):
+            raise
+        return False
 
 
 def _check_unchanged(source: SourceFile) -> None:
@@ -176,9 +161,11 @@ def stage_texts(part: Sequence[SourceFile], wanted: Path, staging: Staging) -> l
     hashes = np.load(wanted, mmap_mode="r")
     name = f"again-{hashlib.sha256(part[0].path.encode()).hexdigest()}"
     texts = RowGroups(staging.texts(name), TEXTS, BATCH_ROWS)
-    for source in part:
-        with suppress(UnreadableError):
-            for batch in read_rows(source):
-                found = texts_of(with_text(batch))
-                texts.add(found.filter(stand_in(hashes, found.get_column("text_hash"))))
+
+    def add_texts(source: SourceFile) -> None:
+        for batch in read_rows(source):
+            found = texts_of(with_text(batch))
+            texts.add(found.filter(stand_in(hashes, found.get_column("text_hash"))))
+
+    read_each("read texts again", {source: source for source in part}, add_texts)
     return texts.close()

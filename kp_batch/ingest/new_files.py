@@ -7,7 +7,8 @@ import polars as pl
 
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.executor import Executor, Step, cut
-from kp_batch.ingest.contents import Content, StagedPart, Unreadable, identify, stage_contents
+from kp_batch.ingest.contents import Content, StagedPart, identify, stage_contents
+from kp_batch.ingest.each_file import Unreadable
 from kp_batch.progress import progress
 from kp_batch.run import Run
 from kp_batch.warehouse.relations import scan
@@ -56,7 +57,7 @@ def read_new(
 def _identified(sources: Sequence[SourceFile], workers: Executor) -> list[str | Unreadable]:
     parts = file_parts(sources)
     ids: list[str | Unreadable] = []
-    with progress("identifying", len(sources), "files") as shown:
+    with progress("identifying", len(sources), "file") as shown:
         for part in workers.map(IDENTIFY, parts):
             ids += part
             shown.add(len(part))
@@ -69,7 +70,7 @@ def _staged(
     forgotten = files_of(run.config.warehouse, "forgotten", run.tables.get("forgotten"))
     parts = list(cut(contents, lambda each: _size(each.sources[0]), _PART_BYTES))
     staged: list[StagedPart] = []
-    with progress("reading", len(contents), "files") as shown:
+    with progress("reading", len(contents), "file") as shown:
         for part in workers.map(STAGE, parts, forgotten, run.staging):
             staged.append(part)
             shown.add(len(part.rows))

@@ -1,21 +1,22 @@
 """Looks at the archive: which files it has, and what is in those whose content is not known yet."""
 
-from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from shlex import quote
 
 from kp_batch.archive.file_changes import FileChanges, file_changes
+from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.ledger import Entry, Ledger, as_frame, as_ledger, with_gone
-from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.source_file import SourceFile, folders_above
 from kp_batch.archive.sources import discover
 from kp_batch.executor import Executor
 from kp_batch.ingest.contents import VERSION
 from kp_batch.ingest.new_files import Found, read_new, rows_by_content
 from kp_batch.progress import warn
 from kp_batch.run import Run
-from kp_batch.text import printable
+from kp_batch.text import number, printable
 from kp_batch.warehouse.relations import scan
 
 # A file that was written this shortly before it was looked at may be written again within the same
@@ -45,7 +46,7 @@ def observe(run: Run, workers: Executor) -> Observed:
         ArchiveError: a name gives no file.
     """
     before = _published_ledger(run)
-    sources = discover(run.config.archive, run.config.warehouse, _tell_left_out)
+    sources = _sources(run, before)
     looked_at = [each for each in sources if not _is_known(each, before.get(each.path))]
     contents, staged = read_new(run, looked_at, workers)
     found: Ledger = {}
@@ -55,7 +56,7 @@ def observe(run: Run, workers: Executor) -> Observed:
             found[source.path] = _entry(run, source, contents[source.path], last)
         elif last is not None:  # it is known
             found[source.path] = replace(last, status="read")
-    found |= _behind(found, before, [each.path for each in sources if each.fault])
+    found |= _behind(found, before, {each.path for each in sources if each.fault})
     _warn_of_unreadable(run, found)
     _warn_of_loss(found, before)
     ledger_differs = _stage_ledger(run, with_gone(found, before, prune=run.config.prune), before)
@@ -115,21 +116,27 @@ def _entry(run: Run, source: SourceFile, found: Found, last: Entry | None) -> En
     )
 
 
-def _behind(found: Ledger, before: Ledger, closed: Sequence[str]) -> Ledger:
+def _sources(run: Run, before: Ledger) -> list[SourceFile]:
+    """The archive's files. Another warehouse is none of it, or a fault where files were known."""
+    warehouses: list[str] = []
+    sources = discover(run.config.archive, run.config.warehouse, warehouses.append)
+    for path in warehouses:
+        if _behind({}, before, {path}):
+            sources.append(SourceFile(path, 0, 0, IS_WAREHOUSE))
+        else:
+            warn(f"{printable(path)} is left out: it is a warehouse of kp_batch")
+    return sources
+
+
+def _behind(found: Ledger, before: Ledger, closed: AbstractSet[str]) -> Ledger:
     """The files that are known to stand in folders which cannot be read now: they are not gone."""
     return {
         path: replace(each, status="unreadable", reasons=[], message=f"it is in {folder}")
-        for folder in closed
         for path, each in before.items()
-        if path.startswith(f"{folder}/")
-        and path not in found
-        and each.file_id is not None
-        and each.status != "gone"
+        if path not in found and each.file_id is not None and each.status != "gone"
+        for folder in [next((above for above in folders_above(path) if above in closed), None)]
+        if folder is not None
     }
-
-
-def _tell_left_out(warehouse: str) -> None:
-    warn(f"{printable(warehouse)} is left out: it is a warehouse of kp_batch")
 
 
 def _warn_of_unreadable(run: Run, found: Ledger) -> None:
@@ -139,17 +146,30 @@ def _warn_of_unreadable(run: Run, found: Ledger) -> None:
         warn(f"{printable(each.source_file)} is left out: {printable(each.message)}")
     if (more := len(told) - _NAMED) > 0:
         look = f"kp-batch sql 'FROM rejects' --warehouse {quote(str(run.config.warehouse))}"
-        warn(f"{more:,} more files are left out; a run lists all of them: {look}")
+        are = "file is" if more == 1 else "files are"
+        warn(f"{more:,} more {are} left out; a run lists all of them: {look}")
 
 
 def _warn_of_loss(found: Ledger, before: Ledger) -> None:
     rows = sum(each.rows for each in found.values() if each.status == "read")
     known = {path: each for path, each in before.items() if each.status != "gone"}
     held = sum(each.rows for each in known.values())
-    gone = [path for path in known if path not in found]
+    lost = {
+        "gone": [path for path in known if path not in found],
+        "unreadable": [
+            f"{path}: {found[path].message}"
+            for path in known
+            if path in found and found[path].status == "unreadable"
+        ],
+    }
     if held and 2 * rows <= held:
-        example = f" (such as {printable(gone[0])})" if gone else ""
+        causes = (
+            f"; {number(len(names), 'file')} {'is' if len(names) == 1 else 'are'} {cause} "
+            f"(such as {printable(names[0])})"
+            for cause, names in lost.items()
+            if names
+        )
         warn(
             f"the archive has lost half of its rows or more: it holds {rows:,} now, and "
-            f"held {held:,}; {len(gone):,} files are gone{example}"
+            f"held {held:,}{''.join(causes)}"
         )

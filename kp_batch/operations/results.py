@@ -9,7 +9,7 @@ from typing import Any, Literal
 from kp_batch.reasons import Reason
 
 Quantiles = tuple[float, float, float, float, float]  # 0.05, 0.25, 0.5, 0.75, 0.95
-Unread = Literal["gone", "changed", "unreadable"]
+Unread = Literal["gone", "changed", "large", "unreadable"]
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,13 @@ import polars as pl
 
 from kp_batch.archive.file_faults import UnreadableError
 from kp_batch.archive.reading import read_rows
+from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import content_digest, described
 from kp_batch.archive.validation import reasons
 from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.facts import with_facts
+from kp_batch.ingest.each_file import Unreadable, read_each
 from kp_batch.operations.reference import Met, Reference, ScoredTrace
 from kp_batch.operations.results import Difference, Verification
 from kp_batch.planning.state import State
@@ -68,7 +70,7 @@ def _scored_again(state: State, stored: pl.DataFrame, reference: Reference) -> p
     """Compute the scores of the rows from their facts of now and from what they meet."""
     needed = [field.name for field in fields(ScoredTrace)]
     met: list[Met] = []
-    with progress("verifying", len(stored), "traces") as shown:
+    with progress("verifying", len(stored), "trace") as shown:
         for row in stored.select(needed).iter_rows():
             met.append(reference.recompute(ScoredTrace(*row)))
             shown.add(1)
@@ -107,25 +109,33 @@ def _wrong(missing: int, unknown: list[str], differences: Iterable[Difference]) 
 def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
     """Read the facts of the rows again, from their files."""
     schema = {**FACTS, "source_file": pl.String, "text": pl.String}
-    frames = [pl.DataFrame(schema=schema)]
-    readable = sampled.filter(pl.col("status") == "read")
-    for (path, file_id), rows in readable.group_by("source_file", "file_id"):
-        try:
-            source = described(str(path))
-            if not str(file_id).startswith(f"{content_digest(source)}-"):
-                continue
-            batches = [
-                with_facts(
-                    batch.filter(pl.col("row").is_in(rows.get_column("row").implode())), reasons()
-                )
-                for batch in read_rows(source)
-            ]
-        except (OSError, UnreadableError):
-            continue
-        frames += [
-            batch.with_columns(file_id=pl.lit(file_id)).select(list(schema)) for batch in batches
-        ]
-    return pl.concat(frames)
+    readable = sampled.filter(pl.col("status") == "read").group_by("source_file", "file_id")
+    wanted = {(str(path), str(file_id)): rows for (path, file_id), rows in readable}
+    read = read_each(
+        "verify",
+        {each: SourceFile(each[0], 0, 0) for each in wanted},
+        lambda each: _facts_in(*each, wanted[each].get_column("row")).select(list(schema)),
+    )
+    frames = [each for each in read if not isinstance(each, Unreadable)]
+    return pl.concat([pl.DataFrame(schema=schema), *frames])
+
+
+def _facts_in(path: str, file_id: str, rows: pl.Series) -> pl.DataFrame:
+    """The facts of some rows of a file.
+
+    Raises:
+        UnreadableError: it is gone or has changed.
+    """
+    try:
+        source = described(path)
+        changed = not file_id.startswith(f"{content_digest(source)}-")
+    except OSError as error:
+        raise UnreadableError([]) from error
+    if changed:
+        raise UnreadableError([])
+    wanted = pl.col("row").is_in(rows.implode())
+    batches = [with_facts(batch.filter(wanted), reasons()) for batch in read_rows(source)]
+    return pl.concat(batches).with_columns(file_id=pl.lit(file_id))
 
 
 def _vectors(embedder: str, rows: pl.DataFrame) -> dict[tuple[str, str], Float32s]:

@@ -46,7 +46,7 @@ def embed(run: Run, plan: Plan, workers: Executor) -> None:
     parts = _chunks(run, [*plan.observed.texts, *_read_again(run, plan, workers)], encoder)
     folder = Layout(run.config.warehouse).vectors(encoder.encoder_id)
     name = (run.config.embedder, encoder.encoder_id)
-    with progress("embedding", plan.texts.missing, "texts") as shown:
+    with progress("embedding", plan.texts.missing, "text") as shown:
         for texts in workers.map(EMBED_TEXTS, parts, run.staging.to_embed, name, folder):
             shown.add(texts)
     loaded_encoder.cache_clear()  # the memory is for the replay
@@ -54,7 +54,7 @@ def embed(run: Run, plan: Plan, workers: Executor) -> None:
 
 def _read_again(run: Run, plan: Plan, workers: Executor) -> Iterable[Path]:
     parts = file_parts(plan.texts.sources)
-    with progress("reading", len(plan.texts.sources), "files again") as shown:
+    with progress("reading again", len(plan.texts.sources), "file") as shown:
         again = workers.map(READ_AGAIN, parts, run.staging.unread, run.staging)
         for part, paths in zip(parts, again, strict=True):
             shown.add(len(part))

@@ -51,7 +51,7 @@ def replay_timeline(run: Run, plan: Plan, workers: Executor) -> tuple[Replayed, 
     vectors = Layout(run.config.warehouse).vectors(plan.scorer.encoder_id)
     _find_vectors(run.staging, vectors)
     replayed: list[Replayed] = []
-    with progress("replaying", plan.counts.replayed, "traces") as shown:
+    with progress("replaying", plan.counts.replayed, "trace") as shown:
         for span in workers.map(REPLAY_SPAN, plan.spans, vectors, run.staging):
             replayed.append(span)
             shown.add(span.rows)

@@ -41,7 +41,7 @@ def write_tables(
         tables.overwrite(name, [pl.read_parquet(run.staging.table(name), glob=False)])
     if plan.days:
         files: list[DataFile] = []
-        with progress("writing", sum(part.rows for part in plan.parts), "traces") as shown:
+        with progress("writing", sum(part.rows for part in plan.parts), "trace") as shown:
             for part in workers.map(WRITE_DAYS, plan.parts, run, plan.scorer, replayed):
                 files += part
                 shown.add(sum(file.rows for file in part))

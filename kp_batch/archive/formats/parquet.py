@@ -3,7 +3,6 @@
 import json
 from bisect import bisect_left
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import IO, Any, cast
 
 import polars as pl
@@ -14,6 +13,7 @@ from kp_batch.archive.file_faults import UnreadableError
 from kp_batch.archive.formats.json_values import BATCH_BYTES, finite
 from kp_batch.archive.formats.parquet_columns import columns_read, is_read, row_expressions
 from kp_batch.contracts import ROWS
+from kp_batch.errors import is_passing
 
 READ_AHEAD = 1 << 20  # bytes a column; without a limit pyarrow reads whole row groups ahead
 
@@ -57,9 +57,12 @@ def read_raw(file: IO[bytes], rows: list[int], batch_rows: int) -> dict[int, str
     """
     found: dict[int, str] = {}
     for only_read in (True, False):
-        with suppress(pa.ArrowException, OSError):
+        try:
             for row, text in _raw_rows(file, rows, batch_rows, only_read=only_read):
                 found[row] = text  # noqa: PERF403 (rows before an error are kept)
+        except (pa.ArrowException, OSError) as error:
+            if is_passing(error):
+                raise
     return found
 
 
