@@ -21,7 +21,7 @@ from kp_batch.cli import maintenance
 from kp_batch.cli.group import kp_batch as group
 from kp_batch.cli.result_texts import forgotten_text, removed_text
 from kp_batch.cli.supervisor import _send
-from kp_batch.errors import KpBatchError, StorageError
+from kp_batch.errors import KpBatchError, StorageError, WarehouseError
 from kp_batch.executor import Step
 from kp_batch.operations.forget import forget, what_to_forget
 from kp_batch.operations.removal import published_rows
