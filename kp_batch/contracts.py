@@ -192,8 +192,7 @@ TABLES = {
 }
 PARTITIONED_BY = {"scores": "date"}
 VIEWS = ("scores", "rejects", "profiles", "runs", "files", "distributions")
-# Each run adds rows that bear its id and nothing takes any away: what a run left is among them now.
-GROWING = ("runs", "distributions")
+GROWING = ("runs", "distributions")  # each run adds rows with its id, and nothing takes any away
 
 
 def arrow_schema(schema: pl.Schema) -> "pa.Schema":

@@ -1,13 +1,12 @@
-"""Describes a plan, for people and programs, with a time estimated from the last runs' rates."""
+"""Describes a plan as data, with a time estimated from the last runs' rates."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from kp_batch.archive.file_changes import FileChanges
 from kp_batch.reasons import Reason
 from kp_batch.run_record import RunCounts, done_runs
-from kp_batch.text import number, printable
 
 if TYPE_CHECKING:  # who only prints a plan does not wait for these
     import polars as pl
@@ -23,10 +22,8 @@ _RATED: Mapping[str, Callable[[RunCounts], int]] = {
     "replay": lambda counts: counts.replayed,
     "write": lambda counts: counts.partitions,
 }
-_SUPERSEDED = "superseded"  # as `archive.validation` has it, which takes a while to import
 _RUNS_RATED = 5
 _SHOWN = 5
-_REASONS = 12
 
 
 @dataclass(frozen=True)
@@ -100,85 +97,6 @@ def _rows(workload: "pl.DataFrame") -> list[DomainDay]:
         DomainDay(domain, str(day), replay, restate, reweight)
         for domain, day, replay, restate, reweight in workload.iter_rows()
     ]
-
-
-def as_text(plan: PlanDescription) -> str:
-    """Format a described plan for a terminal."""
-    if not plan.pending:
-        return f"nothing to do ({_files(plan) or 'no file changed'})"
-    reweighted = f"{number(plan.traces_to_reweight, 'trace')}: their weights alone differ"
-    work = [
-        ("embed", plan.texts_to_embed, number(plan.texts_to_embed, "text")),
-        ("replay", plan.traces_to_replay, number(plan.traces_to_replay, "trace")),
-        ("reweight", plan.traces_to_reweight, reweighted),
-        ("remove", plan.traces_to_remove, number(plan.traces_to_remove, "trace")),
-        ("reject", sum(plan.rejected_by_code.values()), _rejected(plan)),
-    ]
-    time = (
-        "no rates yet"
-        if plan.estimated_seconds is None
-        else f"about {plan.estimated_seconds:,.0f} s"
-    )
-    return "\n".join(
-        [
-            f"plan: restate {number(plan.traces_to_restate, 'trace')}{_by_domain(plan)}",
-            *_why(plan),
-            *(f"  {what:<10} {told}" for what, count, told in work if count),
-            f"  rewrite    {_days(plan.partitions)}",
-            f"  time       {time}",
-        ]
-    )
-
-
-def warnings(plan: PlanDescription) -> list[str]:
-    """What a described plan asks its reader to look at again: no line, or one for each matter."""
-    asked = [
-        f"no trace has the domain {printable(name)}"
-        + (f"; did you mean {printable(meant)}?" if meant else ", which has a profile")
-        for name, meant in plan.unused_profiles.items()
-    ]
-    return [*asked, *([f"a run would fail: {printable(plan.excess)}"] if plan.excess else [])]
-
-
-def _why(plan: PlanDescription) -> list[str]:
-    """A line for each reason, those about files on one."""
-    files = _files(plan)
-    others = [printable(each.words) for each in plan.reasons if not each.code.startswith("files_")]
-    more = [f"and {len(others) - _REASONS:,} more"] if len(others) > _REASONS else []
-    lines = [*others[:_REASONS], *more, *([files] if files else [])]
-    return [f"  {'why' if not row else '':<10} {line}" for row, line in enumerate(lines)]
-
-
-def _files(plan: PlanDescription) -> str:
-    counted = [f"{len(paths):,} {how}" for how, paths in asdict(plan.files).items() if paths]
-    return f"files: {', '.join(counted)}" if counted else ""
-
-
-def _rejected(plan: PlanDescription) -> str:
-    """Rows and files that are rejected, and rows that others stand for."""
-    codes = {code: count for code, count in plan.rejected_by_code.items() if code != _SUPERSEDED}
-    listed = ", ".join(f"{code} {count:,}" for code, count in codes.items())
-    superseded = plan.rejected_by_code.get(_SUPERSEDED, 0)
-    told = [
-        *([number(plan.rows_rejected, "row")] if plan.rows_rejected else []),
-        *([number(len(plan.files.unreadable), "file")] if plan.files.unreadable else []),
-        *([f"{number(superseded, 'row')} superseded"] if superseded else []),
-    ]
-    return ", ".join(told) + (f" ({listed})" if listed else "")
-
-
-def _by_domain(plan: PlanDescription) -> str:
-    named = [f"{printable(name)} {count:,}" for name, count in plan.largest_domains.items()]
-    more = [f"{plan.domains - len(named):,} more"] if plan.domains > len(named) else []
-    return f" ({', '.join(named + more)})" if named else ""
-
-
-def _days(days: list[str]) -> str:
-    if not days:
-        return "no partition"
-    if len(days) <= _SHOWN:
-        return f"{number(len(days), 'partition')}: {', '.join(days)}"
-    return f"{number(len(days), 'partition')} from {days[0]} to {days[-1]}"
 
 
 def _estimate(run: "Run", counts: RunCounts) -> float | None:
