@@ -447,7 +447,7 @@ def test_what_changes_nothing_leaves_all_files_as_they_are(
     (copy.warehouse / "last-run.log").touch()  # whatever may write begins an empty one
     before = listing(copy.warehouse)
     done = kp_batch(*words.split(), "--warehouse", copy.warehouse)
-    assert done.returncode == ("--dry-run" not in words)
+    assert done.returncode == words.startswith("forget")
     assert "nothing was changed" in done.stdout + done.stderr
     assert listing(copy.warehouse) == before
 
@@ -556,22 +556,30 @@ def test_a_signal_ends_everything_within_two_seconds(
 
 
 @linux
-@pytest.mark.parametrize("name", ["plan", "verify"])
-def test_a_signal_ends_a_question_within_two_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+def test_a_signal_ends_a_plan_within_two_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (tmp_path / "archive").mkdir()
+    for number in range(3_000):  # some 15 s of work
+        (tmp_path / "archive" / f"{number}.jsonl").write_text("{}\n")
+    arguments = ["plan", tmp_path / "archive", "--embedder", "none"]
+    with working(*arguments, "--warehouse", tmp_path / "wh") as asking:
+        assert asking.stderr
+        assert asking.stderr.readline() == "kp-batch: identifying: 3,000 files\n"
+        check_signal(asking, signal.SIGINT, 130)
+
+
+@linux
+def test_a_signal_ends_a_verification_within_two_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     archive, warehouse = write_parquet(tmp_path / "a.parquet", [trace()]), tmp_path / "wh"
     rescore_archive(RescoreConfig(archive=(str(archive),), warehouse=warehouse, embedder="none"))
-    model = tmp_path / "model" / "model.safetensors"
-    model.parent.mkdir()
-    arguments, pipe = {
-        "plan": (["plan", archive, "--embedder", model.parent], model),
-        "verify": (["verify"], archive),
-    }[name]
-    pipe.unlink(missing_ok=True)
-    os.mkfifo(pipe)
-    with working(*arguments, "--warehouse", warehouse) as asking, reading(pipe):
+    archive.unlink()
+    os.mkfifo(archive)
+    with working("verify", "--warehouse", warehouse) as asking, reading(archive):
         check_signal(asking, signal.SIGINT, 130)
 
 
