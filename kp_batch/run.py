@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
+from shlex import quote
 from uuid import uuid4
 
 import polars as pl
@@ -44,6 +45,11 @@ class Run:
     def forgets(self) -> bool:
         """Whether it forgets traces: their ids are staged."""
         return self.staging.to_forget.exists()
+
+    @property
+    def look_at_rejects(self) -> str:
+        """The command that shows the rows and files that it refuses."""
+        return f"kp-batch sql 'FROM rejects' --warehouse {quote(str(self.config.warehouse))}"
 
     def in_range(self, day: str) -> pl.Expr:
         """Whether a column's day is one that other settings may restate."""

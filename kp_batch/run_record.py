@@ -98,11 +98,6 @@ def incomparable(first: RunRecord, second: RunRecord) -> list[Reason]:
     ]
 
 
-def differences(first: RunRecord, second: RunRecord) -> list[str]:
-    """Why the scores of two runs do not compare, a few words for each difference."""
-    return [each.words for each in incomparable(first, second)]
-
-
 def profile_name(profile_id: str) -> str:
     """The name in a profile's id, `NAME-DIGEST-vN`; the name may hold dashes itself."""
     return profile_id.rsplit("-", 2)[0]

@@ -42,6 +42,7 @@ from tests.test_keeping import (
     assert_same,
     can_be_read,
     killed,
+    left_by_three_runs,
     listing,
     of_a_full_run,
     published,
@@ -63,14 +64,7 @@ NEW = {
 
 @pytest.fixture(scope="module")
 def as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("forgetting")
-    write(folder, OLD)
-    rescore_archive(settings_of(folder))
-    write(folder, NEW)
-    rescore_archive(settings_of(folder))
-    rescore_archive(settings_of(folder, threshold=0.2))
-    shutil.copytree(folder, f"{folder}-as-it-was")
-    return folder
+    return left_by_three_runs(tmp_path_factory.mktemp("forgetting"), OLD, NEW, threshold=0.2)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from kp_batch.contracts import RUNS
 from kp_batch.run_record import (
     RunCounts,
     RunRecord,
-    differences,
     done_runs,
+    incomparable,
     last_done,
     profile_name,
 )
@@ -75,8 +75,8 @@ def test_runs_differ_by_formulas_and_encoders_alone() -> None:
         versions=RUN.versions | {"facts": 2, "numpy": "2.5"},
         fingerprints=RUN.fingerprints | {"encoder_id": {"hashing-1": 4, "minilm-1": 5}},
     )
-    assert differences(RUN, RUN) == []
-    assert differences(RUN, other) == [
+    assert incomparable(RUN, RUN) == []
+    assert [each.words for each in incomparable(RUN, other)] == [
         "formula of facts 1 \N{RIGHTWARDS ARROW} 2",
         "encoder minilm-1 \N{RIGHTWARDS ARROW} hashing-1, minilm-1",
     ]

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +11,7 @@ import fsspec
 from kp_batch.archive import folders
 from kp_batch.archive.folders import DELTA_LOG, IS_WAREHOUSE, fault_of
 from kp_batch.archive.formats import BY_ENDING
+from kp_batch.archive.globs import Glob
 from kp_batch.archive.source_file import SourceFile, folders_above
 from kp_batch.errors import ArchiveError, is_passing
 from kp_batch.text import one_line
@@ -78,6 +78,15 @@ def content_digest(source: SourceFile) -> str:
         return f"{source.format.name}-{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
+def holds(source: SourceFile, file_id: str) -> bool:
+    """Whether a file has the content that a file_id names, whatever version its facts have.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return file_id.startswith(f"{content_digest(source)}-")
+
+
 def described(path: str) -> SourceFile:
     """The file with its present size and time.
 
@@ -106,7 +115,8 @@ def _remote(filesystem: Any, root: str) -> Iterator[SourceFile]:
         yield _described(filesystem, root)
         return
     is_folder = filesystem.isdir(root)
-    fixed = root if is_folder else re.split(r"[^/]*[*?\[]", root, maxsplit=1)[0]
+    glob = None if is_folder else Glob.of(root)
+    fixed = glob.folder if glob else root
     for match in [root] if is_folder else filesystem.glob(root):
         paths = filesystem.find(match)
         closed = _closed(paths)

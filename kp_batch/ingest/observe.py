@@ -4,7 +4,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from shlex import quote
 
 from kp_batch.archive.file_changes import FileChanges, file_changes
 from kp_batch.archive.folders import IS_WAREHOUSE
@@ -145,9 +144,8 @@ def _warn_of_unreadable(run: Run, found: Ledger) -> None:
     for each in told[:_NAMED]:
         warn(f"{printable(each.source_file)} is left out: {printable(each.message)}")
     if (more := len(told) - _NAMED) > 0:
-        look = f"kp-batch sql 'FROM rejects' --warehouse {quote(str(run.config.warehouse))}"
         are = "file is" if more == 1 else "files are"
-        warn(f"{more:,} more {are} left out; a run lists all of them: {look}")
+        warn(f"{more:,} more {are} left out; a run lists all of them: {run.look_at_rejects}")
 
 
 def _warn_of_loss(found: Ledger, before: Ledger) -> None:

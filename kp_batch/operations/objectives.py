@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from kp_batch.archive.reading import read_raw
-from kp_batch.archive.sources import content_digest, described
+from kp_batch.archive.sources import described, holds
 from kp_batch.operations.results import Unread
 
 _LENGTH = 200  # characters
@@ -59,7 +59,7 @@ def _in_file(path: str, places: list[Place]) -> Iterator[tuple[str, Objective]]:
         source = described(path)
         if source.size > _MOST_BYTES:
             unread = "large"
-        elif places[0].file_id.startswith(f"{content_digest(source)}-"):
+        elif holds(source, places[0].file_id):
             found = dict(zip(rows, read_raw(source, rows), strict=True))
     except FileNotFoundError:
         unread = "gone"

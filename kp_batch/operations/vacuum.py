@@ -25,6 +25,7 @@ from kp_batch.operations.results import Removed
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.run_record import RunRecord
 from kp_batch.staging import Staging
+from kp_batch.warehouse.commits import files_at
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.publication import publish, writing
@@ -113,8 +114,8 @@ class _State:
         # Who reads what was published until now reads on.
         manifests = [published.tables, *(run.published["tables"] for run in kept)]
         needed = {
-            name: frozenset(
-                path for each in manifests for path in files_of(warehouse, name, each.get(name))
+            name: files_at(
+                Layout(warehouse).table(name), {each[name] for each in manifests if name in each}
             )
             for name in TABLES
         }

@@ -9,7 +9,7 @@ import polars as pl
 from kp_batch.archive.file_faults import UnreadableError
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.source_file import SourceFile
-from kp_batch.archive.sources import content_digest, described
+from kp_batch.archive.sources import described, holds
 from kp_batch.archive.validation import reasons
 from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.embedding.encoders import load_encoder
@@ -128,10 +128,10 @@ def _facts_in(path: str, file_id: str, rows: pl.Series) -> pl.DataFrame:
     """
     try:
         source = described(path)
-        changed = not file_id.startswith(f"{content_digest(source)}-")
+        is_same = holds(source, file_id)
     except OSError as error:
         raise UnreadableError([]) from error
-    if changed:
+    if not is_same:
         raise UnreadableError([])
     wanted = pl.col("row").is_in(rows.implode())
     batches = [with_facts(batch.filter(wanted), reasons()) for batch in read_rows(source)]

@@ -1,7 +1,5 @@
 """Checks that not too much of the archive is refused."""
 
-from shlex import quote
-
 from kp_batch.run import Run
 from kp_batch.run_record import RunCounts
 
@@ -11,8 +9,7 @@ def excess(run: Run, counts: RunCounts) -> str | None:
     fault = _rows(run, counts) or _files(run, counts)
     if fault is None:
         return None
-    look = f"kp-batch sql 'FROM rejects' --warehouse {quote(str(run.config.warehouse))}"
-    return f"{fault}; no scores are published; see: {look}"
+    return f"{fault}; no scores are published; see: {run.look_at_rejects}"
 
 
 def _rows(run: Run, counts: RunCounts) -> str | None:

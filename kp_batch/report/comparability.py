@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
+from kp_batch import run_record
 from kp_batch.reasons import Reason, setting_changes
 from kp_batch.report.report_data import LABEL, ReportData
 from kp_batch.report.sentences import Finding, Untrusted, tell
-from kp_batch.run_record import RunRecord, differences, profile_name
+from kp_batch.run_record import RunRecord, profile_name
 from kp_batch.text import number, printable, shortened
 
 _NAMED = 5  # at most, of what is mixed
@@ -87,9 +88,9 @@ def of_mixture(data: ReportData) -> Iterator[Finding]:
         )
 
 
-def incomparable(data: ReportData) -> list[str]:
+def incomparable(data: ReportData) -> list[Reason]:
     """What makes the last two runs' scores incomparable: other formulas, or another encoder."""
-    return differences(data.before, data.run) if data.before and data.run else []
+    return run_record.incomparable(data.before, data.run) if data.before and data.run else []
 
 
 def settings_changed(data: ReportData) -> list[Reason]:

@@ -50,7 +50,7 @@ def _comparability(data: ReportData) -> Iterator[Finding]:
     if differing := incomparable(data):
         yield tell(
             f"The scores of the last run do not compare with those of the previous run: they were "
-            f"computed with {'; '.join(differing)}.",
+            f"computed with {listed(differing)}.",
             is_warning=True,
         )
 

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import date
 from pathlib import Path
 from urllib.parse import unquote
@@ -73,6 +74,18 @@ def changes_of(folder: Path) -> Iterator[tuple[int, set[Path], set[Path]]]:
             for what in ("add", "remove")
         )
         yield int(log.stem), added, removed - added
+
+
+def files_at(folder: Path, versions: AbstractSet[int]) -> frozenset[Path]:
+    """All files that any of these versions of a table has; see `changes_of`."""
+    present: set[Path] = set()
+    found: set[Path] = set()
+    for version, added, removed in changes_of(folder):
+        present -= removed
+        present |= added
+        if version in versions:
+            found |= present
+    return frozenset(found)
 
 
 def _addition(folder: Path, name: str, file: DataFile) -> AddAction:
