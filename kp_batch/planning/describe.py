@@ -105,7 +105,8 @@ def _estimate(run: "Run", counts: RunCounts) -> float | None:
 
     records = run_records(run.config.warehouse, run.published.tables.get("runs"))
     last = done_runs(records)[-_RUNS_RATED:]
-    rated = [record for record in last if record.embedder == run.config.embedder]
+    asked = (run.config.embedder, run.config.precision)
+    rated = [record for record in last if (record.embedder, record.precision) == asked]
     if not last:
         return None
     estimate = 0.0
