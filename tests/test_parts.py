@@ -10,12 +10,15 @@ import pytest
 
 import kp_batch.archive.reading
 import kp_batch.ingest.new_files
+import kp_batch.pipeline.windows
 import kp_batch.planning.sizes
 import kp_batch.planning.timeline
 from kp_batch.embedding.encoders import Hashing
+from kp_batch.embedding.minilm import MiniLM
 from kp_batch.executor import Local, P, R, Step, T, cut
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
+from tests.archives import trace, write_jsonl
 from tests.lawful import tables
 from tests.test_rescore import config
 
@@ -99,9 +102,8 @@ def test_the_parts_of_texts_that_are_embedded_by_their_windows_are_done_by_anoth
     rescore_archive(settings, dying)
     assert (dying.parts["tokenise"], dying.parts["embed windows"]) == (4, 2)
     assert dying.parts["copy vectors"] == 3
-    met = tables(settings.warehouse)["scores"].sort("trace_id")
-    assert met.filter(pl.col("max_similarity") == 1.0).height == 0  # a unit vector's square is not
-    assert met.get_column("novelty").to_list()[1:6] == pytest.approx([0.0] * 5, abs=1e-6)
+    novelty = tables(settings.warehouse)["scores"].sort("trace_id").get_column("novelty")
+    assert novelty.filter(novelty < 1e-6).len() == 5
 
 
 def test_parts_are_as_large_as_they_may_be_and_a_larger_item_stands_alone() -> None:

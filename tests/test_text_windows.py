@@ -41,7 +41,7 @@ TEXTS = st.lists(st.tuples(WORDS, SPACES), max_size=30).map(
 
 @cache
 def tokenizer() -> Tokenizer:
-    return MiniLM()._tokenizer  # noqa: SLF001
+    return MiniLM().tokenizer
 
 
 @settings(max_examples=300, deadline=None)

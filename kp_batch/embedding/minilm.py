@@ -55,7 +55,7 @@ class MiniLM:
         """The window of each text: its word pieces with the special ones, cut after 512."""
         if not texts:
             return []
-        pieces = first_pieces(self._tokenizer, texts, WINDOW)
+        pieces = first_pieces(self.tokenizer, texts, WINDOW)
         return [np.array(each, dtype=np.uint16) for each in pieces]
 
     def encode_windows(self, windows: Sequence[Window]) -> Float32s:
@@ -86,7 +86,8 @@ class MiniLM:
         return (sums.index_add_(0, window_of, made.float()) / counts[:, None]).cpu().numpy()
 
     @cached_property
-    def _tokenizer(self) -> "Tokenizer":
+    def tokenizer(self) -> "Tokenizer":
+        """The model's own, which neither cuts nor pads."""
         from tokenizers import Tokenizer
 
         tokenizer = Tokenizer.from_file(str(find_minilm() / "tokenizer.json"))
