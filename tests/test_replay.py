@@ -132,14 +132,6 @@ def test_law_how_dense_candidates_are_narrowed_changes_nothing(
 
 
 @laws
-@given(histories(), st.integers(1, 20))
-def test_law_the_pairs_compared_at_once_change_nothing(history: History, pairs: int) -> None:
-    whole = bits(history.replayed())
-    with patch.object(kp_batch.novelty.replay, "_PAIRS", pairs):
-        assert bits(history.replayed()) == whole
-
-
-@laws
 @given(histories(), st.data())
 def test_law_rows_that_are_only_met_change_nothing(history: History, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(history.times)))
@@ -311,6 +303,26 @@ def test_near_ties_across_products_equal_the_cache_one_at_a_time() -> None:
     for columns in (1, 10, 64, 2_048):
         with patch.object(kp_batch.novelty.candidates, "_COLUMNS", columns):
             assert bits(history.replayed(64)) == one
+
+
+def test_many_candidates_compared_in_parts_equal_the_cache_one_at_a_time() -> None:
+    generator = np.random.default_rng(15)
+    vectors = unit(generator.standard_normal(24) + 1e-4 * generator.standard_normal((60, 24)))
+    history = History(vectors, np.arange(60), 40, None)
+    one = bits(one_at_a_time(history))
+    for pairs in (1, 7, 64):
+        with (
+            patch.object(kp_batch.novelty.candidates, "_PAIRS_OF_A_COSINE", 0),
+            patch.object(kp_batch.novelty.replay, "_PAIRS", pairs),
+        ):
+            assert bits(history.replayed()) == one
+
+
+def test_the_oldest_wins_a_tie_across_products() -> None:
+    vectors = unit([[3.0, 4.0], [4.0, 3.0], [1.0, 1.0]])
+    assert np.unique(cosines(vectors[[2, 2]], vectors[:2])).size == 1
+    with patch.object(kp_batch.novelty.candidates, "_COLUMNS", 1):
+        assert replay(vectors, np.arange(3)).nearest[2] == 0
 
 
 def test_the_memory_is_bounded_however_large_the_windows_are() -> None:
