@@ -25,7 +25,7 @@ _PAIRS = 128
 
 @dataclass(frozen=True)
 class Replay:
-    """What each trace met in the cache. All arrays have shape (n,)."""
+    """What each trace met in the cache. All arrays have one element a trace."""
 
     max_similarity: Float64s  # NaN where the cache was empty
     nearest: Int64s  # row of the nearest trace; -1 where there is none
@@ -126,7 +126,10 @@ def _decide(
 
 
 def _settle(real: Bools, starts: Int64s, similarity: Float64s, nearest: Int64s) -> None:
-    """Let the similarity 0 of a zero vector beat negative ones; it is nobody's nearest."""
+    """Let the similarity 0 of a zero vector beat negative ones; it is nobody's nearest.
+
+    A row without a nearest one that met any has met zero vectors alone, or is one.
+    """
     zeros_before = np.concatenate([[0], np.cumsum(~real)])
     met_zero = zeros_before[:-1] > zeros_before[starts]
     beaten = (nearest < 0) | (met_zero & (similarity < 0))
