@@ -8,12 +8,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import redirect_stderr
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 import duckdb
-import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
@@ -24,8 +23,6 @@ from kp_batch.config import RescoreConfig
 from kp_batch.executor import Local
 from kp_batch.facts import with_facts
 from kp_batch.ingest.observe import Observed, observe
-from kp_batch.novelty.cache import VectorCache
-from kp_batch.novelty.replay import replay
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.changes import detect_changes
 from kp_batch.planning.rejects import stage_rejects
@@ -35,14 +32,12 @@ from kp_batch.planning.timeline import affected_timeline
 from kp_batch.run import Run
 from kp_batch.sample import write_sample
 from kp_batch.staging import Staging
-from kp_batch.vectors import unit
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.relations import parquet_relation
 from kp_batch.warehouse.tables import files_of
+from tests.bench_replay import bench_replay
 
-REPLAYED, LOOPED, CACHED = 100_000, 20_000, 300
 ARCHIVE = int(os.environ.get("KP_BENCH_TRACES", "50_000"))
-CAPACITY, DIMENSIONS = 1_000, 384
 WEIGHTS = {"complexity": 0.1, "novelty": 0.4, "tool_diversity": 0.3, "outcome_confidence": 0.2}
 T = TypeVar("T")
 
@@ -56,20 +51,6 @@ def main() -> None:
         redirect_stderr(nothing),
     ):
         bench_archive(Path(folder))
-
-
-def bench_replay() -> None:
-    vectors = unit(np.random.default_rng(0).normal(size=(REPLAYED, DIMENSIONS)))
-    times = np.arange(REPLAYED, dtype=np.int64)
-    print(f"replay, {DIMENSIONS} dimensions, a cache of {CAPACITY}")
-    _row("blocked replay, exact", REPLAYED, lambda: replay(vectors, times))
-    _row("the same float32 products alone", REPLAYED, lambda: _products(vectors))
-    _row("numpy, one trace at a time", LOOPED, lambda: _loop(vectors[:LOOPED]))
-    cache, now = VectorCache(CAPACITY, DIMENSIONS), datetime(2026, 1, 1, tzinfo=UTC)
-    for vector in vectors[:CAPACITY]:
-        cache.add(vector, now)
-    rest = vectors[CAPACITY : CAPACITY + CACHED]
-    _row("VectorCache, one trace at a time", CACHED, lambda: _cached(cache, rest, now))
 
 
 def bench_archive(folder: Path) -> None:
@@ -134,25 +115,6 @@ def _seconds(label: str, work: Callable[[], object]) -> None:
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
     began = time.perf_counter()
     return work(), time.perf_counter() - began
-
-
-def _products(vectors: np.ndarray) -> None:
-    for first in range(0, len(vectors), 256):
-        vectors[first : first + 256] @ vectors[max(0, first - CAPACITY) : first + 256].T
-
-
-def _loop(vectors: np.ndarray) -> list[float]:
-    return [
-        float((vectors[max(0, row - CAPACITY) : row] @ vectors[row]).max(initial=-1.0))
-        for row in range(len(vectors))
-    ]
-
-
-def _cached(cache: VectorCache, vectors: np.ndarray, now: datetime) -> None:
-    for vector in vectors:
-        cache.max_cosine_similarity(vector, now)
-        cache.add(vector, now)
-        now += timedelta(seconds=1)
 
 
 def _detect(run: Run, observed: Observed, scorer: Scorer) -> None:

@@ -1,3 +1,4 @@
+import tracemalloc
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -11,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
+import kp_batch.novelty.candidates
 import kp_batch.novelty.replay
 import kp_batch.novelty.twins
 from kp_batch.novelty.cache import VectorCache
-from kp_batch.novelty.replay import Replay, replay
+from kp_batch.novelty.replay import Replay, replay, replay_windows
 from kp_batch.novelty.twins import previous_equal
-from kp_batch.novelty.windows import blocks, window_starts
+from kp_batch.novelty.windows import window_starts
 from kp_batch.vectors import cosines, unit
 
 Float32s = npt.NDArray[np.float32]
@@ -112,24 +114,30 @@ def test_law_the_block_size_changes_nothing(history: History, block: int) -> Non
 
 
 @laws
-@given(histories(), st.integers(1, 20), st.integers(1, 400))
-def test_law_blocks_hold_every_row_once_and_few_elements(
-    history: History, rows: int, elements: int
-) -> None:
-    starts = window_starts(history.times, history.max_elements, history.ttl)
-    cut = list(blocks(starts, rows, elements))
-    assert [row for block in cut for row in range(*block)] == list(range(len(starts)))
-    for first, last in cut:
-        assert 1 <= last - first <= rows
-        assert last - first == 1 or (last - first) * (last - starts[first]) <= elements
+@given(histories(), st.integers(1, 60))
+def test_law_the_size_of_a_product_changes_nothing(history: History, columns: int) -> None:
+    whole = bits(history.replayed())
+    with patch.object(kp_batch.novelty.candidates, "_COLUMNS", columns):
+        assert bits(history.replayed()) == whole
 
 
 @laws
-@given(histories(), st.integers(1, 400))
-def test_law_the_size_of_a_product_changes_nothing(history: History, elements: int) -> None:
+@given(histories(), st.integers(0, 10**9))
+def test_law_how_dense_candidates_are_narrowed_changes_nothing(
+    history: History, pairs: int
+) -> None:
     whole = bits(history.replayed())
-    with patch.object(kp_batch.novelty.replay, "_PRODUCT", elements):
+    with patch.object(kp_batch.novelty.candidates, "_PAIRS_OF_A_COSINE", pairs):
         assert bits(history.replayed()) == whole
+
+
+@laws
+@given(histories(), st.data())
+def test_law_rows_that_are_only_met_change_nothing(history: History, data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, len(history.times)))
+    starts = window_starts(history.times, history.max_elements, history.ttl)
+    met = replay_windows(history.vectors, starts, first=first, block=7)
+    assert bits(met) == bits(history.replayed(), slice(first, None))
 
 
 @laws
@@ -283,6 +291,47 @@ def test_an_archive_equals_the_cache_one_at_a_time() -> None:
 def test_vectors_over_8192_dimensions_equal_the_cache_one_at_a_time() -> None:
     history = archive(40, dimensions=9_000)
     assert bits(history.replayed()) == bits(one_at_a_time(history))
+
+
+def test_near_ties_across_products_equal_the_cache_one_at_a_time() -> None:
+    generator = np.random.default_rng(13)
+    topic = generator.standard_normal(384)
+    vectors = unit(topic + 1e-4 * generator.standard_normal((300, 384)))
+    vectors[::7] = vectors[3]
+    history = History(vectors, np.arange(300), 120, None)
+    one = bits(one_at_a_time(history))
+    for columns in (1, 10, 64, 2_048):
+        with patch.object(kp_batch.novelty.candidates, "_COLUMNS", columns):
+            assert bits(history.replayed(64)) == one
+
+
+def test_many_candidates_compared_in_parts_equal_the_cache_one_at_a_time() -> None:
+    generator = np.random.default_rng(15)
+    vectors = unit(generator.standard_normal(24) + 1e-4 * generator.standard_normal((60, 24)))
+    history = History(vectors, np.arange(60), 40, None)
+    one = bits(one_at_a_time(history))
+    for pairs in (1, 7, 64):
+        with (
+            patch.object(kp_batch.novelty.candidates, "_PAIRS_OF_A_COSINE", 0),
+            patch.object(kp_batch.novelty.replay, "_PAIRS", pairs),
+        ):
+            assert bits(history.replayed()) == one
+
+
+def test_the_oldest_wins_a_tie_across_products() -> None:
+    vectors = unit([[3.0, 4.0], [4.0, 3.0], [1.0, 1.0]])
+    assert np.unique(cosines(vectors[[2, 2]], vectors[:2])).size == 1
+    with patch.object(kp_batch.novelty.candidates, "_COLUMNS", 1):
+        assert replay(vectors, np.arange(3)).nearest[2] == 0
+
+
+def test_the_memory_is_bounded_however_large_the_windows_are() -> None:
+    vectors = archive(20_000, dimensions=8).vectors
+    tracemalloc.start()
+    replay(vectors, np.arange(20_000), max_elements=20_000)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 12_000_000  # a product of all columns has 20 MB
 
 
 def misjudged_by_float32() -> tuple[Float32s, int]:

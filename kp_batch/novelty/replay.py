@@ -2,9 +2,8 @@
 
 Each trace is added and the cache is first in, first out, so trace i meets a contiguous run of the
 traces before it, its window. A block of traces therefore needs one product with the rows that any
-of their windows holds. That product only nominates: its last bits vary with block, threads and
-library, so every similarity within `_BAND` of a row's greatest is computed again by `cosines`,
-which decides. A change here that changes a result raises `settings.REPLAY_VERSION`.
+of their windows holds. That product only nominates, see candidates.py; `cosines` decides. A change
+here that changes a result raises `settings.REPLAY_VERSION`.
 """
 
 from dataclasses import dataclass
@@ -13,24 +12,20 @@ from datetime import timedelta
 import numpy as np
 
 from kp_batch.novelty.cache import novelty
-from kp_batch.novelty.twins import previous_equal
-from kp_batch.novelty.windows import blocks, window_starts
-from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, is_unit, nonzero
+from kp_batch.novelty.candidates import Candidates
+from kp_batch.novelty.windows import window_starts
+from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, is_unit
 
-# float32 products of unit vectors were off by at most 1.3e-6; a band of 1e-5 misses
-# no true maximum and nominates few others.
-_BAND = np.float32(1e-5)
-# Pairs computed again at once: 4,096 x 384 float64 is 12 MB a side, which fits the processor's
-# caches.
-_PAIRS = 4_096
-# Elements of one product: 128 MB of float32, however large the windows are.
-_PRODUCT = 1 << 25
-_NONE = np.float32(-np.inf)
+# Rows of one block: an eighth of the widest window, within these bounds. Longer blocks multiply
+# faster, but more of their pairs are in no window.
+_FEWEST, _MOST = 128, 256
+# Pairs compared at once, since they are copied: 128 x 384 float64 a side stay in a core's cache.
+_PAIRS = 128
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What each trace met in the cache. All arrays have shape (n,)."""
+    """What each trace met in the cache. All arrays have one element a trace."""
 
     max_similarity: Float64s  # NaN where the cache was empty
     nearest: Int64s  # row of the nearest trace; -1 where there is none
@@ -48,7 +43,7 @@ def replay(
     *,
     max_elements: int = 1_000,
     ttl: timedelta | None = None,
-    block: int = 256,
+    block: int = _MOST,
 ) -> Replay:
     """Compute what `VectorCache` returns for each trace when they come one at a time.
 
@@ -74,37 +69,31 @@ def replay(
     return replay_windows(vectors, window_starts(times, max_elements, ttl), block=block)
 
 
-def replay_windows(vectors: Float32s, starts: Int64s, *, block: int = 256) -> Replay:
+def replay_windows(
+    vectors: Float32s, starts: Int64s, *, first: int = 0, block: int = _MOST
+) -> Replay:
     """Compute what each trace met in a given window; see `replay`.
 
     Args:
         vectors: float32, shape (n, dimensions), unit or zero rows, in replay order.
         starts: int64, shape (n,), ascending: row i meets rows `[starts[i], i)`.
+        first: the first row of the result; those before it are met only.
         block: the most rows of one matrix product, at least 1; changes the speed, never the result.
 
     Raises:
         ValueError: the shapes differ, a row is neither unit nor zero, or block is not positive.
     """
     _check(vectors, starts, block)
-    rows = np.arange(len(starts), dtype=np.int64)
-    real = nonzero(vectors)
-    # Only the oldest of equal vectors in a window can be nearest. Leaving the later ones out, first
-    # those that are later for all rows of a block, keeps an archive of repeated texts as cheap as
-    # one of different texts.
-    twin = previous_equal(vectors)
-    similarity = np.where(starts < rows, 0.0, np.nan)
-    nearest = np.full(len(rows), -1, dtype=np.int64)
-    for first, last in blocks(starts, block, _PRODUCT):
-        low = int(starts[first])
-        product = vectors[first:last] @ vectors[low:last].T
-        _blank_unseen(product, rows[first:last] - low, starts[first:last] - low)
-        product[:, ~real[low:last] | (twin[low:last] >= starts[last - 1])] = _NONE
-        row, column = _nominate(product, real[first:last])
-        row, column = row + first, column + low
-        oldest = twin[column] < starts[row]
-        _decide(vectors, row[oldest], column[oldest], similarity, nearest)
-    _prefer_zero_vectors(real, starts, similarity, nearest)
-    return Replay(similarity, nearest, rows - starts)
+    candidates = Candidates.of(vectors, starts)
+    sizes = np.arange(len(starts), dtype=np.int64) - starts
+    similarity = np.full(len(starts), -np.inf)
+    nearest = np.full(len(starts), -1, dtype=np.int64)
+    length = min(block, max(int(sizes.max(initial=0)) // 8, _FEWEST))
+    for begin in range(first, len(starts), length):
+        for row, column in candidates.nominate(begin, min(begin + length, len(starts))):
+            _decide(vectors, row, column, similarity, nearest)
+    _settle(candidates.real, starts, similarity, nearest)
+    return Replay(similarity[first:], nearest[first:], sizes[first:])
 
 
 def _check(vectors: Float32s, starts: Int64s, block: int) -> None:
@@ -122,26 +111,6 @@ def _check(vectors: Float32s, starts: Int64s, block: int) -> None:
         )
 
 
-def _blank_unseen(product: Float32s, own: Int64s, starts: Int64s) -> None:
-    """Blank, in place, the columns outside each row's window: itself, later and dropped rows.
-
-    Only the two triangles in which the block's rows differ are compared.
-    """
-    columns = np.arange(product.shape[1])
-    later = slice(int(own[0]), None)
-    product[:, later][columns[later] >= own[:, None]] = _NONE
-    gone = slice(0, int(starts[-1]))
-    product[:, gone][columns[gone] < starts[:, None]] = _NONE
-
-
-def _nominate(product: Float32s, real: Bools) -> tuple[Int64s, Int64s]:
-    """The (row, column) pairs within the band of their row's maximum; zero vectors have none."""
-    greatest = product.max(axis=1)
-    floor = np.where(real & (greatest > _NONE), greatest - _BAND, np.float32(np.inf))
-    # flatnonzero is several times as fast as nonzero where hits are this rare.
-    return np.divmod(np.flatnonzero(product >= floor[:, None]), product.shape[1])
-
-
 def _decide(
     vectors: Float32s, row: Int64s, column: Int64s, similarity: Float64s, nearest: Int64s
 ) -> None:
@@ -150,19 +119,20 @@ def _decide(
     for start in range(0, len(row), _PAIRS):
         part = slice(start, start + _PAIRS)
         exact[part] = cosines(vectors[row[part]], vectors[column[part]])
-    order = np.lexsort((column, -exact, row))
-    row, column, exact = row[order], column[order], exact[order]
-    best = np.flatnonzero(np.diff(row, prepend=-1))
-    similarity[row[best]] = exact[best]
-    nearest[row[best]] = column[best]
+    before = similarity[row]
+    np.maximum.at(similarity, row, exact)
+    won = np.flatnonzero((exact > before) & (exact == similarity[row]))[::-1]
+    nearest[row[won]] = column[won]  # of equals the last assigned stays: the oldest
 
 
-def _prefer_zero_vectors(
-    real: Bools, starts: Int64s, similarity: Float64s, nearest: Int64s
-) -> None:
-    """Let the similarity 0 of a zero vector beat negative ones; it is nobody's nearest."""
+def _settle(real: Bools, starts: Int64s, similarity: Float64s, nearest: Int64s) -> None:
+    """Let the similarity 0 of a zero vector beat negative ones; it is nobody's nearest.
+
+    A row without a nearest one that met any has met zero vectors alone, or is one.
+    """
     zeros_before = np.concatenate([[0], np.cumsum(~real)])
     met_zero = zeros_before[:-1] > zeros_before[starts]
-    beaten = met_zero & (similarity < 0)
+    beaten = (nearest < 0) | (met_zero & (similarity < 0))
     similarity[beaten] = 0.0
     nearest[beaten] = -1
+    similarity[starts == np.arange(len(starts))] = np.nan

@@ -1,6 +1,5 @@
 """Which earlier traces each trace meets in the cache: a contiguous run of them, its window."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import numpy as np
@@ -28,23 +27,3 @@ def window_starts(times: Int64s, max_elements: int, ttl: timedelta | None) -> In
     if age is not None and len(times) and age <= int(times[-1]) - int(times[0]):
         starts = np.maximum(starts, np.searchsorted(times, times - age, side="right"))
     return np.minimum(starts, rows)
-
-
-def blocks(starts: Int64s, rows: int, elements: int) -> Iterator[tuple[int, int]]:
-    """Cut rows into blocks of neighbours, each with all that the windows of its rows hold.
-
-    Args:
-        starts: int64, shape (n,), ascending: row i meets rows `[starts[i], i)`.
-        rows: the most of a block, at least 1.
-        elements: the most pairs of a block's rows and the rows from its first window on; a single
-            row may have more.
-
-    Yields:
-        The first row of each block, and the last one, which is excluded.
-    """
-    first = 0
-    while first < len(starts):
-        fitting = elements // (first + rows - int(starts[first]))
-        last = min(first + max(min(rows, fitting), 1), len(starts))
-        yield first, last
-        first = last

@@ -94,12 +94,13 @@ def replay_span(span: Span, vectors: Path, staging: Staging) -> Replayed:
         pl.scan_parquet(path, glob=False).slice(span.warm, span.last - span.warm).collect()
         for path in (staging.replay, staging.vectors)
     )
+    own = span.first - span.warm
     starts = np.maximum(rows.get_column("start").to_numpy() - span.warm, 0)
-    met = replay_windows(read_vectors(vectors, places), starts)
+    met = replay_windows(read_vectors(vectors, places), starts, first=own)
     nearest = np.where(met.nearest < 0, 0, met.nearest)
     found = pl.Series(met.nearest >= 0)
     times = rows.get_column("created_at").to_physical().to_numpy()
-    age = (times - times[nearest]) / 1e6  # in NumPy, since Polars would take the reciprocal
+    age = (times[own:] - times[nearest]) / 1e6  # in NumPy, since Polars would take the reciprocal
     novelty = pl.DataFrame(
         {
             "novelty": met.novelty,
@@ -110,7 +111,7 @@ def replay_span(span: Span, vectors: Path, staging: Staging) -> Replayed:
         },
         schema=dict(NOVELTY),
     )
-    wanted = rows.select("position", "replay").hstack(novelty).slice(span.first - span.warm)
+    wanted = rows.select("position", "replay").slice(own).hstack(novelty)
     result = wanted.filter("replay").drop("replay")
     path = staging.replayed(span.first)
     with whole(path) as written:
