@@ -522,8 +522,7 @@ def test_columns_of_nothing_but_null(tmp_path: Path) -> None:
 
 
 def times(texts: Sequence[str | None]) -> list[datetime | None]:
-    frame = pl.DataFrame({"at": texts}, schema={"at": pl.String})
-    (column,) = frame.select(from_text(pl.col("at")))
+    column = from_text(pl.Series("at", texts, pl.String))
     assert column.dtype == TIMESTAMP
     return column.to_list()
 
