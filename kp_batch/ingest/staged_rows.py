@@ -38,7 +38,8 @@ class _Held:
     def taken(self) -> pl.DataFrame | None:
         """All that is held, as one frame; None if nothing is."""
         frames, self._frames, self._rows, self._bytes = self._frames, [], 0, 0
-        return pl.concat(frames) if frames else None
+        # As one chunk: every expression would make one of the columns that it takes.
+        return pl.concat(frames, rechunk=True) if frames else None
 
 
 class RowGroups:
