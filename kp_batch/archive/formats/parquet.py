@@ -105,7 +105,7 @@ def _leaves_read(parquet: pq.ParquetFile) -> list[str]:
 
 
 def _as_polars(data: pa.Table | pa.RecordBatch) -> pl.DataFrame:
-    return cast("pl.DataFrame", pl.from_arrow(data))
+    return cast("pl.DataFrame", pl.from_arrow(data, rechunk=False))
 
 
 def _raw_rows(
