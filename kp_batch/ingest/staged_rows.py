@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, cast
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -99,7 +99,7 @@ class RowGroups:
                 self._beside,
                 table.schema,
                 compression="zstd",
-                use_dictionary=self._repeated,
+                use_dictionary=cast("Any", self._repeated),  # its stubs know of a bool alone
                 store_schema=False,
             )
         fitting = len(rows) * _HELD_BYTES // max(int(rows.estimated_size()), 1)
