@@ -1,5 +1,7 @@
 """Facts of a trace: its text, counts, hashes, three of its dimensions, and its overrides."""
 
+from collections.abc import Sequence
+from functools import cache
 from typing import Any, cast
 
 import polars as pl
@@ -18,20 +20,24 @@ def with_facts(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
         reasons: gives the codes of a row's faults.
 
     Returns:
-        The rows with the columns `text` and `reasons`, and those of `counts`, `hashes`,
-        `dimensions` and `overrides`. A row with faults may hold nulls there.
+        The rows with the columns `text`, `reasons`, `text_hash` and `content_hash`, and those of
+        `counts`, `dimensions` and `overrides`. A row with faults may hold nulls there.
     """
-    return (
-        rows.lazy()
-        .with_columns(text(), *counts(), reasons=reasons)
-        .with_columns(*hashes(), *dimensions(), *overrides())
-        .collect(engine="streaming")
-    )
+    first, second, third = _stages()
+    return rows.with_columns(first, reasons=reasons).with_columns(second).with_columns(third)
+
+
+# Made once: for the few rows of a small file this would take as long as to compute them. And no
+# query plan, which would take longer still to find out that the stages share what they share.
+@cache
+def _stages() -> tuple[Sequence[pl.Expr], ...]:
+    """What is computed of a frame of `ROWS`, each stage from the columns of those before it."""
+    return [text(), *counts()], [text_hash(), *dimensions(), *overrides()], [content_hash()]
 
 
 def with_text(rows: pl.DataFrame) -> pl.DataFrame:
     """The columns `text_hash` and `text` alone, of a frame of `ROWS`."""
-    return rows.lazy().select(text()).select(text_hash(), "text").collect(engine="streaming")
+    return rows.select(text()).select(text_hash(), "text")
 
 
 def text() -> pl.Expr:
@@ -63,10 +69,15 @@ def counts() -> list[pl.Expr]:
     return [number.cast(pl.Int64).alias(name) for name, number in numbers.items()]
 
 
-def hashes() -> list[pl.Expr]:
-    """The hashes `text_hash` and `content_hash`, the latter of all that reaches score or text.
+def text_hash() -> pl.Expr:
+    """SHA-256 of the UTF-8 column `text`, in hex."""
+    return _sha256(pl.col("text")).alias("text_hash")
 
-    Takes a frame of `ROWS` with the column `text`. Returns SHA-256 in 64 hex digits.
+
+def content_hash() -> pl.Expr:
+    """SHA-256 of all that reaches score or text, in hex.
+
+    Takes a frame of `ROWS` with the column `text_hash`.
     """
     # The text's hash and the contents' lengths stand for objective and contents, at less cost.
     content = pl.struct(
@@ -74,17 +85,12 @@ def hashes() -> list[pl.Expr]:
         "task_domain",
         "success",
         pl.when(pl.col("confidence") != 0).then("confidence").alias("confidence"),  # -0.0 is 0.0
-        text_hash(),
+        "text_hash",
         "step_types",
         pl.col("step_tools").list.eval(pl.element().fill_null("")),
         pl.col("step_contents").list.eval(pl.element().fill_null("").str.len_bytes()),
     )
-    return [text_hash(), _sha256(content.struct.json_encode()).alias("content_hash")]
-
-
-def text_hash() -> pl.Expr:
-    """SHA-256 of the UTF-8 column `text`, in hex."""
-    return _sha256(pl.col("text")).alias("text_hash")
+    return _sha256(content.struct.json_encode()).alias("content_hash")
 
 
 def id_hash() -> pl.Expr:

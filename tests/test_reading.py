@@ -522,8 +522,7 @@ def test_columns_of_nothing_but_null(tmp_path: Path) -> None:
 
 
 def times(texts: Sequence[str | None]) -> list[datetime | None]:
-    frame = pl.DataFrame({"at": texts}, schema={"at": pl.String})
-    (column,) = frame.select(from_text(pl.col("at")))
+    column = from_text(pl.Series("at", texts, pl.String))
     assert column.dtype == TIMESTAMP
     return column.to_list()
 
@@ -565,6 +564,27 @@ def test_spellings_of_one_time(text: str) -> None:
 )
 def test_times_are_cut_to_microseconds(text: str, expected: datetime) -> None:
     assert times([text]) == [expected]
+
+
+usual_times = st.builds(
+    "{}-{:02}-{:02}T{:02}:{:02}:{:02}{}{}".format,
+    st.sampled_from(["0000", "0001", "1500", "1969", "1970", "2024", "2026", "9999"]),
+    st.integers(0, 13),
+    st.integers(0, 32),
+    st.integers(0, 25),
+    st.integers(0, 61),
+    st.integers(0, 60),
+    st.from_regex(r"\A(\.[0-9]{1,9})?\Z"),
+    st.sampled_from(["Z", "+00:00", "-00:00", "+05:30", "-23:59"]),
+)
+
+
+@given(st.lists(st.none() | usual_times, max_size=9))
+def test_law_a_time_is_the_same_whatever_stands_beside_it(texts: list[str | None]) -> None:
+    """Only where all are spelled as usual they are read the fast way."""
+    alone = from_text(pl.Series(texts, dtype=pl.String))
+    beside = from_text(pl.Series([*texts, "2026-01-05"], dtype=pl.String))
+    assert alone.to_physical().equals(beside.head(len(texts)).to_physical())
 
 
 def test_what_is_no_time_is_null() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 
 import polars as pl
 
@@ -60,6 +61,7 @@ MESSAGES: Mapping[str, str] = {
 REASONS = (*MESSAGES, SUPERSEDED, UNREADABLE_FILE, MISSING_COLUMN, WRONG_COLUMN_TYPE)
 
 
+@cache
 def reasons() -> pl.Expr:
     """The codes of all faults of a row, in the order of `REASONS`; an empty list if it is accepted.
 

@@ -1,7 +1,8 @@
 """Reads the files whose content is not known yet, a part at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import polars as pl
 
@@ -16,9 +17,13 @@ from kp_batch.warehouse.tables import files_of
 
 IDENTIFY = Step("identify", identify)
 STAGE = Step("stage", stage_contents)
+T = TypeVar("T")
 
 # A part of the files: so many bytes, each file counting as this many at the least.
 _PART_BYTES, _FILE_BYTES = 64 << 20, 64 << 10
+# Fewer where there are not so many parts, since each core carries out one; and yet this many, since
+# each part leaves a file of facts in the warehouse.
+_PARTS, _LEAST_BYTES = 16, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def _staged(
     run: Run, contents: Sequence[Content], workers: Executor
 ) -> list[tuple[tuple[Content, ...], StagedPart]]:
     forgotten = files_of(run.config.warehouse, "forgotten", run.tables.get("forgotten"))
-    parts = list(cut(contents, lambda each: _size(each.sources[0]), _PART_BYTES))
+    parts = _cut(contents, lambda each: _size(each.sources[0]))
     staged: list[StagedPart] = []
     with progress("reading", len(contents), "file") as shown:
         for part in workers.map(STAGE, parts, forgotten, run.staging):
@@ -79,7 +84,12 @@ def _staged(
 
 def file_parts(sources: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
     """Cut files into parts to be read."""
-    return list(cut(sources, _size, _PART_BYTES))
+    return _cut(sources, _size)
+
+
+def _cut(items: Sequence[T], size: Callable[[T], int]) -> list[tuple[T, ...]]:
+    share = sum(map(size, items)) // _PARTS
+    return list(cut(items, size, min(max(share, _LEAST_BYTES), _PART_BYTES)))
 
 
 def _size(source: SourceFile) -> int:

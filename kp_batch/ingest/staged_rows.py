@@ -1,21 +1,26 @@
 """Writes the facts and the texts of rows that are read, a row group at a time."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, cast
 
 import polars as pl
 import pyarrow.parquet as pq
+from polars import CompatLevel
 
 from kp_batch.archive.reading import BATCH_ROWS
 from kp_batch.archive.validation import reasons
-from kp_batch.contracts import FACTS, arrow_schema
+from kp_batch.contracts import FACTS
 from kp_batch.facts import with_facts
 from kp_batch.staging import TEXTS, Staging
 from kp_batch.whole_files import beside
 
 _FACTS_ROWS = 65_536  # a row group of facts: some 16 MB
+_HELD_ROWS = 16_384  # worth computing facts of: of fewer, making the queries takes its share
+# The columns of facts worth a dictionary; pyarrow would begin one of each hash and throw it away.
+_REPEATED = ("file_id", "task_domain", "agent_id", "framework", "reasons.list.element")
 _HELD_BYTES = 64 << 20  # of fewer rows, where these are as large
 
 
@@ -38,7 +43,8 @@ class _Held:
     def taken(self) -> pl.DataFrame | None:
         """All that is held, as one frame; None if nothing is."""
         frames, self._frames, self._rows, self._bytes = self._frames, [], 0, 0
-        return pl.concat(frames) if frames else None
+        # As one chunk: every expression would make one of the columns that it takes.
+        return pl.concat(frames, rechunk=True) if frames else None
 
 
 class RowGroups:
@@ -48,10 +54,14 @@ class RowGroups:
         path: where it goes.
         schema: of its rows.
         most: rows of a group; fewer where they are large.
+        repeated: the columns, by their paths, whose values come again and again.
     """
 
-    def __init__(self, path: Path, schema: pl.Schema, most: int) -> None:
+    def __init__(
+        self, path: Path, schema: pl.Schema, most: int, repeated: Sequence[str] = ()
+    ) -> None:
         self._path, self._schema, self._most = path, schema, most
+        self._repeated = list(repeated)
         self._beside = beside(path)
         self._held = _Held(most)
         self._writer: pq.ParquetWriter | None = None
@@ -81,12 +91,20 @@ class RowGroups:
         rows = self._held.taken()
         if rows is None:
             return
-        schema = arrow_schema(self._schema)
+        # Arrow's views of strings are what Polars has: any other type would have to be copied.
+        table = rows.to_arrow(compat_level=CompatLevel.newest())
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._beside, schema, compression="zstd")
+            # Without the Arrow schema, which would hand the views to whoever reads the file.
+            self._writer = pq.ParquetWriter(
+                self._beside,
+                table.schema,
+                compression="zstd",
+                use_dictionary=cast("Any", self._repeated),  # its stubs know of a bool alone
+                store_schema=False,
+            )
         fitting = len(rows) * _HELD_BYTES // max(int(rows.estimated_size()), 1)
         group = max(min(self._most, fitting), 1)
-        self._writer.write_table(rows.to_arrow().cast(schema), row_group_size=group)
+        self._writer.write_table(table, row_group_size=group)
 
 
 class StagedRows:
@@ -106,9 +124,9 @@ class StagedRows:
     def __init__(self, staging: Staging, name: str) -> None:
         self.facts: list[Path] = []
         self.texts: list[Path] = []
-        self._facts = RowGroups(staging.facts(name), FACTS, _FACTS_ROWS)
+        self._facts = RowGroups(staging.facts(name), FACTS, _FACTS_ROWS, _REPEATED)
         self._texts = RowGroups(staging.texts(name), TEXTS, BATCH_ROWS)
-        self._held = _Held(BATCH_ROWS)
+        self._held = _Held(_HELD_ROWS)
 
     def __enter__(self) -> Self:
         return self

@@ -21,7 +21,7 @@ def rows_from_objects(source_file: str, objects: Iterable[tuple[int, Any]]) -> p
     """Numbered JSON objects as a frame of `ROWS`; any other value is marked as no object."""
     records = [_record(source_file, row, value) for row, value in objects]
     frame = pl.DataFrame(records, schema=_AS_GIVEN, orient="row")
-    return frame.with_columns(created_at=from_text(pl.col("created_at")))
+    return frame.with_columns(created_at=from_text(frame.get_column("created_at")))
 
 
 def finite(value: Any) -> Any:

@@ -3,16 +3,16 @@
 import json
 from bisect import bisect_left
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import IO, Any, cast
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kp_batch.archive.file_faults import UnreadableError
+from kp_batch.archive.file_faults import Fault, UnreadableError
 from kp_batch.archive.formats.json_values import BATCH_BYTES, finite
 from kp_batch.archive.formats.parquet_columns import columns_read, is_read, row_expressions
-from kp_batch.contracts import ROWS
 from kp_batch.errors import is_passing
 
 READ_AHEAD = 1 << 20  # bytes a column; without a limit pyarrow reads whole row groups ahead
@@ -25,22 +25,22 @@ def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFr
         UnreadableError: a column that is read is missing or of a wrong type.
     """
     parquet = _open(file)
-    schema = columns_read(parquet.schema_arrow)
-    columns, faults = row_expressions(_as_polars(schema.empty_table()).schema)
+    columns, faults = _expressions(parquet.schema_arrow.remove_metadata())
     if faults:
         raise UnreadableError(faults)
     first = 0
-    rows = _rows_at_once(parquet.metadata, batch_rows)
-    for batch in parquet.iter_batches(batch_size=rows, columns=_leaves_read(parquet)):
+    for batch in _batches(parquet, batch_rows, _leaves_read(parquet)):
         batch.validate(full=True)  # later steps would break on text that is not UTF-8
-        known = columns_read(batch.schema)
-        frame = _as_polars(batch.select(known.names).cast(known))
+        known = columns_read(batch.schema.remove_metadata())
+        # A cast to the same types would copy nothing, and yet take as long as to read a small file.
+        same = known.equals(batch.schema)
+        frame = _as_polars(batch if same else batch.select(known.names).cast(known))
         yield frame.select(
             pl.lit(path).alias("source_file"),
             pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias("row"),
             pl.lit(value=True).alias("is_object"),
-            **columns,
-        ).cast(ROWS)
+            *columns,
+        )
         first += len(frame)
 
 
@@ -70,6 +70,22 @@ def _open(file: IO[bytes]) -> pq.ParquetFile:
     return pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_AHEAD)
 
 
+# The files of an archive have few schemas; this takes as long as to read 500 rows.
+@lru_cache(maxsize=100)
+def _expressions(schema: pa.Schema) -> tuple[list[pl.Expr], list[Fault]]:
+    """See `row_expressions`."""
+    return row_expressions(_as_polars(columns_read(schema).empty_table()).schema)
+
+
+def _batches(
+    parquet: pq.ParquetFile, most: int, columns: list[str] | None
+) -> Iterator[pa.RecordBatch]:
+    """The file's rows, at most so many at a time."""
+    rows = _rows_at_once(parquet.metadata, most)
+    # Each part of an archive is read in a thread of its own.
+    return parquet.iter_batches(batch_size=rows, columns=columns, use_threads=False)
+
+
 def _rows_at_once(metadata: pq.FileMetaData, most: int) -> int:
     """The rows of a batch: fewer where they are large."""
     groups = map(metadata.row_group, range(metadata.num_row_groups))
@@ -89,7 +105,7 @@ def _leaves_read(parquet: pq.ParquetFile) -> list[str]:
 
 
 def _as_polars(data: pa.Table | pa.RecordBatch) -> pl.DataFrame:
-    return cast("pl.DataFrame", pl.from_arrow(data))
+    return cast("pl.DataFrame", pl.from_arrow(data, rechunk=False))
 
 
 def _raw_rows(
@@ -98,8 +114,7 @@ def _raw_rows(
     parquet = _open(file)
     columns = _leaves_read(parquet) if only_read else None
     first = 0
-    size = _rows_at_once(parquet.metadata, batch_rows)
-    for batch in parquet.iter_batches(batch_size=size, columns=columns):
+    for batch in _batches(parquet, batch_rows, columns):
         for row in rows[bisect_left(rows, first) : bisect_left(rows, first + len(batch))]:
             values = {
                 name: _value(column[row - first])

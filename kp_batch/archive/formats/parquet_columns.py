@@ -10,7 +10,7 @@ import pyarrow as pa
 from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
 from kp_batch.archive.file_faults import MISSING_COLUMN, WRONG_COLUMN_TYPE, Fault
 from kp_batch.archive.timestamps import from_text
-from kp_batch.contracts import TIMESTAMP
+from kp_batch.contracts import ROWS, TIMESTAMP
 from kp_batch.text import shortened
 
 _MICROSECONDS = {"us": 1, "ms": 1_000, "d": 86_400_000_000}
@@ -42,7 +42,8 @@ def _read_time(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
         return pl.when(count.is_between(-_FARTHEST // size, _FARTHEST // size)).then(
             (count * size).cast(TIMESTAMP)
         )
-    return from_text(value.cast(pl.String, strict=False))
+    text = value.cast(pl.String, strict=False)
+    return text.map_batches(from_text, return_dtype=TIMESTAMP, is_elementwise=True)
 
 
 _KINDS: Mapping[pl.DataType, _Kind] = {
@@ -91,12 +92,12 @@ def _known(dtype: pa.DataType) -> pa.DataType:
     return pa.float64() if pa.types.is_decimal256(dtype) else dtype
 
 
-def row_expressions(schema: pl.Schema) -> tuple[dict[str, pl.Expr], list[Fault]]:
+def row_expressions(schema: pl.Schema) -> tuple[list[pl.Expr], list[Fault]]:
     """The expressions that read a file of this schema.
 
     Returns:
-        An expression for each column of `ROWS` that the file gives, and all faults of the schema,
-        those of one code together.
+        An expression for each column of `ROWS` that the file gives, in their order, and all faults
+        of the schema, those of one code together.
     """
     faults: list[Fault] = []
     top = pl.Struct(dict(schema))
@@ -106,7 +107,8 @@ def row_expressions(schema: pl.Schema) -> tuple[dict[str, pl.Expr], list[Fault]]
     for name, field in STEP_FIELDS.items():
         value = _resolve(field, pl.element().drop_nulls(), element, faults, f"{STEPS}[].")
         columns[name] = steps.list.eval(value)
-    return {name: value.alias(name) for name, value in columns.items()}, _together(faults)
+    typed = [value.cast(ROWS[name]).alias(name) for name, value in columns.items()]
+    return typed, _together(faults)
 
 
 def _together(faults: list[Fault]) -> list[Fault]:
