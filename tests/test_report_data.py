@@ -15,7 +15,8 @@ import polars as pl
 import pytest
 
 from kp_batch.config import RescoreConfig
-from kp_batch.contracts import DIMENSIONS, VIEWS
+from kp_batch.contracts import VIEWS
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report import report_data as module

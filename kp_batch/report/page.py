@@ -9,7 +9,7 @@ import altair as alt
 import vl_convert
 from jinja2 import Environment, Template
 
-from kp_batch.contracts import DIMENSIONS
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.report.findings import findings
 from kp_batch.report.panels import PANELS
 from kp_batch.report.report_data import ReportData
