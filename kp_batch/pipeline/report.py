@@ -3,7 +3,6 @@
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import duckdb
 from polars.exceptions import PanicException
@@ -12,14 +11,12 @@ from kp_batch.errors import BusyError, KpBatchError, WarehouseError
 from kp_batch.executor import Executor, Step
 from kp_batch.memory import duckdb_limit
 from kp_batch.progress import say, warn
+from kp_batch.report.report_data import ReportData, gather
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
-
-if TYPE_CHECKING:
-    from kp_batch.report.report_data import ReportData
 
 _MOST_MEMORY = 768 << 20  # of DuckDB, which keeps on disk what does not fit into it
 
@@ -112,9 +109,7 @@ def _mark(warehouse: Path) -> str:
     return f"<!-- publication {manifest.publication} -->\n" if manifest else ""
 
 
-def _gathered(warehouse: Path) -> "ReportData":
-    from kp_batch.report.report_data import gather
-
+def _gathered(warehouse: Path) -> ReportData:
     try:
         with connect(warehouse) as connection:
             [(scores,)] = connection.execute("SELECT count(*) FROM scores").fetchall()
@@ -124,16 +119,16 @@ def _gathered(warehouse: Path) -> "ReportData":
         raise WarehouseError(f"{warehouse} cannot be read: {one_line(str(error))}") from error
 
 
-# Where nothing was published, none of these is needed, and charts take a while to import.
+# Where nothing is published, neither is needed, and charts take a while to import.
 
 
-def _page(data: "ReportData") -> str:
+def _page(data: ReportData) -> str:
     from kp_batch.report.page import page
 
     return page(data)
 
 
-def _markdown(data: "ReportData") -> str:
+def _markdown(data: ReportData) -> str:
     from kp_batch.report.markdown import markdown
 
     return markdown(data)

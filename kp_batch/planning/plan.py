@@ -17,7 +17,7 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.state import State
 from kp_batch.planning.texts import Texts, missing_texts
 from kp_batch.planning.timeline import affected_timeline
-from kp_batch.planning.why import is_settled, reasons
+from kp_batch.planning.why import is_current, is_settled, reasons
 from kp_batch.planning.windows import Span
 from kp_batch.planning.workload import (
     Workload,
@@ -62,7 +62,7 @@ def make_plan(run: Run, observed: Observed, scorer: Scorer) -> Plan:
         ArchiveError: a text without a vector stands only in files that are gone or unreadable.
     """
     done = done_runs(run_records(run.config.warehouse, run.published.tables.get("runs")))
-    if done and is_settled(run, scorer, observed, done[-1]):
+    if is_settled(run, scorer, observed, done[-1] if done else None):
         return _nothing(run, observed, scorer, done)
     return _compared(run, observed, scorer, done)
 
@@ -88,10 +88,12 @@ def _nothing(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRec
 
 def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRecord]) -> Plan:
     """The plan of a run that compares the traces with the published ones."""
+    last = done[-1] if done else None
+    is_now = is_current(run, scorer, last)
     with State(run.config.warehouse, run.tables, run.staging) as state:
         rejects_stand = not run.published.failed
         detected = detect_changes(state, observed, rejects_stand=rejects_stand)
-        fingerprints = state.fingerprints()
+        fingerprints = state.days_alone() if is_now else state.fingerprints()
         timeline = affected_timeline(run, detected, scorer, fingerprints)
         texts = missing_texts(run, detected, scorer, timeline, observed)
         traces = traces_after(run, fingerprints, timeline)
@@ -120,7 +122,7 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
         counts=counts,
         estimated_seconds=estimated_seconds(run.config.embedder, counts, done),
         pending=tuple(what for what, is_so in differs.items() if is_so),
-        reasons=tuple(reasons(run, scorer, observed.files, done[-1] if done else None)),
+        reasons=tuple(reasons(run, scorer, observed.files, last)),
         unused_profiles=unused,
     )
 

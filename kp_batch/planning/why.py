@@ -23,12 +23,10 @@ FORMULAS = {
 }
 
 
-def is_settled(run: Run, scorer: Scorer, observed: Observed, last: RunRecord) -> bool:
+def is_settled(run: Run, scorer: Scorer, observed: Observed, last: RunRecord | None) -> bool:
     """Whether the last run left everything as this one would, so that no trace is looked at.
 
-    It planned from the same contents of the archive and the same settings, and every score bears
-    the ids that a score gets now. Where only some do, as `--since` and `--until` leave them, and
-    `forget` by another kp_batch, the scores themselves have to tell.
+    It planned from the same contents of the archive, and no score is stale.
 
     Args:
         run: the run.
@@ -36,8 +34,24 @@ def is_settled(run: Run, scorer: Scorer, observed: Observed, last: RunRecord) ->
         observed: the archive as it is now.
         last: the last run that is done.
     """
+    is_open = run.published.failed or run.forgets or observed.differs
+    return not is_open and is_current(run, scorer, last)
+
+
+def is_current(run: Run, scorer: Scorer, last: RunRecord | None) -> bool:
+    """Whether no published score is stale, as the last run tells without a look at the scores.
+
+    It was given the same settings, and every score that it left bears the ids that a score gets
+    now. Where only some do, as `--since` and `--until` leave them, and `forget` by another
+    kp_batch, the scores themselves have to tell.
+
+    Args:
+        run: the run.
+        scorer: what it scores with.
+        last: the last run that is done.
+    """
     return (
-        not (run.published.failed or run.forgets or observed.differs)
+        last is not None
         and run.config.settings == run.published.settings
         and last.fingerprints["encoder_id"].keys() <= {scorer.encoder_id}
         and last.fingerprints["cache_id"].keys() <= {scorer.cache_id}

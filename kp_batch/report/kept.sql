@@ -1,5 +1,5 @@
 -- What the report asks of every trace: read once, since to open the files of many days takes longer
--- than to read them. Ids and texts stay there; they are long, and asked for once each.
+-- than to read them. Ids stay there; they are long, and asked for once.
 CREATE OR REPLACE TEMP TABLE kept AS
 SELECT
     task_domain,
@@ -15,5 +15,7 @@ SELECT
     score,
     meets_threshold,
     max_similarity,
-    nearest_age_s
+    nearest_age_s,
+    -- Half of a SHA-256: no two texts share it.
+    left(text_hash, 32)::UUID AS text_id
 FROM kp.scores;

@@ -176,12 +176,20 @@ def files_of(warehouse: Path, name: str, version: int | None) -> list[Path]:
     """
     if version is None:
         return []
+    folder = Layout(warehouse).table(name)
+    return sorted(folder / unquote(path) for path in additions(warehouse, name, version)["path"])
+
+
+def additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
+    """What the log tells of each file of a table's version: `path`, `num_records`, and more.
+
+    Raises:
+        WarehouseError: the table or that version is gone.
+    """
     table = open_table(warehouse, name, version)
     if table is None:
         raise WarehouseError(f"the table {name} is gone from {warehouse}; run the archive again")
-    folder = Layout(warehouse).table(name)
-    actions = pl.DataFrame(table.get_add_actions(flatten=True))
-    return sorted(folder / unquote(path) for path in actions.get_column("path"))
+    return pl.DataFrame(table.get_add_actions(flatten=True))
 
 
 def quoted(text: str) -> str:
