@@ -16,6 +16,6 @@ SELECT
     meets_threshold,
     max_similarity,
     nearest_age_s,
-    -- Half of a SHA-256: no two texts share it.
-    left(text_hash, 32)::UUID AS text_id
+    -- 96 bits of a SHA-256, which no two texts share, and which take a quarter of the memory.
+    unhex(left(text_hash, 24)) AS text_id
 FROM kp.scores;

@@ -9,6 +9,7 @@ import hashlib
 import os
 from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -19,11 +20,11 @@ import vl_convert
 @cache
 def vega() -> str:
     """The script, in the versions that Altair writes for."""
-    version = ".".join(alt.VEGALITE_VERSION.split(".")[:2])
-    name = f"vega-lite-{version}-by-{vl_convert.__version__}.js"
+    major_minor = ".".join(alt.VEGALITE_VERSION.split(".")[:2])
+    name = f"vega-lite-{major_minor}-by-{version('vl-convert-python')}.js"
     script = _read(name)
     if script is None:
-        script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version)
+        script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", major_minor)
         _write(name, script)
     return script
 
