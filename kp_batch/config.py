@@ -15,13 +15,14 @@ from pydantic import (
     model_validator,
 )
 
+from kp_batch.embedding.precision import Precision
 from kp_batch.errors import KpBatchError
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.setting_types import Day, Embedder, Limit, Profiles, Ttl
 
 # What belongs to the warehouse: the first run that is done fixes it, and a run that leaves one out
 # takes it from there. All other settings are of one run alone.
-SETTINGS = ("embedder", "cache_size", "ttl", "profiles", "threshold", "since", "until")
+SETTINGS = ("embedder", "precision", "cache_size", "ttl", "profiles", "threshold", "since", "until")
 
 
 def _setting(description: str, **form: Any) -> Any:
@@ -47,6 +48,11 @@ class RescoreConfig(BaseModel):
         "minilm, hashing, none, or any sentence-transformers folder or id.",
         default="minilm",
         min_length=1,
+    )
+    precision: Precision = _setting(
+        "In which a model computes: float32, or bf16, which is faster where the processor or the "
+        "card has it.",
+        default="float32",
     )
     cache_size: int = _setting("Vectors that the cache holds.", default=1_000, ge=1, strict=True)
     ttl: Ttl = _setting("Time to live in the cache: none, 90m, 12h, 7d.", default=None)

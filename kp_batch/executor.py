@@ -2,12 +2,17 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import wraps
 from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
+import polars as pl
+
 from kp_batch.clock import Clock
 from kp_batch.errors import StorageError, is_passing
+from kp_batch.memory import available_bytes
 from kp_batch.progress import warn
 from kp_batch.text import one_line
 
@@ -29,6 +34,7 @@ class Step(Generic[P, R]):
 
     name: str  # in `runs.seconds` and in Prefect
     function: Callable[P, R]
+    memory: int = 1 << 30  # bytes that it takes for a part, at the most and about
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, again after each of `RETRY_DELAYS_S` where its failure may pass.
@@ -86,7 +92,11 @@ class Executor(Protocol):
 
 
 class Local:
-    """Carries steps out in this process, parts one after the other."""
+    """Carries steps out in this process, as many parts at once as there are cores and memory for.
+
+    Each has its share of the cores: NumPy's products take no more. So a part may read while another
+    computes, and what runs on one core by its nature runs on all.
+    """
 
     def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """See `Executor`."""
@@ -100,9 +110,25 @@ class Local:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Iterator[R]:
-        """See `Executor`."""
-        for part in parts:
-            yield self.call(step, part, *args, **kwargs)
+        """See `Executor`; after an error, no further part is begun."""
+        from threadpoolctl import threadpool_limits
+
+        if not parts:
+            return
+        cores = pl.thread_pool_size()
+        at_once = max(min(len(parts), cores, available_bytes() // step.memory), 1)
+        share = cores // at_once
+        with threadpool_limits(share, "blas"), ThreadPoolExecutor(at_once) as pool:
+            # What is told within a part goes where this flow's log goes.
+            begun = [
+                pool.submit(copy_context().run, self.call, step, part, *args, **kwargs)
+                for part in parts
+            ]
+            try:
+                for each in begun:
+                    yield each.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True)
@@ -120,7 +146,7 @@ class Timed:
             with self.clock.on(step.name):
                 return step(*args, **kwargs)
 
-        return self.executor.call(Step(step.name, timed), *args, **kwargs)
+        return self.executor.call(Step(step.name, timed, step.memory), *args, **kwargs)
 
     def map(
         self,

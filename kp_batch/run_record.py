@@ -36,15 +36,16 @@ class RunCounts:
     unreadable: int  # files, those in folders that cannot be read among them
     rejected_by_code: dict[str, int]
     unreadable_files: list[str]
+    windows: int | None = None  # embedded for these texts; None: the encoder reads texts whole
 
     @property
     def without_work(self) -> "RunCounts":
         """The counts of a run that found the same, and had nothing to do."""
-        return replace(self, **dict.fromkeys(_WORK, 0))
+        return replace(self, windows=None, **dict.fromkeys(_WORK, 0))
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The counts by name, without the last two."""
+        """The counts by name, those that are numbers."""
         return {name: each for name, each in asdict(self).items() if isinstance(each, int)}
 
 
@@ -77,6 +78,11 @@ class RunRecord:
     def embedder(self) -> str:
         """The embedder that the run was asked to use."""
         return self.config["embedder"]
+
+    @property
+    def precision(self) -> str:
+        """The precision that it was asked to compute in."""
+        return self.config.get("precision", "float32")
 
     @property
     def settings(self) -> Mapping[str, Any]:

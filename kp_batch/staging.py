@@ -9,8 +9,17 @@ import polars as pl
 
 from kp_batch.memory import duckdb_config
 
-# The text of an accepted row.
+# The text of an accepted row, with its size in UTF-8.
 TEXTS = pl.Schema({"text_hash": pl.String, "text": pl.String, "bytes": pl.Int64})
+# The window of a text: all that the encoder reads of it.
+WINDOWS = pl.Schema(
+    {
+        "text_hash": pl.String,
+        "window_hash": pl.String,
+        "pieces": pl.List(pl.UInt16),
+        "bytes": pl.Int64,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,10 @@ class Staging:
     def texts(self, part: str) -> Path:
         """The texts of some content that was read: `TEXTS`."""
         return self.folder / "texts" / f"{part}.parquet"
+
+    def windows(self, first: int) -> Path:
+        """The windows of some texts, from row `first` of `to_embed` on: `WINDOWS`."""
+        return self.folder / "windows" / f"{first:012d}.parquet"
 
     def table(self, name: str) -> Path:
         """A small table as the run will leave it: `files`, `rejects` or `profiles`."""
@@ -77,8 +90,33 @@ class Staging:
 
     @property
     def to_embed(self) -> Path:
-        """Where each missing text stands: see to_embed.sql."""
+        """Where each missing text stands: see inputs.sql."""
         return self.folder / "to_embed.parquet"
+
+    @property
+    def missing_windows(self) -> Path:
+        """The hashes of these texts' windows that have no vector: `window_hash`."""
+        return self.folder / "missing_windows.parquet"
+
+    @property
+    def windows_to_embed(self) -> Path:
+        """Where each missing window stands: see inputs.sql."""
+        return self.folder / "windows_to_embed.parquet"
+
+    @property
+    def without_vector(self) -> Path:
+        """The hashes of the texts whose windows others have embedded: `text_hash`."""
+        return self.folder / "without_vector.parquet"
+
+    @property
+    def copies(self) -> Path:
+        """These texts: `text_hash` and `window_hash`."""
+        return self.folder / "copies.parquet"
+
+    @property
+    def to_copy(self) -> Path:
+        """Of each of these, where the vector of its window is: `chunks.PLACES`."""
+        return self.folder / "to_copy.parquet"
 
     def replayed(self, first: int) -> Path:
         """The novelty of the span from row `first` of `replay` on: `NOVELTY`, and positions."""
@@ -92,7 +130,7 @@ class Staging:
 
     def make(self) -> None:
         """Make the folders."""
-        for name in ("facts", "texts", "replayed"):
+        for name in ("facts", "texts", "windows", "replayed"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
 
     def begin(self) -> None:

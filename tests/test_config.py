@@ -44,6 +44,7 @@ def test_defaults_are_the_live_engines() -> None:
         "archive": ("a", "b"),
         "warehouse": Path("w"),
         "embedder": "minilm",
+        "precision": "float32",
         "cache_size": 1_000,
         "ttl": "none",
         "profiles": weights_of(load_profiles()),

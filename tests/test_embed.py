@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kp_batch.executor import cut
-from kp_batch.pipeline.embed import slices, texts_at
+from kp_batch.pipeline.inputs import rows_at, slices
 
 
 @given(st.lists(st.integers(1, 30)), st.integers(1, 40))
@@ -32,4 +32,4 @@ def test_law_texts_are_read_from_any_row_groups(
     )
     texts.write_parquet(path, row_group_size=group)
     rows = np.array(sorted(chosen), dtype=np.int64)
-    assert texts_at(path, rows).equals(texts[sorted(chosen)].drop("bytes"))
+    assert rows_at(path, rows, ["text", "bytes"]).equals(texts[sorted(chosen)].drop("text_hash"))

@@ -5,10 +5,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
+from threading import Barrier
 
 import duckdb
 import pytest
+from threadpoolctl import threadpool_info
 
 from kp_batch import executor
 from kp_batch.clock import Clock
@@ -57,7 +60,7 @@ def test_parts_that_were_tried_to_the_end_are_not_tried_again_by_what_maps_them(
 ) -> None:
     work, calls = failing(*[TimeoutError("slow")] * 9)
     part = Step("part", work)
-    whole = Step("whole", lambda: list(Local().map(part, [1, 2])))
+    whole = Step("whole", lambda: list(Local().map(part, [1])))
     message = "part failed 4 times in 6 minutes, the last time with: slow; run again when"
     with pytest.raises(StorageError, match=message):
         Timed(Local(), Clock()).call(whole)
@@ -97,6 +100,59 @@ def test_what_may_pass_is_known_by_its_number_or_by_its_words(error: Exception) 
     work, calls = failing(error)
     assert Local().call(Step("read", work), 1) == 2
     assert calls == [1, 1]
+
+
+def test_as_many_parts_at_once_as_there_are_cores_and_memory_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(executor.pl, "thread_pool_size", lambda: 4)
+    monkeypatch.setattr(executor, "available_bytes", lambda: 3 << 30)
+    for memory, expected in ((1, 4), (1 << 30, 3), (2 << 30, 1), (9 << 30, 1)):
+        together = Barrier(expected)
+
+        def work(part: int, together: Barrier = together) -> tuple[int, list[int]]:
+            together.wait(60)  # for ever, if there are fewer at once
+            limits = [
+                each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"
+            ]
+            return part, limits
+
+        found = list(Local().map(Step("work", work, memory), range(12)))
+        assert found == [(part, [4 // expected] * len(found[0][1])) for part in range(12)]
+        assert found[0][1]
+
+
+def test_fewer_parts_than_cores_share_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor.pl, "thread_pool_size", lambda: 4)
+
+    def threads(_: int) -> int:
+        return next(each["num_threads"] for each in threadpool_info())
+
+    assert list(Local().map(Step("work", threads), [1])) == [4]
+    assert list(Local().map(Step("work", threads), [])) == []
+
+
+def test_after_an_error_no_further_part_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor.pl, "thread_pool_size", lambda: 2)
+    begun: list[int] = []
+
+    def work(part: int) -> int:
+        begun.append(part)
+        if part == 1:
+            raise ArchiveError("none")
+        return part
+
+    mapped = Local().map(Step("work", work), range(1_000))
+    assert next(mapped) == 0
+    with pytest.raises(ArchiveError, match="none"):
+        next(mapped)
+    assert len(begun) < 1_000
+
+
+def test_what_is_told_within_a_part_is_told_in_the_context_of_the_run() -> None:
+    run = ContextVar("run")
+    run.set("this one")
+    assert list(Local().map(Step("look", lambda _: run.get()), [1, 2, 3])) == ["this one"] * 3
 
 
 def test_the_seconds_of_each_step_are_noted_even_if_it_fails() -> None:

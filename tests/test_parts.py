@@ -84,6 +84,26 @@ def test_a_part_that_a_killed_worker_began_is_done_by_another(tmp_path: Path) ->
     assert min(dying.parts.values()) > 1
 
 
+@pytest.mark.model
+def test_the_parts_of_texts_that_are_embedded_by_their_windows_are_done_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kp_batch.pipeline.windows, "_TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(kp_batch.pipeline.windows, "_COPIES_AT_ONCE", 2)
+    monkeypatch.setattr(MiniLM, "chunk_size", 1)
+    beginning = "many words " * 300
+    traces = [trace(id=f"t{n}", objective=beginning + str(n)) for n in range(6)]
+    write_jsonl(tmp_path / "a.jsonl", [*traces, trace(id="short")])
+    settings = config(tmp_path, tmp_path / "a.jsonl", embedder="minilm")
+    dying = Dying(settings.warehouse)
+    rescore_archive(settings, dying)
+    assert (dying.parts["tokenise"], dying.parts["embed windows"]) == (4, 2)
+    assert dying.parts["copy vectors"] == 3
+    met = tables(settings.warehouse)["scores"].sort("trace_id")
+    assert met.filter(pl.col("max_similarity") == 1.0).height == 0  # a unit vector's square is not
+    assert met.get_column("novelty").to_list()[1:6] == pytest.approx([0.0] * 5, abs=1e-6)
+
+
 def test_parts_are_as_large_as_they_may_be_and_a_larger_item_stands_alone() -> None:
     for sizes, parts in (
         ([3, 1, 1, 9, 2, 2, 2], [(3, 1), (1,), (9,), (2, 2), (2,)]),

@@ -326,7 +326,8 @@ def test_a_difference_within_the_tolerance_of_embedding_is_none(folder: Path) ->
     row = place(folder, "plan a trip")
     others = np.delete(stored, row, axis=0)
     alone = np.flatnonzero((stored[row] == 0) & ~others.any(axis=0))[0]
-    for value, is_wrong in ((VECTOR_TOLERANCE / 2, False), (VECTOR_TOLERANCE * 2, True)):
+    tolerance = VECTOR_TOLERANCE["float32"]
+    for value, is_wrong in ((tolerance / 2, False), (tolerance * 2, True)):
         stored[row, alone] = value
         np.save(path, stored)
         told = checked(folder)

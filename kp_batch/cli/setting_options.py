@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from datetime import date
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -35,11 +35,13 @@ class SettingsCommand(click.Command):
 @cache
 def _options() -> tuple[click.Option, ...]:
     from kp_batch.config import SETTINGS, RescoreConfig
+    from kp_batch.embedding.precision import Precision
     from kp_batch.scoring.profiles import WeightProfile
 
     least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""})
     defaults = least.model_dump(mode="json") | {"profiles": "the built-in ones"}
     forms: dict[Any, dict[str, Any]] = {
+        Precision: {"type": click.Choice(get_args(Precision))},
         bool: {"is_flag": True},
         int: {"type": int},
         float: {"type": float},

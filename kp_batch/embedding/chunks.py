@@ -1,13 +1,16 @@
-"""A chunk of vectors: two NumPy files beside each other, the vectors and the hashes of their texts.
+"""A chunk of vectors: NumPy files beside each other, of vectors and of the hashes of their texts.
 
-Both are mapped into memory, so that a vector is read without the others, and hashes pass by without
-being held. The hashes are written last, so a chunk appears whole or not at all.
+Where the encoder reads no more of a text than its window, a third one has the windows' hashes. All
+are mapped into memory, so that a vector is read without the others, and hashes pass by without
+being held. The texts' hashes are written last, so a chunk appears whole or not at all.
 """
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +23,19 @@ from kp_batch.whole_files import whole
 # Where a vector is: the name of its chunk, and its row in it.
 PLACES = pl.Schema({"chunk": pl.String, "row": pl.Int32})
 HASH = np.dtype("S64")  # SHA-256 in hex
-_VECTORS, _HASHES = ".vectors.npy", ".hashes.npy"
+Hashes = npt.NDArray[np.bytes_]
+Key = Literal["text_hash", "window_hash"]
+_VECTORS = ".vectors.npy"
+_HASHES: Mapping[Key, str] = MappingProxyType(
+    {"text_hash": ".hashes.npy", "window_hash": ".windows.npy"}
+)
 _DAMAGED = (ValueError, OSError, IndexError, EOFError, SyntaxError)  # what NumPy then raises
 
 
 def chunk_names(folder: Path) -> list[str]:
     """The names of the chunks in a folder, ascending; the folder may be missing."""
-    return sorted(path.name.removesuffix(_HASHES) for path in folder.glob(f"*{_HASHES}"))
+    ending = _HASHES["text_hash"]
+    return sorted(path.name.removesuffix(ending) for path in folder.glob(f"*{ending}"))
 
 
 def count_vectors(folder: Path) -> int:
@@ -42,13 +51,16 @@ def stored_dimensions(folder: Path) -> int | None:
     return None
 
 
-def write_chunk(folder: Path, text_hashes: pl.Series, vectors: Float32s) -> str:
+def write_chunk(
+    folder: Path, text_hashes: pl.Series, vectors: Float32s, window_hashes: pl.Series | None = None
+) -> str:
     """Store a chunk. Done again, by whomever, it is replaced by itself.
 
     Args:
         folder: of the store; made where it is missing.
         text_hashes: at least one string.
         vectors: float32, shape (hashes, dimensions).
+        window_hashes: as many strings; None where texts are read whole.
 
     Returns:
         The chunk's name, a digest of its hashes.
@@ -57,22 +69,25 @@ def write_chunk(folder: Path, text_hashes: pl.Series, vectors: Float32s) -> str:
     hashes = np.array(text_hashes.to_list(), dtype=HASH)
     name = hashlib.sha256(hashes.tobytes()).hexdigest()
     # The hashes of a damaged chunk of that name would be taken for those of the new vectors.
-    (folder / (name + _HASHES)).unlink(missing_ok=True)
+    (folder / (name + _HASHES["text_hash"])).unlink(missing_ok=True)
     _save(folder / (name + _VECTORS), np.ascontiguousarray(vectors, dtype="<f4"))
-    _save(folder / (name + _HASHES), hashes)
+    if window_hashes is not None:
+        windows = np.array(window_hashes.to_list(), dtype=HASH)
+        _save(folder / (name + _HASHES["window_hash"]), windows)
+    _save(folder / (name + _HASHES["text_hash"]), hashes)
     return name
 
 
-def chunk_hashes(folder: Path, name: str) -> npt.NDArray[np.bytes_]:
-    """The hashes of a chunk's texts, in the order of its vectors; none if it is damaged.
+def chunk_hashes(folder: Path, name: str, key: Key = "text_hash") -> Hashes:
+    """The hashes of a chunk's texts or windows, in the order of its vectors; none if it is damaged.
 
     The texts of a damaged chunk count as missing: they are embedded again, which replaces it.
 
     Returns:
-        S64, shape (vectors,), mapped into memory.
+        S64, shape (vectors,), mapped into memory; shape (0,) if it has no such hashes.
     """
     try:
-        hashes = np.load(folder / (name + _HASHES), mmap_mode="r", allow_pickle=False)
+        hashes = np.load(folder / (name + _HASHES[key]), mmap_mode="r", allow_pickle=False)
         vectors = _vectors(folder, name)
     except (WarehouseError, *_DAMAGED):
         return np.empty(0, dtype=HASH)

@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from kp_batch.embedding.chunks import (
     HASH,
+    Hashes,
+    Key,
     chunk_hashes,
     chunk_names,
     count_vectors,
@@ -26,36 +28,46 @@ from kp_batch.embedding.chunks import (
 from kp_batch.sql import sql
 from kp_batch.whole_files import HALF_WRITTEN
 
-# A place is one number: the chunk's among the store's, and in the lower 32 bits the row.
-_STORED = pa.schema({"text_hash": pa.string(), "place": pa.int64()})
-
 
 class VectorStore:
     """The vectors of one encoder, as they are when it is opened.
 
-    What is looked for is a relation, in SQL, with the string column `text_hash`.
+    What is looked for is a relation, in SQL, with a string column of the key's name.
 
     Args:
         folder: where its chunks are; there may be none.
         connection: looks things up, within its memory.
+        key: whether vectors are found by the hash of their text or of its window.
     """
 
-    def __init__(self, folder: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(
+        self, folder: Path, connection: duckdb.DuckDBPyConnection, key: Key = "text_hash"
+    ) -> None:
         self._folder, self._connection = folder, connection
+        self._key: Key = key
         self._chunks = chunk_names(folder)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Stream the hashes of all texts, `text_hash`, and where their vectors are, `place`."""
-        batches = (_batch(self._folder, name, place) for place, name in enumerate(self._chunks))
-        stream = pa.RecordBatchReader.from_batches(_STORED, batches)
+        """Stream all hashes, a column of the key's name, and where their vectors are, `place`."""
+        # A place is one number: the chunk's among the store's, and in the lower 32 bits the row.
+        stored = pa.schema({self._key: pa.string(), "place": pa.int64()})
+        batches = (self._batch(chunk, stored) for chunk in range(len(self._chunks)))
+        stream = pa.RecordBatchReader.from_batches(stored, batches)
         return stream.__arrow_c_stream__(requested_schema)
+
+    def _batch(self, chunk: int, stored: pa.Schema) -> pa.RecordBatch:
+        """The hashes of a chunk, where they are mapped, and their places."""
+        hashes = chunk_hashes(self._folder, self._chunks[chunk], self._key)
+        ends = np.arange(len(hashes) + 1, dtype=np.int32) * HASH.itemsize
+        texts = pa.StringArray.from_buffers(len(hashes), pa.py_buffer(ends), pa.py_buffer(hashes))
+        return pa.record_batch([texts, np.arange(len(hashes)) + (chunk << 32)], schema=stored)
 
     def write_missing(self, wanted: str, path: Path) -> int:
         """Write the hashes that have no vector into a Parquet file, and return their number.
 
         Args:
             wanted: the relation; each hash stands in it once.
-            path: the file, whose column is `text_hash`.
+            path: the file, whose column is the key.
         """
         return self._copy("missing.sql", wanted, path)
 
@@ -104,12 +116,19 @@ class VectorStore:
             return name
         places = pl.DataFrame({"row": rows}).select(pl.lit(name).alias("chunk"), "row")
         vectors = read_vectors(self._folder, places)
-        return write_chunk(self._folder, pl.Series(hashes[rows].astype(str)), vectors)
+        windows = chunk_hashes(self._folder, name, "window_hash")
+        return write_chunk(
+            self._folder,
+            _as_series(hashes[rows]),
+            vectors,
+            _as_series(windows[rows]) if len(windows) else None,
+        )
 
     def _copy(self, query: str, wanted: str, path: Path) -> int:
         with self._attached():
             self._connection.execute("SET VARIABLE path = ?", [str(path)])
-            answer = self._connection.execute(sql(__name__, query, wanted=wanted))
+            query = sql(__name__, query, wanted=wanted, key=self._key)
+            answer = self._connection.execute(query)
             [(count,)] = answer.fetchall()
         return int(count)
 
@@ -128,9 +147,5 @@ class VectorStore:
             self._connection.unregister("stored")
 
 
-def _batch(folder: Path, name: str, chunk: int) -> pa.RecordBatch:
-    """The hashes of a chunk, where they are mapped, and their places."""
-    hashes = chunk_hashes(folder, name)
-    ends = np.arange(len(hashes) + 1, dtype=np.int32) * HASH.itemsize
-    texts = pa.StringArray.from_buffers(len(hashes), pa.py_buffer(ends), pa.py_buffer(hashes))
-    return pa.record_batch([texts, np.arange(len(hashes)) + (chunk << 32)], schema=_STORED)
+def _as_series(hashes: Hashes) -> pl.Series:
+    return pl.Series(hashes.astype(str))

@@ -4,12 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from kp_batch.embedding.chunks import HASH
-
-Hashes = npt.NDArray[np.bytes_]
+from kp_batch.embedding.chunks import HASH, Hashes
 
 
 def forgotten_hashes(forgotten: Sequence[Path]) -> Hashes:

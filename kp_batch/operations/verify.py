@@ -1,8 +1,10 @@
 """Computes some traces again, from the archive's files, and compares them with the scores."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import polars as pl
 
@@ -13,6 +15,7 @@ from kp_batch.archive.sources import described, holds
 from kp_batch.archive.validation import reasons
 from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.embedding.encoders import load_encoder
+from kp_batch.embedding.precision import Precision
 from kp_batch.facts import with_facts
 from kp_batch.ingest.each_file import Unreadable, read_each
 from kp_batch.operations.reference import Met, Reference, ScoredTrace
@@ -28,7 +31,7 @@ from kp_batch.warehouse.manifest import require_manifest
 
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.
-VECTOR_TOLERANCE = 1e-5
+VECTOR_TOLERANCE: Mapping[Precision, float] = MappingProxyType({"float32": 1e-5, "bf16": 1e-2})
 _COMPARED = (*OWN_COLUMNS, *NOVELTY, "composite", "score")
 
 
@@ -51,11 +54,12 @@ def verify(
     with State(warehouse, published.tables, staging) as state:
         sampled = _sample(state, traces, seed)
         stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")
-        fresh = _vectors(published.settings.get("embedder", "none"), stored) if embed else {}
+        fresh = _vectors(published.settings, stored) if embed else {}
         again = _scored_again(state, stored, Reference(warehouse, state, fresh, stored))
         missing = state.ask(sql(__name__, "unscored.sql")).item()
     unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id").to_list()
-    differences = tuple(_differences(stored.with_columns(vector=0.0), again))
+    tolerance = VECTOR_TOLERANCE[published.settings.get("precision", "float32")]
+    differences = tuple(_differences(stored.with_columns(vector=0.0), again, tolerance))
     return Verification(
         seed=seed,
         missing=missing,
@@ -138,9 +142,10 @@ def _facts_in(path: str, file_id: str, rows: pl.Series) -> pl.DataFrame:
     return pl.concat(batches).with_columns(file_id=pl.lit(file_id))
 
 
-def _vectors(embedder: str, rows: pl.DataFrame) -> dict[tuple[str, str], Float32s]:
+def _vectors(settings: Mapping[str, Any], rows: pl.DataFrame) -> dict[tuple[str, str], Float32s]:
     """Embed the rows' texts again: the vectors by encoder_id and text hash."""
-    encoder = load_encoder(embedder)
+    precision = settings.get("precision", "float32")
+    encoder = load_encoder(settings.get("embedder", "none"), precision)
     if encoder is None or rows.is_empty():
         return {}
     texts = rows.filter(pl.col("encoder_id") == encoder.encoder_id).unique("text_hash")
@@ -149,7 +154,9 @@ def _vectors(embedder: str, rows: pl.DataFrame) -> dict[tuple[str, str], Float32
     return {(encoder.encoder_id, each): vectors[row] for row, each in enumerate(hashes)}
 
 
-def _differences(stored: pl.DataFrame, again: pl.DataFrame) -> Iterator[Difference]:
+def _differences(
+    stored: pl.DataFrame, again: pl.DataFrame, tolerance: float
+) -> Iterator[Difference]:
     """How far each column is off, at the most: without a row, by nothing."""
     for name in (*_COMPARED, "vector"):
         was, now = stored.get_column(name), again.get_column(name)
@@ -161,6 +168,6 @@ def _differences(stored: pl.DataFrame, again: pl.DataFrame) -> Iterator[Differen
         yield Difference(
             column=name,
             greatest=greatest,
-            tolerance=VECTOR_TOLERANCE if name == "vector" else 0.0,
+            tolerance=tolerance if name == "vector" else 0.0,
             trace_id=stored.item(worst, "trace_id") if greatest else None,
         )

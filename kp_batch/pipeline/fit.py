@@ -5,15 +5,14 @@ from shutil import disk_usage
 from kp_batch.embedding.chunks import stored_dimensions
 from kp_batch.errors import ResourceError
 from kp_batch.memory import available_bytes, bytes_of_quantiles
-from kp_batch.pipeline.embed import loaded_encoder
+from kp_batch.pipeline.loaded import EncoderName, loaded_encoder
+from kp_batch.pipeline.replay import span_bytes
 from kp_batch.planning.plan import Plan
 from kp_batch.run import Run
 from kp_batch.warehouse.layout import Layout
 
 # Besides the vectors of a span: the libraries, DuckDB on a small machine, a part of the work.
 _BESIDE_BYTES = 512 << 20
-# A span's vectors, and as much again for what is computed of them.
-_COPIES = 2
 # A million scores took 415 MB.
 _SCORE_BYTES = 415
 
@@ -24,11 +23,15 @@ def check_fit(run: Run, plan: Plan) -> None:
     Raises:
         ResourceError: its vectors fit into no memory, or what it writes onto no disk.
     """
-    vector = 4 * _dimensions(run, plan)
+    dimensions = _dimensions(run, plan)
     widest = max((span.last - span.warm for span in plan.spans), default=0)
     scores, there_is = plan.counts.accepted, available_bytes()
     for what, needed, remedy in (
-        (f"the vectors of {widest:,} traces", _COPIES * widest * vector, "a smaller --cache-size"),
+        (
+            f"the vectors of {widest:,} traces",
+            span_bytes(plan.spans, dimensions),
+            "a smaller --cache-size",
+        ),
         (f"the quantiles of {scores:,} scores", bytes_of_quantiles(scores), "fewer traces"),
     ):
         if _BESIDE_BYTES + needed > there_is:
@@ -37,7 +40,9 @@ def check_fit(run: Run, plan: Plan) -> None:
                 f"memory, and there are {_told(there_is)}; run it where there is more, or with "
                 f"{remedy}"
             )
-    written = plan.texts.missing * vector + sum(part.rows for part in plan.parts) * _SCORE_BYTES
+    written = (
+        plan.texts.missing * 4 * dimensions + sum(part.rows for part in plan.parts) * _SCORE_BYTES
+    )
     free = disk_usage(run.config.warehouse).free
     if written > free:
         raise ResourceError(
@@ -52,7 +57,8 @@ def _dimensions(run: Run, plan: Plan) -> int:
     if not plan.spans:
         return 0
     stored = stored_dimensions(Layout(run.config.warehouse).vectors(plan.scorer.encoder_id))
-    return stored or loaded_encoder(run.config.embedder, plan.scorer.encoder_id).dimensions
+    name = EncoderName(run.config.embedder, run.config.precision, plan.scorer.encoder_id)
+    return stored or loaded_encoder(name).dimensions
 
 
 def _told(size: int) -> str:

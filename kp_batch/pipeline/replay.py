@@ -1,13 +1,14 @@
 """Replays spans of the timeline: finds what each trace met in the cache."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from kp_batch.contracts import NOVELTY
-from kp_batch.embedding.chunks import read_vectors
+from kp_batch.embedding.chunks import read_vectors, stored_dimensions
 from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import WarehouseError
 from kp_batch.executor import Executor, Step
@@ -20,6 +21,10 @@ from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.tables import quoted
 from kp_batch.whole_files import whole
+
+# A span's vectors, and as much again for what is computed of them.
+_COPIES = 2
+_PRODUCT_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -50,12 +55,19 @@ def replay_timeline(run: Run, plan: Plan, workers: Executor) -> tuple[Replayed, 
         return ()
     vectors = Layout(run.config.warehouse).vectors(plan.scorer.encoder_id)
     _find_vectors(run.staging, vectors)
+    needed = _PRODUCT_BYTES + span_bytes(plan.spans, stored_dimensions(vectors) or 0)
+    step = replace(REPLAY_SPAN, memory=max(REPLAY_SPAN.memory, needed))
     replayed: list[Replayed] = []
     with progress("replaying", plan.counts.replayed, "trace") as shown:
-        for span in workers.map(REPLAY_SPAN, plan.spans, vectors, run.staging):
+        for span in workers.map(step, plan.spans, vectors, run.staging):
             replayed.append(span)
             shown.add(span.rows)
     return tuple(replayed)
+
+
+def span_bytes(spans: Iterable[Span], dimensions: int) -> int:
+    """The memory that the widest of some spans takes for its vectors, of float32."""
+    return _COPIES * 4 * dimensions * max((each.last - each.warm for each in spans), default=0)
 
 
 def _find_vectors(staging: Staging, vectors: Path) -> None:

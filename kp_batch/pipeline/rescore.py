@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -103,7 +103,7 @@ def rescore_archive(
         say_plan(run, opened.plan)
         if fault := excess(run, opened.plan.counts):
             raise ArchiveError(fault)
-        execute(run, opened.plan, opened.executor)
+        opened.plan = execute(run, opened.plan, opened.executor)
     # Only now: what fails here, for want of room in a temporary folder say, undoes no publication.
     return summarise(run, opened.plan, opened.executor.clock)
 
@@ -161,13 +161,15 @@ def say_plan(run: Run, plan: Plan) -> None:
         warn(line)
 
 
-def execute(run: Run, plan: Plan, executor: Timed) -> None:
-    """Carry the plan out."""
+def execute(run: Run, plan: Plan, executor: Timed) -> Plan:
+    """Carry the plan out; returns it with the count of the windows that were embedded."""
     if not plan.pending:
-        return
+        return plan
     check_fit(run, plan)
     call = executor.call
-    call(EMBED, run, plan, executor)
-    replayed = call(REPLAY, run, plan, executor)
-    tables = call(WRITE, run, plan, replayed, executor)
-    call(PUBLISH, run, plan, tables, executor.clock.seconds)
+    windows = call(EMBED, run, plan, executor)
+    done = replace(plan, counts=replace(plan.counts, windows=windows))
+    replayed = call(REPLAY, run, done, executor)
+    tables = call(WRITE, run, done, replayed, executor)
+    call(PUBLISH, run, done, tables, executor.clock.seconds)
+    return done

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kp_batch.clock import PREFECT, START, Clock, work
 from kp_batch.run_record import RunCounts
 from kp_batch.sql import sql
-from kp_batch.text import aligned, bar_line, printable
+from kp_batch.text import aligned, bar_line, number, printable
 
 if TYPE_CHECKING:  # who only prints a summary does not wait for these
     from kp_batch.planning.plan import Plan
@@ -68,6 +68,7 @@ def as_text(summary: Summary) -> str:
     counts, steps = summary.counts, work(summary.seconds)
     codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
     more = summary.domains - len(summary.scores)
+    windows = "" if counts.windows is None else f" ({number(counts.windows, 'window')})"
     done = f"run {summary.run_id}: {counts.accepted:,} traces scored in {_waited(summary)}"
     nothing = f"nothing to do: all {counts.accepted:,} traces are scored as they have to be"
     lines = [
@@ -79,7 +80,7 @@ def as_text(summary: Summary) -> str:
         ),
         *([f"  rejects    {codes}"] if codes else []),
         *(f"  unreadable {printable(path)}" for path in counts.unreadable_files),
-        f"  texts      {counts.embedded:,} embedded, {counts.reused:,} reused",
+        f"  texts      {counts.embedded:,} embedded{windows}, {counts.reused:,} reused",
         (
             f"  traces     {counts.restated:,} restated ({counts.replayed:,} replayed, "
             f"{counts.reweighted:,} reweighted), {counts.removed:,} removed; "

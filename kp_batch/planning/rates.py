@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from kp_batch.config import RescoreConfig
 from kp_batch.run_record import RunCounts, RunRecord
 
 # By the name of each step, the count that its time grows with.
@@ -13,11 +14,13 @@ _RATED: Mapping[str, Callable[[RunCounts], int]] = {
 _RUNS_RATED = 5
 
 
-def estimated_seconds(embedder: str, counts: RunCounts, done: Sequence[RunRecord]) -> float | None:
+def estimated_seconds(
+    config: RescoreConfig, counts: RunCounts, done: Sequence[RunRecord]
+) -> float | None:
     """Estimate the time of the steps to come.
 
     Args:
-        embedder: of the run to come; the rates are those of runs with the same.
+        config: of the run to come; the rates are those of runs with its encoder.
         counts: what it has to do.
         done: the runs that are done, in the order in which they started.
 
@@ -25,7 +28,8 @@ def estimated_seconds(embedder: str, counts: RunCounts, done: Sequence[RunRecord
         Seconds; None where no rates are known for it.
     """
     last = done[-_RUNS_RATED:]
-    rated = [record for record in last if record.embedder == embedder]
+    asked = (config.embedder, config.precision)
+    rated = [record for record in last if (record.embedder, record.precision) == asked]
     if not last:
         return None
     estimate = 0.0

@@ -35,7 +35,7 @@ class Scorer:
         """
         config = run.config
         published = scan(config.warehouse, "profiles", run.tables.get("profiles")).collect()
-        encoder = load_encoder(config.embedder)
+        encoder = load_encoder(config.embedder, config.precision)
         cache = CacheSettings(config.cache_size, config.ttl)
         rows = published.sort("profile_id").drop("profile_id").iter_rows(named=True)
         return cls(

@@ -1,0 +1,38 @@
+"""In which numbers a model computes: float32, or bf16, which rounds the factors of each product.
+
+bf16 is what autocast makes of it: weights and inputs of a product are rounded to 8 bits, its sums
+and what the layers hand on stay float32. A module that was converted as a whole rounds these, too,
+which made its cosines half as far off again, and was no faster.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import torch
+
+Precision = Literal["float32", "bf16"]
+
+_NATIVE = ("avx512_bf16", "amx_bf16", "bf16")  # what processors call it
+
+
+@contextmanager
+def computing(precision: Precision, device: "torch.device") -> Generator[None]:
+    """Let models compute in a precision, without gradients."""
+    import torch
+
+    is_bf16 = precision == "bf16"
+    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=is_bf16):
+        yield
+
+
+def is_native(precision: Precision) -> bool:
+    """Whether the card, or else the processor, computes in it; otherwise float32 is faster."""
+    import torch
+
+    if precision == "float32":
+        return True
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return any(torch.cpu.get_capabilities().get(name) for name in _NATIVE)

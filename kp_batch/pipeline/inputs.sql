@@ -1,0 +1,19 @@
+-- Where each missing input of an encoder stands first, in the order of the files and their rows. The
+-- row groups suit the chunks, which are slices.
+-- Given: staged (a list of files, sorted), missing (the path of the hashes), key (their column), and
+-- the variables staged (the same list) and inputs (a path).
+COPY (
+    SELECT
+        getvariable('staged')[1 + (place >> 40)] AS path,
+        place & 1099511627775 AS "row",
+        bytes
+    FROM (
+        SELECT
+            min((file_index::BIGINT << 40) | file_row_number) AS place,
+            any_value(bytes) AS bytes
+        FROM read_parquet([$staged], file_row_number = true)
+        SEMI JOIN read_parquet($missing) AS missing USING ($key)
+        GROUP BY $key
+        ORDER BY place
+    )
+) TO (getvariable('inputs')) (FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 16384);
