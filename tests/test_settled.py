@@ -156,12 +156,10 @@ def test_the_log_counts_the_rows_of_each_day_even_from_a_checkpoint(scored: Resc
 def test_the_ids_are_counted_on_from_what_the_last_run_counted(
     scored: RescoreConfig, tmp_path: Path
 ) -> None:
-    archive = tmp_path / "archive"
-    write_jsonl(archive / "late.jsonl", [trace(id="kp:z", created_at="2030-01-01T00:00:00Z")])
-    rescore_archive(scored)
-    write_jsonl(archive / "b.jsonl", [trace(id="kp:c", objective="changed", task_domain="legal")])
-    write_jsonl(archive / "a.jsonl", ROWS[:2])
-    rescore_archive(scored)
+    late = [trace(id=f"kp:{each}", created_at="2030-01-01T00:00:00Z") for each in "xyz"]
+    for rows in (late, [{**late[0], "task": {"objective": "another"}}]):
+        write_jsonl(tmp_path / "archive" / "late.jsonl", rows)
+        rescore_archive(scored.model_copy(update={"prune": True}))
     for name, counts in last(scored).fingerprints.items():
         query = f"SELECT {name}, count(*) FROM scores GROUP BY ALL ORDER BY ALL"
         assert list(counts.items()) == ask(scored, query)
