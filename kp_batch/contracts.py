@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from kp_batch.dimensions import DIMENSIONS
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 STEP_TYPES = ("thought", "tool_call", "observation", "error_recovery")
-DIMENSIONS = ("complexity", "novelty", "tool_diversity", "outcome_confidence")
 
 TIMESTAMP = pl.Datetime("us", "UTC")
 

@@ -1,5 +1,6 @@
 """How much memory there is, on the machine or in the container, and how much of it DuckDB takes."""
 
+from functools import cache
 from pathlib import Path
 
 import duckdb
@@ -11,6 +12,7 @@ _SCORE_BYTES = 36
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
+@cache  # to open DuckDB takes longer than most questions to it
 def available_bytes() -> int:
     """The memory of the machine, or the limit of the container where that is less."""
     with duckdb.connect() as connection:  # it reads the limits of cgroups, and takes four fifths

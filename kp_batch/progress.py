@@ -6,8 +6,6 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from tqdm import tqdm
-
 from kp_batch.text import number, printable_lines
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -48,6 +46,8 @@ class Progress:
     """Shows how far a step is, with its rate and the time left."""
 
     def __init__(self, label: str, total: int, unit: str) -> None:
+        from tqdm import tqdm
+
         self._bar = tqdm(
             total=total,
             desc=f"kp-batch: {label}",
@@ -69,7 +69,7 @@ class Progress:
         now = time.monotonic()
         if self._bar.disable and now - self._spoken >= _SECONDS_BETWEEN_LINES:
             self._spoken = now
-            meter = tqdm.format_meter(
+            meter = self._bar.format_meter(
                 self._done, self._total, now - self._began, ncols=0, unit=f" {self._unit}s"
             )
             say(f"{self._label}: {meter}")

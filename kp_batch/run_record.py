@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Self
 
@@ -11,6 +11,9 @@ from kp_batch.reasons import Reason, formula_changes
 # Columns of `runs` that hold JSON. `inputs` stays in the table: it may have an entry for each file
 # of the archive, and nothing takes it apart.
 _JSON = ("config", "changes", "counts", "seconds", "versions", "fingerprints", "published")
+
+# Of `RunCounts`, what a run did; the others are what it found.
+_WORK = ("embedded", "reused", "replayed", "restated", "reweighted", "removed", "partitions")
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class RunCounts:
     rejected_by_code: dict[str, int]
     unreadable_files: list[str]
     windows: int | None = None  # embedded for these texts; None: the encoder reads texts whole
+
+    @property
+    def without_work(self) -> "RunCounts":
+        """The counts of a run that found the same, and had nothing to do."""
+        return replace(self, windows=None, **dict.fromkeys(_WORK, 0))
 
     @property
     def numbers(self) -> dict[str, int]:

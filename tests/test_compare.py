@@ -19,7 +19,7 @@ import kp_batch.ingest.contents
 from kp_batch.cli.commands import json_line
 from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.config import RescoreConfig
-from kp_batch.contracts import DIMENSIONS
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.operations import objectives
 from kp_batch.operations.compare import _filled, _rows, compare

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from kp_batch.contracts import DIMENSIONS
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.warehouse.catalog import create_macros

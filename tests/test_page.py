@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page
 
 from kp_batch.config import RescoreConfig
-from kp_batch.contracts import DIMENSIONS
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.report import report, write_report
 from kp_batch.pipeline.rescore import rescore_archive

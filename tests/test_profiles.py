@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch.contracts import DIMENSIONS
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import KpBatchError, ProfileError
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
 

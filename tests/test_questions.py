@@ -12,7 +12,8 @@ import polars as pl
 import pytest
 
 from kp_batch.config import RescoreConfig
-from kp_batch.contracts import DIMENSIONS, VIEWS
+from kp_batch.contracts import VIEWS
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.scoring.composite import assign, composite, score

@@ -17,7 +17,7 @@ import kp_batch.pipeline.rescore
 import kp_batch.planning.sizes
 import kp_batch.planning.timeline
 from kp_batch.config import RescoreConfig
-from kp_batch.contracts import DIMENSIONS
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.embedding.chunks import count_vectors
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, KpBatchError, ProfileError, StorageError

@@ -4,8 +4,6 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from fsspec.utils import glob_translate
-
 
 @dataclass(frozen=True)
 class Glob:
@@ -41,4 +39,6 @@ class Glob:
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
+    from fsspec.utils import glob_translate
+
     return re.compile(glob_translate(pattern))

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
-import fsspec
-
 from kp_batch.archive import folders
 from kp_batch.archive.folders import DELTA_LOG, IS_WAREHOUSE, fault_of
 from kp_batch.archive.formats import BY_ENDING
@@ -65,6 +63,8 @@ def open_file(path: str) -> Any:
     """
     if "://" not in path:
         return Path(path).open("rb")
+    import fsspec
+
     return cast("Any", fsspec.open(path, "rb")).open()
 
 
@@ -95,7 +95,7 @@ def described(path: str) -> SourceFile:
     """
     if "://" not in path:
         return folders.described(path)
-    return _described(*cast("tuple[Any, str]", fsspec.url_to_fs(path)))
+    return _described(*_file_system(path))
 
 
 def _found(name: str, own: str | None) -> Iterator[SourceFile]:
@@ -105,8 +105,15 @@ def _found(name: str, own: str | None) -> Iterator[SourceFile]:
     if "://" not in name:
         path = os.path.abspath(Path(name).expanduser())  # noqa: PTH100 (it takes x/.. out)
         return folders.look(path, own)
-    filesystem, path = cast("tuple[Any, str]", fsspec.url_to_fs(name))
+    filesystem, path = _file_system(name)
     return folders.look(path, own) if "file" in filesystem.protocol else _remote(filesystem, path)
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path there."""
+    import fsspec  # with all of asyncio, which no folder of this machine needs
+
+    return cast("tuple[Any, str]", fsspec.url_to_fs(url))
 
 
 def _remote(filesystem: Any, root: str) -> Iterator[SourceFile]:

@@ -1,7 +1,17 @@
-"""The command line: arguments in, tables and messages out. Heavy imports stand where they work."""
+"""The command line: arguments in, tables and messages out. Heavy imports stand where they work.
 
-from kp_batch.cli import maintenance, query, run, traces
-from kp_batch.cli.group import main
-from kp_batch.cli.run import DEMO_QUERIES
+The child process imports this package, too, and none of its commands.
+"""
 
-__all__ = ["DEMO_QUERIES", "main", "maintenance", "query", "run", "traces"]
+from importlib import import_module
+
+_COMMANDS = ("run", "query", "traces", "maintenance")  # modules
+
+
+def main() -> None:
+    """Run the command line and leave with its exit status."""
+    from kp_batch.cli.group import main as begin
+
+    for name in _COMMANDS:
+        import_module(f"kp_batch.cli.{name}")  # it adds its commands to the group
+    begin()

@@ -2,27 +2,31 @@
 
 import json
 import platform
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import polars as pl
 
 from kp_batch.archive.file_changes import changed_entries
-from kp_batch.contracts import DISTRIBUTIONS, RUNS
+from kp_batch.contracts import DISTRIBUTIONS, RUNS, SCORES
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.why import FORMULAS
 from kp_batch.run import Run
+from kp_batch.run_record import last_done
 from kp_batch.sql import sql
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
-from kp_batch.warehouse.relations import frame_of, relation, scan
-from kp_batch.warehouse.tables import DeltaTables
+from kp_batch.warehouse.relations import frame_of, relation, run_records, scan
+from kp_batch.warehouse.tables import DeltaTables, files_of
 
 # DuckDB spills no states of quantiles: a million domains of ten scores each did not fit at once.
 _DOMAINS_AT_ONCE = 100_000
+_IDS = ("encoder_id", "cache_id", "profile_id")  # what computed a score
 _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "torch")
 
 
@@ -87,7 +91,10 @@ def _distributions(run: Run, plan: Plan, tables: Mapping[str, int]) -> pl.DataFr
     values = {"run_id": run.run_id, "threshold": run.config.threshold}
     with run.staging.connect(scores=plan.counts.accepted) as connection:
         create_macros(connection)
-        connection.execute(f"CREATE VIEW scores AS FROM {scores}")
+        # Read once: to open the files of many days takes longer than to read these two columns.
+        connection.execute(
+            f"CREATE TEMP TABLE scores AS SELECT task_domain, score FROM {scores}"  # noqa: S608
+        )
 
         def ask(part: int | None, parts: int) -> pl.DataFrame:
             given = {**values, "part": part, "parts": parts}
@@ -117,13 +124,33 @@ def _publish(run: Run, manifest: Manifest, told: Mapping[str, str | None]) -> No
 
 
 def _fingerprints(run: Run, manifest: Manifest) -> dict[str, dict[str, int]]:
-    """How many current scores bear each id of what computed them."""
-    ids = ("encoder_id", "cache_id", "profile_id")
-    scores = scan(run.config.warehouse, "scores", manifest.tables.get("scores"))
-    counts = scores.group_by(ids).len().collect(engine="streaming")
+    """How many current scores bear each id of what computed them.
+
+    Where files of the last run stay, that run has counted them: then only those that came or went
+    are opened.
+    """
+    warehouse = run.config.warehouse
+    last = last_done(run_records(warehouse, run.published.tables.get("runs")))
+    before, now = (
+        set(files_of(warehouse, "scores", each.tables.get("scores")))
+        for each in (run.published, manifest)
+    )
+    if last is None or before.isdisjoint(now):
+        return {name: dict(sorted(each.items())) for name, each in _counted(now).items()}
+    came, went = _counted(now - before), _counted(before - now)
+    totals = {name: Counter(last.fingerprints[name]) + came[name] for name in _IDS}
+    return {name: dict(sorted((totals[name] - went[name]).items())) for name in _IDS}
+
+
+def _counted(paths: Iterable[Path]) -> dict[str, Counter[str]]:
+    """How many scores of some files bear each id."""
+    scores = SCORES.to_frame().lazy()
+    if found := sorted(paths):
+        scores = pl.scan_parquet(found, glob=False, hive_partitioning=False)
+    counts = scores.group_by(_IDS).len().collect(engine="streaming")
     return {
-        name: dict(counts.group_by(name).agg(pl.col("len").sum()).sort(name).iter_rows())
-        for name in ids
+        name: Counter(dict(counts.group_by(name).agg(pl.col("len").sum()).iter_rows()))
+        for name in _IDS
     }
 
 

@@ -11,7 +11,6 @@ from kp_batch.errors import BusyError, KpBatchError, WarehouseError
 from kp_batch.executor import Executor, Step
 from kp_batch.memory import duckdb_limit
 from kp_batch.progress import say, warn
-from kp_batch.report.markdown import markdown
 from kp_batch.report.report_data import ReportData, gather
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
@@ -113,17 +112,29 @@ def _mark(warehouse: Path) -> str:
 def _gathered(warehouse: Path) -> ReportData:
     try:
         with connect(warehouse) as connection:
-            [(scores,)] = connection.execute("SELECT count(*) FROM scores").fetchall()
+            # As the last run counted them: to count them here would open the files of all days.
+            [(scores,)] = connection.execute(
+                "SELECT coalesce(max(traces), 0) FROM distributions WHERE run_id = latest()"
+            ).fetchall()
             connection.execute(f"SET memory_limit = '{duckdb_limit(_MOST_MEMORY, scores)}B'")
             return gather(connection)
     except duckdb.Error as error:
         raise WarehouseError(f"{warehouse} cannot be read: {one_line(str(error))}") from error
 
 
+# Where nothing is published, neither is needed, and charts take a while to import.
+
+
 def _page(data: ReportData) -> str:
-    from kp_batch.report.page import page  # charts take a while to import
+    from kp_batch.report.page import page
 
     return page(data)
 
 
-FORMATS = {"html": _page, "markdown": markdown}
+def _markdown(data: ReportData) -> str:
+    from kp_batch.report.markdown import markdown
+
+    return markdown(data)
+
+
+FORMATS = {"html": _page, "markdown": _markdown}

@@ -52,7 +52,7 @@ class Detected:
 
     def write_timeline(self, days: Iterable[date]) -> None:
         """Stage the traces of some published days, and all that changed: `staging.timeline`."""
-        paths = [path for day in days for path in self.state.days.get(day, [])]
+        paths = self.state.files_of_days(days)
         query = sql(
             __name__,
             "timeline.sql",
@@ -96,7 +96,7 @@ def detect_changes(state: State, observed: Observed, *, rejects_stand: bool) -> 
     ids = f"read_parquet({quoted(str(to_forget))})" if to_forget.exists() else None
     query = sql(
         __name__,
-        "changes.sql",
+        "touched.sql",
         columns=", ".join(FACTS),
         forgotten=ids or "(SELECT '' AS trace_id WHERE false)",
         # Only then: to look at all ids takes a while.
@@ -105,4 +105,7 @@ def detect_changes(state: State, observed: Observed, *, rejects_stand: bool) -> 
         files=parquet_relation("files", [state.staging.table("files")]),
     )
     state.connection.execute(query)
+    days = state.ask("SELECT DISTINCT day_of(created_at) AS day FROM known").get_column("day")
+    scores = parquet_relation("scores", state.files_of_days(days))
+    state.connection.execute(sql(__name__, "changes.sql", scores=scores))
     return Detected(state, ChangeSet(state.ask("FROM changes")))

@@ -1,39 +1,5 @@
 -- The current row of every id that can have changed, and how these differ from what is published.
--- Given: the schema published (its tables), the relations forgotten (ids whose rows count no more),
--- files (the ledger as it is now) and staged (the facts of new content), without (a join that leaves the
--- forgotten out, or nothing), and the variable rejects_stand: whether the published rejects are those of
--- the published ledger.
--- Ids are sought by their 64-bit hashes, which take less memory; one too many changes nothing.
-
-CREATE TEMP TABLE now AS FROM $files;
-
--- The rows of all content that was ever read.
-CREATE TEMP VIEW facts AS
-SELECT $columns FROM published.facts $without
-UNION ALL
-SELECT $columns FROM $staged;
-
--- The files that came, went, or have other content.
-CREATE TEMP TABLE moved AS
-SELECT source_file, file_id
-FROM (
-    SELECT source_file, file_id FROM now
-    UNION ALL
-    SELECT source_file, file_id FROM published.files
-)
-GROUP BY ALL
-HAVING count(*) = 1 OR NOT getvariable('rejects_stand');
-
-CREATE TEMP TABLE touched AS
-SELECT DISTINCT hash(trace_id) AS id FROM facts SEMI JOIN moved USING (file_id) WHERE len(reasons) = 0
-UNION
-SELECT hash(trace_id) FROM $forgotten;
-
--- Touched ids that are published. Accepted rows of content that has not moved have no others.
-CREATE TEMP TABLE known AS
-SELECT trace_id, created_at
-FROM published.scores
-WHERE hash(trace_id) IN (SELECT id FROM touched);
+-- Given: the tables and views of touched.sql, and scores (the published files of the days of the ids known).
 
 -- Of files with the same content the last one counts.
 CREATE TEMP VIEW accepted AS
@@ -89,7 +55,7 @@ SELECT
 FROM current AS new
 FULL JOIN (
     SELECT trace_id, created_at, content_hash, source_file, agent_id, framework
-    FROM published.scores
+    FROM $scores
     SEMI JOIN known USING (created_at, trace_id)
 ) AS old USING (trace_id);
 

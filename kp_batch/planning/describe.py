@@ -1,12 +1,10 @@
-"""Describes a plan as data, with a time estimated from the last runs' rates."""
+"""Describes a plan as data."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from kp_batch.archive.file_changes import FileChanges
 from kp_batch.reasons import Reason
-from kp_batch.run_record import RunCounts, done_runs
 
 if TYPE_CHECKING:  # who only prints a plan does not wait for these
     import polars as pl
@@ -16,13 +14,6 @@ if TYPE_CHECKING:  # who only prints a plan does not wait for these
 
 Pending = Literal["settings", "files", "scores", "profiles", "rejects", "forgotten"]
 
-# By the name of each step, the count that its time grows with.
-_RATED: Mapping[str, Callable[[RunCounts], int]] = {
-    "embed": lambda counts: counts.embedded,
-    "replay": lambda counts: counts.replayed,
-    "write": lambda counts: counts.partitions,
-}
-_RUNS_RATED = 5
 _SHOWN = 5
 
 
@@ -88,7 +79,7 @@ def describe(run: "Run", plan: "Plan", *, by_domain_and_day: bool = False) -> Pl
         by_domain_and_day=_rows(workload.collect()) if by_domain_and_day else None,
         partitions=[str(day) for day in plan.days],
         pending=list(plan.pending),
-        estimated_seconds=_estimate(run, counts),
+        estimated_seconds=plan.estimated_seconds,
     )
 
 
@@ -97,25 +88,3 @@ def _rows(workload: "pl.DataFrame") -> list[DomainDay]:
         DomainDay(domain, str(day), replay, restate, reweight)
         for domain, day, replay, restate, reweight in workload.iter_rows()
     ]
-
-
-def _estimate(run: "Run", counts: RunCounts) -> float | None:
-    """Estimate the time of the steps to come, from the rates of the last runs."""
-    from kp_batch.warehouse.relations import run_records
-
-    records = run_records(run.config.warehouse, run.published.tables.get("runs"))
-    last = done_runs(records)[-_RUNS_RATED:]
-    asked = (run.config.embedder, run.config.precision)
-    rated = [record for record in last if (record.embedder, record.precision) == asked]
-    if not last:
-        return None
-    estimate = 0.0
-    for step, units in _RATED.items():
-        to_do = units(counts)
-        done = [(units(each.counts), each.seconds.get(step, 0.0)) for each in rated if each.counts]
-        known = sum(number for number, _ in done)
-        if to_do and not known:
-            return None
-        spent = sum(seconds for number, seconds in done if number)
-        estimate += spent / known * to_do if known else 0.0
-    return estimate

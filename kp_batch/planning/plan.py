@@ -1,8 +1,9 @@
 """Plans the least work after which everything published is as one full run would leave it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import cast
 
 import polars as pl
 
@@ -10,23 +11,26 @@ from kp_batch.ingest.observe import Observed
 from kp_batch.planning.changes import ChangeSet, detect_changes
 from kp_batch.planning.days import DayPart, day_parts
 from kp_batch.planning.describe import Pending
+from kp_batch.planning.rates import estimated_seconds
 from kp_batch.planning.rejects import count_rejects, stage_rejects
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.state import State
 from kp_batch.planning.texts import Texts, missing_texts
 from kp_batch.planning.timeline import affected_timeline
-from kp_batch.planning.why import reasons
+from kp_batch.planning.why import is_current, is_settled, reasons
 from kp_batch.planning.windows import Span
 from kp_batch.planning.workload import (
     Workload,
     profiles_after,
+    stage_no_workload,
     stage_workload,
     traces_after,
     unused_profiles,
 )
 from kp_batch.reasons import Reason
 from kp_batch.run import Run
-from kp_batch.run_record import RunCounts
+from kp_batch.run_record import RunCounts, RunRecord, done_runs
+from kp_batch.warehouse.relations import run_records
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Plan:
     days: tuple[date, ...]  # to be written anew
     parts: tuple[DayPart, ...]  # of these days
     counts: RunCounts
+    estimated_seconds: float | None  # see `rates`
     pending: tuple[Pending, ...]  # what will be published anew; empty: nothing to do
     reasons: tuple[Reason, ...]  # why
     unused_profiles: Mapping[str, str | None]  # new ones of no trace, with a domain of like name
@@ -56,10 +61,39 @@ def make_plan(run: Run, observed: Observed, scorer: Scorer) -> Plan:
     Raises:
         ArchiveError: a text without a vector stands only in files that are gone or unreadable.
     """
+    done = done_runs(run_records(run.config.warehouse, run.published.tables.get("runs")))
+    if is_settled(run, scorer, observed, done[-1] if done else None):
+        return _nothing(run, observed, scorer, done)
+    return _compared(run, observed, scorer, done)
+
+
+def _nothing(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRecord]) -> Plan:
+    """The plan of a run that finds everything as the last one left it."""
+    stage_no_workload(run)
+    counts = cast("RunCounts", done[-1].counts).without_work
+    return Plan(
+        observed=observed,
+        texts=Texts(0, 0),
+        scorer=scorer,
+        spans=(),
+        days=(),
+        parts=(),
+        counts=counts,
+        estimated_seconds=estimated_seconds(run.config, counts, done),
+        pending=(),
+        reasons=(),
+        unused_profiles={},
+    )
+
+
+def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRecord]) -> Plan:
+    """The plan of a run that compares the traces with the published ones."""
+    last = done[-1] if done else None
+    is_now = is_current(run, scorer, last)
     with State(run.config.warehouse, run.tables, run.staging) as state:
         rejects_stand = not run.published.failed
         detected = detect_changes(state, observed, rejects_stand=rejects_stand)
-        fingerprints = state.fingerprints()
+        fingerprints = state.days_alone() if is_now else state.fingerprints()
         timeline = affected_timeline(run, detected, scorer, fingerprints)
         texts = missing_texts(run, detected, scorer, timeline, observed)
         traces = traces_after(run, fingerprints, timeline)
@@ -69,6 +103,7 @@ def make_plan(run: Run, observed: Observed, scorer: Scorer) -> Plan:
         rejects_differ = stage_rejects(run, detected)
     days = sorted(detected.changes.days | workload.days)
     published = fingerprints.group_by("day").agg(pl.col("traces").sum())
+    counts = _counts(run, texts, workload, detected.changes, int(published["traces"].sum()))
     differs: dict[Pending, bool] = {
         "settings": run.config.settings != run.published.settings,
         "files": observed.differs,
@@ -84,9 +119,10 @@ def make_plan(run: Run, observed: Observed, scorer: Scorer) -> Plan:
         spans=timeline.spans,
         days=tuple(days),
         parts=day_parts(run, days, state.days, dict(published.iter_rows()), timeline.days),
-        counts=_counts(run, texts, workload, detected.changes, int(published["traces"].sum())),
+        counts=counts,
+        estimated_seconds=estimated_seconds(run.config, counts, done),
         pending=tuple(what for what, is_so in differs.items() if is_so),
-        reasons=tuple(reasons(run, scorer, observed.files, fingerprints)),
+        reasons=tuple(reasons(run, scorer, observed.files, last)),
         unused_profiles=unused,
     )
 

@@ -1,6 +1,7 @@
 """The published state: every table as a view of one DuckDB connection."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Self
 
@@ -10,7 +11,7 @@ from kp_batch.contracts import TABLES
 from kp_batch.sql import sql
 from kp_batch.staging import Staging
 from kp_batch.warehouse.catalog import create_macros
-from kp_batch.warehouse.relations import attach_tables, frame_of, partitions_of
+from kp_batch.warehouse.relations import attach_tables, frame_of, partitions_of, rows_by_day
 
 
 class State:
@@ -24,6 +25,7 @@ class State:
 
     def __init__(self, warehouse: Path, tables: Mapping[str, int], staging: Staging) -> None:
         self.staging = staging
+        self._warehouse, self._tables = warehouse, tables
         self.days = partitions_of(warehouse, "scores", tables.get("scores"))
         self.connection = staging.connect()
         create_macros(self.connection)
@@ -40,6 +42,10 @@ class State:
         rows = frame_of(self.connection.table(f"published.{name}"))
         return rows.select(list(TABLES[name])).cast(TABLES[name])
 
+    def files_of_days(self, days: Iterable[date]) -> list[Path]:
+        """The files of the published scores of some days."""
+        return [path for day in days for path in self.days.get(day, [])]
+
     def fingerprints(self) -> pl.DataFrame:
         """What computed the published scores, by day and domain.
 
@@ -48,6 +54,20 @@ class State:
             them met).
         """
         return self.ask(sql(__name__, "fingerprints.sql"))
+
+    def days_alone(self) -> pl.DataFrame:
+        """How many scores are published by day, as `fingerprints`, where none of these is stale.
+
+        The log tells it: no file is opened. Whatever else the scores bear is null.
+        """
+        counts = rows_by_day(self._warehouse, "scores", self._tables["scores"])
+        names = ("task_domain", "encoder_id", "cache_id", "profile_id")
+        return counts.select(
+            "day",
+            *(pl.lit(None, pl.String).alias(name) for name in names),
+            traces="rows",
+            met=pl.lit(0, pl.Int64),
+        )
 
     def ask(self, query: str) -> pl.DataFrame:
         """The answer to a query."""

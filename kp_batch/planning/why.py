@@ -1,20 +1,18 @@
-"""Why a run has anything to do: what differs from when the warehouse was published."""
+"""Whether a run has anything to do, and why: what differs from when the warehouse was published."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
 
-import polars as pl
-
 from kp_batch.archive.file_changes import FileChanges
 from kp_batch.embedding.encoders import ENCODER_VERSION
 from kp_batch.facts import FACTS_VERSION
+from kp_batch.ingest.observe import Observed
 from kp_batch.novelty.settings import REPLAY_VERSION
 from kp_batch.planning.scorer import Scorer
 from kp_batch.reasons import Reason, file_changes, formula_changes, setting_changes
 from kp_batch.run import Run
-from kp_batch.run_record import last_done
+from kp_batch.run_record import RunRecord
 from kp_batch.scoring.profiles import SCORING_VERSION
-from kp_batch.warehouse.relations import run_records
 
 # What another kp_batch may bring.
 FORMULAS = {
@@ -25,8 +23,45 @@ FORMULAS = {
 }
 
 
+def is_settled(run: Run, scorer: Scorer, observed: Observed, last: RunRecord | None) -> bool:
+    """Whether the last run left everything as this one would, so that no trace is looked at.
+
+    It planned from the same contents of the archive, and no score is stale.
+
+    Args:
+        run: the run.
+        scorer: what it scores with.
+        observed: the archive as it is now.
+        last: the last run that is done.
+    """
+    is_open = run.published.failed or run.forgets or observed.differs
+    return not is_open and is_current(run, scorer, last)
+
+
+def is_current(run: Run, scorer: Scorer, last: RunRecord | None) -> bool:
+    """Whether no published score is stale, as the last run tells without a look at the scores.
+
+    It was given the same settings, and every score that it left bears the ids that a score gets
+    now. Where only some do, as `--since` and `--until` leave them, and `forget` by another
+    kp_batch, the scores themselves have to tell.
+
+    Args:
+        run: the run.
+        scorer: what it scores with.
+        last: the last run that is done.
+    """
+    return (
+        last is not None
+        and run.config.settings == run.published.settings
+        and last.fingerprints["encoder_id"].keys() <= {scorer.encoder_id}
+        and last.fingerprints["cache_id"].keys() <= {scorer.cache_id}
+        # All that a score bears are among the earlier ones.
+        and {each.profile_id for each in scorer.earlier} == set(scorer.registered)
+    )
+
+
 def reasons(
-    run: Run, scorer: Scorer, files: FileChanges, fingerprints: pl.DataFrame
+    run: Run, scorer: Scorer, files: FileChanges, last: RunRecord | None
 ) -> Iterator[Reason]:
     """Find what differs from what is published.
 
@@ -34,19 +69,18 @@ def reasons(
         run: the run.
         scorer: what it scores with.
         files: what differs of the archive.
-        fingerprints: what computed the published scores, see `State.fingerprints`.
+        last: the last run that is done; None in a new warehouse.
 
     Returns:
         The settings that differ, then the formulas and the model's files, then what became of the
         archive's files: `files_new` and so on, with their numbers as `new`.
     """
-    last = last_done(run_records(run.config.warehouse, run.published.tables.get("runs")))
     if last is None:
         yield Reason("new_warehouse", "a new warehouse")
     else:
         yield from setting_changes(run.published.settings, run.config.settings)
         yield from formula_changes(last.versions, FORMULAS)
-        yield from _model_files(run, scorer, fingerprints)
+        yield from _model_files(run, scorer, last)
     if run.published.failed:
         yield Reason("after_failure", "the last run failed")
     if run.forgets:
@@ -54,10 +88,12 @@ def reasons(
     yield from file_changes({what: len(paths) for what, paths in asdict(files).items()})
 
 
-def _model_files(run: Run, scorer: Scorer, fingerprints: pl.DataFrame) -> Iterator[Reason]:
+def _model_files(run: Run, scorer: Scorer, last: RunRecord) -> Iterator[Reason]:
     """The embedder is the same by name, and no published score was computed with its files."""
-    published = fingerprints.get_column("encoder_id").unique().sort()
-    known, now = ([_model(each) for each in ids] for ids in (published, [scorer.encoder_id]))
+    known, now = (
+        [_model(each) for each in ids]
+        for ids in (last.fingerprints["encoder_id"], [scorer.encoder_id])
+    )
     is_same = run.published.settings["embedder"] == run.config.embedder
     if is_same and known and now[0] not in known:
         words = f"files of the model {', '.join(known)} \N{RIGHTWARDS ARROW} {now[0]}"

@@ -13,6 +13,9 @@ from kp_batch.run import Run
 from kp_batch.scoring.profiles import load_profiles
 
 _COUNTS = ("replay", "restate", "reweight")
+_WORKLOAD = pl.Schema(
+    {"task_domain": pl.String, "day": pl.Date, **dict.fromkeys(_COUNTS, pl.Int64)}
+)
 _DOMAINS = 10_000  # of the most traces, with which names are compared
 _ASKED = 5  # profiles that are compared with them, which takes a fifth of a second each
 
@@ -74,6 +77,11 @@ def stage_workload(run: Run, traces: pl.LazyFrame, scorer: Scorer) -> Workload:
     rows.write_parquet(run.staging.workload)
     sums = (int(rows.get_column(what).sum()) for what in _COUNTS)
     return Workload(*sums, days=frozenset(rows.get_column("day").unique()))
+
+
+def stage_no_workload(run: Run) -> None:
+    """Write `staging.workload` of a run that restates no trace."""
+    _WORKLOAD.to_frame().write_parquet(run.staging.workload)
 
 
 def profiles_after(traces: pl.LazyFrame, scorer: Scorer, published: pl.DataFrame) -> pl.DataFrame:

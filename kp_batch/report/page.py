@@ -2,19 +2,17 @@
 
 import hashlib
 from base64 import b64encode
-from functools import cache
 from importlib.resources import files
 
-import altair as alt
-import vl_convert
 from jinja2 import Environment, Template
 
-from kp_batch.contracts import DIMENSIONS
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.report.findings import findings
 from kp_batch.report.panels import PANELS
 from kp_batch.report.report_data import ReportData
 from kp_batch.report.sentences import Untrusted
 from kp_batch.report.themes import THEMES
+from kp_batch.report.vega import vega
 from kp_batch.text import bar_line, shortened
 
 _ID = 80  # characters of a trace's id that are shown
@@ -38,7 +36,7 @@ def page(data: ReportData) -> str:
         labels=data.labels,
         panels=panels,
         run=data.run,
-        scripts=[_vega(), _text("page.js")],
+        scripts=[vega(), _text("page.js")],
         shown={
             panel.name: {"spec": spec, "domains": rows["domain"].unique().sort().to_list()}
             for panel, rows, spec in panels
@@ -69,13 +67,6 @@ def _is_untrusted(value: object) -> bool:
 
 def _text(name: str) -> str:
     return files("kp_batch.report").joinpath(name).read_text("utf-8")
-
-
-@cache
-def _vega() -> str:
-    """Bundle Vega, Vega-Lite and Vega-Embed, in the versions that Altair writes for."""
-    major_minor = ".".join(alt.VEGALITE_VERSION.split(".")[:2])
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", major_minor)
 
 
 def _digest(script: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import polars as pl
 
-from kp_batch.contracts import DIMENSIONS
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.scoring.profiles import DEFAULT, WeightProfile
 
 

@@ -20,6 +20,15 @@ def record_batches(name: str, frames: Iterable[pl.DataFrame]) -> pa.RecordBatchR
     return pa.RecordBatchReader.from_batches(arrow_schema(TABLES[name]), _batches(name, frames))
 
 
+def noting(frames: Iterable[pl.DataFrame], faults: list[Exception]) -> Iterator[pl.DataFrame]:
+    """Yield the frames, and note an error in making them: delta-rs keeps nothing but its text."""
+    try:
+        yield from frames
+    except Exception as error:
+        faults.append(error)
+        raise
+
+
 def _batches(name: str, frames: Iterable[pl.DataFrame]) -> Iterator[pa.RecordBatch]:
     for frame in frames:
         check_schema(name, frame.schema)

@@ -15,8 +15,8 @@ from kp_batch.warehouse.layout import Layout
 
 
 @contextmanager
-def locked(warehouse: Path, *, wait: bool) -> Generator[None]:
-    """Hold the lock of the warehouse.
+def locked(warehouse: Path, *, wait: bool) -> Generator[bool]:
+    """Hold the lock of the warehouse; gives whether this process did not hold it already.
 
     The operating system releases the lock of a process that dies, so no lock is ever left behind;
     the file that remains only tells who holds it.
@@ -32,6 +32,7 @@ def locked(warehouse: Path, *, wait: bool) -> Generator[None]:
     path = Layout(warehouse).lock
     # One instance per path: a process that is writing already may write.
     lock = FileLock(path, is_singleton=True, thread_local=False)
+    is_first = not lock.is_locked
     try:
         lock.acquire(timeout=-1 if wait else 0)
     except Timeout as error:
@@ -43,7 +44,7 @@ def locked(warehouse: Path, *, wait: bool) -> Generator[None]:
         since = datetime.now(UTC).isoformat(timespec="seconds")
         who = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
         path.write_text(json.dumps(who), "utf-8")
-        yield
+        yield is_first
     finally:
         lock.release()
 

@@ -30,8 +30,9 @@ def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
         BusyError: another process is writing, and `wait` is false.
         WarehouseError: what is published cannot be read, or has another format.
     """
-    with locked(warehouse, wait=wait):
-        _repair(warehouse)
+    with locked(warehouse, wait=wait) as is_first:
+        if is_first:
+            _repair(warehouse)
         yield
 
 

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import duckdb
@@ -32,42 +32,57 @@ def connect(warehouse: Path, as_of: str | None = None) -> Generator[duckdb.DuckD
             such run, or what it left was removed.
     """
     with tempfile.TemporaryDirectory() as folder:
-        catalog = _published(warehouse, folder)
-        if as_of is not None:
-            catalog = _as_of(warehouse, as_of, catalog)
-        with duckdb.connect(str(catalog), read_only=True) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
+        with _published(warehouse, folder) as connection:
+            if as_of is None:
+                yield connection
+                return
+            catalog = _as_of(warehouse, as_of, folder, connection)
+        with _in_utc(catalog) as connection:
             yield connection
 
 
 def is_current(warehouse: Path, manifest: Manifest) -> bool:
     """Whether kp.duckdb shows what the manifest names, where the warehouse stands now."""
     with tempfile.TemporaryDirectory() as folder, suppress(OSError):
-        return _shows(copy_catalog(warehouse, folder), warehouse, manifest)
+        connection = _opened(copy_catalog(warehouse, folder), warehouse, manifest)
+        if connection:
+            connection.close()
+        return connection is not None
     return False
 
 
-def _published(warehouse: Path, folder: str) -> Path:
-    """Copy the catalog into a folder, or build one there if it does not show the manifest."""
+def _published(warehouse: Path, folder: str) -> duckdb.DuckDBPyConnection:
+    """Open a copy of the catalog in a folder, or one built there if it does not show the manifest.
+
+    It is opened once for both, to be looked at and to be read: that takes as long as a question.
+    """
     catalog = Layout(Path(folder)).catalog
     with suppress(OSError):
         copy_catalog(warehouse, folder)  # first: where the two differ, the manifest is newer
     manifest = require_manifest(warehouse)
-    if not (catalog.exists() and _shows(catalog, warehouse, manifest)):
-        catalog.unlink(missing_ok=True)
-        _build(catalog, warehouse, manifest)
-    return catalog
+    if catalog.exists():
+        if connection := _opened(catalog, warehouse, manifest):
+            return connection
+        catalog.unlink()
+    _build(catalog, warehouse, manifest)
+    return _in_utc(catalog)
 
 
-def _shows(catalog: Path, warehouse: Path, manifest: Manifest) -> bool:
-    """Whether a catalog shows the manifest for this warehouse."""
-    with (
-        suppress(duckdb.Error),  # it is none, or another program's
-        duckdb.connect(str(catalog), read_only=True) as connection,
-    ):
+def _opened(catalog: Path, warehouse: Path, manifest: Manifest) -> duckdb.DuckDBPyConnection | None:
+    """Open a catalog; None if it does not show the manifest for this warehouse."""
+    with suppress(duckdb.Error), ExitStack() as closing:  # it is none, or another program's
+        connection = closing.enter_context(_in_utc(catalog))
         found = connection.execute("SELECT publication, warehouse FROM manifest").fetchall()
-        return found == [(manifest.publication, str(warehouse.resolve()))]
-    return False
+        if found == [(manifest.publication, str(warehouse.resolve()))]:
+            closing.pop_all()
+            return connection
+    return None
+
+
+def _in_utc(catalog: Path) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(str(catalog), read_only=True)
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
 
 
 # Both import delta-rs, which takes a while.
@@ -82,13 +97,12 @@ def _build(catalog: Path, warehouse: Path, manifest: Manifest) -> None:
         raise WarehouseError(f"{warehouse} cannot be read: {one_line(str(error))}") from error
 
 
-def _as_of(warehouse: Path, name: str, published: Path) -> Path:
-    """Build a catalog of the tables as a run left them, beside that of what is published."""
+def _as_of(warehouse: Path, name: str, folder: str, now: duckdb.DuckDBPyConnection) -> Path:
+    """Build a catalog of the tables as a run left them, in a folder of this one."""
     from kp_batch.warehouse.catalog import build_as_of
 
-    beside = published.with_name("as-of")
+    beside = Path(folder, "as-of")
     beside.mkdir()
     catalog = Layout(beside).catalog
-    with duckdb.connect(str(published), read_only=True) as now:
-        build_as_of(catalog, warehouse, find_run(warehouse, name, now), now)
+    build_as_of(catalog, warehouse, find_run(warehouse, name, now), now)
     return catalog

@@ -13,7 +13,7 @@ from kp_batch.contracts import PARTITIONED_BY, TABLES
 from kp_batch.errors import WarehouseError
 from kp_batch.run_record import RunRecord
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.tables import files_of, quoted
+from kp_batch.warehouse.tables import additions, files_of, quoted
 
 _DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
     pl.String: "VARCHAR",
@@ -112,6 +112,19 @@ def kept_files(warehouse: Path, name: str, manifest: Manifest, run_id: str) -> l
             "ask of a later run"
         )
     return paths
+
+
+def rows_by_day(warehouse: Path, name: str, version: int) -> pl.DataFrame:
+    """Count the rows of a table's version by the day that its files hold: `day` and `rows`.
+
+    The table's log tells them; see `DataFile.rows`.
+
+    Raises:
+        WarehouseError: the table or that version is gone.
+    """
+    files = additions(warehouse, name, version)
+    day = pl.col(f"partition.{PARTITIONED_BY[name]}").alias("day")
+    return files.group_by(day).agg(rows=pl.col("num_records").sum())
 
 
 def partitions_of(warehouse: Path, name: str, version: int | None) -> dict[date, list[Path]]:

@@ -1,7 +1,7 @@
 """Delta tables: a run writes them, and nobody sees a version until the manifest names it."""
 
 import shutil
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -14,7 +14,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from kp_batch.contracts import PARTITIONED_BY
 from kp_batch.errors import WarehouseError
-from kp_batch.warehouse.batches import record_batches
+from kp_batch.warehouse.batches import noting, record_batches
 from kp_batch.warehouse.commits import CONFIGURATION, commit_files
 from kp_batch.warehouse.data_files import DataFile
 from kp_batch.warehouse.layout import Layout
@@ -90,7 +90,7 @@ class DeltaTables:
             try:
                 write_deltalake(
                     str(path),
-                    record_batches(name, _noting(frames, faults)),
+                    record_batches(name, noting(frames, faults)),
                     mode=mode,
                     partition_by=PARTITIONED_BY.get(name),
                     configuration=CONFIGURATION,
@@ -176,23 +176,22 @@ def files_of(warehouse: Path, name: str, version: int | None) -> list[Path]:
     """
     if version is None:
         return []
+    folder = Layout(warehouse).table(name)
+    return sorted(folder / unquote(path) for path in additions(warehouse, name, version)["path"])
+
+
+def additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
+    """What the log tells of each file of a table's version: `path`, `num_records`, and more.
+
+    Raises:
+        WarehouseError: the table or that version is gone.
+    """
     table = open_table(warehouse, name, version)
     if table is None:
         raise WarehouseError(f"the table {name} is gone from {warehouse}; run the archive again")
-    folder = Layout(warehouse).table(name)
-    actions = pl.DataFrame(table.get_add_actions(flatten=True))
-    return sorted(folder / unquote(path) for path in actions.get_column("path"))
+    return pl.DataFrame(table.get_add_actions(flatten=True))
 
 
 def quoted(text: str) -> str:
     """Quote text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def _noting(frames: Iterable[pl.DataFrame], faults: list[Exception]) -> Iterator[pl.DataFrame]:
-    """Yield the frames, and note an error in making them: delta-rs keeps nothing but its text."""
-    try:
-        yield from frames
-    except Exception as error:
-        faults.append(error)
-        raise
