@@ -8,6 +8,7 @@ from kp_batch.text import number
 
 _TO = "\N{RIGHTWARDS ARROW}"
 _WEIGHTS = "profiles"  # the setting that is told by profile
+_BEFORE = {"precision": "float32"}  # settings of warehouses from before there were these
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
 
 
@@ -40,9 +41,9 @@ def setting_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
     for name in new if old else ():
         if name == _WEIGHTS:
             yield from _weight_changes(old[name], new[name])
-        elif old[name] != new[name]:
-            words = f"{name.replace('_', ' ')} {old[name]} {_TO} {new[name]}"
-            yield Reason(name, words, old[name], new[name])
+        elif (was := old.get(name, _BEFORE.get(name))) != new[name]:
+            words = f"{name.replace('_', ' ')} {was} {_TO} {new[name]}"
+            yield Reason(name, words, was, new[name])
 
 
 def formula_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Reason]:

@@ -89,13 +89,13 @@ def reasons(
 
 
 def _model_files(run: Run, scorer: Scorer, last: RunRecord) -> Iterator[Reason]:
-    """The embedder is the same by name, and no published score was computed with its files."""
+    """No setting of the encoder differs, and no published score was computed with its files."""
     known, now = (
         [_model(each) for each in ids]
         for ids in (last.fingerprints["encoder_id"], [scorer.encoder_id])
     )
-    is_same = run.published.settings["embedder"] == run.config.embedder
-    if is_same and known and now[0] not in known:
+    differing = {each.code for each in setting_changes(run.published.settings, run.config.settings)}
+    if not differing & {"embedder", "precision"} and known and now[0] not in known:
         words = f"files of the model {', '.join(known)} \N{RIGHTWARDS ARROW} {now[0]}"
         yield Reason("model_files", words, known, now[0])
 
