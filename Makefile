@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test lint torture bench clean
+.PHONY: install demo test lint torture bench bench-full clean
 
 install: .venv/installed
 
@@ -28,6 +28,9 @@ torture: install
 
 bench: install
 	$(BIN)/python -m tests.bench
+
+bench-full: install
+	$(BIN)/python -m tests.large growth
 
 clean:
 	rm -rf .venv kp-batch-demo .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -8,6 +8,7 @@ from kp_batch.text import number
 
 _TO = "\N{RIGHTWARDS ARROW}"
 _WEIGHTS = "profiles"  # the setting that is told by profile
+OF_ENCODER = frozenset({"embedder", "precision"})  # settings that make another encoder
 _BEFORE = {"precision": "float32"}  # settings of warehouses from before there were these
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
 

@@ -19,8 +19,12 @@ REPEATED = 3
 OPERATIONS = 2 * 6 * WINDOW * (12 * 384**2 + 2 * WINDOW * 384)
 
 
-def bench_embedding() -> None:
-    """Print the rates, and their ratios to that of float32."""
+def bench_embedding() -> dict[str, float]:
+    """Print the rates, and their ratios to that of float32.
+
+    Returns:
+        Full windows a second, by precision.
+    """
     texts = _full_windows(TEXTS)
     exact, rounded = MiniLM(), MiniLM("bf16")
     plain = SentenceTransformer(str(find_minilm()), local_files_only=True)
@@ -39,6 +43,7 @@ def bench_embedding() -> None:
     product = _product_rate(torch.bfloat16) / 1e9
     print(f"  {'a product in bf16 alone':<36}{'':>37}{product:>8,.0f} GFLOP/s")
     _tokenising()
+    return {precision: rates[precision] for precision in ("float32", "bf16")}
 
 
 def _full_windows(count: int) -> list[str]:

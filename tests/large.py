@@ -5,10 +5,12 @@ memory of all of its processes in MB. A row whose command fails, or whose memory
 is marked, and the exit status is 1. `--folder` keeps archives and warehouses; `--traces` and
 `--embedder` set the size of the scenarios that have one.
 
-night      traces of ten years, then nothing to do, then 20,000 more, then other weights
+night      traces of ten years, then nothing to do, then 1% more, then other weights
 ten-years  a file a day: with vectors, with a ttl, without vectors; and a night each
 odd        one day, many domains, many files, one endless trace, long ids
 commands   every command on one warehouse
+growth     the night at a hundred thousand, a million and ten million traces, with vectors: it takes
+           40 GB of disk and an hour or two (`make bench-full`)
 worst      the worst of all these at sizes of a minute or so: part of `make torture`
 """
 
@@ -55,11 +57,12 @@ class Case:
 def night(traces: int, embedder: str) -> Case:
     """A run over ten years, and what comes after it."""
     run = f"{_RUN} --embedder {embedder}"
-    late = Traces(20_000, first=traces, days=1, files=1, begin=BEGIN + 3_650 * DAY)
+    more = traces // 100
+    late = Traces(more, first=traces, days=1, files=1, begin=BEGIN + 3_650 * DAY)
     commands = (
         Command("run", run, (Traces(traces),)),
         Command("nothing to do", run),
-        Command("20,000 more", run, (late,)),
+        Command(f"{more:,} more", run, (late,)),
         Command("other weights", f"{run} --profiles $profiles"),
     )
     return Case(f"{traces:,} traces, {embedder}", _bound_mb(traces), commands)
@@ -134,6 +137,7 @@ SCENARIOS: Mapping[str, Callable[[int | None, str], list[Case]]] = {
     "ten-years": lambda traces, _: [ten_years(traces or 100_000, each) for each in _TEN_YEARS],
     "odd": lambda traces, embedder: odd(traces or 1_000_000, embedder),
     "commands": lambda traces, embedder: [commands(traces or 10_000_000, embedder)],
+    "growth": lambda _, __: [night(10**power, "hashing") for power in (5, 6, 7)],
     "worst": lambda _, embedder: [
         night(1_000_000, embedder),
         ten_years(10_000, _TEN_YEARS[1]),

@@ -102,6 +102,10 @@ def test_what_may_pass_is_known_by_its_number_or_by_its_words(error: Exception) 
     assert calls == [1, 1]
 
 
+def threads_of_blas() -> list[int]:
+    return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+
+
 def test_as_many_parts_at_once_as_there_are_cores_and_memory_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -112,10 +116,7 @@ def test_as_many_parts_at_once_as_there_are_cores_and_memory_for(
 
         def work(part: int, together: Barrier = together) -> tuple[int, list[int]]:
             together.wait(60)  # for ever, if there are fewer at once
-            limits = [
-                each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"
-            ]
-            return part, limits
+            return part, threads_of_blas()
 
         found = list(Local().map(Step("work", work, memory), range(12)))
         assert found == [(part, [4 // expected] * len(found[0][1])) for part in range(12)]
@@ -125,11 +126,9 @@ def test_as_many_parts_at_once_as_there_are_cores_and_memory_for(
 def test_fewer_parts_than_cores_share_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor.pl, "thread_pool_size", lambda: 4)
 
-    def threads(_: int) -> int:
-        return next(each["num_threads"] for each in threadpool_info())
-
-    assert list(Local().map(Step("work", threads), [1])) == [4]
-    assert list(Local().map(Step("work", threads), [])) == []
+    step = Step("work", lambda _: set(threads_of_blas()))
+    assert list(Local().map(step, [1])) == [{4}]
+    assert list(Local().map(step, [])) == []
 
 
 def test_after_an_error_no_further_part_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:

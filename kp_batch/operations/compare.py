@@ -9,7 +9,7 @@ import duckdb
 from kp_batch.errors import KpBatchError
 from kp_batch.operations.objectives import Place, objectives
 from kp_batch.operations.results import Comparison, DomainMoves, Mover
-from kp_batch.reasons import Reason, file_changes, listed, setting_changes
+from kp_batch.reasons import OF_ENCODER, Reason, file_changes, listed, setting_changes
 from kp_batch.run_record import RunRecord, incomparable
 from kp_batch.sql import sql
 from kp_batch.staging import Staging
@@ -90,8 +90,7 @@ def _changes(
     """What differs: settings, formulas, encoders, then the archive's files."""
     settings = [*setting_changes(old.settings, new.settings)]
     yield from settings
-    # Another embedder is another encoder.
-    known = {"encoder"} if any(each.code == "embedder" for each in settings) else set[str]()
+    known = {"encoder"} if OF_ENCODER & {each.code for each in settings} else set[str]()
     yield from (each for each in incomparable(old, new) if each.code not in known)
     [files] = _rows(connection, "file_changes")
     yield from file_changes(files)

@@ -9,7 +9,7 @@ from kp_batch.facts import FACTS_VERSION
 from kp_batch.ingest.observe import Observed
 from kp_batch.novelty.settings import REPLAY_VERSION
 from kp_batch.planning.scorer import Scorer
-from kp_batch.reasons import Reason, file_changes, formula_changes, setting_changes
+from kp_batch.reasons import OF_ENCODER, Reason, file_changes, formula_changes, setting_changes
 from kp_batch.run import Run
 from kp_batch.run_record import RunRecord
 from kp_batch.scoring.profiles import SCORING_VERSION
@@ -95,7 +95,7 @@ def _model_files(run: Run, scorer: Scorer, last: RunRecord) -> Iterator[Reason]:
         for ids in (last.fingerprints["encoder_id"], [scorer.encoder_id])
     )
     differing = {each.code for each in setting_changes(run.published.settings, run.config.settings)}
-    if not differing & {"embedder", "precision"} and known and now[0] not in known:
+    if not differing & OF_ENCODER and known and now[0] not in known:
         words = f"files of the model {', '.join(known)} \N{RIGHTWARDS ARROW} {now[0]}"
         yield Reason("model_files", words, known, now[0])
 

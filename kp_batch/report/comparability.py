@@ -104,13 +104,16 @@ def no_trend(data: ReportData) -> str | None:
     """Why the scores moved since the previous run other than by their traces; None if they did not.
 
     The threshold moves no score, and neither do weights that no score bears, nor the cache where
-    there is no encoder. Limits may, since what they held back is restated once they are ended.
+    there is no encoder, nor the precision where there is no model. Limits may, since what they held
+    back is restated once they are ended.
     """
     borne = {name for run in (data.before, data.run) if run for name in _weights(data, run)}
     embedders = {run.settings["embedder"] for run in (data.before, data.run) if run}
-    idle = ("cache_size", "ttl") if embedders == {"none"} else ()
+    idle = {"threshold"}
+    idle |= {"precision"} if embedders <= {"hashing", "none"} else set()
+    idle |= {"cache_size", "ttl"} if embedders == {"none"} else set()
     moving = (
-        each.of in borne if each.code == "weights" else each.code not in ("threshold", *idle)
+        each.of in borne if each.code == "weights" else each.code not in idle
         for each in settings_changed(data)
     )
     if incomparable(data) or any(moving):
