@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Barrier
 
 import duckdb
+import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
@@ -103,6 +104,7 @@ def test_what_may_pass_is_known_by_its_number_or_by_its_words(error: Exception) 
 
 
 def threads_of_blas() -> list[int]:
+    np.ones((2, 2)) @ np.ones((2, 2))  # it loads the library
     return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
 
 

@@ -19,6 +19,7 @@ from kp_batch.vectors import Float32s
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+_AT_ONCE = 512  # texts whose counts, of float64, stay in a core's cache
 _WORD = r"\w+"  # scikit-learn's own pattern drops one-letter words
 
 
@@ -124,9 +125,11 @@ class Hashing:
 
     def encode(self, texts: Sequence[str]) -> Float32s:
         """See `Encoder`."""
-        if not texts:
-            return np.zeros((0, self.dimensions), dtype=np.float32)
-        return checked(self._vectorizer.transform(texts).toarray())
+        vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
+        for first in range(0, len(texts), _AT_ONCE):
+            some = slice(first, first + _AT_ONCE)
+            vectors[some] = checked(self._vectorizer.transform(texts[some]).toarray())
+        return vectors
 
     @cached_property
     def _vectorizer(self) -> Any:
