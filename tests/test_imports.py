@@ -18,6 +18,13 @@ from kp_batch.pipeline.rescore import rescore_and_report
 summary = rescore_and_report(RescoreConfig(archive=[sys.argv[1]], warehouse=sys.argv[2]))
 assert summary.run_id is None
 """
+FIRST = """
+import sys
+from kp_batch.config import RescoreConfig
+from kp_batch.pipeline.rescore import rescore_and_report
+settings = {"archive": [sys.argv[1]], "warehouse": sys.argv[2], "embedder": "hashing"}
+assert rescore_and_report(RescoreConfig(**settings)).counts.embedded == 1
+"""
 CHECKED = """
 import sys
 from kp_batch.cli import maintenance, query, run, traces
@@ -55,6 +62,12 @@ def scored(folder: Path, embedder: str) -> tuple[Path, Path]:
     settings = config(folder, archive, embedder=embedder)
     rescore_and_report(settings)
     return archive, settings.warehouse
+
+
+def test_a_run_that_embeds_without_a_model_imports_none(tmp_path: Path) -> None:
+    archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
+    found = imported(FIRST, archive, tmp_path / "warehouse")
+    assert found & MODELS == {"sklearn"}
 
 
 def test_a_run_with_nothing_to_do_imports_no_model_no_chart_and_no_file_system(

@@ -29,10 +29,10 @@ def computing(precision: Precision, device: "torch.device") -> Generator[None]:
 
 def is_native(precision: Precision) -> bool:
     """Whether the card, or else the processor, computes in it; otherwise float32 is faster."""
-    import torch
-
     if precision == "float32":
         return True
+    import torch
+
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return any(torch.cpu.get_capabilities().get(name) for name in _NATIVE)
