@@ -9,7 +9,7 @@ from kp_batch.text import number
 _TO = "\N{RIGHTWARDS ARROW}"
 _WEIGHTS = "profiles"  # the setting that is told by profile
 OF_ENCODER = frozenset({"embedder", "precision"})  # settings that make another encoder
-_BEFORE = {"precision": "float32"}  # settings of warehouses from before there were these
+BEFORE = {"precision": "float32"}  # settings of warehouses from before there were these
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
 
 
@@ -42,7 +42,7 @@ def setting_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
     for name in new if old else ():
         if name == _WEIGHTS:
             yield from _weight_changes(old[name], new[name])
-        elif (was := old.get(name, _BEFORE.get(name))) != new[name]:
+        elif (was := old.get(name, BEFORE.get(name))) != new[name]:
             words = f"{name.replace('_', ' ')} {was} {_TO} {new[name]}"
             yield Reason(name, words, was, new[name])
 

@@ -1,6 +1,5 @@
 """Embedding beside sentence-transformers' own encode, with full windows of random words."""
 
-import statistics
 import time
 from collections.abc import Callable, Mapping
 
@@ -11,6 +10,7 @@ from sentence_transformers import SentenceTransformer
 from kp_batch.embedding.minilm import WINDOW, MiniLM
 from kp_batch.embedding.model_files import find_minilm
 from kp_batch.embedding.pieces import first_pieces
+from tests.measuring import medians
 
 TEXTS = 512 if torch.cuda.is_available() else 16
 REPEATED = 3
@@ -54,15 +54,10 @@ def _full_windows(count: int) -> list[str]:
 
 def _rates(works: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     """Texts a second, the median of interleaved runs after a first one that loads the model."""
-    seconds: dict[str, list[float]] = {label: [] for label in works}
     for work in works.values():
         work()
-    for _ in range(REPEATED):
-        for label, work in works.items():
-            began = time.perf_counter()
-            work()
-            seconds[label].append(time.perf_counter() - began)
-    return {label: TEXTS / statistics.median(each) for label, each in seconds.items()}
+    seconds = medians(*works.values(), times=REPEATED)
+    return {label: TEXTS / each for label, each in zip(works, seconds, strict=True)}
 
 
 def _product_rate(kind: torch.dtype) -> float:

@@ -2,13 +2,10 @@
 
 import os
 import tempfile
-import time
-from collections.abc import Callable
 from contextlib import redirect_stderr
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from statistics import median
 
 import duckdb
 import polars as pl
@@ -20,6 +17,7 @@ from kp_batch.ingest.new_files import read_new
 from kp_batch.run import Run
 from kp_batch.sample import write_sample
 from kp_batch.staging import Staging
+from tests.measuring import medians
 from tests.tiny_traces import Traces, write_traces
 
 SAMPLE, TINY, TIMES = 50_000, 200_000, 5
@@ -50,7 +48,8 @@ def bench_facts(folder: Path) -> None:
             Staging(folder / "staging" / name),
         )
         copied = folder / f"{name}.parquet"
-        ours, theirs = _medians(partial(read, run), partial(copy_facts, folder / name, copied))
+        works = (partial(read, run), partial(copy_facts, folder / name, copied))
+        ours, theirs = medians(*works, times=TIMES)
         print(f"{count:,} traces of the kind {name}, on {pl.thread_pool_size()} threads")
         print(f"  {'reading, checking, facts, staged':<36}{count / ours:>12,.0f} traces/s")
         print(f"  {'DuckDB, list functions, unchecked':<36}{count / theirs:>12,.0f} traces/s")
@@ -101,17 +100,6 @@ def copy_facts(archive: Path, out: Path) -> None:
     """
     with duckdb.connect(config={"threads": pl.thread_pool_size()}) as connection:
         connection.execute(f"COPY ({query}) TO '{out}' (FORMAT parquet, COMPRESSION zstd)")
-
-
-def _medians(*works: Callable[[], None]) -> list[float]:
-    """The seconds of each, in the median of rounds in which each has its turn."""
-    seconds: list[list[float]] = [[] for _ in works]
-    for _ in range(TIMES):
-        for work, each in zip(works, seconds, strict=True):
-            began = time.perf_counter()
-            work()
-            each.append(time.perf_counter() - began)
-    return [median(each) for each in seconds]
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
-"""What a command takes: its time, and the memory of all of its processes (on Linux)."""
+"""What work takes: seconds, and of a command the memory of all of its processes (on Linux)."""
 
 import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 _PROC = Path("/proc")
 _INTERVAL_S = 0.1
@@ -23,6 +24,17 @@ class Measured:
     seconds: float
     peak_mb: float  # the greatest sum of its processes' anonymous memory, in 2**20 bytes
     tail: str  # the end of what it said
+
+
+def medians(*works: Callable[[], object], times: int) -> list[float]:
+    """The seconds of each, in the median of rounds in which each has its turn."""
+    seconds: list[list[float]] = [[] for _ in works]
+    for _ in range(times):
+        for work, each in zip(works, seconds, strict=True):
+            began = time.perf_counter()
+            work()
+            each.append(time.perf_counter() - began)
+    return [median(each) for each in seconds]
 
 
 def measured(arguments: Sequence[str]) -> Measured:

@@ -12,7 +12,7 @@ import numpy as np
 from kp_batch.embedding.checked import ENCODER_VERSION, checked
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.embedding.model_files import file_digests, find_model
-from kp_batch.embedding.precision import Precision, computing
+from kp_batch.embedding.precision import Precision, computing, suffix
 from kp_batch.errors import EncoderError
 from kp_batch.vectors import Float32s
 
@@ -86,8 +86,7 @@ class AnyModel:
         self.precision: Precision = precision
         self._folder = find_model(name)
         digest = hashlib.sha256(json.dumps(file_digests(self._folder)).encode()).hexdigest()
-        computed = "" if precision == "float32" else f"-{precision}"
-        self.encoder_id = f"model-{digest[:16]}{computed}-v{ENCODER_VERSION}"
+        self.encoder_id = f"model-{digest[:16]}{suffix(precision)}-v{ENCODER_VERSION}"
         self._turn = Lock()
 
     @property

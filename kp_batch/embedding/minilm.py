@@ -12,7 +12,7 @@ import numpy.typing as npt
 from kp_batch.embedding.checked import ENCODER_VERSION, checked
 from kp_batch.embedding.model_files import MINILM_DIGESTS, find_minilm
 from kp_batch.embedding.pieces import first_pieces
-from kp_batch.embedding.precision import Precision, computing
+from kp_batch.embedding.precision import Precision, computing, suffix
 from kp_batch.vectors import Float32s
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ class MiniLM:
     def __init__(self, precision: Precision = "float32") -> None:
         self.precision: Precision = precision
         weights = MINILM_DIGESTS["model.safetensors"][:8]
-        computed = "" if precision == "float32" else f"-{precision}"
-        self.encoder_id = f"minilm-{weights}-{WINDOW}{computed}-v{ENCODER_VERSION}"
+        self.encoder_id = f"minilm-{weights}-{WINDOW}{suffix(precision)}-v{ENCODER_VERSION}"
         self._turn = Lock()
 
     def encode(self, texts: Sequence[str]) -> Float32s:

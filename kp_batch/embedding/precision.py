@@ -17,6 +17,11 @@ Precision = Literal["float32", "bf16"]
 _NATIVE = ("avx512_bf16", "amx_bf16", "bf16")  # what processors call it
 
 
+def suffix(precision: Precision) -> str:
+    """What an encoder_id tells of the precision."""
+    return "" if precision == "float32" else f"-{precision}"
+
+
 @contextmanager
 def computing(precision: Precision, device: "torch.device") -> Generator[None]:
     """Let models compute in a precision, without gradients."""

@@ -22,6 +22,7 @@ from kp_batch.operations.reference import Met, Reference, ScoredTrace
 from kp_batch.operations.results import Difference, Verification
 from kp_batch.planning.state import State
 from kp_batch.progress import progress
+from kp_batch.reasons import BEFORE
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.sql import sql
@@ -51,14 +52,15 @@ def verify(
         WarehouseError: it is no warehouse, or vectors are missing.
     """
     published = require_manifest(warehouse)
+    settings: dict[str, Any] = {**BEFORE, **published.settings}
     with State(warehouse, published.tables, staging) as state:
         sampled = _sample(state, traces, seed)
         stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")
-        fresh = _vectors(published.settings, stored) if embed else {}
+        fresh = _vectors(settings, stored) if embed else {}
         again = _scored_again(state, stored, Reference(warehouse, state, fresh, stored))
         missing = state.ask(sql(__name__, "unscored.sql")).item()
     unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id").to_list()
-    tolerance = VECTOR_TOLERANCE[published.settings.get("precision", "float32")]
+    tolerance = VECTOR_TOLERANCE[settings["precision"]]
     differences = tuple(_differences(stored.with_columns(vector=0.0), again, tolerance))
     return Verification(
         seed=seed,
@@ -144,8 +146,7 @@ def _facts_in(path: str, file_id: str, rows: pl.Series) -> pl.DataFrame:
 
 def _vectors(settings: Mapping[str, Any], rows: pl.DataFrame) -> dict[tuple[str, str], Float32s]:
     """Embed the rows' texts again: the vectors by encoder_id and text hash."""
-    precision = settings.get("precision", "float32")
-    encoder = load_encoder(settings.get("embedder", "none"), precision)
+    encoder = load_encoder(settings.get("embedder", "none"), settings["precision"])
     if encoder is None or rows.is_empty():
         return {}
     texts = rows.filter(pl.col("encoder_id") == encoder.encoder_id).unique("text_hash")

@@ -78,9 +78,11 @@ def reasons(
     if last is None:
         yield Reason("new_warehouse", "a new warehouse")
     else:
-        yield from setting_changes(run.published.settings, run.config.settings)
+        settings = [*setting_changes(run.published.settings, run.config.settings)]
+        yield from settings
         yield from formula_changes(last.versions, FORMULAS)
-        yield from _model_files(run, scorer, last)
+        if not OF_ENCODER & {each.code for each in settings}:
+            yield from _model_files(scorer, last)
     if run.published.failed:
         yield Reason("after_failure", "the last run failed")
     if run.forgets:
@@ -88,14 +90,13 @@ def reasons(
     yield from file_changes({what: len(paths) for what, paths in asdict(files).items()})
 
 
-def _model_files(run: Run, scorer: Scorer, last: RunRecord) -> Iterator[Reason]:
-    """No setting of the encoder differs, and no published score was computed with its files."""
+def _model_files(scorer: Scorer, last: RunRecord) -> Iterator[Reason]:
+    """No published score was computed with the files of the encoder, which is the same by name."""
     known, now = (
         [_model(each) for each in ids]
         for ids in (last.fingerprints["encoder_id"], [scorer.encoder_id])
     )
-    differing = {each.code for each in setting_changes(run.published.settings, run.config.settings)}
-    if not differing & OF_ENCODER and known and now[0] not in known:
+    if known and now[0] not in known:
         words = f"files of the model {', '.join(known)} \N{RIGHTWARDS ARROW} {now[0]}"
         yield Reason("model_files", words, known, now[0])
 

@@ -1,0 +1,31 @@
+"""Files that are kept for the user, in `$XDG_CACHE_HOME/kp-batch`, by default below `~/.cache`.
+
+What is kept there belongs to no warehouse. Losing it costs time, nothing else, so whatever is in
+its way is no error. Where several processes write a file at once, the last one wins.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+
+def kept(name: str) -> str | None:
+    """Read a file; None if it is missing, or no text."""
+    with suppress(OSError, RuntimeError, ValueError):  # RuntimeError: the user has no home
+        return (_folder() / name).read_text("utf-8")
+    return None
+
+
+def keep(name: str, text: str) -> None:
+    """Replace a file, whole or not at all."""
+    with suppress(OSError, RuntimeError):
+        folder = _folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile("w", dir=folder, encoding="utf-8", delete=False) as part:
+            part.write(text)
+        Path(part.name).replace(folder / name)
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kp-batch"
