@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import fsspec
@@ -192,12 +192,10 @@ def test_the_files_of_a_folder_that_may_not_be_read_can_be_pruned(
 
 
 def test_a_full_disk_of_the_log_hides_no_error() -> None:
-    request = {"command": "vacuum", "args": [], "kwargs": {}, "log": None}
-    with Path("/dev/full").open("wb") as full:
-        child, answer = _started(full)
-    with child, answer:
-        _send(child, json.dumps(request))
-        assert b"unexpected TypeError: " in answer.read()
+    request = {"command": "vacuum", "args": [], "kwargs": {}, "log": "/dev/full"}
+    with closing(_started()) as child:
+        _send(child.process, json.dumps(request))
+        assert b"unexpected TypeError: " in child.answer.read()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The child process: started from any folder, and what is told when it dies or never starts."""
 
 import os
+import signal
 import subprocess
 import sys
 import venv
@@ -9,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from kp_batch.archive.file_changes import FileChanges
-from kp_batch.cli import supervisor
+from kp_batch.cli import run, supervisor
 from kp_batch.cli.commands import COMMANDS, PLAN, VACUUM
-from kp_batch.cli.supervisor import child_result
+from kp_batch.cli.supervisor import child_result, start_ahead
 from kp_batch.errors import KpBatchError
 from kp_batch.operations.results import (
     Comparison,
@@ -103,15 +105,17 @@ def test_the_wheel_ships_kp_batch_alone(installed: Path) -> None:
     assert {name for name in shipped if not name.endswith(".dist-info")} == {"kp_batch"}
 
 
-def with_child(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+def with_child(monkeypatch: pytest.MonkeyPatch, script: str) -> list[subprocess.Popen[bytes]]:
     """Start a script in place of the child; `answer` writes where the child's answer goes."""
-    popen = subprocess.Popen
+    popen, children = subprocess.Popen, []
     head = "import os, sys, time; answer = lambda text: os.write(int(sys.argv[2]), text.encode()); "
 
     def started(command: list[str], **how: Any) -> subprocess.Popen[bytes]:
-        return popen([sys.executable, "-c", head + script, *command[3:]], **how)
+        children.append(popen([sys.executable, "-c", head + script, *command[3:]], **how))
+        return children[-1]
 
     monkeypatch.setattr(supervisor.subprocess, "Popen", started)
+    return children
 
 
 STARTED = r"answer('\n'); "
@@ -319,6 +323,38 @@ def test_an_answer_of_another_form_is_one_line(
         f"the working process answered vacuum in another form than expected ({fault}); "
         "was kp-batch replaced meanwhile? Try again"
     )
+
+
+def test_a_child_started_ahead_is_the_one_that_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = tmp_path / "begun"
+    children = with_child(monkeypatch, f"open({str(begun)!r}, 'a').write('x'); {TOLD}")
+    with click.Context(run.run) as context:
+        start_ahead(context)
+        with child_result(VACUUM, None) as result:
+            assert result == REMOVED
+        with child_result(VACUUM, None) as result:  # a second question has a child of its own
+            assert result == REMOVED
+    assert [each.returncode for each in children] == [0, 0]
+    assert begun.read_text() == "xx"
+
+
+@pytest.mark.parametrize(
+    ("words", "ended"),
+    [
+        (["--help"], []),
+        (["a", "--warehouse", "w", "--ttl", "soon"], [-signal.SIGKILL]),
+        (["a", "--no-such-option"], [-signal.SIGKILL]),
+    ],
+)
+def test_a_child_is_started_while_settings_are_checked(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], ended: list[int]
+) -> None:
+    children = with_child(monkeypatch, "time.sleep(20)")
+    with suppress(click.exceptions.Exit, click.UsageError):
+        run.run.main(words, standalone_mode=False)
+    assert [each.returncode for each in children] == ended
 
 
 class Signal(BaseException):

@@ -10,6 +10,7 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
+from importlib import import_module
 
 from kp_batch.cli.commands import COMMANDS, json_line
 from kp_batch.errors import KpBatchError
@@ -20,12 +21,18 @@ from kp_batch.progress import show_on_stderr
 def main() -> None:
     """The child: a request on stdin, the result or the error into the pipe that argv names."""
     user, pipe = (int(number) for number in sys.argv[1:])
-    request = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_die_with_parent, daemon=True).start()
     answer = os.fdopen(pipe, "wb")
     answer.write(b"\n")
     answer.flush()
+    with suppress(Exception):  # the command meets it again, and tells it
+        import_module("kp_batch.pipeline.rescore")  # most commands need most of it
+    if not (line := sys.stdin.buffer.readline()):
+        return  # the parent has nothing to ask
+    request = json.loads(line)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
     # stdout and stderr are the log, for what libraries print; our own words are for the user.
+    if request["log"]:
+        _print_into(request["log"])
     sys.stderr = os.fdopen(user, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
     show_on_stderr()
 
@@ -46,6 +53,22 @@ def main() -> None:
             with suppress(OSError):  # the log's disk may be full
                 traceback.print_exception(error, file=sys.__stderr__)
         tell(str(explained(error, request["log"])))
+    if "prefect" not in sys.modules:  # which sends its last logs at the interpreter's end
+        _end_at_once()
+
+
+def _end_at_once() -> None:
+    """Spare the user the tenth of a second that taking the interpreter down needs."""
+    with suppress(OSError):  # the log's disk may be full
+        sys.stdout.flush()
+    os._exit(0)
+
+
+def _print_into(log: str) -> None:
+    file = os.open(log, os.O_WRONLY | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
 
 
 def _die_with_parent() -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from kp_batch.cli.supervisor import start_ahead
+
 if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
 
@@ -23,6 +25,16 @@ class SettingsCommand(click.Command):
     def __init__(self, *args: Any, without: Collection[str] = (), **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self._without = without
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Start the working process, unless help is asked for: pydantic takes a while."""
+        if not {*ctx.help_option_names} & {*args}:
+            start_ahead(ctx)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError:
+            ctx.close()  # which Click leaves open
+            raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """ARCHIVE and --warehouse, the other settings, and the command's further options."""

@@ -7,7 +7,7 @@ parent die, the child sees the end of its stdin and kills the group itself.
 
 The child takes a request on stdin. Into a pipe of its own it writes an empty line once it has
 started, and then one line of JSON: its result, an object, or its error, a text. All that it prints
-is for the log.
+is for the log that the request names.
 """
 
 import json
@@ -17,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
@@ -26,7 +27,34 @@ import click
 from kp_batch.cli.commands import Command, P, R
 from kp_batch.errors import KpBatchError
 
+_AHEAD = "kp_batch.child"  # where a context holds the child that was started ahead
 _PATIENCE_S = 10.0  # for a child that has told its error: Prefect still tells its server
+
+
+@dataclass(frozen=True)
+class _Child:
+    process: subprocess.Popen[bytes]
+    answer: IO[bytes]  # the end of the pipe that its answer comes from
+    output: IO[bytes]  # what it prints until it knows the log
+
+    def close(self) -> None:
+        """Kill all that is left of its process group; may be called again."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        with suppress(BrokenPipeError):
+            cast("IO[bytes]", self.process.stdin).close()
+        self.answer.close()
+        self.output.close()
+        self.process.wait()
+
+
+def start_ahead(context: click.Context) -> None:
+    """Start the child that the context's command will ask: it imports while settings are checked.
+
+    It ends with the context.
+    """
+    child = context.meta[_AHEAD] = _started()
+    context.call_on_close(child.close)
 
 
 @contextmanager
@@ -48,41 +76,32 @@ def child_result(
         KpBatchError: the command failed, could not start, was killed, or told no such result.
         OSError: the log cannot be written.
     """
-    with log.open("w+b") if log else tempfile.TemporaryFile() as output:
-        child, answer = _started(output)
-        # Polars, once imported, makes Python's handler wait while a call blocks: take SIGINT back.
-        signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
+    if log:
+        log.write_bytes(b"")
+    context = click.get_current_context(silent=True)
+    child = (context.meta.pop(_AHEAD, None) if context else None) or _started()
+    # Polars, once imported, makes Python's handler wait while a call blocks: take SIGINT back.
+    signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
+    with closing(child):
         where = str(log) if log else None
-        with answer, child, _ending_its_group(child):
-            with suppress(BrokenPipeError):  # it died at once: its status says so
-                request = {"command": command.name, "args": args, "kwargs": kwargs, "log": where}
-                _send(child, json.dumps(request))
-            result = _result(command, child, answer, output, where)
-            try:
-                yield result
-            except Exception:  # who reads our output has left, say: the work goes on
-                child.wait()
-                raise
-            if child.wait():
-                end = _end(child.returncode, output, where, event="failed after its answer")
-                click.echo(f"kp-batch: warning: {end}; the report may be an older one", err=True)
+        with suppress(BrokenPipeError):  # it died at once: its status says so
+            request = {"command": command.name, "args": args, "kwargs": kwargs, "log": where}
+            _send(child.process, json.dumps(request))
+        result = _result(command, child, log)
+        try:
+            yield result
+        except Exception:  # who reads our output has left, say: the work goes on
+            child.process.wait()
+            raise
+        if child.process.wait():
+            end = _end(child, log, event="failed after its answer")
+            click.echo(f"kp-batch: warning: {end}; the report may be an older one", err=True)
 
 
-@contextmanager
-def _ending_its_group(child: subprocess.Popen[bytes]) -> Generator[None]:
-    """Kill all that is left of the child's process group, however the context ends."""
+def _started() -> _Child:
+    user, (ours, theirs), output = os.dup(2), os.pipe(), tempfile.TemporaryFile()  # noqa: SIM115
     try:
-        yield
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-
-
-def _started(output: IO[bytes]) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
-    """The child, and the end of the pipe that its answer comes from."""
-    user, (ours, theirs) = os.dup(2), os.pipe()
-    try:
-        child = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
+        process = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
             [sys.executable, "-m", "kp_batch.cli.child", str(user), str(theirs)],
             stdin=subprocess.PIPE,
             stdout=output,
@@ -98,7 +117,7 @@ def _started(output: IO[bytes]) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
     finally:
         os.close(user)
         os.close(theirs)
-    return child, os.fdopen(ours, "rb")
+    return _Child(process, os.fdopen(ours, "rb"), output)
 
 
 def _send(child: subprocess.Popen[bytes], line: str) -> None:
@@ -110,22 +129,17 @@ def _send(child: subprocess.Popen[bytes], line: str) -> None:
         left = left[os.write(stdin.fileno(), left) :]
 
 
-def _result(
-    command: Command[..., R],
-    child: subprocess.Popen[bytes],
-    answer: IO[bytes],
-    output: IO[bytes],
-    log: str | None,
-) -> R:
+def _result(command: Command[..., R], child: _Child, log: Path | None) -> R:
     from pydantic import TypeAdapter, ValidationError  # while the child starts
 
-    could_start, line = answer.readline(), answer.readline()
+    could_start, line = child.answer.readline(), child.answer.readline()
     if not line.endswith(b"\n"):  # none, or one that was cut
         event = "ended before it could answer" if could_start else "could not start"
-        raise KpBatchError(_end(child.wait(), output, log, event=event))
+        child.process.wait()
+        raise KpBatchError(_end(child, log, event=event))
     if line.startswith(b'"'):  # a text
         with suppress(subprocess.TimeoutExpired):
-            child.wait(_PATIENCE_S)
+            child.process.wait(_PATIENCE_S)
         raise KpBatchError(json.loads(line))
     try:
         return TypeAdapter(command.result).validate_json(line, strict=True, extra="forbid")
@@ -138,16 +152,19 @@ def _result(
         ) from error
 
 
-def _end(status: int, output: IO[bytes], log: str | None, *, event: str) -> str:
+def _end(child: _Child, log: Path | None, *, event: str) -> str:
     """Explain how a child ended that should not have."""
-    details = f"; details are in {log}" if log else ""
+    status, details = child.process.returncode, f"; details are in {log}" if log else ""
     if status == -signal.SIGKILL:
         return (
             "the working process was killed by SIGKILL, as the system does where memory runs out; "
             f"what is published is whole{details}"
         )
-    output.seek(0)
-    last = output.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
+    child.output.seek(0)
+    said = child.output.read() + (log.read_bytes() if log else b"")
+    if log:
+        log.write_bytes(said)
+    last = said.decode("utf-8", "replace").strip().rpartition("\n")[2]
     return f"the working process {event} ({_named(status)}): {last or 'it said nothing'}{details}"
 
 
