@@ -11,10 +11,12 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.feature_extraction.text import HashingVectorizer
 
-from kp_batch.embedding import encoders, minilm, model_files
+from kp_batch.embedding import encoders, hashing, minilm, model_files
 from kp_batch.embedding.checked import checked
-from kp_batch.embedding.encoders import AnyModel, Hashing, load_encoder
+from kp_batch.embedding.encoders import AnyModel, load_encoder
+from kp_batch.embedding.hashing import Hashing
 from kp_batch.embedding.minilm import WINDOW, MiniLM, _batches
 from kp_batch.embedding.model_files import MINILM_DIGESTS, _packaged, find_minilm, find_model
 from kp_batch.errors import EncoderError
@@ -87,6 +89,14 @@ def test_hashing_depends_on_nothing_but_the_text() -> None:
     together = Hashing().encode(texts)
     assert together.tobytes() == Hashing().encode(texts).tobytes()
     assert together.tobytes() == b"".join(Hashing().encode([text]).tobytes() for text in texts)
+
+
+@given(texts=st.lists(st.text() | st.sampled_from(["Ein Wort", "x y", "\0", "金融 data"])))
+def test_hashing_counts_as_scikit_learn_does(texts: list[str]) -> None:
+    counted = HashingVectorizer(
+        n_features=384, ngram_range=(1, 2), token_pattern=r"\w+", norm=None
+    ).transform(texts or [""])[: len(texts)]
+    assert Hashing().encode(texts).tobytes() == normalised(counted.toarray()).tobytes()
 
 
 @pytest.mark.parametrize("encoder", [Hashing(), MiniLM()], ids=["hashing", "minilm"])
@@ -163,7 +173,7 @@ def returned(monkeypatch: pytest.MonkeyPatch) -> list[npt.NDArray[np.float32]]:
         seen.append(vectors.copy())
         return checked(vectors)
 
-    for module in (encoders, minilm):
+    for module in (encoders, hashing, minilm):
         monkeypatch.setattr(module, "checked", noted)
     return seen
 

@@ -22,7 +22,7 @@ import kp_batch.pipeline.rescore
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import TABLES, VIEWS
 from kp_batch.embedding.chunks import write_chunk
-from kp_batch.embedding.encoders import Hashing
+from kp_batch.embedding.hashing import Hashing
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.results import Removed

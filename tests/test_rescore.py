@@ -19,7 +19,7 @@ import kp_batch.planning.timeline
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.embedding.chunks import count_vectors
-from kp_batch.embedding.encoders import Hashing
+from kp_batch.embedding.hashing import Hashing
 from kp_batch.errors import ArchiveError, KpBatchError, ProfileError, StorageError
 from kp_batch.executor import Step
 from kp_batch.explaining import explained

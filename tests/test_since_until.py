@@ -14,7 +14,7 @@ from pydantic import ValidationError
 import kp_batch.scoring.profiles
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
-from kp_batch.embedding.encoders import Hashing
+from kp_batch.embedding.hashing import Hashing
 from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary

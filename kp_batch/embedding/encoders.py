@@ -5,11 +5,12 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from kp_batch.embedding.checked import ENCODER_VERSION, checked
+from kp_batch.embedding.hashing import Hashing
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.embedding.model_files import file_digests, find_model
 from kp_batch.embedding.precision import Precision, computing, suffix
@@ -18,9 +19,6 @@ from kp_batch.vectors import Float32s
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-
-_AT_ONCE = 512  # texts whose counts, of float64, stay in a core's cache
-_WORD = r"\w+"  # scikit-learn's own pattern drops one-letter words
 
 
 class Encoder(Protocol):
@@ -112,28 +110,3 @@ class AnyModel:
         logging.set_verbosity_error()  # it warns of every text over the window
         logging.disable_progress_bar()
         return SentenceTransformer(str(self._folder), local_files_only=True)
-
-
-class Hashing:
-    """A lexical stand-in without a model: signed hashed counts of words and word pairs."""
-
-    dimensions = 384
-    chunk_size = 16_384
-    precision: Precision = "float32"
-    encoder_id = f"hashing-384-v{ENCODER_VERSION}"
-
-    def encode(self, texts: Sequence[str]) -> Float32s:
-        """See `Encoder`."""
-        vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
-        for first in range(0, len(texts), _AT_ONCE):
-            some = slice(first, first + _AT_ONCE)
-            vectors[some] = checked(self._vectorizer.transform(texts[some]).toarray())
-        return vectors
-
-    @cached_property
-    def _vectorizer(self) -> Any:
-        from sklearn.feature_extraction import text
-
-        return cast("Any", text.HashingVectorizer)(
-            n_features=self.dimensions, ngram_range=(1, 2), token_pattern=_WORD, norm=None
-        )
