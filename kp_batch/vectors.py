@@ -84,7 +84,7 @@ def unit(vectors: npt.ArrayLike) -> Float32s:
     return np.ascontiguousarray(np.where(kept[..., None], rounded, divided))
 
 
-def cosines(left: Float32s, right: Float32s) -> Float64s:
+def cosines(left: Float32s, right: Float32s, work: Float64s | None = None) -> Float64s:
     """The cosine similarity of each pair of unit vectors, by one fixed summation.
 
     `VectorCache` and `replay` both decide by it. Formula: `sum_j left[i, j] * right[i, j]` in
@@ -94,14 +94,14 @@ def cosines(left: Float32s, right: Float32s) -> Float64s:
     Args:
         left: float32, shape (pairs, dimensions), unit or zero rows.
         right: float32, the same shape.
+        work: float64, shape (2, pairs, dimensions), overwritten: memory for who calls this often.
 
     Returns:
         float64, shape (pairs,).
     """
+    both = np.empty((2, *left.shape)) if work is None else work
+    both[0], both[1] = left, right
     total = np.zeros(len(left), dtype=np.float64)
     for start in range(0, left.shape[1], _ONE_SUM):
-        part = slice(start, start + _ONE_SUM)
-        a = np.ascontiguousarray(left[:, part], dtype=np.float64)
-        b = np.ascontiguousarray(right[:, part], dtype=np.float64)
-        total += np.einsum("ij,ij->i", a, b)
+        total += np.einsum("ij,ij->i", *both[:, :, start : start + _ONE_SUM])
     return total

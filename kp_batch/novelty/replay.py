@@ -19,8 +19,7 @@ from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, is_unit
 # Rows of one block: an eighth of the widest window, within these bounds. Longer blocks multiply
 # faster, but more of their pairs are in no window.
 _FEWEST, _MOST = 128, 256
-# Pairs compared at once, since they are copied: 128 x 384 float64 a side stay in a core's cache.
-_PAIRS = 128
+_PAIRS = 256  # compared at once: they are copied
 
 
 @dataclass(frozen=True)
@@ -86,13 +85,12 @@ def replay_windows(
     _check(vectors, starts, block)
     candidates = Candidates.of(vectors, starts)
     sizes = np.arange(len(starts), dtype=np.int64) - starts
-    similarity = np.full(len(starts), -np.inf)
-    nearest = np.full(len(starts), -1, dtype=np.int64)
+    decided = _Decided.of(vectors)
     length = min(block, max(int(sizes.max(initial=0)) // 8, _FEWEST))
     for begin in range(first, len(starts), length):
         for row, column in candidates.nominate(begin, min(begin + length, len(starts))):
-            _decide(vectors, row, column, similarity, nearest)
-    _settle(candidates.real, starts, similarity, nearest)
+            decided.compare(row, column)
+    similarity, nearest = _settled(decided, candidates.real, starts)
     return Replay(similarity[first:], nearest[first:], sizes[first:])
 
 
@@ -111,28 +109,60 @@ def _check(vectors: Float32s, starts: Int64s, block: int) -> None:
         )
 
 
-def _decide(
-    vectors: Float32s, row: Int64s, column: Int64s, similarity: Float64s, nearest: Int64s
-) -> None:
-    """Let exact cosines decide between each row's candidates; the oldest wins a tie."""
-    exact = np.empty(len(row), dtype=np.float64)
-    for start in range(0, len(row), _PAIRS):
-        part = slice(start, start + _PAIRS)
-        exact[part] = cosines(vectors[row[part]], vectors[column[part]])
-    before = similarity[row]
-    np.maximum.at(similarity, row, exact)
-    won = np.flatnonzero((exact > before) & (exact == similarity[row]))[::-1]
-    nearest[row[won]] = column[won]  # of equals the last assigned stays: the oldest
+@dataclass(frozen=True)
+class _Decided:
+    """What exact cosines have decided: the nearest trace to each, the oldest of equals.
+
+    The copies of pairs go into memory that stays: fresh memory costs more than the arithmetic, and
+    makes threads wait for each other.
+    """
+
+    vectors: Float32s
+    similarity: Float64s
+    nearest: Int64s
+    pairs: Float32s  # shape (2, _PAIRS, dimensions)
+    work: Float64s  # the same shape
+
+    @classmethod
+    def of(cls, vectors: Float32s) -> "_Decided":
+        rows, shape = len(vectors), (2, _PAIRS, vectors.shape[1])
+        nobody = np.full(rows, -1, dtype=np.int64)
+        return cls(
+            vectors,
+            np.full(rows, -np.inf),
+            nobody,
+            np.empty(shape, dtype=np.float32),
+            np.empty(shape),
+        )
+
+    def compare(self, row: Int64s, column: Int64s) -> None:
+        """Let rows meet columns, which ascend, and are later than those met before."""
+        exact = np.empty(len(row))
+        for start in range(0, len(row), _PAIRS):
+            part = slice(start, start + _PAIRS)
+            exact[part] = self._cosines(row[part], column[part])
+        before = self.similarity[row]
+        np.maximum.at(self.similarity, row, exact)
+        won = np.flatnonzero((exact > before) & (exact == self.similarity[row]))[::-1]
+        self.nearest[row[won]] = column[won]  # of equals the last assigned stays: the oldest
+
+    def _cosines(self, row: Int64s, column: Int64s) -> Float64s:
+        left, right = self.pairs[:, : len(row)]
+        for rows, out in ((row, left), (column, right)):
+            self.vectors.take(rows, axis=0, out=out, mode="clip")  # other modes copy once more
+        return cosines(left, right, self.work[:, : len(row)])
 
 
-def _settle(real: Bools, starts: Int64s, similarity: Float64s, nearest: Int64s) -> None:
+def _settled(decided: _Decided, real: Bools, starts: Int64s) -> tuple[Float64s, Int64s]:
     """Let the similarity 0 of a zero vector beat negative ones; it is nobody's nearest.
 
     A row without a nearest one that met any has met zero vectors alone, or is one.
     """
+    similarity, nearest = decided.similarity, decided.nearest
     zeros_before = np.concatenate([[0], np.cumsum(~real)])
     met_zero = zeros_before[:-1] > zeros_before[starts]
     beaten = (nearest < 0) | (met_zero & (similarity < 0))
     similarity[beaten] = 0.0
     nearest[beaten] = -1
     similarity[starts == np.arange(len(starts))] = np.nan
+    return similarity, nearest
