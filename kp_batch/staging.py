@@ -118,6 +118,11 @@ class Staging:
         """Of each of these, where the vector of its window is: `chunks.PLACES`."""
         return self.folder / "to_copy.parquet"
 
+    @property
+    def scores(self) -> Path:
+        """All scores as the run leaves them, for their distributions: `task_domain`, `score`."""
+        return self.folder / "scores.parquet"
+
     def replayed(self, first: int) -> Path:
         """The novelty of the span from row `first` of `replay` on: `NOVELTY`, and positions."""
         return self.folder / "replayed" / f"{first:012d}.parquet"

@@ -21,7 +21,7 @@ from kp_batch.sql import sql
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
-from kp_batch.warehouse.relations import frame_of, relation, run_records, scan
+from kp_batch.warehouse.relations import frame_of, run_records, scan
 from kp_batch.warehouse.tables import DeltaTables, files_of
 
 # DuckDB spills no states of quantiles: a million domains of ten scores each did not fit at once.
@@ -86,15 +86,14 @@ def _inputs(run: Run) -> str:
 
 def _distributions(run: Run, plan: Plan, tables: Mapping[str, int]) -> pl.DataFrame:
     """Distribution of the scores by domain, and of all of them: a frame of `DISTRIBUTIONS`."""
-    scores = relation(run.config.warehouse, "scores", tables.get("scores"))
+    # Read once, by Polars: it opens the files of many days in half the time that DuckDB takes.
+    scores = scan(run.config.warehouse, "scores", tables.get("scores"))
+    scores.select("task_domain", "score").sink_parquet(run.staging.scores, compression="lz4")
     query = sql(__name__, "distributions.sql")
     values = {"run_id": run.run_id, "threshold": run.config.threshold}
     with run.staging.connect(scores=plan.counts.accepted) as connection:
         create_macros(connection)
-        # Read once: to open the files of many days takes longer than to read these two columns.
-        connection.execute(
-            f"CREATE TEMP TABLE scores AS SELECT task_domain, score FROM {scores}"  # noqa: S608
-        )
+        connection.read_parquet(str(run.staging.scores)).create_view("scores")
 
         def ask(part: int | None, parts: int) -> pl.DataFrame:
             given = {**values, "part": part, "parts": parts}
