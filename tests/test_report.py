@@ -66,7 +66,7 @@ def test_the_page_tells_of_a_run_that_failed(warehouse: Path) -> None:
     assert f"failed: <b>{escape(str(failure.value))}</b>." in text
 
 
-@pytest.mark.parametrize(("gib", "limit"), [(1, "256.0 MiB"), (64, "768.0 MiB")])
+@pytest.mark.parametrize(("gib", "limit"), [(1, "256.0 MiB"), (64, "512.0 MiB")])
 def test_the_report_is_gathered_in_bounded_memory(
     warehouse: Path, monkeypatch: pytest.MonkeyPatch, gib: int, limit: str
 ) -> None:

@@ -18,7 +18,7 @@ from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
 
-_MOST_MEMORY = 768 << 20  # of DuckDB, which keeps on disk what does not fit into it
+_MOST_MEMORY = 512 << 20  # of DuckDB, which keeps on disk what does not fit into it
 
 
 def report(warehouse: Path, output_format: str) -> str:

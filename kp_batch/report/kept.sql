@@ -1,21 +1,25 @@
--- What the report asks of every trace: read once, since to open the files of many days takes longer
--- than to read them. Ids stay there; they are long, and asked for once.
-CREATE OR REPLACE TEMP TABLE kept AS
-SELECT
-    task_domain,
-    created_at,
-    complexity,
-    novelty,
-    tool_diversity,
-    outcome_confidence,
-    composite,
-    single_thought,
-    recovery_bonus,
-    low_diversity_penalty,
-    score,
-    meets_threshold,
-    max_similarity,
-    nearest_age_s,
-    -- 96 bits of a SHA-256, which no two texts share, and which take a quarter of the memory.
-    unhex(left(text_hash, 24)) AS text_id
-FROM kp.scores;
+-- What the report asks of every trace, in one file: to open those of many days takes longer than to
+-- read them, and a table would fill the memory. Ids stay there; they are long, and asked for once.
+-- Given: the catalog, and the variable kept (a path).
+COPY (
+    SELECT
+        task_domain,
+        created_at,
+        complexity,
+        novelty,
+        tool_diversity,
+        outcome_confidence,
+        composite,
+        single_thought,
+        recovery_bonus,
+        low_diversity_penalty,
+        score,
+        meets_threshold,
+        max_similarity,
+        nearest_age_s,
+        -- 96 bits of a SHA-256, which no two texts share, and which take a quarter of the memory.
+        unhex(left(text_hash, 24)) AS text_id
+    FROM kp.scores
+) TO (getvariable('kept')) (FORMAT parquet, COMPRESSION lz4);
+
+CREATE OR REPLACE TEMP VIEW kept AS FROM read_parquet(getvariable('kept'));

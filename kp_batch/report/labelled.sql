@@ -1,4 +1,4 @@
--- Given: the table kept, and the view labels. The questions of the catalog find these before its own
+-- Given: the view kept, and the view labels. The questions of the catalog find these before its own
 -- views of the same names, so that they are answered by label, however many domains there are.
 CREATE OR REPLACE TEMP VIEW scores AS
 SELECT kept.* REPLACE (domain AS task_domain) FROM kept JOIN labels USING (task_domain);

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from importlib.resources import files
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
@@ -111,6 +112,12 @@ def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
     Args:
         connection: a warehouse's catalog, in UTC. It gets temporary tables and some variables.
     """
+    with TemporaryDirectory() as folder:
+        _set(connection, kept=f"{folder}/kept.parquet")
+        return _gathered(connection)
+
+
+def _gathered(connection: duckdb.DuckDBPyConnection) -> ReportData:
     connection.execute("SET preserve_insertion_order = false")  # or many files take much memory
     runs = [RunRecord.of(row) for row in connection.sql(_RUNS).to_arrow_table().to_pylist()]
     run = last_done(runs)

@@ -1,0 +1,145 @@
+"""Whole commands on tiny traces of ten years, in seconds and in MB of anonymous memory."""
+
+import os
+import sys
+import tempfile
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from subprocess import DEVNULL, run
+
+import duckdb
+import numpy as np
+import polars as pl
+
+from kp_batch.embedding.hashing import Hashing
+from kp_batch.executor import Local, Step
+from kp_batch.novelty.replay import replay_windows
+from kp_batch.run_record import RunRecord
+from kp_batch.vectors import Float32s
+from kp_batch.warehouse.manifest import require_manifest
+from kp_batch.warehouse.relations import parquet_relation, run_records
+from kp_batch.warehouse.tables import files_of
+from tests.measuring import measured, medians
+from tests.tiny_traces import BEGIN, Traces, write_traces
+
+TRACES = int(os.environ.get("KP_BENCH_TRACES", "1_000_000"))
+DAYS, CAPACITY, TIMES = 3_650, 1_000, 5
+SPAN = 32_768  # traces that the kernel replays on a core
+WEIGHTS = {"complexity": 0.4, "novelty": 0.3, "tool_diversity": 0.2, "outcome_confidence": 0.1}
+
+
+def main() -> None:
+    """Print the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench_runs(Path(folder))
+
+
+def bench_runs(folder: Path) -> None:
+    archive, warehouse, profiles = (folder / name for name in ("archive", "warehouse", "p.toml"))
+    lines = [f"{name} = {weight}" for name, weight in WEIGHTS.items()]
+    profiles.write_text("\n".join(["[profiles.default]", *lines]))
+    write_traces(archive, Traces(TRACES, days=DAYS))
+    again = ("run", str(archive), "--warehouse", str(warehouse), "--no-prefect")
+    print(f"commands on {TRACES:,} tiny traces of {DAYS:,} days (work: without start and report)")
+    _command("a whole run, hashing encoder", *again, "--embedder", "hashing")
+    seconds = _last(warehouse).seconds["replay"]
+    print(f"  {'replay, in that run':<36}{TRACES / seconds:>12,.0f} traces/s")
+    print(f"  {'replay of such vectors alone':<36}{_kernel_rate():>12,.0f} traces/s")
+    _command("nothing to do", *again)
+    begin, more = BEGIN + timedelta(DAYS), TRACES // 100
+    write_traces(archive, Traces(more, first=TRACES, days=1, files=1, begin=begin))
+    _command(f"a night that adds {more:,}", *again)
+    _work(warehouse)
+    before = _published(warehouse)
+    [copied] = medians(partial(_copy_weighted, before, folder / "copied"), times=1)
+    print(f"  {'DuckDB, other weights, COPY':<36}{copied:>12,.2f} s")
+    _command("other weights", *again, "--profiles", str(profiles))
+    _work(warehouse)
+    assert _scores(_published(warehouse)).equals(_scores([*(folder / "copied").rglob("*.parquet")]))
+    _start_up(warehouse)
+
+
+def _command(label: str, *arguments: str) -> None:
+    taken = measured(arguments)
+    if taken.status:
+        sys.exit(taken.tail)
+    print(f"  {label:<36}{taken.seconds:>12,.2f} s{taken.peak_mb:>9,.0f} MB", flush=True)
+
+
+def _start_up(warehouse: Path) -> None:
+    """How soon the command line answers, beside what Python and DuckDB take for themselves."""
+    question = ("sql", "SELECT avg(score) FROM scores", "--warehouse", str(warehouse))
+    commands = {
+        "kp-batch --help": ("-m", "kp_batch", "--help"),
+        "kp-batch sql": ("-m", "kp_batch", *question),
+        "python, import duckdb": ("-c", "import duckdb"),
+    }
+    works = (
+        partial(run, [sys.executable, *each], stdout=DEVNULL, check=True)
+        for each in commands.values()
+    )
+    for label, seconds in zip(commands, medians(*works, times=TIMES), strict=True):
+        print(f"  {label:<36}{seconds:>12,.2f} s")
+
+
+def _kernel_rate() -> float:
+    """Traces a second that all cores replay at once, of vectors that are in memory."""
+    texts = [f"task {number * 7919 % 10**12}" for number in range(SPAN)]
+    vectors, cores = Hashing().encode(texts), pl.thread_pool_size()
+    work = partial(Local().map, Step("replay alone", _replay), [vectors] * cores)
+    [seconds] = medians(lambda: list(work()), times=TIMES)
+    return cores * SPAN / seconds
+
+
+def _replay(vectors: Float32s) -> None:
+    replay_windows(vectors, np.maximum(np.arange(len(vectors)) - CAPACITY, 0))
+
+
+def _work(warehouse: Path) -> None:
+    seconds = _last(warehouse).seconds
+    work = sum(each for name, each in seconds.items() if name not in {"start", "prefect"})
+    print(f"  {'  its work, but for publishing':<36}{work:>12,.2f} s")
+
+
+def _last(warehouse: Path) -> RunRecord:
+    tables = require_manifest(warehouse).tables
+    return max(run_records(warehouse, tables["runs"]), key=lambda each: each.started_at)
+
+
+def _published(warehouse: Path) -> list[Path]:
+    return files_of(warehouse, "scores", require_manifest(warehouse).tables["scores"])
+
+
+def _scores(paths: list[Path]) -> pl.DataFrame:
+    rows = pl.scan_parquet(paths, hive_partitioning=False)
+    return rows.select("trace_id", "composite", "score").sort("trace_id").collect()
+
+
+def _copy_weighted(paths: list[Path], out: Path) -> None:
+    """The arithmetic of changed weights, and all of the scores written anew, a folder a day."""
+    weighted = " + ".join(f"{name} * {weight}::DOUBLE" for name, weight in WEIGHTS.items())
+    query = f"""
+        WITH composed AS (
+            SELECT * REPLACE ({weighted} AS composite) FROM {parquet_relation("scores", paths)}
+        ),
+        started AS (
+            SELECT *, CASE WHEN single_thought THEN 0.1 ELSE composite END AS started FROM composed
+        ),
+        raised AS (
+            SELECT *, CASE WHEN recovery_bonus THEN least(1, started + 0.1) ELSE started END AS high
+            FROM started
+        )
+        SELECT
+            * EXCLUDE (started, high) REPLACE (
+                CASE WHEN low_diversity_penalty THEN greatest(0, high - 0.1) ELSE high END AS score
+            ),
+            (created_at AT TIME ZONE 'UTC')::DATE AS date
+        FROM raised
+    """
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY ({query}) TO '{out}' (FORMAT parquet, PARTITION_BY (date))")
+
+
+if __name__ == "__main__":
+    main()
