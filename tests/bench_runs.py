@@ -1,8 +1,10 @@
 """Whole commands on tiny traces of ten years, in seconds and in MB of anonymous memory."""
 
+import json
 import os
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -15,10 +17,9 @@ import polars as pl
 from kp_batch.embedding.hashing import Hashing
 from kp_batch.executor import Local, Step
 from kp_batch.novelty.replay import replay_windows
-from kp_batch.run_record import RunRecord
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.relations import parquet_relation, run_records
+from kp_batch.warehouse.relations import parquet_relation
 from kp_batch.warehouse.tables import files_of
 from tests.measuring import measured, medians
 from tests.tiny_traces import BEGIN, Traces, write_traces
@@ -37,46 +38,50 @@ def main() -> None:
 
 def bench_runs(folder: Path) -> None:
     archive, warehouse, profiles = (folder / name for name in ("archive", "warehouse", "p.toml"))
+    folder.mkdir(exist_ok=True)
     lines = [f"{name} = {weight}" for name, weight in WEIGHTS.items()]
     profiles.write_text("\n".join(["[profiles.default]", *lines]))
     write_traces(archive, Traces(TRACES, days=DAYS))
     again = ("run", str(archive), "--warehouse", str(warehouse), "--no-prefect")
     print(f"commands on {TRACES:,} tiny traces of {DAYS:,} days (work: without start and report)")
-    _command("a whole run, hashing encoder", *again, "--embedder", "hashing")
-    seconds = _last(warehouse).seconds["replay"]
-    print(f"  {'replay, in that run':<36}{TRACES / seconds:>12,.0f} traces/s")
+    seconds = _run("a whole run, hashing encoder", *again, "--embedder", "hashing")
+    print(f"  {'replay, in that run':<36}{TRACES / seconds['replay']:>12,.0f} traces/s")
     print(f"  {'replay of such vectors alone':<36}{_kernel_rate():>12,.0f} traces/s")
-    _command("nothing to do", *again)
     begin, more = BEGIN + timedelta(DAYS), TRACES // 100
     write_traces(archive, Traces(more, first=TRACES, days=1, files=1, begin=begin))
-    _command(f"a night that adds {more:,}", *again)
-    _work(warehouse)
+    _run(f"a night that adds {more:,}", *again)
     before = _published(warehouse)
     [copied] = medians(partial(_copy_weighted, before, folder / "copied"), times=1)
     print(f"  {'DuckDB, other weights, COPY':<36}{copied:>12,.2f} s")
-    _command("other weights", *again, "--profiles", str(profiles))
-    _work(warehouse)
+    _run("other weights", *again, "--profiles", str(profiles))
     assert _scores(_published(warehouse)).equals(_scores([*(folder / "copied").rglob("*.parquet")]))
-    _start_up(warehouse)
+    _start_up(warehouse, again)
 
 
-def _command(label: str, *arguments: str) -> None:
-    taken = measured(arguments)
+def _run(label: str, *arguments: str) -> Mapping[str, float]:
+    """Print what a run took; returns its seconds by step."""
+    taken = measured((*arguments, "--json"))
     if taken.status:
         sys.exit(taken.tail)
-    print(f"  {label:<36}{taken.seconds:>12,.2f} s{taken.peak_mb:>9,.0f} MB", flush=True)
+    told = next(line for line in taken.tail.splitlines() if line.startswith("{"))
+    seconds: dict[str, float] = json.loads(told)["seconds"]
+    work = sum(each for name, each in seconds.items() if name != "start")
+    whole = f"{taken.seconds:>12,.2f} s, work {work:>6,.2f} s{taken.peak_mb:>9,.0f} MB"
+    print(f"  {label:<36}{whole}", flush=True)
+    return seconds
 
 
-def _start_up(warehouse: Path) -> None:
+def _start_up(warehouse: Path, again: Sequence[str]) -> None:
     """How soon the command line answers, beside what Python and DuckDB take for themselves."""
-    question = ("sql", "SELECT avg(score) FROM scores", "--warehouse", str(warehouse))
+    question = ("sql", "SELECT max(run_id) FROM runs", "--warehouse", str(warehouse))
     commands = {
         "kp-batch --help": ("-m", "kp_batch", "--help"),
         "kp-batch sql": ("-m", "kp_batch", *question),
+        "nothing to do": ("-m", "kp_batch", *again),
         "python, import duckdb": ("-c", "import duckdb"),
     }
     works = (
-        partial(run, [sys.executable, *each], stdout=DEVNULL, check=True)
+        partial(run, [sys.executable, *each], stdout=DEVNULL, stderr=DEVNULL, check=True)
         for each in commands.values()
     )
     for label, seconds in zip(commands, medians(*works, times=TIMES), strict=True):
@@ -85,26 +90,17 @@ def _start_up(warehouse: Path) -> None:
 
 def _kernel_rate() -> float:
     """Traces a second that all cores replay at once, of vectors that are in memory."""
-    texts = [f"task {number * 7919 % 10**12}" for number in range(SPAN)]
+    texts = [f"task {number * 7919 % 10**12}" for number in range(TRACES, TRACES + SPAN)]
     vectors, cores = Hashing().encode(texts), pl.thread_pool_size()
-    work = partial(Local().map, Step("replay alone", _replay), [vectors] * cores)
+    work = partial(
+        Local().map, Step("replay alone", _replay), [vectors.copy() for _ in range(cores)]
+    )
     [seconds] = medians(lambda: list(work()), times=TIMES)
     return cores * SPAN / seconds
 
 
 def _replay(vectors: Float32s) -> None:
     replay_windows(vectors, np.maximum(np.arange(len(vectors)) - CAPACITY, 0))
-
-
-def _work(warehouse: Path) -> None:
-    seconds = _last(warehouse).seconds
-    work = sum(each for name, each in seconds.items() if name not in {"start", "prefect"})
-    print(f"  {'  its work, but for publishing':<36}{work:>12,.2f} s")
-
-
-def _last(warehouse: Path) -> RunRecord:
-    tables = require_manifest(warehouse).tables
-    return max(run_records(warehouse, tables["runs"]), key=lambda each: each.started_at)
 
 
 def _published(warehouse: Path) -> list[Path]:
