@@ -10,7 +10,7 @@ ten-years  a file a day: with vectors, with a ttl, without vectors; and a night 
 odd        one day, many domains, many files, one endless trace, long ids
 commands   every command on one warehouse
 growth     the night at a hundred thousand, a million and ten million traces, with vectors: it takes
-           40 GB of disk and an hour or two (`make bench-full`)
+           40 GB of disk and a quarter of an hour (`make bench-full`)
 worst      the worst of all these at sizes of a minute or so: part of `make torture`
 """
 
