@@ -75,6 +75,12 @@ class RescoreConfig(BaseModel):
     max_unreadable: Limit = Field(
         None, description="More unreadable files than this, 5 or 5%, fail the run."
     )
+    workers: int | None = Field(
+        None, ge=1, strict=True, description="Do the parts of the work in so many Ray workers here."
+    )
+    ray: str | None = Field(
+        None, description="Do them on the Ray cluster at this address, or auto: the one that runs."
+    )
     wait: bool = Field(default=False, description="Wait while another run writes to the warehouse.")
 
     @model_validator(mode="before")
@@ -92,6 +98,8 @@ class RescoreConfig(BaseModel):
     def _in_order(self) -> "RescoreConfig":
         if self.since and self.until and self.since > self.until:
             raise ValueError(f"--since {self.since} is after --until {self.until}")
+        if self.workers and self.ray:
+            raise ValueError("--workers is for Ray here, --ray for a cluster with its own workers")
         return self
 
     @property

@@ -62,6 +62,10 @@ class WarehouseError(KpBatchError):
     """The warehouse is missing, damaged, or cannot be written."""
 
 
+class WorkerError(KpBatchError):
+    """Ray is missing, or its cluster cannot do the work."""
+
+
 class BusyError(WarehouseError):
     """Another process is writing to the warehouse."""
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
@@ -35,6 +35,7 @@ class Step(Generic[P, R]):
     name: str  # in `runs.seconds` and in Prefect
     function: Callable[P, R]
     memory: int = 1 << 30  # bytes that it takes for a part, at the most and about
+    on_card: bool = False  # whether it computes on a graphics card where there is one
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, again after each of `RETRY_DELAYS_S` where its failure may pass.
@@ -146,7 +147,7 @@ class Timed:
             with self.clock.on(step.name):
                 return step(*args, **kwargs)
 
-        return self.executor.call(Step(step.name, timed, step.memory), *args, **kwargs)
+        return self.executor.call(replace(step, function=timed), *args, **kwargs)
 
     def map(
         self,

@@ -3,7 +3,7 @@
 import logging
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 from kp_batch.text import number, printable_lines
@@ -34,6 +34,32 @@ def show_on_stderr() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_Line())
     hear(handler)
+
+
+@contextmanager
+def overheard() -> Generator[list[logging.LogRecord]]:
+    """Hear what is told meanwhile, for another process to repeat."""
+    handler = _Kept()
+    hear(handler)
+    try:
+        yield handler.told
+    finally:
+        _LOG.removeHandler(handler)
+
+
+def repeat(told: Iterable[logging.LogRecord]) -> None:
+    """Tell here what was told elsewhere."""
+    for record in told:
+        _LOG.handle(record)
+
+
+class _Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(record)
 
 
 class _Line(logging.Formatter):

@@ -54,6 +54,8 @@ def test_defaults_are_the_live_engines() -> None:
         "prune": False,
         "max_reject_share": 0.05,
         "max_unreadable": None,
+        "workers": None,
+        "ray": None,
         "wait": False,
     }
 
@@ -156,6 +158,8 @@ def test_a_config_is_frozen() -> None:
         {"max_reject_share": 1.01},
         {"max_reject_share": float("nan")},
         {"cachesize": 10},
+        {"workers": 0},
+        {"workers": 2, "ray": "auto"},
         {"max_unreadable": -1},
         {"max_unreadable": "five"},
         {"max_unreadable": "101%"},

@@ -47,13 +47,15 @@ def _run(tell: Tell[Summary], config: Mapping[str, object], *, prefect: bool, be
     from kp_batch.clock import Clock
     from kp_batch.config import RescoreConfig
     from kp_batch.executors.prefect_settings import prepare_prefect
+    from kp_batch.executors.ray import workers_of
     from kp_batch.pipeline.rescore import rescore_and_report
     from kp_batch.progress import say
 
     clock, settings = Clock(began), RescoreConfig.model_validate(config)
     if not prefect:
         say("running without Prefect")
-        rescore_and_report(settings, clock=clock, tell=tell)
+        with workers_of(settings) as workers:
+            rescore_and_report(settings, workers, clock, tell)
         return
     prepare_prefect(Layout(settings.warehouse.absolute()).prefect)
     from kp_batch.executors.prefect import run_flow

@@ -46,7 +46,7 @@ def run(as_json: bool, prefect: bool | None, **settings: Any) -> None:  # noqa: 
     _run(settings, prefect=prefect, as_json=as_json)
 
 
-@kp_batch.command(cls=SettingsCommand, without=("wait",))
+@kp_batch.command(cls=SettingsCommand, without=("workers", "ray", "wait"))
 @click.argument("archive", nargs=-1, required=True)
 @warehouse_option
 @json_option

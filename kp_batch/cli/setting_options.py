@@ -56,6 +56,7 @@ def _options() -> tuple[click.Option, ...]:
         Precision: {"type": click.Choice(get_args(Precision))},
         bool: {"is_flag": True},
         int: {"type": int},
+        int | None: {"type": int},
         float: {"type": float},
         date | None: {"metavar": "DATE"},
         dict[str, WeightProfile]: {"metavar": "FILE"},

@@ -15,7 +15,8 @@ from prefect.settings import get_current_settings
 
 from kp_batch.clock import PREFECT, START, Clock
 from kp_batch.config import RescoreConfig
-from kp_batch.executor import Executor, Local, P, R, Step, T
+from kp_batch.executor import Executor, P, R, Step, T
+from kp_batch.executors.ray import workers_of
 from kp_batch.explaining import known
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_and_report
@@ -48,8 +49,8 @@ def rescore_in_tasks(
         logging.getLogger(name).addFilter(_in_one_line)
     config = RescoreConfig.read(given)
     try:
-        with clock.on(START):
-            summary = rescore_and_report(config, Tasks(Local(), clock), clock, log_and_tell)
+        with clock.on(START), workers_of(config) as workers:
+            summary = rescore_and_report(config, Tasks(workers, clock), clock, log_and_tell)
     except (Exception, PanicException) as error:
         told = known(error, str(Layout(config.warehouse).log))
         if told is None or told is error:

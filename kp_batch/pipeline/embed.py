@@ -89,4 +89,4 @@ def embed_texts(part: Rows, to_embed: Path, name: EncoderName, vectors: Path) ->
 
 
 READ_AGAIN = Step("read again", stage_texts)
-EMBED_TEXTS = Step("embed texts", embed_texts)
+EMBED_TEXTS = Step("embed texts", embed_texts, on_card=True)

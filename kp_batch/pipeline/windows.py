@@ -107,7 +107,7 @@ def copy_vectors(first: int, staging: Staging, vectors: Path) -> int:
 
 
 TOKENISE = Step("tokenise", tokenise)
-EMBED_WINDOWS = Step("embed windows", embed_windows)
+EMBED_WINDOWS = Step("embed windows", embed_windows, on_card=True)
 COPY_VECTORS = Step("copy vectors", copy_vectors)
 
 

@@ -1,0 +1,212 @@
+"""Carries parts out on a Ray cluster: one of this machine's processes, or one that runs already.
+
+Ray places the parts, does again what a killed worker or node left, and moves the results. What
+stays in this process are the steps themselves: settling, planning, publishing.
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from logging import LogRecord, StreamHandler, getLogger
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Concatenate, cast
+
+import polars as pl
+
+from kp_batch.errors import WorkerError
+from kp_batch.executor import Executor, Local, P, R, Step, T
+from kp_batch.progress import overheard, repeat
+from kp_batch.text import one_line, shortened
+from kp_batch.whole_files import beside
+
+if TYPE_CHECKING:
+    from kp_batch.config import RescoreConfig
+
+_PATIENCE_S = 5.0  # for a cluster's answer
+_TRIES = 3  # of a part whose worker dies
+_TOLD_OF_PART = 300  # characters
+# Before Ray is imported; what the user's environment sets wins.
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+
+
+@contextmanager
+def workers_of(config: "RescoreConfig") -> Generator[Executor]:
+    """What carries out the parts of a run: this process, or Ray where the settings ask for it.
+
+    Raises:
+        WorkerError: Ray is missing, no such cluster answers, or its nodes cannot do the work.
+    """
+    if config.workers is None and config.ray is None:
+        yield Local()
+        return
+    ray = _imported()
+    # As Ray does itself: sockets stand there, whose paths are short; TMPDIR may be long.
+    with TemporaryDirectory(prefix="kp-ray-", dir="/tmp") as folder:
+        try:
+            _knock(config.ray)
+            ray.init(**_settings(config, folder))
+        except Exception as error:
+            raise WorkerError(f"Ray does not start: {one_line(str(error))}") from error
+        try:
+            if config.ray is not None:
+                _check(ray, config)
+            yield Cluster(ray, has_cards="GPU" in ray.cluster_resources())
+        finally:
+            ray.shutdown()
+
+
+def _imported() -> Any:
+    """Ray, which says what it has to say to the log alone: stderr itself, not `sys.stderr`."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError as error:
+        raise WorkerError("--workers and --ray need Ray: pip install 'kp-batch[ray]'") from error
+    getLogger("ray").propagate = True
+    getLogger().addHandler(StreamHandler(sys.__stderr__))
+    return ray
+
+
+def _knock(address: str | None) -> None:
+    """Try an address, since Ray would wait for minutes where nobody answers."""
+    host, _, port = (address or "").rpartition("://")[2].rpartition(":")
+    if host:
+        socket.create_connection((host, int(port)), _PATIENCE_S).close()
+
+
+def _settings(config: "RescoreConfig", folder: str) -> Mapping[str, Any]:
+    """What `ray.init` is given."""
+    quiet = {"configure_logging": False, "log_to_driver": False}
+    if config.ray is not None:
+        return {"address": config.ray, **quiet}
+    workers = cast("int", config.workers)
+    share = str(max(pl.thread_pool_size() // workers, 1))
+    for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):
+        os.environ[name] = share  # which the workers inherit
+    return {
+        "address": "local",
+        "num_cpus": workers,
+        "include_dashboard": False,
+        "_temp_dir": folder,
+        **quiet,
+    }
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Carries each part out as a task of Ray, which takes one core, or one card."""
+
+    ray: Any
+    has_cards: bool
+
+    def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """See `Executor`: in this process."""
+        return step(*args, **kwargs)
+
+    def map(
+        self,
+        step: Step[Concatenate[T, P], R],
+        parts: Sequence[T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Iterator[R]:
+        """See `Executor`; after an error, no further part is begun."""
+        if not parts:
+            return
+        common = self.ray.put((step, args, kwargs, str(Path.cwd())))
+        task = self.ray.remote(_carried_out).options(
+            name=step.name,
+            num_cpus=1,
+            num_gpus=int(self.has_cards and step.on_card),
+            memory=min(step.memory, _largest(self.ray)),
+            max_retries=_TRIES - 1,
+        )
+        begun = [task.remote(common, part) for part in parts]
+        try:
+            for part, each in zip(parts, begun, strict=True):
+                result, told = self._result(step.name, part, each)
+                repeat(told)
+                yield result
+        except BaseException:
+            for each in begun:
+                self.ray.cancel(each, force=True)
+            raise
+
+    def _result(self, step: str, part: object, task: Any) -> Any:
+        errors = self.ray.exceptions
+        try:
+            return self.ray.get(task)
+        except errors.RayTaskError as error:
+            raise error.cause from error  # which tells the log where
+        except (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError) as error:
+            raise WorkerError(
+                f"{step} killed its worker {_TRIES} times, with "
+                f"{shortened(one_line(repr(part)), _TOLD_OF_PART)}"
+            ) from error
+        except errors.RayError as error:
+            raise WorkerError(
+                f"{step} failed on the Ray cluster: {one_line(str(error))}"
+            ) from error
+
+
+def _carried_out(common: Any, part: object) -> tuple[object, list[LogRecord]]:
+    """Do one part in a worker; returns its result, and what it told."""
+    step, args, kwargs, folder = common
+    os.chdir(folder)  # paths may be relative
+    with overheard() as told:
+        return step(part, *args, **kwargs), told
+
+
+def _largest(ray: Any) -> int:
+    """The memory of the largest node: a part that asks for more would wait for ever."""
+    return int(max(each["Resources"].get("memory", 0) for each in ray.nodes()))
+
+
+def _check(ray: Any, config: "RescoreConfig") -> None:
+    """Refuse a cluster with a node that lacks the paths of the run or has other versions.
+
+    Raises:
+        WorkerError: names that node.
+    """
+    probe = beside(config.warehouse.absolute() / "probe")
+    probe.touch()
+    try:
+        here = [str(Path(each).absolute()) for each in config.archive if Path(each).exists()]
+        paths = [str(Path.cwd()), str(probe), *here]
+        for node in (each for each in ray.nodes() if each["Alive"]):
+            _check_node(ray, node, paths)
+    finally:
+        probe.unlink()
+
+
+def _check_node(ray: Any, node: Mapping[str, Any], paths: Sequence[str]) -> None:
+    at = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+    task = ray.remote(_seen).options(scheduling_strategy=at, num_cpus=0)
+    name = f"the Ray node {node['NodeManagerAddress']}"
+    try:
+        versions, lacking = ray.get(task.remote(paths))
+    except ray.exceptions.RayError as error:
+        raise WorkerError(f"{name} cannot run kp-batch: {one_line(str(error))}") from error
+    if versions != _versions():
+        reason = f"has {versions}, and this machine {_versions()}; install the same"
+        raise WorkerError(f"{name} {reason}")
+    if lacking:
+        reason = f"does not see {lacking[0]}; a cluster needs a disk that all nodes share"
+        raise WorkerError(f"{name} {reason}")
+
+
+def _seen(paths: Sequence[str]) -> tuple[str, list[str]]:
+    """What a node has, and which of the paths it lacks."""
+    return _versions(), [each for each in paths if not Path(each).exists()]
+
+
+def _versions() -> str:
+    python = ".".join(map(str, sys.version_info[:2]))
+    return f"Python {python}, kp-batch {version('kp-batch')}, polars {version('polars')}"

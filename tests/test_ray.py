@@ -1,0 +1,227 @@
+"""Ray: the same tables as without it, whatever dies; one line where it cannot do the work."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray.cluster_utils import Cluster as Nodes
+
+from kp_batch.errors import ArchiveError, WorkerError
+from kp_batch.executor import Step
+from kp_batch.executors import ray as module
+from kp_batch.executors.ray import Cluster, workers_of
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.progress import warn
+from kp_batch.sample import write_sample
+from tests.archives import trace, write_jsonl
+from tests.test_parts import tables
+from tests.test_rescore import config
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    folder = Path("/nowhere")
+    with workers_of(config(folder, folder, workers=2)) as workers:
+        yield workers
+
+
+def square(number: int, folder: Path) -> int:
+    """A part that tells which process has done it; 3 kills it the first time, 9 every time."""
+    begun = folder / f"{number}.{os.getpid()}"
+    begun.touch()
+    if number == 9 or (number == 3 and len([*folder.glob("3.*")]) == 1):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number == 7:
+        raise ArchiveError("seven")
+    if number == 5:
+        warn("five")
+    time.sleep(0.2)
+    return number**2
+
+
+SQUARE = Step("square", square, memory=1 << 60)  # more than there is: it waits for no such node
+
+
+def test_parts_are_done_by_several_processes_and_come_back_in_order(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    numbers = [*range(6), 6, 8]
+    assert [*cluster.map(SQUARE, numbers, tmp_path)] == [each**2 for each in numbers]
+    assert [*cluster.map(SQUARE, (), tmp_path)] == []
+    workers = {each.suffix for each in tmp_path.iterdir()}
+    assert len(workers) >= 2
+    assert f".{os.getpid()}" not in workers
+    assert len([*tmp_path.glob("3.*")]) == 2  # its first worker was killed
+
+
+def test_what_a_part_tells_is_told_here(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert [*cluster.map(SQUARE, [5], folder=tmp_path)] == [25]
+    assert [each.getMessage() for each in caplog.records] == ["five"]
+
+
+def test_an_error_of_a_part_is_raised_here_and_ends_the_others(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with pytest.raises(ArchiveError, match="seven"):
+        list(cluster.map(SQUARE, [7, *range(100, 150)], tmp_path))
+    time.sleep(1)
+    begun = len([*tmp_path.iterdir()])
+    time.sleep(1)
+    assert len([*tmp_path.iterdir()]) == begun < 50
+
+
+def test_a_part_that_kills_its_worker_each_time_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match=r"^square killed its worker 3 times, with 9$"):
+        list(cluster.map(SQUARE, [1, 9, 2], tmp_path))
+    assert len([*tmp_path.glob("9.*")]) == 3
+
+
+def test_tables_are_the_same_as_without_ray(cluster: Cluster, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    *first, last = write_sample(archive, traces=300, days=10, seed=5, dirty=0.05)
+    aside = last.rename(tmp_path / "aside")
+    shared = config(tmp_path, archive, max_reject_share=1, warehouse=tmp_path / "shared")
+    alone = config(tmp_path, archive, max_reject_share=1, warehouse=tmp_path / "alone")
+    for change in ({}, {"cache_size": 7}, {"ttl": timedelta(days=2)}):
+        for settings, executor in ((shared, [cluster]), (alone, [])):
+            rescore_archive(settings.model_copy(update=change), *executor)
+        assert_same(shared.warehouse, alone.warehouse)
+        if aside.exists():
+            aside.rename(last)
+    assert first
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """Equal in every column but the ids of runs."""
+    found, expected = tables(one), tables(other)
+    assert found.keys() == expected.keys()
+    for name, table in found.items():
+        without = [each for each in table.columns if each != "run_id"]
+        assert table.select(without).equals(expected[name].select(without)), name
+
+
+@pytest.mark.parametrize(
+    ("version", "paths", "message"),
+    [
+        ("Python 2.7", [], r"has Python 3.* and this machine Python 2.7; install the same"),
+        (None, ["/none/such"], "does not see /none/such; a cluster needs a disk that all"),
+    ],
+)
+def test_a_node_that_cannot_do_the_work_is_named(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str | None,
+    paths: list[str],
+    message: str,
+) -> None:
+    if version:
+        monkeypatch.setattr(module, "_versions", lambda: version)
+    [node] = cluster.ray.nodes()
+    with pytest.raises(WorkerError, match=f"^the Ray node [0-9.]+ {message}"):
+        module._check_node(cluster.ray, node, paths)  # noqa: SLF001
+
+
+def test_without_ray_it_is_said_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    settings = config(tmp_path, tmp_path, workers=2)
+    with pytest.raises(WorkerError, match=r"pip install 'kp-batch\[ray\]'"), workers_of(settings):
+        pass
+
+
+def kp_batch(*arguments: object, **how: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "kp_batch", *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how
+    )
+
+
+def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace()])
+    with kp_batch(
+        *("run", tmp_path, "--warehouse", tmp_path / "wh", "--embedder", "none"),
+        *("--ray", "127.0.0.1:9"),
+    ) as failed:
+        told, said = failed.communicate(timeout=200)
+    assert (failed.returncode, told) == (1, "")
+    assert said.splitlines()[-1].startswith("kp-batch: Ray does not start: ")
+    assert "Traceback" not in said
+
+
+def test_a_node_that_is_lost_costs_nothing_but_time(tmp_path: Path) -> None:
+    """A run on a cluster of two nodes, one of which goes in the middle."""
+    archive = tmp_path / "archive"
+    write_sample(archive, traces=4_000, days=40, seed=5)
+    alone = config(tmp_path, archive, warehouse=tmp_path / "alone")
+    rescore_archive(alone)
+    nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        lost = nodes.add_node(num_cpus=1)
+        nodes.wait_for_nodes()
+        with kp_batch(
+            *("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
+            *("--ray", "auto", "--no-prefect"),
+            env={**os.environ, "RAY_ADDRESS": nodes.address},
+        ) as running:
+            for line in running.stderr or ():
+                if "identifying" in line:
+                    nodes.remove_node(lost, allow_graceful=False)
+                    break
+            _, said = running.communicate(timeout=200)
+        assert running.returncode == 0, said
+    finally:
+        nodes.shutdown()
+    assert_same(tmp_path / "wh", alone.warehouse)
+
+
+@pytest.mark.prefect
+def test_a_flow_has_its_parts_done_by_workers_as_well(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace(id=f"t{each}") for each in range(5)])
+    with kp_batch(
+        *("run", tmp_path, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
+        *("--workers", 2, "--prefect"),
+    ) as done:
+        told, said = done.communicate(timeout=200)
+    assert done.returncode == 0, said
+    assert "5 traces scored" in told
+    assert said.splitlines()[0].startswith("kp-batch: running as a Prefect flow")
+    assert all(line.startswith("kp-batch: ") for line in said.splitlines())  # none is Ray's
+
+
+def test_a_killed_run_leaves_no_worker_running(tmp_path: Path) -> None:
+    write_sample(tmp_path / "archive", traces=4_000, days=40, seed=5)
+    before = of_ray()
+    with kp_batch(
+        *("run", tmp_path / "archive", "--warehouse", tmp_path / "wh", "--workers", 2),
+        *("--embedder", "hashing", "--no-prefect"),
+    ) as running:
+        assert any("identifying" in line for line in running.stderr or ())
+        assert of_ray() - before
+        running.kill()
+    deadline = time.monotonic() + 60
+    while of_ray() - before and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert of_ray() == before
+
+
+def of_ray() -> set[str]:
+    """The processes of Ray that a command has started."""
+    found: set[str] = set()
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if b"kp-ray-" in (path / "cmdline").read_bytes():
+                found.add(path.name)
+    return found
