@@ -94,7 +94,8 @@ def cosines(left: Float32s, right: Float32s, work: Float64s | None = None) -> Fl
     Args:
         left: float32, shape (pairs, dimensions), unit or zero rows.
         right: float32, the same shape.
-        work: float64, shape (2, pairs, dimensions), overwritten: memory for who calls this often.
+        work: float64, shape (2, pairs, dimensions), overwritten: memory of one thread that
+            calls this often.
 
     Returns:
         float64, shape (pairs,).

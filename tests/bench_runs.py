@@ -63,7 +63,7 @@ def _run(label: str, *arguments: str) -> Mapping[str, float]:
     taken = measured((*arguments, "--json"))
     if taken.status:
         sys.exit(taken.tail)
-    told = next(line for line in taken.tail.splitlines() if line.startswith("{"))
+    told = next(line for line in taken.tail.splitlines() if line.startswith('{"'))
     seconds: dict[str, float] = json.loads(told)["seconds"]
     work = sum(each for name, each in seconds.items() if name != "start")
     whole = f"{taken.seconds:>12,.2f} s, work {work:>6,.2f} s{taken.peak_mb:>9,.0f} MB"

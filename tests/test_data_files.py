@@ -41,6 +41,10 @@ def scored(number: int, *ids: str) -> pl.DataFrame:
     return pl.concat([SCORES.to_frame(), rows], how="diagonal")
 
 
+def half_known() -> pl.DataFrame:
+    return pl.concat([scored(5, "a"), scored(5, "b").with_columns(date=None).cast(SCORES)])
+
+
 def files_by_day(warehouse: Path, tables: DeltaTables) -> dict[int, list[str]]:
     days = partitions_of(warehouse, "scores", tables.versions["scores"])
     return {each.day: [path.name for path in paths] for each, paths in days.items()}
@@ -176,8 +180,9 @@ def test_a_file_that_fails_leaves_nothing_and_harms_no_older_one(
         ("scores", pl.concat([scored(5, "a"), scored(6, "b")]), ValueError, "of one partition"),
         ("scores", SCORES.to_frame(), ValueError, "of one partition"),
         ("scores", scored(5, "a").with_columns(date=None).cast(SCORES), ValueError, "None to None"),
+        ("scores", half_known(), ValueError, "2026-01-05 to 2026-01-05, 1 unknown"),
     ],
-    ids=["of another table", "a column less", "two days", "no day", "unknown day"],
+    ids=["of another table", "a column less", "two days", "no day", "unknown day", "half known"],
 )
 def test_rows_that_are_no_file_of_the_table_are_refused(
     tmp_path: Path, table: str, frame: pl.DataFrame, error: type[Exception], message: str

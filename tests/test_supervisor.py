@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import venv
 from contextlib import suppress
 from dataclasses import replace
@@ -352,6 +353,8 @@ def test_a_child_is_started_while_settings_are_checked(
     monkeypatch: pytest.MonkeyPatch, words: list[str], ended: list[int]
 ) -> None:
     children = with_child(monkeypatch, "time.sleep(20)")
+    run.run.make_context("run", list(words), resilient_parsing=True)  # as a shell completes
+    assert children == []
     with suppress(click.exceptions.Exit, click.UsageError):
         run.run.main(words, standalone_mode=False)
     assert [each.returncode for each in children] == ended
@@ -366,6 +369,42 @@ def test_a_signal_ends_the_child_at_any_time(monkeypatch: pytest.MonkeyPatch) ->
     with suppress(Signal), child_result(VACUUM, None) as result:
         assert result == REMOVED
         raise Signal  # and nobody waits ten minutes
+
+
+def test_what_a_killed_child_leaves_in_its_temporary_folder_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    leaving = "import tempfile; open(tempfile.mkdtemp() + '/left', 'w'); "
+    with_child(monkeypatch, leaving + TOLD + "time.sleep(600)")
+    with suppress(Signal), child_result(VACUUM, None):
+        assert len([*tmp_path.rglob("left")]) == 1
+        raise Signal
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_the_log_begins_with_what_was_printed_before_it_was_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    telling = f"(print('late', flush=True), tell({REMOVED!r}))"
+    with_child(monkeypatch, "print('early', flush=True); " + child_that("vacuum", telling))
+    with child_result(VACUUM, log) as told:
+        assert told == REMOVED
+    assert log.read_text() == "early\nlate\n"
+
+
+@pytest.mark.parametrize("script", ["print('early'); raise SystemExit('late')", "os.remove(LOG)"])
+def test_a_log_that_the_child_did_not_write_hides_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    log = tmp_path / "log"
+    with_child(monkeypatch, script.replace("LOG", repr(str(log))) + "; raise SystemExit('late')")
+    with pytest.raises(KpBatchError) as failure, child_result(VACUUM, log):
+        pass
+    assert ": late; details are in" in str(failure.value)
+    assert not log.exists() or log.read_text() == "early\nlate\n"
 
 
 @pytest.mark.parametrize("error", [None, BrokenPipeError])

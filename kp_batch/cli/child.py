@@ -24,8 +24,10 @@ def main() -> None:
     answer = os.fdopen(pipe, "wb")
     answer.write(b"\n")
     answer.flush()
-    with suppress(Exception):  # the command meets it again, and tells it
+    try:
         import_module("kp_batch.pipeline.rescore")  # most commands need most of it
+    except Exception:  # noqa: BLE001 (the command meets it again, and tells it)
+        traceback.print_exc()
     if not (line := sys.stdin.buffer.readline()):
         return  # the parent has nothing to ask
     request = json.loads(line)
@@ -66,6 +68,8 @@ def _end_at_once() -> None:
 
 def _print_into(log: str) -> None:
     file = os.open(log, os.O_WRONLY | os.O_APPEND)
+    with suppress(OSError):  # its disk may be full
+        os.write(file, os.pread(1, os.fstat(1).st_size, 0))  # what was printed before
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)

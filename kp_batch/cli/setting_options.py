@@ -27,12 +27,12 @@ class SettingsCommand(click.Command):
         self._without = without
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Start the working process, unless help is asked for: pydantic takes a while."""
-        if not {*ctx.help_option_names} & {*args}:
+        """Start the working process: to import pydantic and check the settings takes a while."""
+        if not (ctx.resilient_parsing or {*ctx.help_option_names} & {*args}):  # a shell's, or help
             start_ahead(ctx)
         try:
             return super().parse_args(ctx, args)
-        except click.UsageError:
+        except BaseException:
             ctx.close()  # which Click leaves open
             raise
 

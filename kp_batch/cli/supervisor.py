@@ -12,6 +12,7 @@ is for the log that the request names.
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,10 +36,13 @@ _PATIENCE_S = 10.0  # for a child that has told its error: Prefect still tells i
 class _Child:
     process: subprocess.Popen[bytes]
     answer: IO[bytes]  # the end of the pipe that its answer comes from
-    output: IO[bytes]  # what it prints until it knows the log
+    output: IO[bytes]  # what it prints until it knows the log, into which it copies this
+    temporary: str  # its folder for temporary files, which would outlive it where it is killed
 
     def close(self) -> None:
         """Kill all that is left of its process group; may be called again."""
+        if self.answer.closed:
+            return
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         with suppress(BrokenPipeError):
@@ -46,6 +50,7 @@ class _Child:
         self.answer.close()
         self.output.close()
         self.process.wait()
+        shutil.rmtree(self.temporary, ignore_errors=True)
 
 
 def start_ahead(context: click.Context) -> None:
@@ -100,6 +105,7 @@ def child_result(
 
 def _started() -> _Child:
     user, (ours, theirs), output = os.dup(2), os.pipe(), tempfile.TemporaryFile()  # noqa: SIM115
+    temporary = tempfile.mkdtemp(prefix="kp-")
     try:
         process = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
             [sys.executable, "-m", "kp_batch.cli.child", str(user), str(theirs)],
@@ -109,7 +115,7 @@ def _started() -> _Child:
             pass_fds=[user, theirs],
             start_new_session=True,
             # The folder that the user stands in may hold a flows/ or a prefect.py of their own.
-            env={**os.environ, "PYTHONSAFEPATH": "1"},
+            env={**os.environ, "PYTHONSAFEPATH": "1", "TMPDIR": temporary},
         )
     except BaseException:
         os.close(ours)
@@ -117,7 +123,7 @@ def _started() -> _Child:
     finally:
         os.close(user)
         os.close(theirs)
-    return _Child(process, os.fdopen(ours, "rb"), output)
+    return _Child(process, os.fdopen(ours, "rb"), output, temporary)
 
 
 def _send(child: subprocess.Popen[bytes], line: str) -> None:
@@ -155,15 +161,18 @@ def _result(command: Command[..., R], child: _Child, log: Path | None) -> R:
 def _end(child: _Child, log: Path | None, *, event: str) -> str:
     """Explain how a child ended that should not have."""
     status, details = child.process.returncode, f"; details are in {log}" if log else ""
+    child.output.seek(0)
+    said = child.output.read()
+    with suppress(OSError):  # its disk may be full
+        if log and (logged := log.read_bytes()):
+            said = logged
+        elif log:  # it died before it knew the log
+            log.write_bytes(said)
     if status == -signal.SIGKILL:
         return (
             "the working process was killed by SIGKILL, as the system does where memory runs out; "
             f"what is published is whole{details}"
         )
-    child.output.seek(0)
-    said = child.output.read() + (log.read_bytes() if log else b"")
-    if log:
-        log.write_bytes(said)
     last = said.decode("utf-8", "replace").strip().rpartition("\n")[2]
     return f"the working process {event} ({_named(status)}): {last or 'it said nothing'}{details}"
 

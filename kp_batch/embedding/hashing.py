@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -14,6 +14,8 @@ from kp_batch.embedding.precision import Precision
 from kp_batch.vectors import Float32s, Float64s
 
 _AT_ONCE = 512  # texts whose counts, of float64, stay in a core's cache
+# Of their texts: a word and a pair of words take some forty times their size while they are hashed.
+_LETTERS_AT_ONCE = 1 << 20
 _WORD = re.compile(r"\w+")
 
 
@@ -32,19 +34,20 @@ class Hashing:
     def encode(self, texts: Sequence[str]) -> Float32s:
         """See `Encoder`."""
         vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
-        for first in range(0, len(texts), _AT_ONCE):
-            some = slice(first, first + _AT_ONCE)
-            vectors[some] = checked(self._counted(texts[some]))
+        least = _LETTERS_AT_ONCE // _AT_ONCE
+        ends = np.cumsum([max(len(text), least) for text in texts], dtype=np.int64)
+        firsts = np.flatnonzero(np.diff((ends - 1) // _LETTERS_AT_ONCE, prepend=-1))
+        for first, last in pairwise([*firsts.tolist(), len(texts)]):
+            vectors[first:last] = checked(self._counted(texts[first:last]))
         return vectors
 
     def _counted(self, texts: Sequence[str]) -> Float64s:
         terms = [_terms(text) for text in texts]
-        ends = [*accumulate(map(len, terms))]
         of_term = pl.Series([term for each in terms for term in each], dtype=pl.String)
         # polars-hash registers `nchash` on every expression when it is imported.
         hashed = pl.select(cast("Any", pl.lit(of_term)).nchash.murmur32()).to_series().to_numpy()
         signed = hashed.view(np.int32).astype(np.int64)
-        row = np.repeat(np.arange(len(texts)), np.diff(ends, prepend=0))
+        row = np.repeat(np.arange(len(texts)), [len(each) for each in terms])
         place = row * self.dimensions + np.abs(signed) % self.dimensions
         size = len(texts) * self.dimensions
         counts = np.bincount(place, weights=np.where(signed < 0, -1.0, 1.0), minlength=size)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from logging import LogRecord, StreamHandler, getLogger
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Any, Concatenate, cast
 
 import polars as pl
@@ -22,12 +22,14 @@ from kp_batch.errors import WorkerError
 from kp_batch.executor import Executor, Local, P, R, Step, T
 from kp_batch.progress import overheard, repeat
 from kp_batch.text import one_line, shortened
+from kp_batch.warehouse.layout import make_folder
 from kp_batch.whole_files import beside
 
 if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
 
 _PATIENCE_S = 5.0  # for a cluster's answer
+_SHORT = 25  # letters of a folder for what Ray keeps meanwhile
 _TRIES = 3  # of a part whose worker dies
 _TOLD_OF_PART = 300  # characters
 # Before Ray is imported; what the user's environment sets wins.
@@ -45,8 +47,9 @@ def workers_of(config: "RescoreConfig") -> Generator[Executor]:
         yield Local()
         return
     ray = _imported()
-    # As Ray does itself: sockets stand there, whose paths are short; TMPDIR may be long.
-    with TemporaryDirectory(prefix="kp-ray-", dir="/tmp") as folder:
+    # Sockets stand there, and a socket's path is short: 107 letters, of which Ray takes 64.
+    place = gettempdir() if len(gettempdir()) <= _SHORT else "/tmp"  # noqa: S108 (as Ray does)
+    with TemporaryDirectory(prefix="kp-ray-", dir=place) as folder:
         try:
             _knock(config.ray)
             ray.init(**_settings(config, folder))
@@ -175,6 +178,7 @@ def _check(ray: Any, config: "RescoreConfig") -> None:
     Raises:
         WorkerError: names that node.
     """
+    make_folder(config.warehouse)
     probe = beside(config.warehouse.absolute() / "probe")
     probe.touch()
     try:

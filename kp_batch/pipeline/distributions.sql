@@ -1,6 +1,6 @@
 -- How the scores of a run are distributed, by domain for one part of the domains; or (part null) as
 -- one over all domains.
--- Given: the table scores, the catalog's macros, and the parameters run_id, threshold, part (from 0)
+-- Given: the view scores, the catalog's macros, and the parameters run_id, threshold, part (from 0)
 -- and parts.
 SELECT
     $run_id AS run_id,

@@ -22,4 +22,4 @@ COPY (
     FROM kp.scores
 ) TO (getvariable('kept')) (FORMAT parquet, COMPRESSION lz4);
 
-CREATE OR REPLACE TEMP VIEW kept AS FROM read_parquet(getvariable('kept'));
+CREATE OR REPLACE TEMP VIEW kept AS FROM read_parquet(getvariable('kept'), hive_partitioning = false);

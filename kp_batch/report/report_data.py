@@ -110,7 +110,7 @@ def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
     """Ask the catalog for everything that the report shows.
 
     Args:
-        connection: a warehouse's catalog, in UTC. It gets temporary tables and some variables.
+        connection: a warehouse's catalog, in UTC. It gets views of what is gone once this returns.
     """
     with TemporaryDirectory() as folder:
         _set(connection, kept=f"{folder}/kept.parquet")

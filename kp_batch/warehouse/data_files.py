@@ -140,8 +140,8 @@ def _partition(table: str, frame: pl.DataFrame) -> date | None:
     # As many files are written as there are days: neither this nor the drop above plans a query.
     values = frame.get_column(PARTITIONED_BY[table])
     least, most = cast("date | None", values.min()), cast("date | None", values.max())
-    if least is None or least != most or values.null_count():
-        raise ValueError(
-            f"a file of {table} holds the rows of one partition, got {least} to {most}"
-        )
+    unknown = values.null_count()
+    if least is None or least != most or unknown:
+        found = f"{least} to {most}, {unknown} unknown"
+        raise ValueError(f"a file of {table} holds the rows of one partition, got {found}")
     return least
