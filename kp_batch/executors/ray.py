@@ -97,6 +97,7 @@ def _settings(config: "RescoreConfig", folder: str) -> Mapping[str, Any]:
         "num_cpus": workers,
         "include_dashboard": False,
         "_temp_dir": folder,
+        "_node_ip_address": "127.0.0.1",  # nobody else reaches it
         **quiet,
     }
 
