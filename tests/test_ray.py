@@ -16,7 +16,7 @@ from ray.cluster_utils import Cluster as Nodes
 
 from kp_batch.errors import ArchiveError, WorkerError
 from kp_batch.executor import Step
-from kp_batch.executors import ray as module
+from kp_batch.executors import ray_nodes
 from kp_batch.executors.ray import Cluster, workers_of
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.progress import warn
@@ -127,10 +127,10 @@ def test_a_node_that_cannot_do_the_work_is_named(
     message: str,
 ) -> None:
     if version:
-        monkeypatch.setattr(module, "_versions", lambda: version)
+        monkeypatch.setattr(ray_nodes, "versions_here", lambda: version)
     [node] = cluster.ray.nodes()
     with pytest.raises(WorkerError, match=f"^the Ray node [0-9.]+ {message}"):
-        module._check_node(cluster.ray, node, paths)  # noqa: SLF001
+        ray_nodes.check_node(cluster.ray, node, paths)
 
 
 def test_without_ray_it_is_said_how_to_get_it(

@@ -10,23 +10,19 @@ import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from logging import LogRecord, StreamHandler, getLogger
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import TYPE_CHECKING, Any, Concatenate, cast
+from typing import Any, Concatenate, cast
 
 import polars as pl
 
+from kp_batch.config import RescoreConfig
 from kp_batch.errors import WorkerError
 from kp_batch.executor import Executor, Local, P, R, Step, T
+from kp_batch.executors.ray_nodes import check_nodes
 from kp_batch.progress import overheard, repeat
 from kp_batch.text import one_line, shortened
-from kp_batch.warehouse.layout import make_folder
-from kp_batch.whole_files import beside
-
-if TYPE_CHECKING:
-    from kp_batch.config import RescoreConfig
 
 _PATIENCE_S = 5.0  # for a cluster's answer
 _SHORT = 25  # letters of a folder for what Ray keeps meanwhile
@@ -37,7 +33,7 @@ _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": 
 
 
 @contextmanager
-def workers_of(config: "RescoreConfig") -> Generator[Executor]:
+def workers_of(config: RescoreConfig) -> Generator[Executor]:
     """What carries out the parts of a run: this process, or Ray where the settings ask for it.
 
     Raises:
@@ -57,7 +53,7 @@ def workers_of(config: "RescoreConfig") -> Generator[Executor]:
             raise WorkerError(f"Ray does not start: {one_line(str(error))}") from error
         try:
             if config.ray is not None:
-                _check(ray, config)
+                check_nodes(ray, config)
             yield Cluster(ray, has_cards="GPU" in ray.cluster_resources())
         finally:
             ray.shutdown()
@@ -83,7 +79,7 @@ def _knock(address: str | None) -> None:
         socket.create_connection((host, int(port)), _PATIENCE_S).close()
 
 
-def _settings(config: "RescoreConfig", folder: str) -> Mapping[str, Any]:
+def _settings(config: RescoreConfig, folder: str) -> Mapping[str, Any]:
     """What `ray.init` is given."""
     quiet = {"configure_logging": False, "log_to_driver": False}
     if config.ray is not None:
@@ -171,47 +167,3 @@ def _carried_out(common: Any, part: object) -> tuple[object, list[LogRecord]]:
 def _largest(ray: Any) -> int:
     """The memory of the largest node: a part that asks for more would wait for ever."""
     return int(max(each["Resources"].get("memory", 0) for each in ray.nodes()))
-
-
-def _check(ray: Any, config: "RescoreConfig") -> None:
-    """Refuse a cluster with a node that lacks the paths of the run or has other versions.
-
-    Raises:
-        WorkerError: names that node.
-    """
-    make_folder(config.warehouse)
-    probe = beside(config.warehouse.absolute() / "probe")
-    probe.touch()
-    try:
-        here = [str(Path(each).absolute()) for each in config.archive if Path(each).exists()]
-        paths = [str(Path.cwd()), str(probe), *here]
-        for node in (each for each in ray.nodes() if each["Alive"]):
-            _check_node(ray, node, paths)
-    finally:
-        probe.unlink()
-
-
-def _check_node(ray: Any, node: Mapping[str, Any], paths: Sequence[str]) -> None:
-    at = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-    task = ray.remote(_seen).options(scheduling_strategy=at, num_cpus=0)
-    name = f"the Ray node {node['NodeManagerAddress']}"
-    try:
-        versions, lacking = ray.get(task.remote(paths))
-    except ray.exceptions.RayError as error:
-        raise WorkerError(f"{name} cannot run kp-batch: {one_line(str(error))}") from error
-    if versions != _versions():
-        reason = f"has {versions}, and this machine {_versions()}; install the same"
-        raise WorkerError(f"{name} {reason}")
-    if lacking:
-        reason = f"does not see {lacking[0]}; a cluster needs a disk that all nodes share"
-        raise WorkerError(f"{name} {reason}")
-
-
-def _seen(paths: Sequence[str]) -> tuple[str, list[str]]:
-    """What a node has, and which of the paths it lacks."""
-    return _versions(), [each for each in paths if not Path(each).exists()]
-
-
-def _versions() -> str:
-    python = ".".join(map(str, sys.version_info[:2]))
-    return f"Python {python}, kp-batch {version('kp-batch')}, polars {version('polars')}"
