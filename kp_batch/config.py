@@ -79,7 +79,9 @@ class RescoreConfig(BaseModel):
         None, ge=1, strict=True, description="Do the parts of the work in so many Ray workers here."
     )
     ray: str | None = Field(
-        None, description="Do them on the Ray cluster at this address, or auto: the one that runs."
+        None,
+        min_length=1,
+        description="Do them on the Ray cluster at this address, or auto: the one that runs.",
     )
     wait: bool = Field(default=False, description="Wait while another run writes to the warehouse.")
 

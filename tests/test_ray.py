@@ -7,11 +7,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from polars.exceptions import PanicException
 from ray.cluster_utils import Cluster as Nodes
 
 from kp_batch.errors import ArchiveError, WorkerError
@@ -49,7 +51,23 @@ def square(number: int, folder: Path) -> int:
     return number**2
 
 
-SQUARE = Step("square", square, memory=1 << 60)  # more than there is: it waits for no such node
+SQUARE = Step("square", square)
+
+
+def slow(number: int) -> tuple[float, float]:
+    began = time.time()
+    time.sleep(1)
+    return began, time.time() + number
+
+
+SLOW = Step("slow", slow)
+
+
+def panic(_: int) -> None:
+    raise PanicException("a fault in Rust")
+
+
+PANIC = Step("panic", panic)
 
 
 def test_parts_are_done_by_several_processes_and_come_back_in_order(
@@ -60,8 +78,22 @@ def test_parts_are_done_by_several_processes_and_come_back_in_order(
     assert [*cluster.map(SQUARE, (), tmp_path)] == []
     workers = {each.suffix for each in tmp_path.iterdir()}
     assert len(workers) >= 2
+    (first, _), (second, _) = cluster.map(SLOW, [0, 0])
+    assert abs(first - second) < 1  # at once
     assert f".{os.getpid()}" not in workers
     assert len([*tmp_path.glob("3.*")]) == 2  # its first worker was killed
+
+
+def test_a_part_that_asks_for_more_than_there_is_gets_what_there_is(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    greedy = replace(SQUARE, memory=1 << 60, on_card=True)
+    assert [*cluster.map(greedy, [1, 2], tmp_path)] == [1, 4]
+
+
+def test_a_fault_in_rust_is_told(cluster: Cluster) -> None:
+    with pytest.raises(RuntimeError, match="PanicException: a fault in Rust"):
+        list(cluster.map(PANIC, [1]))
 
 
 def test_what_a_part_tells_is_told_here(
@@ -83,14 +115,14 @@ def test_an_error_of_a_part_is_raised_here_and_ends_the_others(
 
 
 def test_a_part_that_kills_its_worker_each_time_is_named(cluster: Cluster, tmp_path: Path) -> None:
-    with pytest.raises(WorkerError, match=r"^square killed its worker 3 times, with 9$"):
+    with pytest.raises(WorkerError, match=r"^square lost its worker 3 times, with 9$"):
         list(cluster.map(SQUARE, [1, 9, 2], tmp_path))
     assert len([*tmp_path.glob("9.*")]) == 3
 
 
 def test_tables_are_the_same_as_without_ray(cluster: Cluster, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
-    *first, last = write_sample(archive, traces=300, days=10, seed=5, dirty=0.05)
+    *_, last = write_sample(archive, traces=300, days=10, seed=5, dirty=0.05)
     aside = last.rename(tmp_path / "aside")
     shared = config(tmp_path, archive, max_reject_share=1, warehouse=tmp_path / "shared")
     alone = config(tmp_path, archive, max_reject_share=1, warehouse=tmp_path / "alone")
@@ -100,7 +132,6 @@ def test_tables_are_the_same_as_without_ray(cluster: Cluster, tmp_path: Path) ->
         assert_same(shared.warehouse, alone.warehouse)
         if aside.exists():
             aside.rename(last)
-    assert first
 
 
 def assert_same(one: Path, other: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from logging import LogRecord, StreamHandler, getLogger
 from pathlib import Path
@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, Concatenate, cast
 
 import polars as pl
+from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WorkerError
@@ -29,7 +30,12 @@ _SHORT = 25  # letters of a folder for what Ray keeps meanwhile
 _TRIES = 3  # of a part whose worker dies
 _TOLD_OF_PART = 300  # characters
 # Before Ray is imported; what the user's environment sets wins.
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_task_oom_retries": str(_TRIES - 1),  # for ever, otherwise
+}
+_LOG = StreamHandler(sys.__stderr__)  # as all that is not for the user
 
 
 @contextmanager
@@ -47,29 +53,33 @@ def workers_of(config: RescoreConfig) -> Generator[Executor]:
     place = gettempdir() if len(gettempdir()) <= _SHORT else "/tmp"  # noqa: S108 (as Ray does)
     with TemporaryDirectory(prefix="kp-ray-", dir=place) as folder:
         try:
-            _knock(config.ray)
-            ray.init(**_settings(config, folder))
-        except Exception as error:
-            raise WorkerError(f"Ray does not start: {one_line(str(error))}") from error
-        try:
+            _start(ray, config, folder)
             if config.ray is not None:
                 check_nodes(ray, config)
-            yield Cluster(ray, has_cards="GPU" in ray.cluster_resources())
+            yield Cluster(ray)
         finally:
             ray.shutdown()
 
 
 def _imported() -> Any:
     """Ray, which says what it has to say to the log alone: stderr itself, not `sys.stderr`."""
-    for name, value in _QUIET.items():
+    for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError as error:
         raise WorkerError("--workers and --ray need Ray: pip install 'kp-batch[ray]'") from error
     getLogger("ray").propagate = True
-    getLogger().addHandler(StreamHandler(sys.__stderr__))
+    getLogger().addHandler(_LOG)
     return ray
+
+
+def _start(ray: Any, config: RescoreConfig, folder: str) -> None:
+    try:
+        _knock(config.ray)
+        ray.init(**_settings(config, folder))
+    except Exception as error:
+        raise WorkerError(f"Ray does not start: {one_line(str(error))}") from error
 
 
 def _knock(address: str | None) -> None:
@@ -87,13 +97,13 @@ def _settings(config: RescoreConfig, folder: str) -> Mapping[str, Any]:
     workers = cast("int", config.workers)
     share = str(max(pl.thread_pool_size() // workers, 1))
     for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):
-        os.environ[name] = share  # which the workers inherit
+        os.environ.setdefault(name, share)  # which the workers inherit
     return {
         "address": "local",
         "num_cpus": workers,
         "include_dashboard": False,
         "_temp_dir": folder,
-        "_node_ip_address": "127.0.0.1",  # nobody else reaches it
+        "_node_ip_address": "127.0.0.1",  # no other machine reaches it
         **quiet,
     }
 
@@ -103,7 +113,6 @@ class Cluster:
     """Carries each part out as a task of Ray, which takes one core, or one card."""
 
     ray: Any
-    has_cards: bool
 
     def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """See `Executor`: in this process."""
@@ -121,13 +130,8 @@ class Cluster:
         if not parts:
             return
         common = self.ray.put((step, args, kwargs, str(Path.cwd())))
-        task = self.ray.remote(_carried_out).options(
-            name=step.name,
-            num_cpus=1,
-            num_gpus=int(self.has_cards and step.on_card),
-            memory=min(step.memory, _largest(self.ray)),
-            max_retries=_TRIES - 1,
-        )
+        needs = {"name": step.name, "max_retries": _TRIES - 1, **self._needs(step)}
+        task = self.ray.remote(_carried_out).options(**needs)
         begun = [task.remote(common, part) for part in parts]
         try:
             for part, each in zip(parts, begun, strict=True):
@@ -136,8 +140,20 @@ class Cluster:
                 yield result
         except BaseException:
             for each in begun:
-                self.ray.cancel(each, force=True)
+                with suppress(Exception):
+                    self.ray.cancel(each, force=True)
             raise
+
+    def _needs(self, step: Step[..., Any]) -> dict[str, int]:
+        """What a part of a step takes of a node, which one has: it would wait for ever for more."""
+        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        able = [each for each in nodes if each.get("CPU", 0) >= 1]
+        with_card = [each for each in able if each.get("GPU", 0) >= 1] if step.on_card else []
+        if not able:
+            raise WorkerError("no node of the Ray cluster has a core for kp-batch")
+        memory = max(int(each.get("memory", 0)) for each in with_card or able)
+        card = int(bool(with_card))
+        return {"num_cpus": 1, "num_gpus": card, "memory": min(step.memory, memory)}
 
     def _result(self, step: str, part: object, task: Any) -> Any:
         errors = self.ray.exceptions
@@ -146,8 +162,9 @@ class Cluster:
         except errors.RayTaskError as error:
             raise error.cause from error  # which tells the log where
         except (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError) as error:
+            lack = " for want of memory" if isinstance(error, errors.OutOfMemoryError) else ""
             raise WorkerError(
-                f"{step} killed its worker {_TRIES} times, with "
+                f"{step} lost its worker {_TRIES} times{lack}, with "
                 f"{shortened(one_line(repr(part)), _TOLD_OF_PART)}"
             ) from error
         except errors.RayError as error:
@@ -160,10 +177,8 @@ def _carried_out(common: Any, part: object) -> tuple[object, list[LogRecord]]:
     """Do one part in a worker; returns its result, and what it told."""
     step, args, kwargs, folder = common
     os.chdir(folder)  # paths may be relative
-    with overheard() as told:
-        return step(part, *args, **kwargs), told
-
-
-def _largest(ray: Any) -> int:
-    """The memory of the largest node: a part that asks for more would wait for ever."""
-    return int(max(each["Resources"].get("memory", 0) for each in ray.nodes()))
+    try:
+        with overheard() as told:
+            return step(part, *args, **kwargs), told
+    except PanicException as error:  # no Exception, which would end the worker
+        raise RuntimeError(f"PanicException: {error}") from None
