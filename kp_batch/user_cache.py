@@ -7,7 +7,8 @@ its way is no error. Where several processes write a file at once, the last one 
 import os
 from contextlib import suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+
+from kp_batch.whole_files import whole
 
 
 def kept(name: str) -> str | None:
@@ -22,9 +23,8 @@ def keep(name: str, text: str) -> None:
     with suppress(OSError, RuntimeError):
         folder = _folder()
         folder.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile("w", dir=folder, encoding="utf-8", delete=False) as part:
-            part.write(text)
-        Path(part.name).replace(folder / name)
+        with whole(folder / name) as part:
+            part.write_text(text, "utf-8")
 
 
 def _folder() -> Path:

@@ -14,6 +14,7 @@ import duckdb
 import numpy as np
 import polars as pl
 
+from kp_batch.clock import work
 from kp_batch.embedding.hashing import Hashing
 from kp_batch.executor import Local, Step
 from kp_batch.novelty.replay import replay_windows
@@ -65,8 +66,8 @@ def _run(label: str, *arguments: str) -> Mapping[str, float]:
         sys.exit(taken.tail)
     told = next(line for line in taken.tail.splitlines() if line.startswith('{"'))
     seconds: dict[str, float] = json.loads(told)["seconds"]
-    work = sum(each for name, each in seconds.items() if name != "start")
-    whole = f"{taken.seconds:>12,.2f} s, work {work:>6,.2f} s{taken.peak_mb:>9,.0f} MB"
+    worked = sum(work(seconds).values())
+    whole = f"{taken.seconds:>12,.2f} s, work {worked:>6,.2f} s{taken.peak_mb:>9,.0f} MB"
     print(f"  {label:<36}{whole}", flush=True)
     return seconds
 
@@ -92,10 +93,8 @@ def _kernel_rate() -> float:
     """Traces a second that all cores replay at once, of vectors that are in memory."""
     texts = [f"task {number * 7919 % 10**12}" for number in range(TRACES, TRACES + SPAN)]
     vectors, cores = Hashing().encode(texts), pl.thread_pool_size()
-    work = partial(
-        Local().map, Step("replay alone", _replay), [vectors.copy() for _ in range(cores)]
-    )
-    [seconds] = medians(lambda: list(work()), times=TIMES)
+    step, copies = Step("replay alone", _replay), [vectors.copy() for _ in range(cores)]
+    [seconds] = medians(lambda: list(Local().map(step, copies)), times=TIMES)
     return cores * SPAN / seconds
 
 

@@ -119,6 +119,7 @@ def _started() -> _Child:
         )
     except BaseException:
         os.close(ours)
+        shutil.rmtree(temporary)
         raise
     finally:
         os.close(user)
