@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import LogRecord, StreamHandler, getLogger
 from pathlib import Path
@@ -126,23 +126,21 @@ class Cluster:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Iterator[R]:
-        """See `Executor`; after an error, no further part is begun."""
+        """See `Executor`; after an error, the rest goes on until `workers_of` ends.
+
+        Ray cannot be told to leave it: a driver that cancels a task just when its result comes is
+        ended by Ray itself (2.60: "Tried to complete task that was not pending").
+        """
         if not parts:
             return
         common = self.ray.put((step, args, kwargs, str(Path.cwd())))
         needs = {"name": step.name, "max_retries": _TRIES - 1, **self._needs(step)}
         task = self.ray.remote(_carried_out).options(**needs)
         begun = [task.remote(common, part) for part in parts]
-        try:
-            for part, each in zip(parts, begun, strict=True):
-                result, told = self._result(step.name, part, each)
-                repeat(told)
-                yield result
-        except BaseException:
-            for each in begun:
-                with suppress(Exception):
-                    self.ray.cancel(each, force=True)
-            raise
+        for part, each in zip(parts, begun, strict=True):
+            result, told = self._result(step.name, part, each)
+            repeat(told)
+            yield result
 
     def _needs(self, step: Step[..., Any]) -> dict[str, int]:
         """What a part of a step takes of a node, which one has: it would wait for ever for more."""
