@@ -5,13 +5,15 @@ The command line's help and Prefect's form both show the descriptions.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
+    field_serializer,
     model_validator,
 )
 
@@ -19,6 +21,7 @@ from kp_batch.embedding.precision import Precision
 from kp_batch.errors import KpBatchError
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.setting_types import Day, Embedder, Limit, Profiles, Ttl
+from kp_batch.warehouse.places import folder_of, shown
 
 # What belongs to the warehouse: the first run that is done fixes it, and a run that leaves one out
 # takes it from there. All other settings are of one run alone.
@@ -43,7 +46,9 @@ class RescoreConfig(BaseModel):
     archive: tuple[str, ...] = Field(
         min_length=1, description="Parquet or JSONL files, folders, globs or URLs."
     )
-    warehouse: Path = Field(description="The folder of the tables.")
+    warehouse: Annotated[Path, BeforeValidator(folder_of)] = Field(
+        description="The folder of the tables, or its URL in a bucket."
+    )
     embedder: Embedder = _setting(
         "minilm, hashing, none, or any sentence-transformers folder or id.",
         default="minilm",
@@ -103,6 +108,10 @@ class RescoreConfig(BaseModel):
         if self.workers and self.ray:
             raise ValueError("--workers is for Ray here, --ray for a cluster with its own workers")
         return self
+
+    @field_serializer("warehouse", when_used="json")
+    def _named(self, warehouse: Path) -> str:
+        return shown(warehouse)
 
     @property
     def settings(self) -> dict[str, Any]:

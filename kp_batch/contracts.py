@@ -102,6 +102,7 @@ FILES = pl.Schema(
         "rows": pl.Int64,  # of that content
         "reasons": pl.List(pl.String),  # why it is unreadable; empty if it is readable
         "message": pl.String,
+        "etag": pl.String,  # of an object in a bucket; empty of a file
     }
 )
 

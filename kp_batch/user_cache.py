@@ -14,18 +14,19 @@ from kp_batch.whole_files import whole
 def kept(name: str) -> str | None:
     """Read a file; None if it is missing, or no text."""
     with suppress(OSError, RuntimeError, ValueError):  # RuntimeError: the user has no home
-        return (_folder() / name).read_text("utf-8")
+        return (cache_folder() / name).read_text("utf-8")
     return None
 
 
 def keep(name: str, text: str) -> None:
     """Replace a file, whole or not at all."""
     with suppress(OSError, RuntimeError):
-        folder = _folder()
+        folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
         with whole(folder / name) as part:
             part.write_text(text, "utf-8")
 
 
-def _folder() -> Path:
+def cache_folder() -> Path:
+    """The folder; it may be missing."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kp-batch"

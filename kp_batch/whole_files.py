@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from polars.exceptions import PanicException
-
 HALF_WRITTEN = ".part"  # the ending of a file that is not whole yet
 
 
@@ -26,6 +24,6 @@ def whole(path: Path) -> Generator[Path]:
     try:
         yield written
         written.replace(path)
-    except (Exception, PanicException):
+    except BaseException:
         written.unlink(missing_ok=True)
         raise

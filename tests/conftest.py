@@ -3,10 +3,12 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from tests.browsing import CHROMIUM
+from tests.buckets import make_bucket, s3_server
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -17,6 +19,19 @@ def user_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("HF_HOME", os.environ.get("HF_HOME") or f"{own}/huggingface")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """The address of an S3 server, which this process and its children use."""
+    with s3_server() as address:
+        yield address
+
+
+@pytest.fixture
+def bucket(s3: str) -> str:
+    """The URL of a new bucket."""
+    return make_bucket(s3, f"kp-{uuid4().hex}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -4,6 +4,7 @@ import errno
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
@@ -141,6 +142,7 @@ def test_after_an_error_no_further_part_is_begun(monkeypatch: pytest.MonkeyPatch
         begun.append(part)
         if part == 1:
             raise ArchiveError("none")
+        time.sleep(0.01)  # all of them take longer than to see the error
         return part
 
     mapped = Local().map(Step("work", work), range(1_000))

@@ -43,7 +43,7 @@ with connect(Path(sys.argv[2])) as connection:
 CHILD = "import sys; import kp_batch.cli.child"
 MODELS = {"torch", "sklearn", "sentence_transformers", "transformers", "huggingface_hub"}
 PAGES = {"altair", "jinja2", "vl_convert"}
-REMOTE = {"fsspec", "asyncio", "prefect"}
+REMOTE = {"fsspec", "obstore", "asyncio", "prefect"}
 FRAMES = {"polars", "pyarrow", "numpy", "deltalake"}
 
 

@@ -16,7 +16,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 BLOCKS = [
     block
     for block in re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-    if "prefect server" not in block and "ray start" not in block
+    if not any(each in block for each in ("prefect server", "ray start", "s3://"))
 ]
 
 

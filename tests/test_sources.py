@@ -1,10 +1,14 @@
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
-import fsspec
 import pytest
 
-from kp_batch.archive.sources import SourceFile, discover, open_file
-from kp_batch.errors import ArchiveError
+from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.sources import described, discover, open_file
+from kp_batch.errors import ArchiveError, KpBatchError
+from kp_batch.storage import store_at
 
 ODD_NAMES = [
     "two words.parquet",
@@ -129,18 +133,58 @@ def test_odd_names_are_found_and_opened_as_urls(tmp_path: Path, name: str) -> No
         assert discover([archive]) == discover([str(tmp_path)])  # a file has one name
 
 
-def test_other_file_systems_are_read_by_url() -> None:
-    memory = fsspec.filesystem("memory")
-    for name in ("/box/a b.parquet", "/box/x/c.jsonl", "/box/_tmp/d.jsonl", "/box/e.txt"):
-        memory.pipe_file(name, name.encode())
-    expected = [
-        SourceFile("memory:///box/a b.parquet", 16, 0),
-        SourceFile("memory:///box/x/c.jsonl", 14, 0),
+def test_buckets_are_read_by_url(bucket: str) -> None:
+    store = store_at(bucket)
+    names = [
+        "box/a b.parquet",
+        "box/x/c.jsonl",
+        "box/_tmp/d.jsonl",
+        "box/e.txt",
+        "box/é%20#[1]?.pq",
     ]
-    assert discover(["memory://box"]) == expected
-    assert discover(["memory://box/**/*.jsonl"]) == expected[1:]
-    with open_file("memory:///box/x/c.jsonl") as file:
-        assert file.read() == b"/box/x/c.jsonl"
+    for name in names:
+        store.write(name, name.encode())
+    a, c, odd = (f"{bucket}/{names[each]}" for each in (0, 1, 4))
+    for archive, expected in {
+        f"{bucket}": [a, c, odd],
+        f"{bucket}/box/": [a, c, odd],
+        f"{bucket}/b*": [a, c, odd],
+        f"{bucket}/**/*.jsonl": [c],
+        f"{bucket}/box/x*": [c],
+        a: [a],
+        f"{bucket}/box/e.txt": [f"{bucket}/box/e.txt"],
+    }.items():
+        assert [each.path for each in discover([archive])] == expected, archive
+    for each in discover([bucket]):
+        assert each == described(each.path)
+        assert each.etag
+        with open_file(each.path) as file:
+            assert file.read() == each.path.removeprefix(f"{bucket}/").encode()
+    for nothing in ("none", "box/x.parquet", "*.parquet"):
+        with pytest.raises(ArchiveError, match="no Parquet or JSONL file at"):
+            discover([f"{bucket}/{nothing}"])
+
+
+def test_a_url_with_a_secret_is_refused_and_not_repeated() -> None:
+    for url in ("s3://key:secret@box/a", "https://host/a.parquet?sig=secret"):
+        with pytest.raises(KpBatchError, match="credentials or a query") as caught:
+            discover([url])
+        assert "secret" not in str(caught.value)
+    with pytest.raises(KpBatchError, match="names no bucket"):
+        discover(["s3:///a"])
+
+
+def test_a_single_file_is_read_from_a_web_server(tmp_path: Path) -> None:
+    make(tmp_path, "a.jsonl")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/a.jsonl"
+        [found] = discover([url])
+        assert (found.path, found.size) == (url, 7)
+        with open_file(url) as file:
+            assert file.read() == b"a.jsonl"
+        server.shutdown()
 
 
 def test_a_url_may_be_a_folder_or_a_glob(tmp_path: Path) -> None:

@@ -134,4 +134,4 @@ def _refused(path: str, fault: str, error: OSError) -> SourceFile:
 
 def _closed(path: str, fault: str) -> SourceFile:
     path.encode()
-    return SourceFile(path, 0, 0, fault)
+    return SourceFile(path, 0, 0, fault=fault)

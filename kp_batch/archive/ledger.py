@@ -21,11 +21,12 @@ class Entry:
     rows: int
     reasons: list[str] = field(default_factory=list[str])
     message: str = ""
+    etag: str = ""
 
     @property
     def source(self) -> SourceFile:
         """The file itself."""
-        return SourceFile(self.source_file, self.size, self.mtime_ns)
+        return SourceFile(self.source_file, self.size, self.mtime_ns, self.etag)
 
     @property
     def content(self) -> tuple[str, str | None, str]:

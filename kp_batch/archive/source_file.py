@@ -13,6 +13,7 @@ class SourceFile:
     path: str  # absolute, or a URL
     size: int  # bytes
     mtime_ns: int  # 0 if the file system does not tell
+    etag: str = ""  # of an object in a bucket: it changes with the content
     fault: str = ""  # why it cannot be read, where its folder tells that already
 
     @property

@@ -4,14 +4,13 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from kp_batch.archive import folders
-from kp_batch.archive.folders import DELTA_LOG, IS_WAREHOUSE, fault_of
-from kp_batch.archive.formats import BY_ENDING
-from kp_batch.archive.globs import Glob
-from kp_batch.archive.source_file import SourceFile, folders_above
-from kp_batch.errors import ArchiveError, is_passing
+from kp_batch.archive import buckets, folders
+from kp_batch.archive.folders import IS_WAREHOUSE
+from kp_batch.archive.source_file import SourceFile
+from kp_batch.errors import ArchiveError, KpBatchError, is_passing
+from kp_batch.storage import SCHEMES, is_url
 from kp_batch.text import one_line
 
 
@@ -24,7 +23,7 @@ def discover(
 
     Args:
         archive: files (of any ending), folders and globs (which give their *.parquet, *.pq,
-            *.jsonl and *.ndjson files that are not hidden), or URLs of these that fsspec can open.
+            *.jsonl and *.ndjson files that are not hidden), or URLs of these.
         warehouse: a folder whose files are left out, wherever it stands.
         left_out: takes the path of each other warehouse inside; its files are left out as well.
 
@@ -38,7 +37,7 @@ def discover(
     for name in archive:
         try:
             found = list(_found(name, own))
-        except ArchiveError:
+        except KpBatchError:
             raise
         except Exception as error:  # file systems raise errors of many kinds
             if is_passing(error):
@@ -55,17 +54,13 @@ def discover(
     return sorted(files.values(), key=lambda file: file.path.encode())
 
 
-def open_file(path: str) -> Any:
+def open_file(path: str) -> Any:  # digests and formats ask for more than BinaryIO has
     """Open a file for reading bytes.
 
     Raises:
         OSError: it cannot be opened.
     """
-    if "://" not in path:
-        return Path(path).open("rb")
-    import fsspec
-
-    return cast("Any", fsspec.open(path, "rb")).open()
+    return buckets.open_copy(path) if is_url(path) else Path(path).open("rb")
 
 
 def content_digest(source: SourceFile) -> str:
@@ -88,76 +83,25 @@ def holds(source: SourceFile, file_id: str) -> bool:
 
 
 def described(path: str) -> SourceFile:
-    """The file with its present size and time.
+    """The file as it is now.
 
     Raises:
         OSError: the file is gone.
     """
-    if "://" not in path:
-        return folders.described(path)
-    return _described(*_file_system(path))
+    return buckets.described(path) if is_url(path) else folders.described(path)
 
 
 def _found(name: str, own: str | None) -> Iterator[SourceFile]:
     """The files of one name."""
     if not name:
         raise ValueError("the name is empty")
-    if "://" not in name:
-        path = os.path.abspath(Path(name).expanduser())  # noqa: PTH100 (it takes x/.. out)
-        return folders.look(path, own)
-    filesystem, path = _file_system(name)
-    return folders.look(path, own) if "file" in filesystem.protocol else _remote(filesystem, path)
-
-
-def _file_system(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path there."""
-    import fsspec  # with all of asyncio, which no folder of this machine needs
-
-    return cast("tuple[Any, str]", fsspec.url_to_fs(url))
-
-
-def _remote(filesystem: Any, root: str) -> Iterator[SourceFile]:
-    """As `folders.look`, as far as the list of all files tells."""
-    if filesystem.isfile(root):
-        yield _described(filesystem, root)
-        return
-    is_folder = filesystem.isdir(root)
-    glob = None if is_folder else Glob.of(root)
-    fixed = glob.folder if glob else root
-    for match in [root] if is_folder else filesystem.glob(root):
-        paths = filesystem.find(match)
-        closed = _closed(paths)
-        if root in closed:
-            raise ArchiveError(f"cannot look into {root!r}: {closed[root]}")
-        for folder, fault in closed.items():
-            yield SourceFile(filesystem.unstrip_protocol(folder), 0, 0, fault)
-        for path in paths:
-            parts = path.removeprefix(fixed).split("/")
-            hidden = any(part.startswith((".", "_")) for part in parts)
-            inside = not closed.keys().isdisjoint(folders_above(path))
-            known = Path(path).suffix.lower() in BY_ENDING
-            if known and not hidden and not inside and filesystem.isfile(path):
-                yield _described(filesystem, path)
-
-
-def _closed(paths: Iterable[str]) -> dict[str, str]:
-    """The outermost folders that must not be read, and why."""
-    found: dict[str, str] = {}
-    for path in paths:
-        folder, has_log, _ = path.partition(f"/{DELTA_LOG}/")
-        parent, _, name = path.rpartition("/")
-        if fault := fault_of({DELTA_LOG}) if has_log else fault_of({name}):
-            found.setdefault(folder if has_log else parent, fault)
-    closed: dict[str, str] = {}
-    for folder in sorted(found):
-        if closed.keys().isdisjoint(folders_above(folder)):
-            closed[folder] = found[folder]
-    return closed
-
-
-def _described(filesystem: Any, path: str) -> SourceFile:
-    size = filesystem.info(path).get("size")
-    return SourceFile(filesystem.unstrip_protocol(path), int(size or 0), 0)
+    if is_url(name):
+        return buckets.look(name)
+    local = name.removeprefix("file://")
+    if "://" in local:
+        raise ValueError(f"a URL begins with file:// or {', '.join(f'{x}://' for x in SCHEMES)}")
+    path = os.path.abspath(Path(local).expanduser())  # noqa: PTH100 (it takes x/.. out)
+    return folders.look(path, own)
 
 
 def _reason(error: Exception) -> str:

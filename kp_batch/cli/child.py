@@ -15,7 +15,8 @@ from importlib import import_module
 from kp_batch.cli.commands import COMMANDS, json_line
 from kp_batch.errors import KpBatchError
 from kp_batch.explaining import explained
-from kp_batch.progress import show_on_stderr
+from kp_batch.progress import say, show_on_stderr
+from kp_batch.storage import TRAFFIC
 
 
 def main() -> None:
@@ -50,6 +51,8 @@ def main() -> None:
     try:
         command = COMMANDS[request["command"]]
         command.function(tell, *request["args"], **request["kwargs"])
+        if TRAFFIC.requests:
+            say(f"object storage: {TRAFFIC}")
     except BaseException as error:  # noqa: BLE001 (Rust's panics are no Exception)
         if not isinstance(error, KpBatchError):
             with suppress(OSError):  # the log's disk may be full

@@ -1,23 +1,44 @@
 """The command itself: how it begins, how it ends, and the options that several commands share."""
 
+import os
 import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from kp_batch.explaining import explained
 from kp_batch.text import printable_lines
+from kp_batch.warehouse.places import folder_of, url_of
+
+
+class Warehouse(click.Path):
+    """A folder; of a warehouse in a bucket, its copy here, as the bucket is now."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        """See `click.ParamType`."""
+        folder = Path(os.fsdecode(super().convert(folder_of(value), param, ctx)))
+        if url_of(folder) and ctx and ctx.command.name != "run":  # which does so when it begins
+            from kp_batch.warehouse.working_copy import refresh
+
+            refresh(folder)
+        return folder
+
 
 warehouse_option = click.option(
     "--warehouse",
     required=True,
     envvar="KP_BATCH_WAREHOUSE",
     show_envvar=True,
-    type=click.Path(file_okay=False, readable=False, path_type=Path),
-    help="The folder of the tables.",
+    type=Warehouse(file_okay=False, readable=False, path_type=Path),
+    help="The folder of the tables, or its URL in a bucket.",
 )
 format_option = click.option(
     "--format",

@@ -17,15 +17,32 @@ from kp_batch.errors import KpBatchError
 from kp_batch.novelty.settings import parse_ttl
 from kp_batch.text import number
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.places import shown, url_of
+
+_NEEDS = (
+    "who opens it needs DuckDB's extension for that store (INSTALL httpfs, or azure), credentials "
+    "(CREATE SECRET), and this file made again after each run"
+)
 
 
 @kp_batch.command()
 @warehouse_option
-def catalog(warehouse: Path) -> None:
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Make that file instead, of a bucket's warehouse too: its views name the objects.",
+)
+def catalog(warehouse: Path, output: Path | None) -> None:
     """Make kp.duckdb anew for other clients, after the folder was moved or the file was lost."""
-    from kp_batch.warehouse.publication import rebuild
+    from kp_batch.warehouse.publication import make_catalog, rebuild
     from kp_batch.warehouse.reader import connect
 
+    if output:
+        make_catalog(warehouse, output)
+        needs = f"; {_NEEDS}" if url_of(warehouse) else ""
+        click.echo(f"{output} shows what is published in {shown(warehouse)}{needs}", err=True)
+        return
     tables = number(len(rebuild(warehouse).tables), "table")
     with connect(warehouse) as connection:
         last = connection.execute("SELECT max_by(run_id, (started_at, run_id)) FROM runs")

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from kp_batch.away import here, note_of
 from kp_batch.errors import WarehouseError
 from kp_batch.vectors import Float32s
 from kp_batch.whole_files import whole
@@ -88,6 +89,8 @@ def chunk_hashes(folder: Path, name: str, key: Key = "text_hash") -> Hashes:
     """
     try:
         hashes = np.load(folder / (name + _HASHES[key]), mmap_mode="r", allow_pickle=False)
+        if note_of(folder / (name + _VECTORS)).exists():  # whole, as far as is known from here
+            return hashes
         vectors = _vectors(folder, name)
     except (WarehouseError, *_DAMAGED):
         return np.empty(0, dtype=HASH)
@@ -130,7 +133,7 @@ def _vectors(folder: Path, name: str) -> Float32s:
     """
     path = folder / (name + _VECTORS)
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        return np.load(here(path), mmap_mode="r", allow_pickle=False)
     except _DAMAGED as error:
         raise WarehouseError(f"{path} cannot be read ({error}); run again") from error
 

@@ -101,15 +101,18 @@ def _is_known(source: SourceFile, entry: Entry | None) -> bool:
 
 def _entry(run: Run, source: SourceFile, found: Found, last: Entry | None) -> Entry:
     """The ledger's entry of a file that was looked at."""
-    settled = source.mtime_ns < int(run.started_at.timestamp() * 1e9) - _SETTLED_NS
-    mtime_ns = source.mtime_ns if settled else 0
+    old = source.mtime_ns < int(run.started_at.timestamp() * 1e9) - _SETTLED_NS
+    mtime_ns = source.mtime_ns if old or source.etag else 0
+    size, etag = source.size, source.etag
     if isinstance(found.rows, int):
-        return Entry(source.path, "read", source.size, mtime_ns, found.file_id, found.rows)
+        read = Entry(source.path, "read", size, mtime_ns, found.file_id, found.rows)
+        return replace(read, etag=etag)
     return replace(
-        last or Entry(source.path, "unreadable", source.size, mtime_ns, None, 0),
+        last or Entry(source.path, "unreadable", size, mtime_ns, None, 0),
         status="unreadable",
-        size=source.size,
+        size=size,
         mtime_ns=mtime_ns,
+        etag=etag,
         reasons=list(found.rows.reasons),
         message=found.rows.message,
     )
@@ -121,7 +124,7 @@ def _sources(run: Run, before: Ledger) -> list[SourceFile]:
     sources = discover(run.config.archive, run.config.warehouse, warehouses.append)
     for path in warehouses:
         if _behind({}, before, {path}):
-            sources.append(SourceFile(path, 0, 0, IS_WAREHOUSE))
+            sources.append(SourceFile(path, 0, 0, fault=IS_WAREHOUSE))
         else:
             warn(f"{printable(path)} is left out: it is a warehouse of kp_batch")
     return sources

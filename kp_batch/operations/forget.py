@@ -30,12 +30,15 @@ from kp_batch.operations.removal import (
 from kp_batch.operations.results import Forgotten
 from kp_batch.pipeline.report import leave_report, shows_older
 from kp_batch.pipeline.rescore import execute, open_run, say_plan
+from kp_batch.progress import warn
 from kp_batch.run import Run
 from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import require_manifest
+from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.tables import DeltaTables, quoted
+from kp_batch.warehouse.working_copy import keeps_versions
 
 _HOLDING_TRACES = ("scores", "rejects", "facts")
 
@@ -130,6 +133,11 @@ def _work(warehouse: Path, known: KnownIds, with_page: bool) -> Forgotten:  # no
             "remove it, and give the same command again"
         )
     marker.unlink()
+    if keeps_versions(warehouse):
+        warn(
+            f"{shown(warehouse)} keeps older versions of its objects, which still hold the traces: "
+            "delete the versions that are not current, by a lifecycle rule say"
+        )
     return replace(told, vectors=vectors, finishes=finishes)
 
 

@@ -15,6 +15,7 @@ from kp_batch.report.report_data import ReportData, gather
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest
+from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
 
@@ -50,7 +51,7 @@ def leave_report(warehouse: Path, executor: Executor) -> None:
     try:
         with writing(warehouse, wait=False):
             executor.call(REPORT, warehouse, mark)
-        say(f"the report is in {page}")
+        say(f"the report is in {shown(warehouse)}/{page.name}")
     except BusyError:
         return  # the other run writes its own
     except (Exception, PanicException) as error:  # noqa: BLE001 (no page is worth a failed run)

@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import duckdb
 
 from kp_batch.contracts import GROWING, VIEWS
 from kp_batch.run_record import RunRecord
+from kp_batch.storage import store_at
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
+from kp_batch.warehouse.places import url_of
 from kp_batch.warehouse.relations import kept_files, parquet_relation, relation
 from kp_batch.warehouse.runs import manifest_left
 from kp_batch.warehouse.tables import quoted
@@ -22,16 +25,25 @@ from kp_batch.warehouse.tables import quoted
 _SQL = files("kp_batch.warehouse").joinpath("sql")
 
 
-def build(path: Path, warehouse: Path, manifest: Manifest, rows: Mapping[str, str]) -> None:
+def build(
+    path: Path,
+    warehouse: str,
+    manifest: Manifest,
+    rows: Mapping[str, str],
+    file_system: Any = None,
+) -> None:
     """Build a catalog: a DuckDB file with the manifest, the macros, the views and the questions.
 
     Args:
         path: the file, which must not exist yet.
-        warehouse: the folder of the tables.
+        warehouse: the folder of the tables, or its URL.
         manifest: what is published.
         rows: SQL for the rows of each view.
+        file_system: opens the URLs in these rows.
     """
     with duckdb.connect() as connection:
+        if file_system:
+            connection.register_filesystem(file_system)
         # Clients of DuckDB 1.4 and later can open this format; the newest only by 2.0.
         connection.execute(f"ATTACH {quoted(str(path))} AS kp (STORAGE_VERSION 'v1.4.0')")
         connection.execute("USE kp")
@@ -58,7 +70,25 @@ def build_published(path: Path, warehouse: Path, manifest: Manifest) -> None:
         WarehouseError: a table of the manifest is gone.
     """
     rows = {name: relation(warehouse, name, manifest.tables.get(name)) for name in VIEWS}
-    build(path, warehouse, manifest, rows)
+    build(path, str(warehouse.resolve()), manifest, rows)
+
+
+def build_for_others(path: Path, warehouse: Path, manifest: Manifest) -> None:
+    """Build a catalog for clients that read the tables where they are published; see above.
+
+    Of a bucket's warehouse, its views name objects, not the files of the copy here.
+    """
+    url = url_of(warehouse)
+    if url is None:
+        build_published(path, warehouse, manifest)
+        return
+    rows = {
+        name: relation(warehouse, name, manifest.tables.get(name)).replace(
+            f"{warehouse}/", f"{url}/"
+        )
+        for name in VIEWS
+    }
+    build(path, url, manifest, rows, store_at(url).file_system())
 
 
 def build_as_of(
@@ -86,7 +116,7 @@ def build_as_of(
     last = f"(SELECT started_at FROM {growing['runs']} WHERE run_id = {quoted(run.run_id)})"  # noqa: S608
     until = f"(SELECT run_id FROM {growing['runs']} WHERE started_at <= {last})"  # noqa: S608
     rows |= {name: f"{there} WHERE run_id IN {until}" for name, there in growing.items()}
-    build(path, warehouse, manifest, rows)
+    build(path, str(warehouse.resolve()), manifest, rows)
 
 
 def create_macros(connection: duckdb.DuckDBPyConnection) -> None:
@@ -95,7 +125,7 @@ def create_macros(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _copy_manifest(
-    connection: duckdb.DuckDBPyConnection, warehouse: Path, manifest: Manifest
+    connection: duckdb.DuckDBPyConnection, warehouse: str, manifest: Manifest
 ) -> None:
     """Create the table that says what the views show, and where they look for it."""
     row = {
@@ -104,7 +134,7 @@ def _copy_manifest(
         "settings": json.dumps(manifest.settings),
         "tables": json.dumps(manifest.tables),
         "failed": manifest.failed,
-        "warehouse": str(warehouse.resolve()),
+        "warehouse": warehouse,
     }
     connection.execute(
         "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, settings VARCHAR, "

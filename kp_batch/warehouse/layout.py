@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kp_batch.errors import WarehouseError
+from kp_batch.warehouse.places import shown, url_of
 
 # What delta-rs 1.6.6 and DuckDB 2.0.0 take for part of a URL, not of a path.
 _NOT_IN_PATHS = frozenset(r"%?[]\^|")
@@ -124,12 +125,18 @@ def check_apart(warehouse: Path, archive: Iterable[str]) -> None:
     Raises:
         WarehouseError: one of them is the warehouse, or is in it.
     """
-    root = os.path.realpath(warehouse)
+    root, url = os.path.realpath(warehouse), url_of(warehouse)
     for name in archive:
+        if url and f"{name}/".startswith(f"{url}/"):
+            raise _inside(name, warehouse)
         # Unlike pathlib's, these take any name.
         path = os.path.realpath(os.path.expanduser(name.removeprefix("file://")))  # noqa: PTH111
         if Path(path).is_relative_to(root):
-            raise WarehouseError(
-                f"the archive {name!r} is in the warehouse {str(warehouse)!r}, of which no file is "
-                "read; choose another folder for the warehouse"
-            )
+            raise _inside(name, warehouse)
+
+
+def _inside(name: str, warehouse: Path) -> WarehouseError:
+    return WarehouseError(
+        f"the archive {name!r} is in the warehouse {shown(warehouse)!r}, of which no file is "
+        "read; choose another folder for the warehouse"
+    )

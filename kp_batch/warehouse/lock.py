@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 
 from kp_batch.errors import BusyError
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.places import shown
 
 
 @contextmanager
@@ -37,7 +38,7 @@ def locked(warehouse: Path, *, wait: bool) -> Generator[bool]:
         lock.acquire(timeout=-1 if wait else 0)
     except Timeout as error:
         raise BusyError(
-            f"another run is writing to {warehouse} ({_holder(path)}); "
+            f"another run is writing to {shown(warehouse)} ({_holder(path)}); "
             "wait for its end with --wait, or run later"
         ) from error
     try:

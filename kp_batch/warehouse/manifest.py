@@ -17,8 +17,9 @@ import duckdb
 from kp_batch.errors import WarehouseError
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.places import shown
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 
 _LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
@@ -103,7 +104,7 @@ def require_manifest(warehouse: Path) -> Manifest:
     """
     manifest = read_manifest(warehouse)
     if manifest is None:
-        raise WarehouseError(f"{warehouse} is no warehouse; run an archive first")
+        raise WarehouseError(f"{shown(warehouse)} is no warehouse; run an archive first")
     return manifest
 
 

@@ -1,6 +1,7 @@
 """Publishes: manifest.json names what is published, and kp.duckdb follows it.
 
-A manifest is published at the moment when it takes the place of manifest.json. The catalog is built
+A manifest is published at the moment when it takes the place of manifest.json, in the bucket if the
+warehouse stands in one: see `working_copy`. The catalog is built
 before that and swapped in right after it; both bear the id of the publication. A writer that was
 killed in between leaves the older catalog, whole, with all files that it names: nothing is removed
 before a publication is complete, and whoever takes the lock next completes it first.
@@ -11,11 +12,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kp_batch.warehouse.catalog import build_published
+from kp_batch.warehouse.catalog import build_for_others, build_published
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.reader import is_current
+from kp_batch.warehouse.working_copy import publish_in_bucket, shared
+from kp_batch.whole_files import whole
 
 
 @contextmanager
@@ -31,9 +34,12 @@ def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
         WarehouseError: what is published cannot be read, or has another format.
     """
     with locked(warehouse, wait=wait) as is_first:
-        if is_first:
+        if not is_first:
+            yield
+            return
+        with shared(warehouse, wait=wait):
             _repair(warehouse)
-        yield
+            yield
 
 
 def publish(warehouse: Path, manifest: Manifest) -> None:
@@ -51,6 +57,7 @@ def publish(warehouse: Path, manifest: Manifest) -> None:
     _sync(catalog)
     text.write_text(manifest.as_json(), "utf-8")
     _sync(text)
+    publish_in_bucket(warehouse, manifest.as_json())
     text.replace(layout.manifest)  # the moment
     _sync(warehouse)
     # DuckDB opens no file beside the log of another: of somebody who wrote into the older one, say.
@@ -71,6 +78,19 @@ def rebuild(warehouse: Path) -> Manifest:
         manifest = require_manifest(warehouse)
         publish(warehouse, manifest)
     return manifest
+
+
+def make_catalog(warehouse: Path, path: Path) -> None:
+    """Make a catalog of what is published, in a file of its own.
+
+    Raises:
+        WarehouseError: nothing is published, or it cannot be read.
+        OSError: the file cannot be written.
+    """
+    manifest = require_manifest(warehouse)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole(path) as written:
+        build_for_others(written, warehouse, manifest)
 
 
 def _repair(warehouse: Path) -> None:

@@ -1,0 +1,109 @@
+"""Looks through buckets for the files of an archive, and reads them; see `folders`."""
+
+from collections.abc import Iterable, Iterator
+from tempfile import TemporaryFile
+from typing import BinaryIO, cast
+
+from kp_batch.archive.folders import DELTA_LOG, fault_of
+from kp_batch.archive.formats import BY_ENDING
+from kp_batch.archive.globs import Glob
+from kp_batch.archive.source_file import SourceFile, folders_above
+from kp_batch.errors import ArchiveError
+from kp_batch.storage import Object, Store, bucket_and_path
+
+_ENDINGS = tuple(BY_ENDING)
+
+
+def look(url: str) -> Iterator[SourceFile]:
+    """The files that a URL gives; of a folder or a glob, those with a known ending.
+
+    Raises:
+        ArchiveError: the URL is a warehouse, or a Delta table.
+        OSError: it cannot be looked at.
+    """
+    bucket, path = bucket_and_path(url)
+    if path and not path.endswith("/") and (found := bucket.look(path)):
+        yield _source(bucket, found)
+    elif bucket.url.startswith(("s3:", "gs:", "az:")):
+        yield from _listed(bucket, Glob.of(path) or Glob(path.rstrip("/"), ""))
+
+
+def described(url: str) -> SourceFile:
+    """The file with its present size, time and ETag.
+
+    Raises:
+        OSError: the file is gone.
+    """
+    bucket, path = bucket_and_path(url)
+    found = bucket.look(path)
+    if found is None:
+        raise FileNotFoundError(f"{url} is gone")
+    return _source(bucket, found)
+
+
+def open_copy(url: str) -> BinaryIO:
+    """Open a temporary copy of a file: formats seek in it.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    bucket, path = bucket_and_path(url)
+    copy = cast("BinaryIO", TemporaryFile())  # noqa: SIM115 (the caller closes it)
+    for piece in bucket.pieces(path):
+        copy.write(piece)
+    copy.seek(0)
+    return copy
+
+
+def _listed(bucket: Store, glob: Glob) -> Iterator[SourceFile]:
+    """The files that a glob gives, or a folder: a glob with an empty pattern."""
+    folder = glob.folder.strip("/")
+    objects = list(bucket.objects(folder))
+    closed = _closed(each.path for each in objects)
+    if folder in closed:
+        raise ArchiveError(f"cannot look into '{_url(bucket, folder)}': {closed[folder]}")
+    for path, fault in closed.items():
+        if not glob.pattern or glob.leads_to(_below(folder, path)):
+            yield SourceFile(_url(bucket, path), 0, 0, fault=fault)
+    for each in objects:
+        below = _below(folder, each.path)
+        if (
+            each.path.lower().endswith(_ENDINGS)
+            and not any(part.startswith((".", "_")) for part in below)
+            and closed.keys().isdisjoint(folders_above(each.path))
+            and _is_meant(glob, below)
+        ):
+            yield _source(bucket, each)
+
+
+def _below(folder: str, path: str) -> tuple[str, ...]:
+    return tuple(path.removeprefix(folder).strip("/").split("/"))
+
+
+def _is_meant(glob: Glob, below: tuple[str, ...]) -> bool:
+    """Whether the glob matches the path, or a folder that it stands in."""
+    ends = range(1, len(below) + 1)
+    return not glob.pattern or any(glob.matches(below[:end]) for end in ends)
+
+
+def _closed(paths: Iterable[str]) -> dict[str, str]:
+    """The outermost folders that must not be read, and why."""
+    found: dict[str, str] = {}
+    for path in paths:
+        folder, has_log, _ = path.partition(f"/{DELTA_LOG}/")
+        parent, _, name = path.rpartition("/")
+        if fault := fault_of({DELTA_LOG}) if has_log else fault_of({name}):
+            found.setdefault(folder if has_log else parent, fault)
+    closed: dict[str, str] = {}
+    for folder in sorted(found):
+        if closed.keys().isdisjoint(folders_above(folder)):
+            closed[folder] = found[folder]
+    return closed
+
+
+def _source(bucket: Store, found: Object) -> SourceFile:
+    return SourceFile(_url(bucket, found.path), found.size, found.mtime_ns, found.etag)
+
+
+def _url(bucket: Store, path: str) -> str:
+    return f"{bucket.url}/{path}"

@@ -1,0 +1,136 @@
+"""One writer at a time on a bucket: an object says who, and who holds it renews it meanwhile."""
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from kp_batch.errors import BusyError, WarehouseError
+from kp_batch.storage import ConflictError, Store
+
+LEASE = "kp.lock"  # the object, by which an archive's reader knows a warehouse, too
+PROBE = "kp.probe-"
+_BEAT_S = 20.0
+_DEAD_S = 90.0  # without a beat; by the store's own clock
+_ASK_S = 5.0  # while waiting
+
+
+@dataclass
+class Lease:
+    """Held until it is given back, or somebody takes it from a holder that seems dead."""
+
+    store: Store
+    etag: str
+    text: str
+    is_lost: bool = False
+
+    def check(self) -> None:
+        """Refuse to publish without it.
+
+        Raises:
+            BusyError: another writer has it by now.
+        """
+        if self.is_lost:
+            raise BusyError(
+                f"{self.store.url} was taken over by another writer, since this one was not heard "
+                "of for too long; nothing was published; run again"
+            )
+
+    def beat(self) -> None:
+        """Renew it; that the store cannot be asked now is no fault yet."""
+        try:
+            self.etag = self.store.write(LEASE, self.text.encode(), instead_of=self.etag)
+        except (ConflictError, FileNotFoundError):
+            self.is_lost = True
+        except OSError:
+            pass
+
+
+@contextmanager
+def leased(store: Store, copy_id: str, *, wait: bool) -> Generator[Lease]:
+    """Hold the lease of a warehouse in a bucket.
+
+    Args:
+        store: of the warehouse.
+        copy_id: of this machine's copy, on which only this process works.
+        wait: whether to wait for another writer to end.
+
+    Raises:
+        BusyError: another process is writing, and `wait` is false.
+        WarehouseError: the store keeps no conditions, so that writers would not see each other.
+    """
+    who = {"copy": copy_id, "pid": os.getpid(), "host": socket.gethostname()}
+    text = json.dumps({**who, "since": datetime.now(UTC).isoformat()})
+    lease = Lease(store, _taken(store, copy_id, text, wait=wait), text)
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(_BEAT_S):
+            lease.beat()
+
+    beating = threading.Thread(target=renew, name="kp-lease", daemon=True)
+    beating.start()
+    try:
+        yield lease
+    finally:
+        ended.set()
+        beating.join()
+        with suppress(ConflictError, OSError):  # it dies by itself, then
+            store.write(LEASE, b"{}", instead_of=lease.etag)
+
+
+def _taken(store: Store, copy_id: str, text: str, *, wait: bool) -> str:
+    """Take the lease; returns its ETag."""
+    while True:
+        now_ns = _probed(store)
+        holder, etag, age_s = _holder(store, now_ns)
+        mine = holder.get("copy") in (None, copy_id)
+        if mine or age_s > _DEAD_S:
+            with suppress(ConflictError):  # another one was faster
+                return store.write(LEASE, text.encode(), instead_of=etag, new=not etag)
+        elif not wait:
+            raise BusyError(
+                f"another run is writing to {store.url} (process {holder.get('pid')} on "
+                f"{holder.get('host')} since {holder.get('since')}, last heard of {age_s:.0f} s "
+                "ago); wait for its end with --wait, or run later"
+            )
+        time.sleep(_ASK_S)
+
+
+def _holder(store: Store, now_ns: int) -> tuple[dict[str, object], str, float]:
+    """Who holds the lease, its ETag, and how long ago it was renewed; no ETag if there is none."""
+    found = store.look(LEASE)
+    if found is None:
+        return {}, "", 0.0
+    try:
+        content, etag = store.read(LEASE)
+        holder = json.loads(content)
+    except (FileNotFoundError, ValueError):
+        return {}, found.etag, 0.0
+    return holder, etag, (now_ns - found.mtime_ns) / 1e9
+
+
+def _probed(store: Store) -> int:
+    """Try whether the store keeps conditions; returns its time, in nanoseconds."""
+    name = f"{PROBE}{uuid4().hex}"
+    etag = store.write(name, b"1", new=True)
+    try:
+        for other in ("", f'"{uuid4().hex}"'):
+            with suppress(ConflictError):
+                store.write(name, b"2", instead_of=other, new=not other)
+                raise WarehouseError(
+                    f"{store.url} does not keep the conditions of a write (If-Match), so that two "
+                    "writers could overwrite each other; choose another store"
+                )
+        found = store.look(name)
+    finally:
+        store.delete([name])
+    if found is None or not etag:
+        raise WarehouseError(f"{store.url} tells no ETag of what it has; choose another store")
+    return found.mtime_ns

@@ -1,0 +1,50 @@
+"""Where a warehouse stands: in a folder, or in a bucket, of which a folder here is the copy."""
+
+from os import PathLike
+from pathlib import Path
+
+from kp_batch.errors import WarehouseError
+from kp_batch.storage import SCHEMES, check_url, is_url
+from kp_batch.user_cache import cache_folder
+
+_BUCKETS = ("s3", "gs", "az")
+_SLASH = ","  # in the name of a copy's folder: one copy must not stand in another
+
+
+def folder_of(name: str | PathLike[str]) -> str | PathLike[str]:
+    """The folder of a warehouse that is named by its URL; any other name is that of a folder.
+
+    Raises:
+        KpBatchError: the URL names no bucket, holds a secret, or cannot be that of a warehouse.
+    """
+    url = str(name).rstrip("/")
+    if not is_url(url):
+        return name
+    check_url(url)
+    scheme, _, rest = url.partition("://")
+    bucket, _, path = rest.partition("/")
+    if scheme not in _BUCKETS or _SLASH in path:
+        possible = ", ".join(f"{each}://" for each in SCHEMES if each in _BUCKETS)
+        raise WarehouseError(
+            f"no warehouse can stand at {url!r}: name a folder, or a URL of {possible} "
+            f"without {_SLASH!r} in its path"
+        )
+    return _copies() / scheme / bucket / (_SLASH + path.replace("/", _SLASH))
+
+
+def url_of(folder: Path) -> str | None:
+    """The URL of a bucket's warehouse whose copy is in that folder; None if it is none."""
+    try:
+        scheme, bucket, path = folder.absolute().relative_to(_copies()).parts
+    except (ValueError, RuntimeError):  # RuntimeError: the user has no home
+        return None
+    return f"{scheme}://{bucket}{path.replace(_SLASH, '/')}".rstrip("/")
+
+
+def shown(warehouse: Path) -> str:
+    """A warehouse as its user names it."""
+    return url_of(warehouse) or str(warehouse)
+
+
+def _copies() -> Path:
+    return cache_folder().absolute() / "warehouses"

@@ -1,0 +1,351 @@
+"""A warehouse in a bucket: one copy on each machine, one writer at a time, the same tables."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from kp_batch.away import is_note
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import BusyError, WarehouseError
+from kp_batch.operations.forget import forget
+from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
+from kp_batch.sample import write_sample
+from kp_batch.storage import TRAFFIC, store_at
+from kp_batch.warehouse import lease, publication
+from kp_batch.warehouse.places import folder_of, shown, url_of
+from kp_batch.warehouse.publication import writing
+from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.working_copy import refresh
+from tests.archives import trace, write_jsonl
+from tests.faulty import between
+from tests.test_parts import tables
+
+
+@dataclass
+class Machine:
+    """A machine with a cache folder of its own."""
+
+    cache: Path
+    url: str
+
+    @contextmanager
+    def here(self) -> Iterator[Path]:
+        """Be on this machine; gives the folder of its copy."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_CACHE_HOME", str(self.cache))
+            folder = folder_of(self.url)
+            assert isinstance(folder, Path)
+            yield folder
+
+    def run(self, archive: Path | str, **settings: object) -> str | None:
+        with self.here():
+            given = {"embedder": "hashing", **settings}
+            config = RescoreConfig.model_validate(
+                {"archive": (str(archive),), "warehouse": self.url, **given}
+            )
+            return rescore_and_report(config).run_id
+
+    def ask(self, query: str) -> list[tuple[object, ...]]:
+        with self.here() as folder:
+            refresh(folder)
+            with connect(folder) as connection:
+                return connection.execute(query).fetchall()
+
+
+@pytest.fixture
+def warehouse(bucket: str) -> str:
+    return f"{bucket}/team/warehouse"
+
+
+@pytest.fixture
+def first(tmp_path: Path, warehouse: str) -> Machine:
+    return Machine(tmp_path / "first", warehouse)
+
+
+@pytest.fixture
+def second(tmp_path: Path, warehouse: str) -> Machine:
+    return Machine(tmp_path / "second", warehouse)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    folder = tmp_path / "archive"
+    write_sample(folder, traces=200, days=5, seed=3)
+    return folder
+
+
+def names(url: str) -> set[str]:
+    return {each.path for each in store_at(url).objects()}
+
+
+SCORES = "SELECT * EXCLUDE (run_id) FROM scores ORDER BY trace_id"
+
+
+def test_machines_take_turns_and_have_the_tables_of_one_that_is_local(
+    tmp_path: Path, first: Machine, second: Machine, archive: Path
+) -> None:
+    *_, last = write_sample(archive, traces=200, days=5, seed=3)
+    aside = last.rename(tmp_path / "aside")
+    alone = tmp_path / "alone"
+    for machine, change in ((first, {}), (second, {"cache_size": 7}), (first, {"threshold": 0.5})):
+        machine.run(archive, **change)
+        local = {"archive": (str(archive),), "warehouse": alone, "embedder": "hashing", **change}
+        rescore_and_report(RescoreConfig.model_validate(local))
+        with machine.here() as folder:
+            assert_equal(folder, alone)
+        if aside.exists():
+            aside.rename(last)
+    assert names(first.url) >= {"manifest.json", "report.html", "kp.lock"}
+
+
+def assert_equal(copy: Path, alone: Path) -> None:
+    found, expected = tables(copy), tables(alone)
+    assert found.keys() == expected.keys()
+    for name, table in found.items():
+        without = [each for each in table.columns if each != "run_id"]
+        assert table.select(without).equals(expected[name].select(without)), name
+
+
+def test_vectors_stay_away_until_they_are_read(
+    first: Machine, second: Machine, archive: Path
+) -> None:
+    first.run(archive)
+    assert second.ask("SELECT count(*) FROM scores") == [(200,)]
+    with second.here() as folder:
+        assert [is_note(each) for each in folder.rglob("*.vectors.npy*")] == [True]
+    read = TRAFFIC.read
+    assert second.run(archive) is None  # nothing to do
+    assert TRAFFIC.read - read < 1_000
+    assert second.run(archive, cache_size=9)
+    with second.here() as folder:
+        assert [is_note(each) for each in folder.rglob("*.vectors.npy*")] == [False]
+    assert first.ask(SCORES) == second.ask(SCORES)
+
+
+def test_of_two_writers_one_publishes_and_the_other_is_told(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+    write_jsonl(archive / "later.jsonl", [trace()])
+    with first.here() as folder:
+        config = {"archive": (str(archive),), "warehouse": folder, "embedder": "hashing"}
+        settings = RescoreConfig.model_validate({**config, "threshold": 0.1})
+        monkeypatch.setattr(lease, "_DEAD_S", -1)  # as if it slept
+        with pytest.raises(BusyError, match="another writer"), writing(folder, wait=False):  # noqa: PT012
+            second.run(archive, threshold=0.9)
+            rescore_archive(settings)
+    assert first.ask("SELECT count(*) FROM scores") == [(201,)]
+    assert first.ask(
+        "SELECT count(*), max(settings::JSON ->> 'threshold') FROM scores, manifest"
+    ) == [(201, "0.9")]
+    assert first.ask(SCORES) == second.ask(SCORES)
+
+
+def test_a_writer_is_named_to_others_and_waited_for(first: Machine, second: Machine) -> None:
+    with first.here() as folder, writing(folder, wait=False), second.here() as other:
+        words = f"^another run is writing to {first.url} .process {os.getpid()} on .*--wait"
+        with pytest.raises(BusyError, match=words), writing(other, wait=False):
+            pass
+    with second.here() as other, writing(other, wait=False):
+        pass
+
+
+def test_what_a_dead_writer_holds_is_taken_over(
+    first: Machine, second: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for machine in (second, first):  # the first has itself been killed, and holds no local lock
+        with first.here() as folder, writing(folder, wait=False):
+            held = store_at(first.url).read(lease.LEASE)[0]
+        store_at(first.url).write(lease.LEASE, held)
+        with machine.here() as other:
+            monkeypatch.setattr(lease, "_DEAD_S", 90 if machine is first else -1)
+            with writing(other, wait=False):
+                assert store_at(first.url).read(lease.LEASE)[0] != held
+
+
+def test_a_store_that_ignores_conditions_is_refused(s3: str, first: Machine, archive: Path) -> None:
+    with between(s3) as (address, trouble), pytest.MonkeyPatch.context() as patch:
+        trouble.forgets_conditions = True
+        patch.setenv("AWS_ENDPOINT_URL", address)
+        store_at.cache_clear()
+        with pytest.raises(WarehouseError, match="does not keep the conditions of a write"):
+            first.run(archive)
+    store_at.cache_clear()
+    assert names(first.url) == set()
+
+
+def test_a_bucket_that_was_emptied_takes_nothing_away_here(first: Machine, archive: Path) -> None:
+    first.run(archive)
+    store_at(first.url).delete([*names(first.url)])
+    with pytest.raises(WarehouseError, match=r"what was published in .* is gone from there"):
+        first.run(archive)
+    with first.here() as folder, connect(folder) as connection:
+        assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(200,)]
+
+
+def test_a_writer_killed_right_after_it_published_has_published(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def killed(folder: Path, text: str) -> None:
+        publish(folder, text)
+        dies()
+
+    publish = publication.publish_in_bucket
+    with monkeypatch.context() as patch:
+        patch.setattr(publication, "publish_in_bucket", killed)
+        with pytest.raises(KeyboardInterrupt):
+            first.run(archive, threshold=0.5)
+    for machine in (first, second):
+        assert machine.run(archive) is None
+        assert machine.ask("SELECT settings::JSON ->> 'threshold' FROM manifest") == [("0.5",)]
+
+
+def damaged(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-10])
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, damaged])
+def test_what_is_lost_from_a_copy_comes_back_and_stays_in_the_bucket(
+    first: Machine, archive: Path, harm: Callable[[Path], None]
+) -> None:
+    first.run(archive)
+    there, scores = names(first.url), first.ask(SCORES)
+    with first.here() as folder:
+        for file in [*folder.glob("scores/*/*.parquet"), *folder.glob("vectors/*/*")]:
+            harm(file)
+    assert first.run(archive) is None
+    assert names(first.url) == there
+    assert first.ask(SCORES) == scores
+    first.run(archive, cache_size=5)
+    shutil.rmtree(first.cache)
+    assert first.ask("SELECT count(*) FROM scores") == [(200,)]
+
+
+def test_forgotten_traces_leave_the_bucket_and_other_copies(
+    first: Machine, second: Machine, archive: Path, caplog: pytest.LogCaptureFixture, s3: str
+) -> None:
+    import boto3
+
+    first.run(archive)
+    [(gone,)] = second.ask("SELECT min(trace_id) FROM scores")
+    boto3.client("s3", endpoint_url=s3).put_bucket_versioning(
+        Bucket=first.url.split("/")[2], VersioningConfiguration={"Status": "Enabled"}
+    )
+    with first.here() as folder:
+        forget(folder, [str(gone)], with_page=True)
+    assert "keeps older versions of its objects" in caplog.text
+    assert second.ask(f"SELECT count(*) FROM scores WHERE trace_id = '{gone}'") == [(0,)]
+    held = json.dumps(gone).encode()[1:-1]
+    store = store_at(first.url)
+    assert not [each for each in names(first.url) if held in store.read(each)[0]]
+    with second.here() as folder:
+        ours = [each for each in folder.rglob("*") if each.suffix in (".parquet", ".npy", ".json")]
+        assert not [each for each in ours if held in each.read_bytes()]
+
+
+def test_no_secret_is_left_anywhere(
+    tmp_path: Path, bucket: str, first: Machine, archive: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = store_at(f"{bucket}/archive")
+    for file in archive.iterdir():
+        store.write(file.name, file)
+    first.run(f"{bucket}/archive")
+    with pytest.raises(Exception, match="NoSuchBucket"):
+        first.run("s3://kp-none/archive")
+    [(config,)] = first.ask("SELECT DISTINCT config->>'warehouse' FROM runs")
+    assert config == first.url
+    secrets = [
+        os.environ[f"AWS_{name}"].encode() for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
+    ]
+    left = [each.read_bytes() for each in tmp_path.rglob("*") if each.is_file()]
+    left += [store_at(bucket).read(each.path)[0] for each in store_at(bucket).objects()]
+    left.append(caplog.text.encode())
+    assert not [each for each in left for secret in secrets if secret in each]
+
+
+def test_a_catalog_for_others_names_the_objects(
+    tmp_path: Path, first: Machine, archive: Path
+) -> None:
+    first.run(archive)
+    catalog = tmp_path / "for-others" / "kp.duckdb"
+    with first.here():
+        done = kp_batch("catalog", "-o", catalog, warehouse=first.url)
+    assert "CREATE SECRET" in done.stderr
+    with duckdb.connect(str(catalog), read_only=True) as connection:
+        connection.register_filesystem(store_at(first.url).file_system())
+        assert connection.execute(SCORES).fetchall() == first.ask(SCORES)
+        [(views,)] = connection.execute("SELECT string_agg(sql) FROM duckdb_views()").fetchall()
+    assert f"{first.url}/scores/" in views
+    assert str(first.cache) not in views
+
+
+def kp_batch(*arguments: object, warehouse: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kp_batch", *map(str, arguments)]
+    where = {"KP_BATCH_WAREHOUSE": warehouse}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | where
+    )
+
+
+def test_commands_take_the_url_of_a_warehouse(
+    first: Machine, second: Machine, archive: Path
+) -> None:
+    with first.here():
+        done = kp_batch("run", archive, "--embedder", "hashing", warehouse=f"{first.url}/")
+    assert "200 traces scored" in done.stdout
+    assert "kp-batch: object storage: " in done.stderr
+    assert f"the report is in {first.url}/report.html" in done.stderr
+    for command, word in {
+        ("plan", archive): "nothing to do",
+        ("sql", "SELECT count(*) AS n FROM scores"): "200",
+        ("settings",): "hashing",
+        ("verify", "--sample", "5"): "5 ",
+        ("report", "--format", "markdown"): "# Scores of reasoning traces",
+        ("compare", "latest", "latest"): "200 traces in both",
+        ("vacuum", "--keep", "1h"): "",
+        ("runs",): "done",
+    }.items():
+        with second.here():
+            done = kp_batch(*command, warehouse=first.url)
+        assert (done.returncode, word in done.stdout) == (0, True), done
+    with second.here():
+        done = kp_batch("runs", warehouse=f"{first.url}-not")
+    told = f"kp-batch: {first.url}-not is no warehouse; run an archive first\n"
+    assert (done.returncode, done.stderr) == (1, told)
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://box", "s3://box/", "s3://box/a=1/b c", "az://box/a", "gs://b/c"]
+)
+def test_a_copy_is_named_by_its_url(url: str) -> None:
+    folder = folder_of(url)
+    assert isinstance(folder, Path)
+    assert url_of(folder) == shown(folder) == url.rstrip("/")
+
+
+def test_only_buckets_have_copies(tmp_path: Path) -> None:
+    assert folder_of(tmp_path) == tmp_path
+    assert url_of(tmp_path) is None
+    for url in ("https://host/warehouse", "s3://box/a,b"):
+        with pytest.raises(WarehouseError, match="no warehouse can stand at"):
+            folder_of(url)
+
+
+def test_an_archive_in_the_warehouse_of_a_bucket_is_refused(first: Machine) -> None:
+    with pytest.raises(WarehouseError, match="is in the warehouse"):
+        first.run(f"{first.url}/scores")
+    assert names(first.url) == set()
