@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kp_batch.storage import store_at
 from tests.archives import trace, write_jsonl
+from tests.buckets import make_bucket
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
@@ -100,3 +102,18 @@ def test_the_tables_of_the_readme_are_the_views(tmp_path: Path) -> None:
             [line] = re.findall(rf"^\| `{view}` \|.*$", README, re.MULTILINE)
             named = re.findall(r"`(\w+)`", line.split("|")[3])
             assert named == [column for column, *_ in described]
+
+
+def test_the_commands_for_a_bucket_work(s3: str, tmp_path: Path) -> None:
+    [block] = [
+        each for each in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "s3://" in each
+    ]
+    store = store_at(make_bucket(s3, "traces"))
+    for path in (ROOT / "data" / "sample").iterdir():
+        store.write(f"archive/{path.name}", path)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    script = block.replace("http://127.0.0.1:9000", s3)
+    done = shell(f". .venv/bin/activate\n{script}", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "600 traces scored" in done.stdout
+    assert (tmp_path / "kp.duckdb").exists()
