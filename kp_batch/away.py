@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from kp_batch.storage import store_at
+from kp_batch.storage.store import store_at
 from kp_batch.whole_files import whole
 
 FETCHED_NS = 0  # the time of a file that was fetched, by which it is known not to be new

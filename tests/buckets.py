@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch.storage import Store, store_at
+from kp_batch.storage.store import Store, store_at
 
 
 @contextmanager

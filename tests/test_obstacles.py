@@ -21,7 +21,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
 from kp_batch.explaining import explained
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
-from kp_batch.storage import store_at
+from kp_batch.storage.store import store_at
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl, write_parquet
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch.storage import store_at
+from kp_batch.storage.store import store_at
 from tests.archives import trace, write_jsonl
 from tests.buckets import make_bucket
 

@@ -8,7 +8,7 @@ import pytest
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import described, discover, open_file
 from kp_batch.errors import ArchiveError, KpBatchError
-from kp_batch.storage import store_at
+from kp_batch.storage.store import store_at
 
 ODD_NAMES = [
     "two words.parquet",

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch import storage
 from kp_batch.errors import is_passing
-from kp_batch.storage import ConflictError, Store, bucket_and_path, store_at
+from kp_batch.storage import store as storage
+from kp_batch.storage.faults import ConflictError
+from kp_batch.storage.store import Store, bucket_and_path, store_at
+from kp_batch.storage.traffic import TRAFFIC
 from tests.faulty import Faulty, between
 
 
@@ -63,11 +65,11 @@ def test_lists_and_deletions_of_many_objects_take_a_request_for_a_thousand(
     monkeypatch.setattr(storage, "_AT_ONCE", 10)
     for number in range(25):
         store.write(f"{number:02}", b"")
-    before = storage.TRAFFIC.requests
+    before = TRAFFIC.requests
     names = [each.path for each in store.objects()]
     assert names == [f"{number:02}" for number in range(25)]
     store.delete(names)
-    assert storage.TRAFFIC.requests - before == 6
+    assert TRAFFIC.requests - before == 6
     assert not list(store.objects())
 
 

@@ -19,12 +19,13 @@ from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.sample import write_sample
-from kp_batch.storage import TRAFFIC, store_at
+from kp_batch.storage.store import store_at
+from kp_batch.storage.traffic import TRAFFIC
 from kp_batch.warehouse import lease, publication
 from kp_batch.warehouse.places import folder_of, shown, url_of
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.working_copy import refresh
+from kp_batch.warehouse.sharing import refresh
 from tests.archives import trace, write_jsonl
 from tests.faulty import between
 from tests.test_parts import tables

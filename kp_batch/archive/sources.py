@@ -10,7 +10,7 @@ from kp_batch.archive import buckets, folders
 from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.errors import ArchiveError, KpBatchError, is_passing
-from kp_batch.storage import SCHEMES, is_url
+from kp_batch.storage.urls import SCHEMES, is_url
 from kp_batch.text import one_line
 
 

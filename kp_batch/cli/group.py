@@ -26,7 +26,7 @@ class Warehouse(click.Path):
         """See `click.ParamType`."""
         folder = Path(os.fsdecode(super().convert(folder_of(value), param, ctx)))
         if url_of(folder) and ctx and ctx.command.name != "run":  # which does so when it begins
-            from kp_batch.warehouse.working_copy import refresh
+            from kp_batch.warehouse.sharing import refresh
 
             refresh(folder)
         return folder

@@ -37,8 +37,8 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import writing
+from kp_batch.warehouse.sharing import keeps_versions
 from kp_batch.warehouse.tables import DeltaTables, quoted
-from kp_batch.warehouse.working_copy import keeps_versions
 
 _HOLDING_TRACES = ("scores", "rejects", "facts")
 

@@ -15,7 +15,7 @@ import duckdb
 
 from kp_batch.contracts import GROWING, VIEWS
 from kp_batch.run_record import RunRecord
-from kp_batch.storage import store_at
+from kp_batch.storage.store import store_at
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
 from kp_batch.warehouse.places import url_of
 from kp_batch.warehouse.relations import kept_files, parquet_relation, relation

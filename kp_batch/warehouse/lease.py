@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from kp_batch.errors import BusyError, WarehouseError
-from kp_batch.storage import ConflictError, Store
+from kp_batch.storage.faults import ConflictError
+from kp_batch.storage.store import Store
 
 LEASE = "kp.lock"  # the object, by which an archive's reader knows a warehouse, too
 PROBE = "kp.probe-"

@@ -4,7 +4,7 @@ from os import PathLike
 from pathlib import Path
 
 from kp_batch.errors import WarehouseError
-from kp_batch.storage import SCHEMES, check_url, is_url
+from kp_batch.storage.urls import SCHEMES, check_url, is_url
 from kp_batch.user_cache import cache_folder
 
 _BUCKETS = ("s3", "gs", "az")

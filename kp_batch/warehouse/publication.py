@@ -17,7 +17,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.reader import is_current
-from kp_batch.warehouse.working_copy import publish_in_bucket, shared
+from kp_batch.warehouse.sharing import publish_in_bucket, shared
 from kp_batch.whole_files import whole
 
 

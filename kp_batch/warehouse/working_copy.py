@@ -6,9 +6,9 @@ if it is still the one that the work began from. What the writer removed is dele
 """
 
 import json
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -17,10 +17,10 @@ from uuid import uuid4
 from kp_batch.away import FETCHED_NS, is_note, leave_away, note_of
 from kp_batch.contracts import TABLES
 from kp_batch.errors import BusyError, WarehouseError
-from kp_batch.storage import ConflictError, Object, Store, store_at
+from kp_batch.storage.faults import ConflictError
+from kp_batch.storage.store import Object, Store, store_at
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.lease import LEASE, PROBE, Lease, leased
-from kp_batch.warehouse.lock import locked
+from kp_batch.warehouse.lease import LEASE, PROBE, Lease
 from kp_batch.warehouse.places import url_of
 from kp_batch.whole_files import HALF_WRITTEN, whole
 
@@ -29,10 +29,6 @@ _LOG = "/_delta_log/"
 
 Known = list[str | int]  # of an object: its ETag, and its file's size and time
 T = TypeVar("T")
-
-_OPEN: dict[
-    Path, tuple["WorkingCopy", Lease]
-] = {}  # those that this process writes to, by their folders
 
 
 @dataclass
@@ -206,64 +202,6 @@ class WorkingCopy:
         with whole(self._state) as written:
             state = [self.copy_id, self.known, self.was_published]
             written.write_text(json.dumps(state), "utf-8")
-
-
-@contextmanager
-def shared(folder: Path, *, wait: bool) -> Generator[None]:
-    """Be the only writer of a warehouse's bucket, if it stands in one; the folder's lock is held.
-
-    Raises:
-        BusyError: another process is writing, and `wait` is false.
-        WarehouseError: the bucket cannot be a warehouse's.
-        OSError: it cannot be read or written.
-    """
-    copy = WorkingCopy.of(folder)
-    if copy is None:
-        yield
-        return
-    with leased(copy.store, copy.copy_id, wait=wait) as lease:
-        copy.pull()
-        _OPEN[folder] = copy, lease
-        try:
-            yield
-            copy.finish(lease)
-        finally:
-            del _OPEN[folder]
-
-
-def publish_in_bucket(folder: Path, manifest: str) -> None:
-    """Publish in the bucket first, if the warehouse stands in one.
-
-    Raises:
-        BusyError: another writer has published meanwhile; nothing of this one is.
-        OSError: it cannot be written.
-    """
-    text = Layout(folder).manifest
-    if folder in _OPEN and not (text.exists() and text.read_text("utf-8") == manifest):
-        copy, lease = _OPEN[folder]
-        copy.publish(manifest, lease)
-
-
-def keeps_versions(folder: Path) -> bool:
-    """Whether the warehouse stands in a bucket that keeps older versions of its objects."""
-    copy = WorkingCopy.of(folder)
-    found = copy.store.look(Layout(folder).manifest.name) if copy else None
-    return bool(found and found.version)
-
-
-def refresh(folder: Path) -> None:
-    """Make a working copy equal to its bucket, before it is read.
-
-    A writer on this machine, if there is one, has done so.
-
-    Raises:
-        OSError: the bucket cannot be read.
-    """
-    copy = WorkingCopy.of(folder)
-    if copy is None:
-        return
-    with suppress(BusyError), locked(folder, wait=False):
-        copy.pull()
 
 
 def _at_once(work: Callable[[T], None], parts: Sequence[T]) -> None:

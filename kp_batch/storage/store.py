@@ -1,32 +1,23 @@
-"""Object stores, by their URLs: the one place that speaks with a bucket.
+"""The objects below a URL: listed, read, and written with a condition."""
 
-Credentials and endpoints come from where each provider's own tools look, never from a URL: so no
-table, log or message has them.
-"""
-
-import errno
-import os
-import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from kp_batch.errors import KpBatchError, StorageError
-from kp_batch.text import number, one_line
+from kp_batch.storage.credentials import settings_of
+from kp_batch.storage.faults import ConflictError, told
+from kp_batch.storage.traffic import TRAFFIC
+from kp_batch.storage.urls import check_url
 from kp_batch.whole_files import whole
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-SCHEMES = ("s3", "gs", "az", "https", "http")
 _PIECE = 8 << 20  # bytes that pass through memory at once
 _AT_ONCE = 1_000  # objects of one request that lists or deletes
-# What the store says of a failure that may be over soon is told apart from one that may not.
-_LASTING = ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName", "InvalidAccessKeyId")
 
 
 @dataclass(frozen=True, order=True)
@@ -38,55 +29,6 @@ class Object:
     mtime_ns: int
     etag: str  # changes with the content; empty where the store tells none
     version: str = ""  # of a store that keeps older ones
-
-
-class ConflictError(KpBatchError):
-    """An object is not as the condition of a write says: another writer was there."""
-
-
-@dataclass
-class Traffic:
-    """What was asked of stores, tries again not counted, and what that moved."""
-
-    requests: int = 0
-    read: int = 0  # bytes
-    written: int = 0  # bytes
-
-    def count(self, *, requests: int = 1, read: int = 0, written: int = 0) -> None:
-        """Add to all of it."""
-        self.requests += requests
-        self.read += read
-        self.written += written
-
-    def __str__(self) -> str:
-        mib = (each / (1 << 20) for each in (self.read, self.written))
-        read, written = (f"{each:,.1f} MiB" for each in mib)
-        return f"{number(self.requests, 'request')}, {read} read, {written} written"
-
-
-TRAFFIC = Traffic()  # of this process
-
-
-def is_url(name: str) -> bool:
-    """Whether a name is of an object store, not of this machine's disk."""
-    return name.partition("://")[0] in SCHEMES and "://" in name
-
-
-def check_url(url: str) -> None:
-    """Refuse a URL that holds a secret, or of which a part would be taken for something else.
-
-    Raises:
-        KpBatchError: it has credentials, or a query, or no bucket.
-    """
-    found = urlsplit(url)
-    is_web = found.scheme in ("http", "https")  # in a bucket, ? and # are letters of a name
-    if "@" in found.netloc or (is_web and (found.query or found.fragment)):
-        raise KpBatchError(
-            f"the URL of {found.scheme}://{found.hostname or ''} has credentials or a query, which "
-            "would stand in tables and logs; give them in the environment variables of that store"
-        )
-    if not found.netloc:
-        raise KpBatchError(f"the URL {url!r} names no bucket")
 
 
 @cache  # a store keeps its connections
@@ -119,7 +61,7 @@ class Store:
         from obstore.store import from_url
 
         with self._told(""):
-            return from_url(self.url, **_settings(self.url))
+            return from_url(self.url, **settings_of(self.url))
 
     def objects(self, below: str = "") -> Iterator[Object]:
         """List all objects below a folder, in pages, in the order of their paths.
@@ -258,71 +200,13 @@ class Store:
         from obstore.fsspec import FsspecStore
 
         scheme = self.url.partition("://")[0]
-        return FsspecStore(scheme, **_settings(self.url))  # type: ignore[call-overload]
+        return FsspecStore(scheme, **settings_of(self.url))  # type: ignore[call-overload]
 
-    @contextmanager
-    def _told(self, path: str) -> Generator[None]:
-        """Tell a store's errors as the system's, in one line, of an object below the URL."""
-        from obstore.exceptions import (
-            AlreadyExistsError,
-            BaseError,
-            PermissionDeniedError,
-            PreconditionError,
-            UnauthenticatedError,
-        )
-
-        where = "/".join(filter(None, (self.url.rstrip("/"), path)))
-        try:
-            yield
-        except (AlreadyExistsError, PreconditionError) as error:
-            raise ConflictError(f"{where} was changed by another writer") from error
-        except FileNotFoundError as error:
-            raise FileNotFoundError(errno.ENOENT, "there is no such object", where) from error
-        except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
-            reason = f"access is denied ({_reason(error)}); look at the credentials and rights"
-            raise PermissionError(errno.EACCES, reason, where) from error
-        except BaseError as error:
-            reason = _reason(error)
-            if any(sign in str(error) for sign in _LASTING):
-                raise FileNotFoundError(errno.ENOENT, reason, where) from error
-            raise OSError(errno.EIO, reason, where) from error
+    def _told(self, path: str) -> AbstractContextManager[None]:
+        return told("/".join(filter(None, (self.url.rstrip("/"), path))))
 
 
-def _object(told: Mapping[str, Any]) -> Object:
-    modified = round(told["last_modified"].timestamp() * 1e9)
-    etag, version = told["e_tag"] or "", told["version"] or ""
-    return Object(told["path"], told["size"], modified, etag, version)
-
-
-def _reason(error: BaseException) -> str:
-    """What a store says, without its XML, its own names for things, and any query of a URL."""
-    text = re.sub(r"\?[^\s:)\"]*", "", str(error).partition("\nDebug")[0])
-    code = re.search(r"<Code>(\w+)</Code>.*?<Message>(.*?)</Message>", text, re.DOTALL)
-    told = f"{code[1]}: {code[2]}" if code else text.partition(" source: ")[0]
-    return one_line(told)[:300]
-
-
-def _settings(url: str) -> dict[str, Any]:
-    """How to reach a store, as far as the environment does not say it to obstore itself."""
-    settings: dict[str, Any] = {}
-    plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
-    if url.startswith("http://") or plain:
-        settings["client_options"] = {"allow_http": True}
-    if url.startswith("s3://") and "AWS_ACCESS_KEY_ID" not in os.environ:
-        settings |= _profile()
-    return settings
-
-
-def _profile() -> dict[str, Any]:
-    """The credentials of the user's profile or machine, by boto3 where that is installed."""
-    try:
-        from boto3 import Session
-        from obstore.auth.boto3 import Boto3CredentialProvider
-    except ImportError as error:
-        if "AWS_PROFILE" in os.environ:
-            raise StorageError("AWS_PROFILE needs boto3: pip install 'kp-batch[s3]'") from error
-        return {}
-    session = Session()
-    if session.get_credentials() is None:
-        return {}
-    return {"credential_provider": Boto3CredentialProvider(session)}
+def _object(found: Mapping[str, Any]) -> Object:
+    modified = round(found["last_modified"].timestamp() * 1e9)
+    etag, version = found["e_tag"] or "", found["version"] or ""
+    return Object(found["path"], found["size"], modified, etag, version)
