@@ -43,10 +43,10 @@ def square(number: int, folder: Path) -> int:
     begun.touch()
     if number == 9 or (number == 3 and len([*folder.glob("3.*")]) == 1):
         os.kill(os.getpid(), signal.SIGKILL)
+    if number in (5, 7):
+        warn(f"about {number}")
     if number == 7:
         raise ArchiveError("seven")
-    if number == 5:
-        warn("five")
     time.sleep(0.2)
     return number**2
 
@@ -100,7 +100,9 @@ def test_what_a_part_tells_is_told_here(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert [*cluster.map(SQUARE, [5], folder=tmp_path)] == [25]
-    assert [each.getMessage() for each in caplog.records] == ["five"]
+    with pytest.raises(ArchiveError, match="seven"):
+        list(cluster.map(SQUARE, [7], folder=tmp_path))
+    assert [each.getMessage() for each in caplog.records] == ["about 5", "about 7"]
 
 
 FAILING = """
@@ -172,8 +174,9 @@ def test_a_node_that_cannot_do_the_work_is_named(
     if version:
         monkeypatch.setattr(ray_nodes, "versions_here", lambda: version)
     [node] = cluster.ray.nodes()
+    asked = ray_nodes.ask_node(cluster.ray, node, paths)
     with pytest.raises(WorkerError, match=f"^the Ray node [0-9.]+ {message}"):
-        ray_nodes.check_node(cluster.ray, node, paths)
+        ray_nodes.check_node(cluster.ray, node, asked)
 
 
 def test_without_ray_it_is_said_how_to_get_it(
@@ -192,11 +195,12 @@ def kp_batch(*arguments: object, **how: Any) -> subprocess.Popen[str]:
     )
 
 
-def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere", "ray://127.0.0.1:9"])
+def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path, address: str) -> None:
     write_jsonl(tmp_path / "a.jsonl", [trace()])
     with kp_batch(
         *("run", tmp_path, "--warehouse", tmp_path / "wh", "--embedder", "none"),
-        *("--ray", "127.0.0.1:9"),
+        *("--ray", address),
     ) as failed:
         told, said = failed.communicate(timeout=200)
     assert (failed.returncode, told) == (1, "")
@@ -228,6 +232,29 @@ def test_a_node_that_is_lost_costs_nothing_but_time(tmp_path: Path) -> None:
     finally:
         nodes.shutdown()
     assert_same(tmp_path / "wh", alone.warehouse)
+
+
+def test_a_lost_head_fails_the_run_with_one_line_and_a_rerun_goes_on(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    write_sample(archive, traces=4_000, days=40, seed=5)
+    command = ("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing")
+    before = of_ray()
+    soon = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}  # a minute otherwise
+    with kp_batch(*command, "--workers", 2, "--no-prefect", env=soon) as running:
+        for line in running.stderr or ():
+            if "identifying" in line:
+                break
+        for number in of_ray() - before:
+            with suppress(OSError):
+                if b"gcs_server" in Path(f"/proc/{number}/cmdline").read_bytes():
+                    os.kill(int(number), signal.SIGKILL)
+        told, said = running.communicate(timeout=280)
+    assert (running.returncode, told) == (1, "")
+    assert "Traceback" not in said
+    assert "GCS may have been killed" in said.splitlines()[-1]
+    with kp_batch(*command, "--no-prefect") as again:
+        told, said = again.communicate(timeout=200)
+    assert "4,000 traces scored" in told, said
 
 
 @pytest.mark.prefect
@@ -265,6 +292,7 @@ def of_ray() -> set[str]:
     found: set[str] = set()
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if b"kp-ray-" in (path / "cmdline").read_bytes():
+            command = (path / "cmdline").read_bytes()
+            if b"kp-ray-" in command or command.startswith(b"ray::"):
                 found.add(path.name)
     return found

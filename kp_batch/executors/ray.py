@@ -29,6 +29,7 @@ _PATIENCE_S = 5.0  # for a cluster's answer
 _SHORT = 25  # letters of a folder for what Ray keeps meanwhile
 _TRIES = 3  # of a part whose worker dies
 _TOLD_OF_PART = 300  # characters
+_TOLD = "kp_told"  # the attribute of a part's error that holds what the part told before
 # Before Ray is imported; what the user's environment sets wins.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -84,16 +85,21 @@ def _start(ray: Any, config: RescoreConfig, folder: str) -> None:
 
 def _knock(address: str | None) -> None:
     """Try an address, since Ray would wait for minutes where nobody answers."""
-    host, _, port = (address or "").rpartition("://")[2].rpartition(":")
-    if host:
-        socket.create_connection((host, int(port)), _PATIENCE_S).close()
+    if address in (None, "auto"):
+        return
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise ValueError(f"an address is HOST:PORT, or auto, got {address!r}")
+    socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_S).close()
 
 
 def _settings(config: RescoreConfig, folder: str) -> Mapping[str, Any]:
     """What `ray.init` is given."""
     quiet = {"configure_logging": False, "log_to_driver": False}
     if config.ray is not None:
-        return {"address": config.ray, **quiet}
+        # A part has one core: Polars would take all of its node's.
+        alone = {"env_vars": {"POLARS_MAX_THREADS": "1"}}
+        return {"address": config.ray, "runtime_env": alone, **quiet}
     workers = cast("int", config.workers)
     share = str(max(pl.thread_pool_size() // workers, 1))
     for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):
@@ -133,10 +139,11 @@ class Cluster:
         """
         if not parts:
             return
-        common = self.ray.put((step, args, kwargs, str(Path.cwd())))
-        needs = {"name": step.name, "max_retries": _TRIES - 1, **self._needs(step)}
-        task = self.ray.remote(_carried_out).options(**needs)
-        begun = [task.remote(common, part) for part in parts]
+        with self._explained(step.name):
+            common = self.ray.put((step, args, kwargs, str(Path.cwd())))
+            needs = {"name": step.name, "max_retries": _TRIES - 1, **self._needs(step)}
+            task = self.ray.remote(_carried_out).options(**needs)
+            begun = [task.remote(common, part) for part in parts]
         for part, each in zip(parts, begun, strict=True):
             result, told = self._result(step.name, part, each)
             repeat(told)
@@ -156,27 +163,46 @@ class Cluster:
     def _result(self, step: str, part: object, task: Any) -> Any:
         errors = self.ray.exceptions
         try:
-            return self.ray.get(task)
+            with self._explained(step, errors.RayTaskError, *_lost(errors)):
+                return self.ray.get(task)
         except errors.RayTaskError as error:
+            repeat(getattr(error.cause, _TOLD, ()))
             raise error.cause from error  # which tells the log where
-        except (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError) as error:
+        except _lost(errors) as error:
             lack = " for want of memory" if isinstance(error, errors.OutOfMemoryError) else ""
             raise WorkerError(
                 f"{step} lost its worker {_TRIES} times{lack}, with "
                 f"{shortened(one_line(repr(part)), _TOLD_OF_PART)}"
             ) from error
-        except errors.RayError as error:
+
+    @contextmanager
+    def _explained(self, step: str, *others: type[Exception]) -> Generator[None]:
+        """Explain what Ray itself fails over, but for errors of some other kinds."""
+        try:
+            yield
+        except others:
+            raise
+        except self.ray.exceptions.RayError as error:
             raise WorkerError(
                 f"{step} failed on the Ray cluster: {one_line(str(error))}"
             ) from error
+
+
+def _lost(errors: Any) -> tuple[type[Exception], ...]:
+    """What Ray tells of a part whose worker died."""
+    return errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError
 
 
 def _carried_out(common: Any, part: object) -> tuple[object, list[LogRecord]]:
     """Do one part in a worker; returns its result, and what it told."""
     step, args, kwargs, folder = common
     os.chdir(folder)  # paths may be relative
-    try:
-        with overheard() as told:
+    with overheard() as told:
+        try:
             return step(part, *args, **kwargs), told
-    except PanicException as error:  # no Exception, which would end the worker
-        raise RuntimeError(f"PanicException: {error}") from None
+        except PanicException as panic:  # no Exception, which would end the worker
+            error: Exception = RuntimeError(f"PanicException: {panic}")
+        except Exception as fault:  # noqa: BLE001 (it is raised below)
+            error = fault
+    setattr(error, _TOLD, told)
+    raise error

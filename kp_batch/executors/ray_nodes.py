@@ -12,6 +12,9 @@ from kp_batch.text import one_line
 from kp_batch.warehouse.layout import make_folder
 from kp_batch.whole_files import beside
 
+_PATIENCE_S = 120.0  # a worker starts, and imports what it needs
+_DECIDING = ("kp-batch", "polars", "numpy", "pyarrow", "torch", "tokenizers")  # results' bits
+
 
 def check_nodes(ray: Any, config: RescoreConfig) -> None:
     """Refuse a cluster with a node that lacks the paths of the run or has other versions.
@@ -29,14 +32,15 @@ def check_nodes(ray: Any, config: RescoreConfig) -> None:
     try:
         here = [str(Path(each).absolute()) for each in config.archive if Path(each).exists()]
         paths = [str(Path.cwd()), str(probe), *here]
-        for node in (each for each in ray.nodes() if each["Alive"]):
-            check_node(ray, node, paths)
+        nodes = [each for each in ray.nodes() if each["Alive"]]
+        for node, asked in [(each, ask_node(ray, each, paths)) for each in nodes]:
+            check_node(ray, node, asked)
     finally:
         probe.unlink()
 
 
-def check_node(ray: Any, node: Mapping[str, Any], paths: Sequence[str]) -> None:
-    """Refuse a node; see `check_nodes`.
+def ask_node(ray: Any, node: Mapping[str, Any], paths: Sequence[str]) -> Any:
+    """Ask a node what it has, and which of the paths it lacks; returns the answer to come.
 
     Args:
         ray: connected to the cluster.
@@ -44,10 +48,16 @@ def check_node(ray: Any, node: Mapping[str, Any], paths: Sequence[str]) -> None:
         paths: it has to see each of these.
     """
     at = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-    task = ray.remote(_seen).options(scheduling_strategy=at, num_cpus=0)
+    return ray.remote(_seen).options(scheduling_strategy=at, num_cpus=0).remote(paths)
+
+
+def check_node(ray: Any, node: Mapping[str, Any], asked: Any) -> None:
+    """Refuse a node by its answer; see `check_nodes`."""
     name = f"the Ray node {node['NodeManagerAddress']}"
     try:
-        versions, lacking = ray.get(task.remote(paths))
+        versions, lacking = ray.get(asked, timeout=_PATIENCE_S)
+    except ray.exceptions.GetTimeoutError as error:
+        raise WorkerError(f"{name} did not answer within {_PATIENCE_S:.0f} s") from error
     except ray.exceptions.RayError as error:
         raise WorkerError(f"{name} cannot run kp-batch: {one_line(str(error))}") from error
     if versions != versions_here():
@@ -66,4 +76,4 @@ def _seen(paths: Sequence[str]) -> tuple[str, list[str]]:
 def versions_here() -> str:
     """What has to be the same on all nodes."""
     python = ".".join(map(str, sys.version_info[:2]))
-    return f"Python {python}, kp-batch {version('kp-batch')}, polars {version('polars')}"
+    return ", ".join([f"Python {python}", *(f"{each} {version(each)}" for each in _DECIDING)])
