@@ -329,9 +329,7 @@ def test_commands_take_the_url_of_a_warehouse(
     assert (done.returncode, done.stderr) == (1, told)
 
 
-@pytest.mark.parametrize(
-    "url", ["s3://box", "s3://box/", "s3://box/a=1/b c", "az://box/a", "gs://b/c"]
-)
+@pytest.mark.parametrize("url", ["s3://box", "s3://box/", "s3://box/a=1/b c", "az://box/a"])
 def test_a_copy_is_named_by_its_url(url: str) -> None:
     folder = folder_of(url)
     assert isinstance(folder, Path)
@@ -341,7 +339,7 @@ def test_a_copy_is_named_by_its_url(url: str) -> None:
 def test_only_buckets_have_copies(tmp_path: Path) -> None:
     assert folder_of(tmp_path) == tmp_path
     assert url_of(tmp_path) is None
-    for url in ("https://host/warehouse", "s3://box/a,b"):
+    for url in ("https://host/warehouse", "gs://box/a", "s3://box/a,b"):
         with pytest.raises(WarehouseError, match="no warehouse can stand at"):
             folder_of(url)
 

@@ -10,6 +10,7 @@ from kp_batch.text import one_line
 
 # What is not over soon, though obstore has no kind of error for it.
 _LASTING = ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName", "InvalidAccessKeyId")
+_METADATA = "169.254.169.254"  # where a cloud's machine is told its own credentials
 
 
 class ConflictError(KpBatchError):
@@ -38,6 +39,9 @@ def told(where: str) -> Generator[None]:
         raise PermissionError(errno.EACCES, reason, where) from error
     except BaseError as error:
         reason = _reason(error)
+        if _METADATA in str(error):  # asked where no environment variable said who we are
+            reason = "no credentials were found; set those of that store, or a profile"
+            raise PermissionError(errno.EACCES, reason, where) from error
         if any(sign in str(error) for sign in _LASTING):
             raise FileNotFoundError(errno.ENOENT, reason, where) from error
         raise OSError(errno.EIO, reason, where) from error

@@ -104,7 +104,7 @@ class Store:
             found = obstore.get(self._store, path)
             content = bytes(found.bytes())
         TRAFFIC.count(read=len(content))
-        return content, found.meta["e_tag"] or ""
+        return content, _bare(found.meta["e_tag"])
 
     def pieces(self, path: str = "") -> Iterator[bytes]:
         """Read an object piece by piece.
@@ -154,7 +154,7 @@ class Store:
             ConflictError: the condition does not hold; nothing was written.
             OSError: it cannot be written.
         """
-        condition = "create" if new else {"e_tag": instead_of} if instead_of else "overwrite"
+        condition = "create" if new else {"e_tag": f'"{instead_of}"'} if instead_of else "overwrite"
         try:
             return self._put(path, content, condition)
         except ConflictError:
@@ -180,7 +180,7 @@ class Store:
                 use_multipart=in_parts,
                 chunk_size=_PIECE,
             )
-        return done["e_tag"] or ""
+        return _bare(done["e_tag"])
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; those that are gone already are no error.
@@ -208,5 +208,10 @@ class Store:
 
 def _object(found: Mapping[str, Any]) -> Object:
     modified = round(found["last_modified"].timestamp() * 1e9)
-    etag, version = found["e_tag"] or "", found["version"] or ""
+    etag, version = _bare(found["e_tag"]), found["version"] or ""
     return Object(found["path"], found["size"], modified, etag, version)
+
+
+def _bare(etag: str | None) -> str:
+    """An ETag without its quotes, which Azure's lists leave out and its other answers have."""
+    return (etag or "").strip('"')

@@ -7,7 +7,7 @@ from kp_batch.errors import WarehouseError
 from kp_batch.storage.urls import SCHEMES, check_url, is_url
 from kp_batch.user_cache import cache_folder
 
-_BUCKETS = ("s3", "gs", "az")
+_BUCKETS = ("s3", "az")  # gs: obstore makes its conditions of generations, which lists lack
 _SLASH = ","  # in the name of a copy's folder: one copy must not stand in another
 
 
