@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.sharing import refresh
 from tests.archives import trace, write_jsonl
-from tests.faulty import between
+from tests.faulty import Faulty, between
 from tests.test_parts import tables
 
 
@@ -173,15 +173,73 @@ def test_what_a_dead_writer_holds_is_taken_over(
                 assert store_at(first.url).read(lease.LEASE)[0] != held
 
 
-def test_a_store_that_ignores_conditions_is_refused(s3: str, first: Machine, archive: Path) -> None:
+@contextmanager
+def trouble_before(s3: str) -> Iterator[Faulty]:
+    """Lead all requests through a server that makes trouble."""
     with between(s3) as (address, trouble), pytest.MonkeyPatch.context() as patch:
-        trouble.forgets_conditions = True
         patch.setenv("AWS_ENDPOINT_URL", address)
         store_at.cache_clear()
+        yield trouble
+    store_at.cache_clear()
+
+
+def test_a_store_that_ignores_conditions_is_refused(s3: str, first: Machine, archive: Path) -> None:
+    with trouble_before(s3) as trouble:
+        trouble.forgets_conditions = True
         with pytest.raises(WarehouseError, match="does not keep the conditions of a write"):
             first.run(archive)
-    store_at.cache_clear()
     assert names(first.url) == set()
+
+
+@pytest.mark.parametrize(
+    ("method", "part", "fault"),
+    [
+        ("GET", "list-type", "cut"),
+        ("GET", ".parquet", "503"),
+        ("PUT", ".parquet", "503"),
+        ("PUT", "manifest.json", "cut"),
+    ],
+)
+def test_one_bad_answer_costs_nothing_but_time(  # noqa: PLR0913, PLR0917 (fixtures)
+    s3: str, first: Machine, second: Machine, archive: Path, method: str, part: str, fault: str
+) -> None:
+    first.run(archive)
+    query = "SELECT trace_id, score, novelty FROM scores ORDER BY ALL"
+    scores = first.ask(query)
+    with trouble_before(s3) as trouble:
+        left = [fault]
+        trouble.fault = lambda asked, path: (
+            left.pop() if left and (asked, part in path) == (method, True) else None
+        )
+        # A download that was cut fails; the same command goes on.
+        with suppress(OSError):
+            second.run(archive, threshold=0.5)
+        second.run(archive, threshold=0.5)
+        assert not left
+    for machine in (first, second):
+        assert machine.ask(query) == scores
+        assert machine.ask("SELECT count(*) FROM runs WHERE status = 'done'") == [(2,)]
+        assert machine.ask("SELECT settings::JSON ->> 'threshold' FROM manifest") == [("0.5",)]
+
+
+def test_who_may_only_read_is_told_so(s3: str, first: Machine, archive: Path) -> None:
+    first.run(archive)
+    with trouble_before(s3) as trouble:
+        trouble.fault = lambda method, _path: None if method in ("GET", "HEAD") else "403"
+        with first.here():
+            done = kp_batch("run", archive, warehouse=first.url)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "access is denied" in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
+        assert first.ask("SELECT count(*) FROM scores") == [(200,)]
+
+
+def test_a_slow_store_is_asked_many_things_at_once(s3: str, first: Machine, archive: Path) -> None:
+    with trouble_before(s3) as trouble:
+        trouble.delay_s = 0.2
+        first.run(archive)
+        assert len(trouble.asked) < 100
+    assert first.ask("SELECT count(*) FROM scores") == [(200,)]
 
 
 def test_a_bucket_that_was_emptied_takes_nothing_away_here(first: Machine, archive: Path) -> None:

@@ -41,6 +41,7 @@ class WorkingCopy:
     known: dict[str, Known] = field(default_factory=dict[str, Known])  # by the objects' paths
     was_published: bool = False
     etag: str = ""  # of the manifest that work began from, or that this writer has published
+    tried: set[bytes] = field(default_factory=set[bytes])  # manifests of this writer
 
     @classmethod
     def of(cls, folder: Path) -> "WorkingCopy | None":
@@ -101,13 +102,20 @@ class WorkingCopy:
         self._store_new()
         self._keep()
         lease.check()
+        self.tried.add(manifest.encode())
         try:
-            self.etag = self.store.write(
-                self._manifest, manifest.encode(), instead_of=self.etag, new=not self.etag
-            )
+            self._replace_manifest(manifest)
         except ConflictError as error:
-            raise _overtaken(self.store) from error
+            there, self.etag = self.store.read(self._manifest)
+            if there not in self.tried:
+                raise _overtaken(self.store) from error
+            self._replace_manifest(manifest)  # it was this writer's own, whose answer was lost
         self.was_published = True
+
+    def _replace_manifest(self, manifest: str) -> None:
+        self.etag = self.store.write(
+            self._manifest, manifest.encode(), instead_of=self.etag, new=not self.etag
+        )
 
     def finish(self, lease: Lease) -> None:
         """Store what is new, and delete what this writer has removed here.
