@@ -5,13 +5,16 @@ A night reads few of the vectors that a warehouse has: its working copy has note
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 
 from kp_batch.storage.store import store_at
 from kp_batch.whole_files import whole
 
 FETCHED_NS = 0  # the time of a file that was fetched, by which it is known not to be new
-_NOTE = ".away"
+NOTE = ".away"
+_FETCHING = Lock()  # threads that need the same file wait for each other
 
 
 def leave_away(path: Path, url: str, name: str) -> None:
@@ -24,12 +27,12 @@ def leave_away(path: Path, url: str, name: str) -> None:
 
 def note_of(path: Path) -> Path:
     """Where the note of a file stands while it is away."""
-    return path.with_name(path.name + _NOTE)
+    return path.with_name(path.name + NOTE)
 
 
 def is_note(path: Path) -> bool:
     """Whether a path is that of a note."""
-    return path.name.endswith(_NOTE)
+    return path.name.endswith(NOTE)
 
 
 def here(path: Path) -> Path:
@@ -39,9 +42,10 @@ def here(path: Path) -> Path:
         OSError: it cannot be fetched.
     """
     note = note_of(path)
-    if not path.exists() and note.exists():
-        url, name = json.loads(note.read_text("utf-8"))
-        store_at(url).download(name, path)
-        os.utime(path, ns=(FETCHED_NS, FETCHED_NS))
-        note.unlink(missing_ok=True)
+    with _FETCHING, suppress(FileNotFoundError):  # another process may have fetched it
+        if not path.exists():
+            url, name = json.loads(note.read_text("utf-8"))
+            store_at(url).download(name, path)
+            os.utime(path, ns=(FETCHED_NS, FETCHED_NS))
+            note.unlink(missing_ok=True)
     return path

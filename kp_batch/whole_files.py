@@ -24,6 +24,9 @@ def whole(path: Path) -> Generator[Path]:
     try:
         yield written
         written.replace(path)
-    except BaseException:
-        written.unlink(missing_ok=True)
+    except BaseException as error:
+        from polars.exceptions import PanicException  # takes a while, and is no Exception
+
+        if isinstance(error, Exception | PanicException):
+            written.unlink(missing_ok=True)
         raise

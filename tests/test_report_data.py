@@ -480,7 +480,7 @@ def publishing(folder: Path, scores: pl.DataFrame) -> Path:
     scores.select(pl.exclude("meets_threshold", "domain")).write_parquet(folder / "scores.parquet")
     rows = {name: relation(folder, name, None) for name in VIEWS}
     rows["scores"] = f"read_parquet({quoted(str(folder / 'scores.parquet'))})"
-    build(Layout(folder).catalog, folder, Manifest({"threshold": 0.6}, {}), rows)
+    build(Layout(folder).catalog, str(folder.resolve()), Manifest({"threshold": 0.6}, {}), rows)
     return folder
 
 

@@ -37,7 +37,9 @@ def test_a_write_may_have_a_condition(store: Store) -> None:
             store.write("a", b"3", instead_of=stale)
     with pytest.raises((ConflictError, FileNotFoundError)):
         store.write("b", b"3", instead_of=second)
-    assert store.read("a") == (b"2", second)
+    content, found = store.read("a")
+    assert (content, found.etag) == (b"2", second)
+    assert found == store.look("a")
 
 
 def test_a_write_whose_answer_was_lost_finds_its_own_object(store: Store) -> None:

@@ -5,9 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -17,9 +19,10 @@ from kp_batch.away import is_note
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.operations.forget import forget
+from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.sample import write_sample
-from kp_batch.storage.store import store_at
+from kp_batch.storage.store import Store, store_at
 from kp_batch.storage.traffic import TRAFFIC
 from kp_batch.warehouse import lease, publication
 from kp_batch.warehouse.places import folder_of, shown, url_of
@@ -292,6 +295,101 @@ def test_what_is_lost_from_a_copy_comes_back_and_stays_in_the_bucket(
     first.run(archive, cache_size=5)
     shutil.rmtree(first.cache)
     assert first.ask("SELECT count(*) FROM scores") == [(200,)]
+
+
+def test_what_is_lost_during_a_run_is_not_deleted_from_the_bucket(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+    there = names(first.url)
+
+    def losing(folder: Path, text: str) -> None:
+        for file in [*folder.glob("facts/*.parquet"), *folder.glob("vectors/*/*")]:
+            file.unlink()
+        publish(folder, text)
+
+    publish = publication.publish_in_bucket
+    with monkeypatch.context() as patch:
+        patch.setattr(publication, "publish_in_bucket", losing)
+        first.run(archive, threshold=0.5)
+    assert names(first.url) > there
+    assert second.ask("SELECT count(*) FROM scores") == [(200,)]
+
+
+def test_an_overtaken_writer_replaces_nothing_when_it_tells_of_its_failure(
+    first: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+    store = store_at(first.url)
+    write = Store.write
+
+    def overtaken(self: Store, path: str, content: bytes | Path, **how: object) -> str:
+        if path == "manifest.json" and json.loads(content)["settings"]["threshold"] == 0.5:
+            write(store, path, b"another writer's")
+        return write(self, path, content, **how)
+
+    monkeypatch.setattr(Store, "write", overtaken)
+    with pytest.raises(BusyError, match="another writer"):
+        first.run(archive, threshold=0.5)
+    assert store.read("manifest.json")[0] == b"another writer's"
+
+
+def test_logs_are_stored_one_entry_after_another(
+    first: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, stored = Store.write, list[str]()
+    entries = ["1.json", "2.json", "3.json", "3.checkpoint.parquet", "_last_checkpoint"]
+
+    def slower_first(self: Store, path: str, content: bytes | Path, **how: object) -> str:
+        if path.endswith("1.json"):
+            time.sleep(0.5)
+        etag = write(self, path, content, **how)
+        stored.append(path)
+        return etag
+
+    monkeypatch.setattr(Store, "write", slower_first)
+    with first.here() as folder, writing(folder, wait=False):
+        (folder / "scores" / "_delta_log").mkdir(parents=True)
+        for name in (*entries, "../a.parquet"):
+            (folder / "scores" / "_delta_log" / name).touch()
+    assert [each for each in stored if each.startswith("scores/")] == [
+        "scores/a.parquet",
+        *(f"scores/_delta_log/{each}" for each in entries),
+    ]
+
+
+def test_what_else_stands_below_the_url_is_left_alone(
+    first: Machine, second: Machine, archive: Path, bucket: str
+) -> None:
+    first.run(archive)
+    foreign = ("bucket.json", "kp.duckdb", "staging/x", "vectors/note.txt", "other/a.parquet")
+    for name in foreign:
+        store_at(first.url).write(name, b"foreign")
+    store_at(bucket).write("team/warehouse/", b"")  # as consoles make folders
+    assert second.run(archive, threshold=0.5)
+    with second.here() as folder:
+        assert not (folder / "other").exists()
+        vacuum(folder, timedelta(0), datetime.now(UTC))
+    assert names(first.url) >= set(foreign)
+    assert first.ask("SELECT count(*) FROM scores") == [(200,)]
+
+
+def test_vectors_that_another_machine_has_removed_do_not_come_back(
+    first: Machine, second: Machine, archive: Path
+) -> None:
+    first.run(archive)
+    with second.here() as folder:
+        refresh(folder)
+        (folder / "bucket.json").unlink()  # as if it was killed during its first look
+        made = folder / "vectors" / "hashing-384-v1" / "made-here.hashes.npy"
+        made.touch()
+    [(gone,)] = first.ask("SELECT min(trace_id) FROM scores")
+    with first.here() as folder:
+        forget(folder, [str(gone)])
+    vectors = {each for each in names(first.url) if each.startswith("vectors/")}
+    assert second.run(archive, cache_size=9)
+    assert {each for each in names(first.url) if each.startswith("vectors/")} == vectors
+    assert not made.exists()
 
 
 def test_forgotten_traces_leave_the_bucket_and_other_copies(

@@ -37,7 +37,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import writing
-from kp_batch.warehouse.sharing import keeps_versions
+from kp_batch.warehouse.sharing import keeps_versions, removing
 from kp_batch.warehouse.tables import DeltaTables, quoted
 
 _HOLDING_TRACES = ("scores", "rejects", "facts")
@@ -123,7 +123,8 @@ def _work(warehouse: Path, known: KnownIds, with_page: bool) -> Forgotten:  # no
     finishes = marker.exists()
     try:
         told = _forget(warehouse, known) if _going(known) else _finish(warehouse, known)
-        vectors = remove_what_held(warehouse, _HOLDING_TRACES)
+        with removing(warehouse):
+            vectors = remove_what_held(warehouse, _HOLDING_TRACES)
     finally:
         if with_page:
             leave_report(warehouse, Local())
@@ -132,7 +133,8 @@ def _work(warehouse: Path, known: KnownIds, with_page: bool) -> Forgotten:  # no
             f"the traces are forgotten, but {page}, which may name them, cannot be replaced; "
             "remove it, and give the same command again"
         )
-    marker.unlink()
+    with removing(warehouse):
+        marker.unlink()
     if keeps_versions(warehouse):
         warn(
             f"{shown(warehouse)} keeps older versions of its objects, which still hold the traces: "

@@ -30,6 +30,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.publication import publish, writing
 from kp_batch.warehouse.relations import relation, run_records, scan
+from kp_batch.warehouse.sharing import removing
 from kp_batch.warehouse.tables import DeltaTables, files_of
 
 _ROWS_IN_FILE = 1_000_000  # of facts, at the least: some 100 MB
@@ -48,7 +49,7 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
         WarehouseError: it is no warehouse, or a run is writing.
     """
     require_manifest(warehouse)
-    with writing(warehouse, wait=False):
+    with writing(warehouse, wait=False), removing(warehouse):
         warn_of_unfinished_forget(warehouse)
         state = _State.of(warehouse, now - keep)
         lost, readable = sorted_runs(warehouse, state.runs, state.needed)

@@ -19,7 +19,10 @@ class ConflictError(KpBatchError):
 
 @contextmanager
 def told(where: str) -> Generator[None]:
-    """Tell what happens to a URL as an OSError, or as a ConflictError."""
+    """Tell what happens to a URL as an OSError, or as a ConflictError.
+
+    The store's own error is left behind: its text may quote the request, with a token.
+    """
     from obstore.exceptions import (
         AlreadyExistsError,
         BaseError,
@@ -30,21 +33,21 @@ def told(where: str) -> Generator[None]:
 
     try:
         yield
-    except (AlreadyExistsError, PreconditionError) as error:
-        raise ConflictError(f"{where} was changed by another writer") from error
-    except FileNotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, "there is no such object", where) from error
+    except (AlreadyExistsError, PreconditionError):
+        raise ConflictError(f"{where} was changed by another writer") from None
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "there is no such object", where) from None
     except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
         reason = f"access is denied ({_reason(error)}); look at the credentials and rights"
-        raise PermissionError(errno.EACCES, reason, where) from error
+        raise PermissionError(errno.EACCES, reason, where) from None
     except BaseError as error:
         reason = _reason(error)
         if _METADATA in str(error):  # asked where no environment variable said who we are
             reason = "no credentials were found; set those of that store, or a profile"
-            raise PermissionError(errno.EACCES, reason, where) from error
+            raise PermissionError(errno.EACCES, reason, where) from None
         if any(sign in str(error) for sign in _LASTING):
-            raise FileNotFoundError(errno.ENOENT, reason, where) from error
-        raise OSError(errno.EIO, reason, where) from error
+            raise FileNotFoundError(errno.ENOENT, reason, where) from None
+        raise OSError(errno.EIO, reason, where) from None
 
 
 def _reason(error: BaseException) -> str:

@@ -87,12 +87,12 @@ class Store:
         TRAFFIC.count()
         try:
             with self._told(path):
-                return _object(obstore.head(self._store, path))
+                return _object(obstore.head(self._store, path), path)
         except FileNotFoundError:
             return None
 
-    def read(self, path: str) -> tuple[bytes, str]:
-        """Read an object; returns its content and its ETag.
+    def read(self, path: str) -> tuple[bytes, Object]:
+        """Read an object; returns its content, and what the store tells of it.
 
         Raises:
             FileNotFoundError: there is none.
@@ -104,7 +104,7 @@ class Store:
             found = obstore.get(self._store, path)
             content = bytes(found.bytes())
         TRAFFIC.count(read=len(content))
-        return content, _bare(found.meta["e_tag"])
+        return content, _object(found.meta, path)
 
     def pieces(self, path: str = "") -> Iterator[bytes]:
         """Read an object piece by piece.
@@ -159,9 +159,9 @@ class Store:
             return self._put(path, content, condition)
         except ConflictError:
             with suppress(FileNotFoundError):
-                there, etag = self.read(path)
+                there, found = self.read(path)
                 if there == (content.read_bytes() if isinstance(content, Path) else content):
-                    return etag
+                    return found.etag
             raise
 
     def _put(self, path: str, content: bytes | Path, condition: Any) -> str:
@@ -206,10 +206,10 @@ class Store:
         return told("/".join(filter(None, (self.url.rstrip("/"), path))))
 
 
-def _object(found: Mapping[str, Any]) -> Object:
+def _object(found: Mapping[str, Any], path: str | None = None) -> Object:
     modified = round(found["last_modified"].timestamp() * 1e9)
     etag, version = _bare(found["e_tag"]), found["version"] or ""
-    return Object(found["path"], found["size"], modified, etag, version)
+    return Object(found["path"] if path is None else path, found["size"], modified, etag, version)
 
 
 def _bare(etag: str | None) -> str:

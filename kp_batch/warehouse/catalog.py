@@ -84,7 +84,7 @@ def build_for_others(path: Path, warehouse: Path, manifest: Manifest) -> None:
         return
     rows = {
         name: relation(warehouse, name, manifest.tables.get(name)).replace(
-            f"{warehouse}/", f"{url}/"
+            f"{warehouse.resolve()}/", f"{url}/"
         )
         for name in VIEWS
     }

@@ -4,10 +4,9 @@ import json
 import os
 import socket
 import threading
-import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -19,7 +18,6 @@ LEASE = "kp.lock"  # the object, by which an archive's reader knows a warehouse,
 PROBE = "kp.probe-"
 _BEAT_S = 20.0
 _DEAD_S = 90.0  # without a beat; by the store's own clock
-_ASK_S = 5.0  # while waiting
 
 
 @dataclass
@@ -27,48 +25,57 @@ class Lease:
     """Held until it is given back, or somebody takes it from a holder that seems dead."""
 
     store: Store
+    who: Mapping[str, object]
     etag: str
-    text: str
+    beats: int = 0  # no two writes are the same
     is_lost: bool = False
+    _beating: threading.Lock = field(default_factory=threading.Lock)
 
     def check(self) -> None:
-        """Refuse to publish without it.
+        """Make sure that it is still held; it is renewed.
 
         Raises:
             BusyError: another writer has it by now.
         """
+        self.beat()
         if self.is_lost:
             raise BusyError(
                 f"{self.store.url} was taken over by another writer, since this one was not heard "
-                "of for too long; nothing was published; run again"
+                "of for too long; what is published is whole; run again"
             )
 
     def beat(self) -> None:
         """Renew it; that the store cannot be asked now is no fault yet."""
-        try:
-            self.etag = self.store.write(LEASE, self.text.encode(), instead_of=self.etag)
-        except (ConflictError, FileNotFoundError):
-            self.is_lost = True
-        except OSError:
-            pass
+        with self._beating:
+            try:
+                self.beats += 1
+                text = json.dumps({**self.who, "beats": self.beats})
+                self.etag = self.store.write(LEASE, text.encode(), instead_of=self.etag)
+            except (ConflictError, FileNotFoundError):
+                self.is_lost = True
+            except OSError:
+                pass
 
 
 @contextmanager
-def leased(store: Store, copy_id: str, *, wait: bool) -> Generator[Lease]:
+def leased(store: Store, copy_id: str) -> Generator[Lease]:
     """Hold the lease of a warehouse in a bucket.
 
     Args:
         store: of the warehouse.
         copy_id: of this machine's copy, on which only this process works.
-        wait: whether to wait for another writer to end.
 
     Raises:
-        BusyError: another process is writing, and `wait` is false.
+        BusyError: another process is writing.
         WarehouseError: the store keeps no conditions, so that writers would not see each other.
     """
-    who = {"copy": copy_id, "pid": os.getpid(), "host": socket.gethostname()}
-    text = json.dumps({**who, "since": datetime.now(UTC).isoformat()})
-    lease = Lease(store, _taken(store, copy_id, text, wait=wait), text)
+    who = {
+        "copy": copy_id,
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "since": datetime.now(UTC).isoformat(),
+    }
+    lease = Lease(store, who, _taken(store, who))
     ended = threading.Event()
 
     def renew() -> None:
@@ -86,35 +93,32 @@ def leased(store: Store, copy_id: str, *, wait: bool) -> Generator[Lease]:
             store.write(LEASE, b"{}", instead_of=lease.etag)
 
 
-def _taken(store: Store, copy_id: str, text: str, *, wait: bool) -> str:
+def _taken(store: Store, who: Mapping[str, object]) -> str:
     """Take the lease; returns its ETag."""
-    while True:
-        now_ns = _probed(store)
-        holder, etag, age_s = _holder(store, now_ns)
-        mine = holder.get("copy") in (None, copy_id)
-        if mine or age_s > _DEAD_S:
-            with suppress(ConflictError):  # another one was faster
-                return store.write(LEASE, text.encode(), instead_of=etag, new=not etag)
-        elif not wait:
-            raise BusyError(
-                f"another run is writing to {store.url} (process {holder.get('pid')} on "
-                f"{holder.get('host')} since {holder.get('since')}, last heard of {age_s:.0f} s "
-                "ago); wait for its end with --wait, or run later"
-            )
-        time.sleep(_ASK_S)
+    now_ns = _probed(store)
+    holder, etag, age_s = _holder(store, now_ns)
+    if holder.get("copy") in (None, who["copy"]) or age_s > _DEAD_S:
+        with suppress(ConflictError):  # another one was faster
+            return store.write(LEASE, json.dumps(who).encode(), instead_of=etag, new=not etag)
+        holder, _, age_s = _holder(store, now_ns)
+    raise BusyError(
+        f"another run is writing to {store.url} (process {holder.get('pid')} on "
+        f"{holder.get('host')} since {holder.get('since')}, last heard of {max(age_s, 0):.0f} s "
+        "ago); wait for its end with --wait, or run later"
+    )
 
 
 def _holder(store: Store, now_ns: int) -> tuple[dict[str, object], str, float]:
     """Who holds the lease, its ETag, and how long ago it was renewed; no ETag if there is none."""
-    found = store.look(LEASE)
-    if found is None:
+    try:
+        content, found = store.read(LEASE)
+    except FileNotFoundError:
         return {}, "", 0.0
     try:
-        content, etag = store.read(LEASE)
-        holder = json.loads(content)
-    except (FileNotFoundError, ValueError):
-        return {}, found.etag, 0.0
-    return holder, etag, (now_ns - found.mtime_ns) / 1e9
+        holder = dict(json.loads(content))
+    except (ValueError, TypeError):  # somebody else's
+        holder = {}
+    return holder, found.etag, (now_ns - found.mtime_ns) / 1e9
 
 
 def _probed(store: Store) -> int:

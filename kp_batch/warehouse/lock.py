@@ -14,6 +14,8 @@ from kp_batch.errors import BusyError
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.places import shown
 
+_MOMENT_S = 0.2
+
 
 @contextmanager
 def locked(warehouse: Path, *, wait: bool) -> Generator[bool]:
@@ -35,7 +37,8 @@ def locked(warehouse: Path, *, wait: bool) -> Generator[bool]:
     lock = FileLock(path, is_singleton=True, thread_local=False)
     is_first = not lock.is_locked
     try:
-        lock.acquire(timeout=-1 if wait else 0)
+        # A reader of a bucket's copy looks for a moment whether there is a writer.
+        lock.acquire(timeout=-1 if wait else _MOMENT_S)
     except Timeout as error:
         raise BusyError(
             f"another run is writing to {shown(warehouse)} ({_holder(path)}); "

@@ -8,10 +8,12 @@ before a publication is complete, and whoever takes the lock next completes it f
 """
 
 import os
+import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from kp_batch.errors import BusyError
 from kp_batch.warehouse.catalog import build_for_others, build_published
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked
@@ -19,6 +21,8 @@ from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifes
 from kp_batch.warehouse.reader import is_current
 from kp_batch.warehouse.sharing import publish_in_bucket, shared
 from kp_batch.whole_files import whole
+
+_ASK_S = 20.0  # while a writer on another machine is waited for
 
 
 @contextmanager
@@ -33,13 +37,30 @@ def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
         BusyError: another process is writing, and `wait` is false.
         WarehouseError: what is published cannot be read, or has another format.
     """
-    with locked(warehouse, wait=wait) as is_first:
-        if not is_first:
-            yield
-            return
-        with shared(warehouse, wait=wait):
+    with ExitStack() as held:
+        if _entered(held, warehouse, wait=wait):
             _repair(warehouse)
-            yield
+        yield
+
+
+def _entered(held: ExitStack, warehouse: Path, *, wait: bool) -> bool:
+    """Hold the lock here, and the one of a bucket; gives whether this process did not already.
+
+    Who waits for another machine holds none meanwhile, so that readers here see what is published.
+    """
+    while True:
+        with ExitStack() as tried:
+            is_first = tried.enter_context(locked(warehouse, wait=wait))
+            try:
+                if is_first:
+                    tried.enter_context(shared(warehouse))
+            except BusyError:
+                if not wait:
+                    raise
+            else:
+                held.push(tried.pop_all())
+                return is_first
+        time.sleep(_ASK_S)
 
 
 def publish(warehouse: Path, manifest: Manifest) -> None:
