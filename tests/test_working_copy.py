@@ -20,11 +20,13 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
-from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.run import in_force
 from kp_batch.sample import write_sample
 from kp_batch.storage.store import Store, store_at
 from kp_batch.storage.traffic import TRAFFIC
 from kp_batch.warehouse import lease, publication
+from kp_batch.warehouse.layout import check_apart
 from kp_batch.warehouse.places import folder_of, shown, url_of
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
@@ -51,12 +53,12 @@ class Machine:
             yield folder
 
     def run(self, archive: Path | str, **settings: object) -> str | None:
-        with self.here():
+        with self.here() as folder, writing(folder, wait=False):
             given = {"embedder": "hashing", **settings}
             config = RescoreConfig.model_validate(
                 {"archive": (str(archive),), "warehouse": self.url, **given}
             )
-            return rescore_and_report(config).run_id
+            return rescore_archive(in_force(config)).run_id
 
     def ask(self, query: str) -> list[tuple[object, ...]]:
         with self.here() as folder:
@@ -103,12 +105,12 @@ def test_machines_take_turns_and_have_the_tables_of_one_that_is_local(
     for machine, change in ((first, {}), (second, {"cache_size": 7}), (first, {"threshold": 0.5})):
         machine.run(archive, **change)
         local = {"archive": (str(archive),), "warehouse": alone, "embedder": "hashing", **change}
-        rescore_and_report(RescoreConfig.model_validate(local))
+        rescore_archive(in_force(RescoreConfig.model_validate(local)))
         with machine.here() as folder:
             assert_equal(folder, alone)
         if aside.exists():
             aside.rename(last)
-    assert names(first.url) >= {"manifest.json", "report.html", "kp.lock"}
+    assert names(first.url) >= {"manifest.json", "kp.lock"}
 
 
 def assert_equal(copy: Path, alone: Path) -> None:
@@ -466,6 +468,7 @@ def test_commands_take_the_url_of_a_warehouse(
     assert "200 traces scored" in done.stdout
     assert "kp-batch: object storage: " in done.stderr
     assert f"the report is in {first.url}/report.html" in done.stderr
+    assert b"<html" in store_at(first.url).read("report.html")[0]
     for command, word in {
         ("plan", archive): "nothing to do",
         ("sql", "SELECT count(*) AS n FROM scores"): "200",
@@ -501,6 +504,8 @@ def test_only_buckets_have_copies(tmp_path: Path) -> None:
 
 
 def test_an_archive_in_the_warehouse_of_a_bucket_is_refused(first: Machine) -> None:
-    with pytest.raises(WarehouseError, match="is in the warehouse"):
-        first.run(f"{first.url}/scores")
-    assert names(first.url) == set()
+    with first.here() as folder:
+        check_apart(folder, ["s3://box/archive", f"{first.url}-2"])
+        for name in (first.url, f"{first.url}/scores"):
+            with pytest.raises(WarehouseError, match="is in the warehouse"):
+                check_apart(folder, [name])
