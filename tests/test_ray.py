@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -23,6 +23,8 @@ from kp_batch.executors.ray import Cluster, workers_of
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.progress import warn
 from kp_batch.sample import write_sample
+from kp_batch.storage.store import store_at
+from kp_batch.warehouse.places import folder_of
 from tests.archives import trace, write_jsonl
 from tests.test_parts import tables
 from tests.test_rescore import config
@@ -148,12 +150,12 @@ def test_tables_are_the_same_as_without_ray(cluster: Cluster, tmp_path: Path) ->
             aside.rename(last)
 
 
-def assert_same(one: Path, other: Path) -> None:
-    """Equal in every column but the ids of runs."""
+def assert_same(one: Path, other: Path, but: Collection[str] = ("run_id",)) -> None:
+    """Equal in every column but some."""
     found, expected = tables(one), tables(other)
     assert found.keys() == expected.keys()
     for name, table in found.items():
-        without = [each for each in table.columns if each != "run_id"]
+        without = [each for each in table.columns if each not in but]
         assert table.select(without).equals(expected[name].select(without)), name
 
 
@@ -269,6 +271,26 @@ def test_a_flow_has_its_parts_done_by_workers_as_well(tmp_path: Path) -> None:
     assert "5 traces scored" in told
     assert said.splitlines()[0].startswith("kp-batch: running as a Prefect flow")
     assert all(line.startswith("kp-batch: ") for line in said.splitlines())  # none is Ray's
+
+
+def test_workers_read_from_a_bucket_what_goes_into_a_bucket(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    archive, url = tmp_path / "archive", f"{bucket}/warehouse"
+    for path in write_sample(archive, traces=400, days=10, seed=5):
+        store_at(bucket).write(f"archive/{path.name}", path)
+    alone = config(tmp_path, archive, warehouse=tmp_path / "alone")
+    rescore_archive(alone)
+    with kp_batch(
+        *("run", f"{bucket}/archive", "--warehouse", url, "--embedder", "hashing"),
+        *("--workers", 2, "--no-prefect"),
+    ) as running:
+        told, said = running.communicate(timeout=200)
+    assert "400 traces scored" in told, said
+    copy = Path(folder_of(url))
+    paths = {"run_id", "source_file", "mtime_ns", "etag"}
+    assert_same(copy, alone.warehouse, but=paths)
 
 
 def test_a_killed_run_leaves_no_worker_running(tmp_path: Path) -> None:
