@@ -484,8 +484,11 @@ def test_commands_take_the_url_of_a_warehouse(
         assert (done.returncode, word in done.stdout) == (0, True), done
     with second.here():
         done = kp_batch("runs", warehouse=f"{first.url}-not")
+        nowhere = kp_batch("runs", warehouse="s3://kp-none/warehouse")
     told = f"kp-batch: {first.url}-not is no warehouse; run an archive first\n"
     assert (done.returncode, done.stderr) == (1, told)
+    assert nowhere.returncode == 1
+    assert nowhere.stderr.startswith("kp-batch: cannot go on: NoSuchBucket")
 
 
 @pytest.mark.parametrize("url", ["s3://box", "s3://box/", "s3://box/a=1/b c", "az://box/a"])

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from kp_batch.errors import BusyError, StorageError, WarehouseError
 from kp_batch.storage.faults import ConflictError
-from kp_batch.storage.store import Store, store_at
+from kp_batch.storage.store import Object, Store, store_at
 from kp_batch.warehouse.copied_files import LAST_CHECKPOINT, LOG, CopiedFiles, is_shared
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lease import Lease
@@ -52,15 +52,12 @@ class WorkingCopy:
             OSError: it cannot be read.
         """
         for _ in range(_TRIES):
-            try:
-                if self._pulled():
-                    return
-            except FileNotFoundError:  # an object was deleted since it was listed
-                continue
+            if self._pulled():
+                return
         raise StorageError(f"{self.store.url} is changed by others all the time; try again later")
 
     def _pulled(self) -> bool:
-        """Make the copy equal to a list of the bucket; False if that was published over."""
+        """Make the copy equal to a list of the bucket; False if that has changed meanwhile."""
         files, manifest = self.files, self.files.manifest
         found = {each.path: each for each in self.store.objects() if is_shared(each.path)}
         published = found.pop(manifest, None)
@@ -69,10 +66,8 @@ class WorkingCopy:
                 f"what was published in {self.store.url} is gone from there: restore it, or, to "
                 f"begin anew, remove its working copy {files.folder}"
             )
-        missing = [each for each in found.values() if not files.has(each)]
-        for logs in (False, True):  # what a reader here sees meanwhile has all that it names
-            now = [each for each in missing if (LOG in each.path) == logs]
-            _at_once(lambda each: files.fetch(self.store, each), now)
+        if not self._fetched([each for each in found.values() if not files.has(each)]):
+            return False
         self.etag = published.etag if published else ""
         now = self.store.look(manifest)
         if self.etag != (now.etag if now else ""):
@@ -84,6 +79,16 @@ class WorkingCopy:
         files.was_published = published is not None
         files.leave_only({*found, *([manifest] if published else [])}, own_vectors=same or not now)
         files.keep()
+        return True
+
+    def _fetched(self, missing: Sequence[Object]) -> bool:
+        """Copy objects, the logs of tables last; False if one was deleted since it was listed."""
+        parts = [[each for each in missing if (LOG in each.path) == logs] for logs in (False, True)]
+        try:
+            for part in parts:
+                _at_once(lambda each: self.files.fetch(self.store, each), part)
+        except FileNotFoundError:
+            return False
         return True
 
     def publish(self, manifest: str, lease: Lease) -> None:
