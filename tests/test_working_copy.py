@@ -1,5 +1,6 @@
 """A warehouse in a bucket: one copy on each machine, one writer at a time, the same tables."""
 
+import errno
 import json
 import os
 import shutil
@@ -176,6 +177,25 @@ def test_what_a_dead_writer_holds_is_taken_over(
             monkeypatch.setattr(lease, "_DEAD_S", 90 if machine is first else -1)
             with writing(other, wait=False):
                 assert store_at(first.url).read(lease.LEASE)[0] != held
+
+
+def test_a_beat_whose_answer_was_lost_does_not_lose_the_lease(
+    first: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Store.write
+
+    def without_answer(self: Store, path: str, content: bytes | Path, **how: object) -> str:
+        write(self, path, content, **how)
+        raise OSError(errno.EIO, "no answer")
+
+    with lease.leased(store_at(first.url), "copy") as held:
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "write", without_answer)
+            held.beat()
+        held.check()
+        store_at(first.url).write(lease.LEASE, b"another's")
+        with pytest.raises(BusyError, match="was taken over by another writer"):
+            held.check()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from kp_batch.storage.faults import ConflictError
 from kp_batch.storage.store import Store
 
 LEASE = "kp.lock"  # the object, by which an archive's reader knows a warehouse, too
-PROBE = "kp.probe-"
+_PROBE = "kp.probe-"
 _BEAT_S = 20.0
 _DEAD_S = 90.0  # without a beat; by the store's own clock
 
@@ -47,14 +47,15 @@ class Lease:
     def beat(self) -> None:
         """Renew it; that the store cannot be asked now is no fault yet."""
         with self._beating:
-            try:
-                self.beats += 1
-                text = json.dumps({**self.who, "beats": self.beats})
-                self.etag = self.store.write(LEASE, text.encode(), instead_of=self.etag)
-            except (ConflictError, FileNotFoundError):
-                self.is_lost = True
-            except OSError:
-                pass
+            self.beats += 1
+            text = json.dumps({**self.who, "beats": self.beats})
+            with suppress(OSError):
+                try:
+                    self.etag = self.store.write(LEASE, text.encode(), instead_of=self.etag)
+                except (ConflictError, FileNotFoundError):
+                    # It may be this one's own, of a beat whose answer was lost.
+                    holder, self.etag, _ = _holder(self.store, 0)
+                    self.is_lost = any(holder.get(name) != each for name, each in self.who.items())
 
 
 @contextmanager
@@ -123,7 +124,7 @@ def _holder(store: Store, now_ns: int) -> tuple[dict[str, object], str, float]:
 
 def _probed(store: Store) -> int:
     """Try whether the store keeps conditions; returns its time, in nanoseconds."""
-    name = f"{PROBE}{uuid4().hex}"
+    name = f"{_PROBE}{uuid4().hex}"
     etag = store.write(name, b"1", new=True)
     try:
         for other in ("", uuid4().hex):

@@ -1,10 +1,10 @@
 """Publishes: manifest.json names what is published, and kp.duckdb follows it.
 
 A manifest is published at the moment when it takes the place of manifest.json, in the bucket if the
-warehouse stands in one: see `working_copy`. The catalog is built
-before that and swapped in right after it; both bear the id of the publication. A writer that was
-killed in between leaves the older catalog, whole, with all files that it names: nothing is removed
-before a publication is complete, and whoever takes the lock next completes it first.
+warehouse stands in one: see `working_copy`. The catalog is built before that and swapped in right
+after it; both bear the id of the publication. A writer that was killed in between leaves the older
+catalog, whole, with all files that it names: nothing is removed before a publication is complete,
+and whoever takes the lock next completes it first.
 """
 
 import os
