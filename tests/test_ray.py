@@ -10,17 +10,25 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as trying
+from hypothesis import strategies as st
 from polars.exceptions import PanicException
 from ray.cluster_utils import Cluster as Nodes
 
+from kp_batch.embedding.hashing import Hashing
 from kp_batch.errors import ArchiveError, WorkerError
 from kp_batch.executor import Step
 from kp_batch.executors import ray_nodes
 from kp_batch.executors.ray import Cluster, workers_of
+from kp_batch.ingest import new_files
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.planning import sizes, timeline
 from kp_batch.progress import warn
 from kp_batch.sample import write_sample
 from kp_batch.storage.store import store_at
@@ -148,6 +156,73 @@ def test_tables_are_the_same_as_without_ray(cluster: Cluster, tmp_path: Path) ->
         assert_same(shared.warehouse, alone.warehouse)
         if aside.exists():
             aside.rename(last)
+
+
+@trying(max_examples=3, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 1_000),
+    traces=st.integers(1, 200),
+    rows=st.integers(5, 100),
+    cache_size=st.integers(1, 60),
+)
+def test_no_size_of_the_parts_makes_a_difference(
+    cluster: Cluster, seed: int, traces: int, rows: int, cache_size: int
+) -> None:
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        folder = Path(name)
+        write_sample(folder / "archive", traces=traces, days=5, seed=seed)
+        shared, alone = (
+            config(folder, folder / "archive", cache_size=cache_size, warehouse=folder / each)
+            for each in ("shared", "alone")
+        )
+        rescore_archive(alone)
+        patch.setattr(new_files, "_PART_BYTES", rows * 2_000)
+        patch.setattr(timeline, "RANGE_ROWS", rows)
+        patch.setattr(sizes, "PART_ROWS", rows)
+        patch.setattr(Hashing, "chunk_size", rows)
+        for size in (cache_size, 3):
+            for each, executor in ((shared, [cluster]), (alone, [])):
+                rescore_archive(each.model_copy(update={"cache_size": size}), *executor)
+            assert_same(shared.warehouse, alone.warehouse)
+
+
+def test_workers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    write_sample(archive, traces=20_000, days=200, seed=5)
+    alone = config(tmp_path, archive, warehouse=tmp_path / "alone")
+    rescore_archive(alone)
+    before, chance = of_ray(), Random(11)
+    with kp_batch(
+        *("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
+        *("--workers", 2, "--no-prefect"),
+    ) as running:
+        killed = 0
+        for line in running.stderr or ():
+            if "identifying" in line:
+                break
+        while running.poll() is None and killed < 6:
+            time.sleep(chance.random() / 4)
+            workers = [each for each in of_ray() - before if is_at_work(each)]
+            if workers:
+                with suppress(OSError):
+                    os.kill(int(chance.choice(sorted(workers))), signal.SIGKILL)
+                    killed += 1
+        told, said = running.communicate(timeout=200)
+    assert killed
+    if running.returncode:  # one part has lost three workers: it is named, and a rerun goes on
+        assert "lost its worker 3 times, with" in said.splitlines()[-1]
+        with kp_batch(*("run", archive, "--warehouse", tmp_path / "wh", "--no-prefect")) as again:
+            told, said = again.communicate(timeout=200)
+    assert "20,000 traces scored" in told, said
+    assert_same(tmp_path / "wh", alone.warehouse)
+
+
+def is_at_work(process: str) -> bool:
+    """Whether a process is a worker that does a part."""
+    with suppress(OSError):
+        command = Path(f"/proc/{process}/cmdline").read_bytes()
+        return command.startswith(b"ray::") and not command.startswith((b"ray::IDLE", b"ray::Dash"))
+    return False
 
 
 def assert_same(one: Path, other: Path, but: Collection[str] = ("run_id",)) -> None:
