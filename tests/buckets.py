@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch.storage.store import Store, store_at
+from kp_batch.storage.store import store_at
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def make_bucket(address: str, name: str) -> str:
 
 def fill(url: str, folder: Path) -> None:
     """Copy a folder's files into a bucket."""
-    store: Store = store_at(url)
+    store = store_at(url)
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             store.write(str(path.relative_to(folder)), path)

@@ -2,7 +2,7 @@
 
 import pickle
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Concatenate
 
@@ -104,6 +104,15 @@ def test_the_parts_of_texts_that_are_embedded_by_their_windows_are_done_by_anoth
     assert dying.parts["copy vectors"] == 3
     novelty = tables(settings.warehouse)["scores"].sort("trace_id").get_column("novelty")
     assert novelty.filter(novelty < 1e-6).len() == 5
+
+
+def assert_same(one: Path, other: Path, but: Collection[str] = ("run_id",)) -> None:
+    """Equal in every column but some."""
+    found, expected = tables(one), tables(other)
+    assert found.keys() == expected.keys()
+    for name, table in found.items():
+        without = [each for each in table.columns if each not in but]
+        assert table.select(without).equals(expected[name].select(without)), name
 
 
 def test_parts_are_as_large_as_they_may_be_and_a_larger_item_stands_alone() -> None:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -31,10 +31,10 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning import sizes, timeline
 from kp_batch.progress import warn
 from kp_batch.sample import write_sample
-from kp_batch.storage.store import store_at
 from kp_batch.warehouse.places import folder_of
 from tests.archives import trace, write_jsonl
-from tests.test_parts import tables
+from tests.buckets import fill
+from tests.test_parts import assert_same
 from tests.test_rescore import config
 
 pytestmark = pytest.mark.timeout(300)
@@ -225,15 +225,6 @@ def is_at_work(process: str) -> bool:
     return False
 
 
-def assert_same(one: Path, other: Path, but: Collection[str] = ("run_id",)) -> None:
-    """Equal in every column but some."""
-    found, expected = tables(one), tables(other)
-    assert found.keys() == expected.keys()
-    for name, table in found.items():
-        without = [each for each in table.columns if each not in but]
-        assert table.select(without).equals(expected[name].select(without)), name
-
-
 @pytest.mark.parametrize(
     ("version", "paths", "message"),
     [
@@ -353,8 +344,8 @@ def test_workers_read_from_a_bucket_what_goes_into_a_bucket(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     archive, url = tmp_path / "archive", f"{bucket}/warehouse"
-    for path in write_sample(archive, traces=400, days=10, seed=5):
-        store_at(bucket).write(f"archive/{path.name}", path)
+    write_sample(archive, traces=400, days=10, seed=5)
+    fill(f"{bucket}/archive", archive)
     alone = config(tmp_path, archive, warehouse=tmp_path / "alone")
     rescore_archive(alone)
     with kp_batch(

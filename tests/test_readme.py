@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch.storage.store import store_at
 from tests.archives import trace, write_jsonl
-from tests.buckets import make_bucket
+from tests.buckets import fill, make_bucket
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
@@ -108,9 +107,7 @@ def test_the_commands_for_a_bucket_work(s3: str, tmp_path: Path) -> None:
     [block] = [
         each for each in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "s3://" in each
     ]
-    store = store_at(make_bucket(s3, "traces"))
-    for path in (ROOT / "data" / "sample").iterdir():
-        store.write(f"archive/{path.name}", path)
+    fill(f"{make_bucket(s3, 'traces')}/archive", ROOT / "data" / "sample")
     (tmp_path / ".venv").symlink_to(sys.prefix)
     script = block.replace("http://127.0.0.1:9000", s3)
     done = shell(f". .venv/bin/activate\n{script}", tmp_path)

@@ -33,8 +33,9 @@ from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.sharing import refresh
 from tests.archives import trace, write_jsonl
+from tests.buckets import fill
 from tests.faulty import Faulty, between
-from tests.test_parts import tables
+from tests.test_parts import assert_same
 
 
 @dataclass
@@ -108,18 +109,10 @@ def test_machines_take_turns_and_have_the_tables_of_one_that_is_local(
         local = {"archive": (str(archive),), "warehouse": alone, "embedder": "hashing", **change}
         rescore_archive(in_force(RescoreConfig.model_validate(local)))
         with machine.here() as folder:
-            assert_equal(folder, alone)
+            assert_same(folder, alone)
         if aside.exists():
             aside.rename(last)
     assert names(first.url) >= {"manifest.json", "kp.lock"}
-
-
-def assert_equal(copy: Path, alone: Path) -> None:
-    found, expected = tables(copy), tables(alone)
-    assert found.keys() == expected.keys()
-    for name, table in found.items():
-        without = [each for each in table.columns if each != "run_id"]
-        assert table.select(without).equals(expected[name].select(without)), name
 
 
 def test_vectors_stay_away_until_they_are_read(
@@ -439,9 +432,7 @@ def test_forgotten_traces_leave_the_bucket_and_other_copies(
 def test_no_secret_is_left_anywhere(
     tmp_path: Path, bucket: str, first: Machine, archive: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_at(f"{bucket}/archive")
-    for file in archive.iterdir():
-        store.write(file.name, file)
+    fill(f"{bucket}/archive", archive)
     first.run(f"{bucket}/archive")
     with pytest.raises(Exception, match="NoSuchBucket"):
         first.run("s3://kp-none/archive")

@@ -10,6 +10,7 @@ from kp_batch.archive.globs import Glob
 from kp_batch.archive.source_file import SourceFile, folders_above
 from kp_batch.errors import ArchiveError
 from kp_batch.storage.store import Object, Store, bucket_and_path
+from kp_batch.storage.urls import is_web
 
 _ENDINGS = tuple(BY_ENDING)
 
@@ -24,7 +25,7 @@ def look(url: str) -> Iterator[SourceFile]:
     bucket, path = bucket_and_path(url)
     if path and not path.endswith("/") and (found := bucket.look(path)):
         yield _source(bucket, found)
-    elif bucket.url.startswith(("s3:", "gs:", "az:")):
+    elif not is_web(url):
         yield from _listed(bucket, Glob.of(path) or Glob(path.rstrip("/"), ""))
 
 

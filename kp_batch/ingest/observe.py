@@ -105,8 +105,7 @@ def _entry(run: Run, source: SourceFile, found: Found, last: Entry | None) -> En
     mtime_ns = source.mtime_ns if old or source.etag else 0
     size, etag = source.size, source.etag
     if isinstance(found.rows, int):
-        read = Entry(source.path, "read", size, mtime_ns, found.file_id, found.rows)
-        return replace(read, etag=etag)
+        return Entry(source.path, "read", size, mtime_ns, found.file_id, found.rows, etag=etag)
     return replace(
         last or Entry(source.path, "unreadable", size, mtime_ns, None, 0),
         status="unreadable",

@@ -12,6 +12,11 @@ def is_url(name: str) -> bool:
     return name.partition("://")[0] in SCHEMES and "://" in name
 
 
+def is_web(url: str) -> bool:
+    """Whether a URL is of a web server, which lists nothing."""
+    return url.startswith(("http://", "https://"))
+
+
 def check_url(url: str) -> None:
     """Refuse a URL that holds a secret, or of which a part would be taken for something else.
 
@@ -19,8 +24,8 @@ def check_url(url: str) -> None:
         KpBatchError: it has credentials, or a query, or no bucket.
     """
     found = urlsplit(url)
-    is_web = found.scheme in ("http", "https")  # in a bucket, ? and # are letters of a name
-    if "@" in found.netloc or (is_web and (found.query or found.fragment)):
+    # In a bucket, ? and # are letters of a name.
+    if "@" in found.netloc or (is_web(url) and (found.query or found.fragment)):
         raise KpBatchError(
             f"the URL of {found.scheme}://{found.hostname or ''} has credentials or a query, which "
             "would stand in tables and logs; give them in the environment variables of that store"

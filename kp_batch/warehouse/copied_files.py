@@ -17,7 +17,9 @@ from kp_batch.whole_files import whole
 
 LOG = "/_delta_log/"
 LAST_CHECKPOINT = "_last_checkpoint"
-_VECTORS = "vectors"
+_ROOT = Layout(Path())
+_VECTORS = _ROOT.all_vectors.name
+_ALONE = tuple(each.name for each in (_ROOT.manifest, _ROOT.report, _ROOT.forgetting))
 _ENDINGS = (".parquet", ".json", ".npy", f"/{LAST_CHECKPOINT}")
 
 Known = list[str | int]  # of an object: its ETag, and its file's size and time
@@ -48,7 +50,7 @@ class CopiedFiles:
     @property
     def manifest(self) -> str:
         """The path of the manifest."""
-        return Layout(self.folder).manifest.name
+        return _ROOT.manifest.name
 
     def keep(self) -> None:
         """Keep what is known."""
@@ -125,23 +127,20 @@ class CopiedFiles:
 
     def _here(self) -> Iterator[str]:
         """The paths of the files, and the notes, that belong into the bucket."""
-        layout = Layout(self.folder)
-        for top in (*map(layout.table, TABLES), layout.all_vectors):
-            for file in top.rglob("*"):
+        for top in (*TABLES, _VECTORS):
+            for file in (self.folder / top).rglob("*"):
                 path = file.relative_to(self.folder).as_posix()
                 if is_shared(path) or is_note(file):
                     yield path
-        for file in (layout.manifest, layout.report, layout.forgetting):
-            if file.exists():
-                yield file.name
+        for name in _ALONE:
+            if (self.folder / name).exists():
+                yield name
 
 
 def is_shared(path: str) -> bool:
     """Whether an object is a file of a warehouse; what else stands below its URL is left alone."""
-    layout = Layout(Path())
-    if path in {each.name for each in (layout.manifest, layout.report, layout.forgetting)}:
-        return True
-    return path.partition("/")[0] in {*TABLES, _VECTORS} and path.endswith(_ENDINGS)
+    in_folder = path.partition("/")[0] in {*TABLES, _VECTORS} and path.endswith(_ENDINGS)
+    return path in _ALONE or in_folder
 
 
 def _is_of_vectors(path: str) -> bool:

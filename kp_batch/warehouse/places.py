@@ -4,7 +4,7 @@ from os import PathLike
 from pathlib import Path
 
 from kp_batch.errors import WarehouseError
-from kp_batch.storage.urls import SCHEMES, check_url, is_url
+from kp_batch.storage.urls import check_url, is_url
 from kp_batch.user_cache import cache_folder
 
 _BUCKETS = ("s3", "az")  # gs: obstore makes its conditions of generations, which lists lack
@@ -24,7 +24,7 @@ def folder_of(name: str | PathLike[str]) -> str | PathLike[str]:
     scheme, _, rest = url.partition("://")
     bucket, _, path = rest.partition("/")
     if scheme not in _BUCKETS or _SLASH in path:
-        possible = ", ".join(f"{each}://" for each in SCHEMES if each in _BUCKETS)
+        possible = ", ".join(f"{each}://" for each in _BUCKETS)
         raise WarehouseError(
             f"no warehouse can stand at {url!r}: name a folder, or a URL of {possible} "
             f"without {_SLASH!r} in its path"

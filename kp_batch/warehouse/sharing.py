@@ -10,6 +10,7 @@ from kp_batch.errors import BusyError
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lease import Lease, leased
 from kp_batch.warehouse.lock import locked
+from kp_batch.warehouse.places import url_of
 from kp_batch.warehouse.working_copy import WorkingCopy
 
 _OPEN: dict[Path, tuple[WorkingCopy, Lease]] = {}  # that this process writes to, by folder
@@ -81,7 +82,7 @@ def refresh(folder: Path) -> None:
     Raises:
         OSError: the bucket cannot be read.
     """
-    if WorkingCopy.of(folder) is None:
+    if url_of(folder) is None:
         return
     with _pulling(folder), suppress(BusyError):
         with locked(folder, wait=False) as is_first:
