@@ -19,6 +19,7 @@ from kp_batch.text import one_line
 # A lost packet is over in 5 s, a server's restart in a minute, and an NFS server lets its clients
 # come back for 90 s after that: the last try is after six minutes.
 RETRY_DELAYS_S = (5.0, 60.0, 300.0)
+PART_BYTES = 1 << 30  # of memory that a part takes at the most and about, its model included
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,7 +35,7 @@ class Step(Generic[P, R]):
 
     name: str  # in `runs.seconds` and in Prefect
     function: Callable[P, R]
-    memory: int = 1 << 30  # bytes that it takes for a part, at the most and about
+    memory: int = PART_BYTES  # that it takes for a part
     on_card: bool = False  # whether it computes on a graphics card where there is one
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

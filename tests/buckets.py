@@ -1,14 +1,22 @@
-"""A real S3 server on loopback."""
+"""A real S3 server on loopback, and the machines whose warehouse stands there."""
 
 import logging
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from kp_batch.config import RescoreConfig
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.run import in_force
 from kp_batch.storage.store import store_at
+from kp_batch.warehouse.places import folder_of
+from kp_batch.warehouse.publication import writing
+from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.sharing import refresh
 
 
 @contextmanager
@@ -50,3 +58,32 @@ def fill(url: str, folder: Path) -> None:
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             store.write(str(path.relative_to(folder)), path)
+
+
+@dataclass
+class Machine:
+    """A machine with a cache folder of its own."""
+
+    cache: Path
+    url: str  # of the warehouse, or its folder
+
+    @contextmanager
+    def here(self) -> Iterator[Path]:
+        """Be on this machine; gives the folder of its copy."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_CACHE_HOME", str(self.cache))
+            yield Path(folder_of(self.url))
+
+    def run(self, archive: Path | str, **settings: object) -> str | None:
+        with self.here() as folder, writing(folder, wait=False):
+            given = {"embedder": "hashing", **settings}
+            config = RescoreConfig.model_validate(
+                {"archive": (str(archive),), "warehouse": self.url, **given}
+            )
+            return rescore_archive(in_force(config)).run_id
+
+    def ask(self, query: str) -> list[tuple[object, ...]]:
+        with self.here() as folder:
+            refresh(folder)
+            with connect(folder) as connection:
+                return connection.execute(query).fetchall()

@@ -2,6 +2,7 @@
 
 After every kill the archive's next run has to leave the tables of one full run; and whoever reads
 meanwhile, with DuckDB alone or with kp_batch, sees tables that belong together, and never an error.
+In a bucket, each run is of one of two machines, and who comes new to it sees the same tables.
 """
 
 import random
@@ -11,14 +12,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
+from kp_batch.warehouse import lease
+from kp_batch.warehouse.places import shown
+from kp_batch.warehouse.sharing import refresh
+from tests.buckets import Machine, make_bucket, s3_server
 from tests.lawful import assert_lawful
 
 # The work of a run alone; the command line does the same in a child process, or under Prefect.
@@ -33,12 +40,16 @@ rescore_archive(RescoreConfig(**json.loads(sys.argv[1])))
 _READER = """
 import sys, threading, duckdb
 from pathlib import Path
+from kp_batch.warehouse.places import folder_of, url_of
 from kp_batch.warehouse.reader import connect
-warehouse = Path(sys.argv[1])
-ways = {
-    "plain": lambda: duckdb.connect(str(warehouse / "kp.duckdb"), read_only=True),
-    "ours": lambda: connect(warehouse),
-}
+from kp_batch.warehouse.sharing import refresh
+warehouse = Path(folder_of(sys.argv[1]))
+def ours():
+    refresh(warehouse)
+    return connect(warehouse)
+def plain():
+    return duckdb.connect(str(warehouse / "kp.duckdb"), read_only=True)
+ways = {"ours": ours} if url_of(warehouse) else {"ours": ours, "plain": plain}
 ended = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
 reads = 0
@@ -74,8 +85,10 @@ _LONGEST_S = {"alone": 0.8, "no-prefect": 3.0, "prefect": 12.0}
 class Nights:
     """An archive of one file a day out of a pool, changed at random before every run."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, warehouse: str, seed: int) -> None:
         self.random = random.Random(seed)
+        self.machines = [Machine(folder / name, warehouse) for name in ("first", "second")]
+        self.newcomer = Machine(folder / "newcomer", warehouse)
         self.folder, self.archive = folder, folder / "archive"
         self.pool = write_sample(folder / "pool", traces=240, days=12, seed=seed, dirty=0.03)
         self.settings: dict[str, Any] = {}
@@ -101,27 +114,30 @@ class Nights:
             "threshold": self.random.choice([0.5, 0.75]),
         }
 
-    def config(self) -> RescoreConfig:
+    def config(self, warehouse: Path) -> RescoreConfig:
         return RescoreConfig(
             archive=(str(self.archive),),
-            warehouse=self.folder / "warehouse",
+            warehouse=warehouse,
             embedder="hashing",
             max_reject_share=1,
             **self.settings,
         )
 
-    def command(self, way: str) -> list[str]:
+    def command(self, way: str, warehouse: Path) -> list[str]:
         if way == "alone":
-            return [sys.executable, "-c", _ALONE, self.config().model_dump_json()]
+            return [sys.executable, "-c", _ALONE, self.config(warehouse).model_dump_json()]
         told = [f"--{name.replace('_', '-')}={value}" for name, value in self.settings.items()]
-        where = ["--warehouse", str(self.folder / "warehouse"), "--embedder", "hashing"]
+        where = ["--warehouse", shown(warehouse), "--embedder", "hashing"]
         rest = ["--max-reject-share", "1", f"--{way}", *told]
         return [sys.executable, "-m", "kp_batch", "run", str(self.archive), *where, *rest]
 
     def kill(self, way: str) -> bool:
         """Start a run and kill it after a while; whether it still ran then."""
         output = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        with subprocess.Popen(self.command(way), **output) as run:
+        with (
+            self.random.choice(self.machines).here() as warehouse,
+            subprocess.Popen(self.command(way, warehouse), **output) as run,
+        ):
             assert run.stdout
             if way == "alone":
                 run.stdout.readline()  # what is killed is the work, not the imports
@@ -130,18 +146,22 @@ class Nights:
         return run.returncode == -signal.SIGKILL
 
     def finish(self) -> None:
-        """The run that comes after, and the law."""
-        wait = self.config().model_copy(update={"wait": True})  # for what a killed one started
-        rescore_archive(wait)
+        """The run that comes after, and the law, as whoever comes new sees it."""
+        with self.random.choice(self.machines).here() as warehouse:
+            wait = {"wait": True}  # for what a killed one started
+            rescore_archive(self.config(warehouse).model_copy(update=wait))
         self.held |= {path.name: path.read_bytes() for path in self.archive.iterdir()}
-        assert_lawful(self.config(), self.held, set())
+        shutil.rmtree(self.newcomer.cache, ignore_errors=True)
+        with self.newcomer.here() as warehouse:
+            refresh(warehouse)
+            assert_lawful(self.config(warehouse), self.held, set())
 
 
 @contextmanager
-def reading(warehouse: Path) -> Generator[None]:
+def reading(warehouse: str) -> Generator[None]:
     """Somebody reads what is published all the while, again and again."""
     with subprocess.Popen(
-        [sys.executable, "-c", _READER, str(warehouse)],
+        [sys.executable, "-c", _READER, warehouse],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -155,11 +175,11 @@ def reading(warehouse: Path) -> Generator[None]:
     assert int(said) > 0
 
 
-def torture(folder: Path, kills: int, seed: int) -> int:
+def torture(folder: Path, warehouse: str, kills: int, seed: int) -> int:
     """Kill so many runs, in every way that there is; how many still ran."""
-    nights = Nights(folder, seed)
+    nights = Nights(folder, warehouse, seed)
     killed = 0
-    with reading(folder / "warehouse"):
+    with Machine(folder / "reader", warehouse).here(), reading(warehouse):
         for number in range(kills):
             nights.change()
             killed += nights.kill(_WAYS[number % len(_WAYS)])
@@ -167,10 +187,22 @@ def torture(folder: Path, kills: int, seed: int) -> int:
     return killed
 
 
-if __name__ == "__main__":
-    wanted, begun = int(sys.argv[1]), time.monotonic()
-    where = Path(tempfile.mkdtemp())
-    still_running = torture(where, wanted, seed=int(time.time()))
-    shutil.rmtree(where)
+def torture_in_bucket(folder: Path, kills: int, seed: int) -> int:
+    """Kill runs on a bucket, whose lease the next run takes over at once."""
+    with s3_server() as address, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lease, "_DEAD_S", -1)
+        return torture(folder, make_bucket(address, "kept"), kills, seed)
+
+
+def _torture(name: str, kills: int, how: Callable[[Path, int, int], int]) -> None:
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        killed = how(Path(folder), kills, int(time.time()))
     seconds = time.monotonic() - begun
-    print(f"{wanted} runs, {still_running} killed at work, all lawful, {seconds:.0f} s")  # noqa: T201
+    print(f"{name}: {kills} runs, {killed} killed at work, all lawful, {seconds:.0f} s")  # noqa: T201
+
+
+if __name__ == "__main__":
+    wanted = int(sys.argv[1])
+    _torture("disk", wanted, lambda folder, *how: torture(folder, f"{folder}/warehouse", *how))
+    _torture("bucket", wanted // 2, torture_in_bucket)

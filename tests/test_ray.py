@@ -31,6 +31,7 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning import sizes, timeline
 from kp_batch.progress import warn
 from kp_batch.sample import write_sample
+from kp_batch.storage.traffic import TRAFFIC
 from kp_batch.warehouse.places import folder_of
 from tests.archives import trace, write_jsonl
 from tests.buckets import fill
@@ -81,6 +82,14 @@ def panic(_: int) -> None:
 PANIC = Step("panic", panic)
 
 
+def ask(size: int) -> None:
+    """A part that asks an object store for so much."""
+    TRAFFIC.count(read=size)
+
+
+ASK = Step("ask", ask)
+
+
 def test_parts_are_done_by_several_processes_and_come_back_in_order(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -113,6 +122,12 @@ def test_what_a_part_tells_is_told_here(
     with pytest.raises(ArchiveError, match="seven"):
         list(cluster.map(SQUARE, [7], folder=tmp_path))
     assert [each.getMessage() for each in caplog.records] == ["about 5", "about 7"]
+
+
+def test_what_parts_ask_of_object_stores_is_counted_here(cluster: Cluster) -> None:
+    before = replace(TRAFFIC)
+    list(cluster.map(ASK, [3, 4, 5]))
+    assert (TRAFFIC.requests - before.requests, TRAFFIC.read - before.read) == (3, 12)
 
 
 FAILING = """
@@ -241,10 +256,50 @@ def test_a_node_that_cannot_do_the_work_is_named(
 ) -> None:
     if version:
         monkeypatch.setattr(ray_nodes, "versions_here", lambda: version)
-    [node] = cluster.ray.nodes()
+    [found] = cluster.ray.nodes()
+    node = {**found, "ObjectStoreSocketName": ""}
     asked = ray_nodes.ask_node(cluster.ray, node, paths)
     with pytest.raises(WorkerError, match=f"^the Ray node [0-9.]+ {message}"):
         ray_nodes.check_node(cluster.ray, node, asked)
+
+
+def test_the_cluster_of_another_run_is_refused(cluster: Cluster) -> None:
+    [node] = cluster.ray.nodes()
+    with pytest.raises(WorkerError, match=r"^the Ray node .* is of another run's --workers"):
+        ray_nodes.check_node(cluster.ray, node, None)
+
+
+def test_a_cluster_without_room_for_a_part_is_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray_nodes.check_room(cluster.ray)
+    monkeypatch.setattr(ray_nodes, "PART_BYTES", 1 << 60)
+    with pytest.raises(WorkerError, match=r"^no node .* the largest node has [0-9]+ MiB for tasks"):
+        ray_nodes.check_room(cluster.ray)
+
+
+ON_CARD = """
+from dataclasses import replace
+from pathlib import Path
+from ray.cluster_utils import Cluster as Nodes
+from kp_batch.executors.ray import workers_of
+from tests.test_ray import SQUARE
+from tests.test_rescore import config
+
+folder = Path({folder!r})
+nodes = Nodes(initialize_head=True, head_node_args={{"num_cpus": 3, "num_gpus": 1}})
+with workers_of(config(folder, folder, ray=nodes.address)) as cluster:
+    list(cluster.map(replace(SQUARE, on_card=True), range(3), folder))
+    list(cluster.map(SQUARE, range(10, 20), folder))
+nodes.shutdown()
+"""
+
+
+def test_one_worker_has_a_card_and_keeps_what_it_has_loaded_there(tmp_path: Path) -> None:
+    code = ON_CARD.format(folder=str(tmp_path))
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    workers = [{each.suffix for each in tmp_path.glob(names)} for names in ("?.*", "??.*")]
+    assert len(workers[0]) == 1 < len(workers[1])
 
 
 def test_without_ray_it_is_said_how_to_get_it(

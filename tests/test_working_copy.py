@@ -9,11 +9,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
+import polars as pl
 import pytest
 
 from kp_batch.away import is_note
@@ -33,40 +33,9 @@ from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.sharing import refresh
 from tests.archives import trace, write_jsonl
-from tests.buckets import fill
+from tests.buckets import Machine, fill
 from tests.faulty import Faulty, between
 from tests.test_parts import assert_same
-
-
-@dataclass
-class Machine:
-    """A machine with a cache folder of its own."""
-
-    cache: Path
-    url: str
-
-    @contextmanager
-    def here(self) -> Iterator[Path]:
-        """Be on this machine; gives the folder of its copy."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("XDG_CACHE_HOME", str(self.cache))
-            folder = folder_of(self.url)
-            assert isinstance(folder, Path)
-            yield folder
-
-    def run(self, archive: Path | str, **settings: object) -> str | None:
-        with self.here() as folder, writing(folder, wait=False):
-            given = {"embedder": "hashing", **settings}
-            config = RescoreConfig.model_validate(
-                {"archive": (str(archive),), "warehouse": self.url, **given}
-            )
-            return rescore_archive(in_force(config)).run_id
-
-    def ask(self, query: str) -> list[tuple[object, ...]]:
-        with self.here() as folder:
-            refresh(folder)
-            with connect(folder) as connection:
-                return connection.execute(query).fetchall()
 
 
 @pytest.fixture
@@ -429,22 +398,31 @@ def test_forgotten_traces_leave_the_bucket_and_other_copies(
         assert not [each for each in ours if held in each.read_bytes()]
 
 
+@pytest.mark.prefect
 def test_no_secret_is_left_anywhere(
     tmp_path: Path, bucket: str, first: Machine, archive: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(f"{bucket}/archive", archive)
-    first.run(f"{bucket}/archive")
+    with first.here() as folder:
+        done = kp_batch(
+            *("run", f"{bucket}/archive", "--embedder", "hashing", "--prefect"),
+            warehouse=first.url,
+        )
+        assert (folder / "prefect" / "prefect.db").exists(), done.stderr
     with pytest.raises(Exception, match="NoSuchBucket"):
         first.run("s3://kp-none/archive")
     [(config,)] = first.ask("SELECT DISTINCT config->>'warehouse' FROM runs")
     assert config == first.url
-    secrets = [
-        os.environ[f"AWS_{name}"].encode() for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
-    ]
-    left = [each.read_bytes() for each in tmp_path.rglob("*") if each.is_file()]
+    files = [each for each in tmp_path.rglob("*") if each.is_file()]
+    left = [each.read_bytes() for each in files]
     left += [store_at(bucket).read(each.path)[0] for each in store_at(bucket).objects()]
-    left.append(caplog.text.encode())
-    assert not [each for each in left for secret in secrets if secret in each]
+    read = [pl.read_parquet(each) for each in files if each.suffix == ".parquet"]
+    said = [done.stdout, done.stderr, caplog.text, *(str(each.rows()) for each in read)]
+    left += [each.encode() for each in said]
+    assert [each for each in left if first.url.encode() in each]
+    secrets = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    for secret in [os.environ[each].encode() for each in secrets]:
+        assert not [each for each in left if secret in each]
 
 
 def test_a_catalog_for_others_names_the_objects(

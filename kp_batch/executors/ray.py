@@ -9,27 +9,27 @@ import socket
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from logging import LogRecord, StreamHandler, getLogger
+from dataclasses import asdict, dataclass
+from logging import StreamHandler, getLogger
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, Concatenate, cast
 
 import polars as pl
-from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WorkerError
 from kp_batch.executor import Executor, Local, P, R, Step, T
-from kp_batch.executors.ray_nodes import check_nodes
-from kp_batch.progress import overheard, repeat
+from kp_batch.executors.ray_nodes import PRIVATE, check_nodes, check_room, with_a_core
+from kp_batch.executors.ray_worker import TOLD, Done, carried_out
+from kp_batch.progress import repeat
+from kp_batch.storage.traffic import TRAFFIC
 from kp_batch.text import one_line, shortened
 
 _PATIENCE_S = 5.0  # for a cluster's answer
 _SHORT = 25  # letters of a folder for what Ray keeps meanwhile
 _TRIES = 3  # of a part whose worker dies
-_TOLD_OF_PART = 300  # characters
-_TOLD = "kp_told"  # the attribute of a part's error that holds what the part told before
+_OF_PART = 300  # characters
 # Before Ray is imported; what the user's environment sets wins.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -52,9 +52,10 @@ def workers_of(config: RescoreConfig) -> Generator[Executor]:
     ray = _imported()
     # Sockets stand there, and a socket's path is short: 107 letters, of which Ray takes 64.
     place = gettempdir() if len(gettempdir()) <= _SHORT else "/tmp"  # noqa: S108 (as Ray does)
-    with TemporaryDirectory(prefix="kp-ray-", dir=place) as folder:
+    with TemporaryDirectory(prefix=PRIVATE, dir=place) as folder:
         try:
             _start(ray, config, folder)
+            check_room(ray)
             if config.ray is not None:
                 check_nodes(ray, config)
             yield Cluster(ray)
@@ -142,37 +143,35 @@ class Cluster:
         with self._explained(step.name):
             common = self.ray.put((step, args, kwargs, str(Path.cwd())))
             needs = {"name": step.name, "max_retries": _TRIES - 1, **self._needs(step)}
-            task = self.ray.remote(_carried_out).options(**needs)
+            task = self.ray.remote(carried_out).options(**needs)
             begun = [task.remote(common, part) for part in parts]
         for part, each in zip(parts, begun, strict=True):
-            result, told = self._result(step.name, part, each)
-            repeat(told)
-            yield result
+            done = self._result(step.name, part, each)
+            repeat(done.told)
+            TRAFFIC.count(**asdict(done.traffic))
+            yield done.result
 
     def _needs(self, step: Step[..., Any]) -> dict[str, int]:
         """What a part of a step takes of a node, which one has: it would wait for ever for more."""
-        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
-        able = [each for each in nodes if each.get("CPU", 0) >= 1]
+        able = with_a_core(self.ray)
         with_card = [each for each in able if each.get("GPU", 0) >= 1] if step.on_card else []
-        if not able:
-            raise WorkerError("no node of the Ray cluster has a core for kp-batch")
         memory = max(int(each.get("memory", 0)) for each in with_card or able)
         card = int(bool(with_card))
         return {"num_cpus": 1, "num_gpus": card, "memory": min(step.memory, memory)}
 
-    def _result(self, step: str, part: object, task: Any) -> Any:
+    def _result(self, step: str, part: object, task: Any) -> Done:
         errors = self.ray.exceptions
         try:
             with self._explained(step, errors.RayTaskError, *_lost(errors)):
                 return self.ray.get(task)
         except errors.RayTaskError as error:
-            repeat(getattr(error.cause, _TOLD, ()))
+            repeat(getattr(error.cause, TOLD, ()))
             raise error.cause from error  # which tells the log where
         except _lost(errors) as error:
             lack = " for want of memory" if isinstance(error, errors.OutOfMemoryError) else ""
             raise WorkerError(
                 f"{step} lost its worker {_TRIES} times{lack}, with "
-                f"{shortened(one_line(repr(part)), _TOLD_OF_PART)}"
+                f"{shortened(one_line(repr(part)), _OF_PART)}"
             ) from error
 
     @contextmanager
@@ -191,18 +190,3 @@ class Cluster:
 def _lost(errors: Any) -> tuple[type[Exception], ...]:
     """What Ray tells of a part whose worker died."""
     return errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError
-
-
-def _carried_out(common: Any, part: object) -> tuple[object, list[LogRecord]]:
-    """Do one part in a worker; returns its result, and what it told."""
-    step, args, kwargs, folder = common
-    os.chdir(folder)  # paths may be relative
-    with overheard() as told:
-        try:
-            return step(part, *args, **kwargs), told
-        except PanicException as panic:  # no Exception, which would end the worker
-            error: Exception = RuntimeError(f"PanicException: {panic}")
-        except Exception as fault:  # noqa: BLE001 (it is raised below)
-            error = fault
-    setattr(error, _TOLD, told)
-    raise error

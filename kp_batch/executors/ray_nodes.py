@@ -8,10 +8,12 @@ from typing import Any
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WorkerError
+from kp_batch.executor import PART_BYTES
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import make_folder
 from kp_batch.whole_files import beside
 
+PRIVATE = "kp-ray-"  # in the paths of a cluster that belongs to one run
 _PATIENCE_S = 120.0  # a worker starts, and imports what it needs
 _DECIDING = ("kp-batch", "polars", "numpy", "pyarrow", "torch", "tokenizers")  # results' bits
 
@@ -39,6 +41,36 @@ def check_nodes(ray: Any, config: RescoreConfig) -> None:
         probe.unlink()
 
 
+def check_room(ray: Any) -> None:
+    """Refuse a cluster of which no node has room for a part, or the model.
+
+    Args:
+        ray: connected to the cluster.
+
+    Raises:
+        WorkerError: says how much there is.
+    """
+    most = max(each.get("memory", 0) for each in with_a_core(ray))
+    if most < PART_BYTES:
+        raise WorkerError(
+            f"no node of the Ray cluster has room for a part of the work, or the model: it takes "
+            f"{PART_BYTES >> 20} MiB, and the largest node has {int(most) >> 20} MiB for tasks"
+        )
+
+
+def with_a_core(ray: Any) -> list[Mapping[str, float]]:
+    """What each node has that can do a part.
+
+    Raises:
+        WorkerError: there is none.
+    """
+    nodes = [each["Resources"] for each in ray.nodes() if each["Alive"]]
+    able = [each for each in nodes if each.get("CPU", 0) >= 1]
+    if not able:
+        raise WorkerError("no node of the Ray cluster has a core for kp-batch")
+    return able
+
+
 def ask_node(ray: Any, node: Mapping[str, Any], paths: Sequence[str]) -> Any:
     """Ask a node what it has, and which of the paths it lacks; returns the answer to come.
 
@@ -54,6 +86,10 @@ def ask_node(ray: Any, node: Mapping[str, Any], paths: Sequence[str]) -> Any:
 def check_node(ray: Any, node: Mapping[str, Any], asked: Any) -> None:
     """Refuse a node by its answer; see `check_nodes`."""
     name = f"the Ray node {node['NodeManagerAddress']}"
+    if PRIVATE in node["ObjectStoreSocketName"]:
+        raise WorkerError(
+            f"{name} is of another run's --workers; start a cluster: ray start --head"
+        )
     try:
         versions, lacking = ray.get(asked, timeout=_PATIENCE_S)
     except ray.exceptions.GetTimeoutError as error:

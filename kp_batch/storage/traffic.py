@@ -1,6 +1,8 @@
 """Counts what is asked of stores."""
 
-from dataclasses import dataclass
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from kp_batch.text import number
 
@@ -26,3 +28,15 @@ class Traffic:
 
 
 TRAFFIC = Traffic()  # of this process
+
+
+@contextmanager
+def counted() -> Generator[Traffic]:
+    """Count what is asked meanwhile apart, for another process to add to its own."""
+    before, apart = replace(TRAFFIC), Traffic()
+    yield apart
+    apart.count(
+        requests=TRAFFIC.requests - before.requests,
+        read=TRAFFIC.read - before.read,
+        written=TRAFFIC.written - before.written,
+    )

@@ -96,7 +96,7 @@ def leased(store: Store, copy_id: str) -> Generator[Lease]:
 
 def _taken(store: Store, who: Mapping[str, object]) -> str:
     """Take the lease; returns its ETag."""
-    now_ns = _probed(store)
+    now_ns = _probed(store, f"{_PROBE}{who['copy']}")
     holder, etag, age_s = _holder(store, now_ns)
     if holder.get("copy") in (None, who["copy"]) or age_s > _DEAD_S:
         with suppress(ConflictError):  # another one was faster
@@ -122,10 +122,9 @@ def _holder(store: Store, now_ns: int) -> tuple[dict[str, object], str, float]:
     return holder, found.etag, (now_ns - found.mtime_ns) / 1e9
 
 
-def _probed(store: Store) -> int:
-    """Try whether the store keeps conditions; returns its time, in nanoseconds."""
-    name = f"{_PROBE}{uuid4().hex}"
-    etag = store.write(name, b"1", new=True)
+def _probed(store: Store, name: str) -> int:
+    """Try on an object of this machine whether the store keeps conditions; returns its time, ns."""
+    etag = store.write(name, b"1")  # instead of what a killed one left
     try:
         for other in ("", uuid4().hex):
             with suppress(ConflictError):
