@@ -1,11 +1,14 @@
-"""Files that stand in a bucket until they are read: here, a note beside the name tells where.
+"""Files of a bucket's working copy that stand there alone, and those that are to go from there.
 
-A night reads few of the vectors that a warehouse has: its working copy has notes of the others.
+A night reads few of the vectors that a warehouse has: of the others, a note beside the name tells
+where they are. What a writer means to remove is told by name: what a disk or a user has lost is
+never taken for that.
 """
 
 import json
-import os
-from contextlib import suppress
+import shutil
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 
@@ -14,7 +17,8 @@ from kp_batch.whole_files import whole
 
 FETCHED_NS = 0  # the time of a file that was fetched, by which it is known not to be new
 NOTE = ".away"
-_FETCHING = Lock()  # threads that need the same file wait for each other
+_FETCHING = [Lock() for _ in range(16)]  # threads that need the same file wait for each other
+_LISTENING: list[set[Path]] = []
 
 
 def leave_away(path: Path, url: str, name: str) -> None:
@@ -36,16 +40,50 @@ def is_note(path: Path) -> bool:
 
 
 def here(path: Path) -> Path:
-    """The path of a file, which is fetched first if it is away.
+    """The path of a file, which is fetched first if it is away; it may be in neither place.
 
     Raises:
         OSError: it cannot be fetched.
     """
+    if path.exists():
+        return path
     note = note_of(path)
-    with _FETCHING, suppress(FileNotFoundError):  # another process may have fetched it
-        if not path.exists():
+    with _FETCHING[hash(path) % len(_FETCHING)], suppress(FileNotFoundError):
+        if not path.exists():  # another process may have fetched it
             url, name = json.loads(note.read_text("utf-8"))
-            store_at(url).download(name, path)
-            os.utime(path, ns=(FETCHED_NS, FETCHED_NS))
+            store_at(url).download(name, path, mtime_ns=FETCHED_NS)
             note.unlink(missing_ok=True)
     return path
+
+
+@contextmanager
+def removals() -> Generator[set[Path]]:
+    """Gives the files, or notes, that `remove` removes meanwhile."""
+    removed: set[Path] = set()
+    _LISTENING.append(removed)
+    try:
+        yield removed
+    finally:
+        _LISTENING.remove(removed)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that it holds; from the bucket, too, when its turn comes.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    if path.is_dir():
+        files = list(path.rglob("*"))
+        shutil.rmtree(path)
+        tell_removed(files)
+    else:
+        path.unlink()
+        tell_removed([path])
+
+
+def tell_removed(files: Iterable[Path]) -> None:
+    """Tell that files were removed, as by `remove`."""
+    told = list(files)
+    for removed in _LISTENING:
+        removed.update(told)

@@ -8,25 +8,33 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
 import pytest
 
+from kp_batch import executor
 from kp_batch.away import is_note
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import BusyError, WarehouseError
+from kp_batch.embedding.chunks import PLACES, read_vectors
+from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
+from kp_batch.executor import Local
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
+from kp_batch.pipeline import report as pipeline_report
+from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.run import in_force
 from kp_batch.sample import write_sample
+from kp_batch.storage.objects import Object
 from kp_batch.storage.store import Store, store_at
 from kp_batch.storage.traffic import TRAFFIC
-from kp_batch.warehouse import lease, publication
+from kp_batch.warehouse import lease, publication, sharing
 from kp_batch.warehouse.layout import check_apart
 from kp_batch.warehouse.places import folder_of, shown, url_of
 from kp_batch.warehouse.publication import writing
@@ -141,25 +149,6 @@ def test_what_a_dead_writer_holds_is_taken_over(
                 assert store_at(first.url).read(lease.LEASE)[0] != held
 
 
-def test_a_beat_whose_answer_was_lost_does_not_lose_the_lease(
-    first: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write = Store.write
-
-    def without_answer(self: Store, path: str, content: bytes | Path, **how: object) -> str:
-        write(self, path, content, **how)
-        raise OSError(errno.EIO, "no answer")
-
-    with lease.leased(store_at(first.url), "copy") as held:
-        with monkeypatch.context() as patch:
-            patch.setattr(Store, "write", without_answer)
-            held.beat()
-        held.check()
-        store_at(first.url).write(lease.LEASE, b"another's")
-        with pytest.raises(BusyError, match="was taken over by another writer"):
-            held.check()
-
-
 @contextmanager
 def trouble_before(s3: str) -> Iterator[Faulty]:
     """Lead all requests through a server that makes trouble."""
@@ -175,7 +164,7 @@ def test_a_store_that_ignores_conditions_is_refused(s3: str, first: Machine, arc
         trouble.forgets_conditions = True
         with pytest.raises(WarehouseError, match="does not keep the conditions of a write"):
             first.run(archive)
-    assert names(first.url) == set()
+    assert names(first.url) == {"kp.probe"}
 
 
 @pytest.mark.parametrize(
@@ -198,9 +187,6 @@ def test_one_bad_answer_costs_nothing_but_time(  # noqa: PLR0913, PLR0917 (fixtu
         trouble.fault = lambda asked, path: (
             left.pop() if left and (asked, part in path) == (method, True) else None
         )
-        # A download that was cut fails; the same command goes on.
-        with suppress(OSError):
-            second.run(archive, threshold=0.5)
         second.run(archive, threshold=0.5)
         assert not left
     for machine in (first, second):
@@ -281,23 +267,153 @@ def test_what_is_lost_from_a_copy_comes_back_and_stays_in_the_bucket(
     assert first.ask("SELECT count(*) FROM scores") == [(200,)]
 
 
-def test_what_is_lost_during_a_run_is_not_deleted_from_the_bucket(
-    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("work", "lost"), [("run", "vectors/*/*.vectors.npy"), ("vacuum", "files/*.parquet")]
+)
+def test_what_is_lost_during_a_command_is_not_deleted_from_the_bucket(  # noqa: PLR0913, PLR0917 (fixtures)
+    first: Machine,
+    second: Machine,
+    archive: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    work: str,
+    lost: str,
 ) -> None:
     first.run(archive)
-    there = names(first.url)
+    there = {each for each in names(first.url) if fnmatch(each, lost)}
 
     def losing(folder: Path, text: str) -> None:
-        for file in [*folder.glob("facts/*.parquet"), *folder.glob("vectors/*/*")]:
+        for file in folder.glob(lost):
             file.unlink()
         publish(folder, text)
 
     publish = publication.publish_in_bucket
     with monkeypatch.context() as patch:
         patch.setattr(publication, "publish_in_bucket", losing)
-        first.run(archive, threshold=0.5)
-    assert names(first.url) > there
-    assert second.ask("SELECT count(*) FROM scores") == [(200,)]
+        if work == "run":
+            first.run(archive, threshold=0.5)
+        else:
+            with first.here() as folder:
+                vacuum(folder, timedelta(0), datetime.now(UTC))
+    assert there
+    assert names(first.url) >= there
+    for machine in (first, second):
+        assert machine.ask("SELECT count(*) FROM scores JOIN files USING (source_file)") == [(200,)]
+
+
+def test_vectors_stay_where_a_run_could_not_reach_the_bucket(
+    first: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive, embedder="none")
+    write = Store.write
+
+    def unreachable(self: Store, path: str, content: bytes | Path, **how: object) -> str:
+        if path.startswith("kp."):
+            return write(self, path, content, **how)
+        raise OSError(errno.EIO, "unreachable", path)
+
+    monkeypatch.setattr(executor, "RETRY_DELAYS_S", ())
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", unreachable)
+        with pytest.raises((OSError, StorageError), match="unreachable"):
+            first.run(archive)
+    with first.here() as folder:
+        vectors = set(folder.glob("vectors/*/*"))
+        refresh(folder)
+        assert vectors
+        assert set(folder.glob("vectors/*/*")) == vectors
+
+
+def test_a_manifest_that_is_replaced_during_a_look_comes_with_its_tables(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+    read, settings = Store.read, iter([0.5])
+
+    def overtaken(self: Store, path: str) -> tuple[bytes, Object]:
+        if path == "manifest.json" and (threshold := next(settings, None)):
+            second.run(archive, threshold=threshold)
+        return read(self, path)
+
+    monkeypatch.setattr(Store, "read", overtaken)
+    asked = "SELECT settings::JSON ->> 'threshold', (SELECT count(*) FROM scores) FROM manifest"
+    assert first.ask(asked) == [("0.5", 200)]
+
+
+def test_what_killed_commands_left_in_a_copy_goes(first: Machine, archive: Path) -> None:
+    first.run(archive)
+    with first.here() as folder:
+        left = [folder / name for name in ("staging/1/texts/a.parquet", "facts/b.parquet.1.part")]
+        being_fetched = folder / "vectors" / "hashing-384-v1" / "c.vectors.npy.1.part"
+        for each in (*left, being_fetched):
+            each.parent.mkdir(parents=True, exist_ok=True)
+            each.write_bytes(b"secret")
+            if each in left:
+                os.utime(each, (0, 0))
+        refresh(folder)
+        assert not any(each.exists() for each in left)
+        assert being_fetched.exists()
+
+
+def test_a_vector_whose_download_is_cut_may_be_fetched_later(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+
+    def cut(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "cut")
+
+    with second.here() as folder:
+        refresh(folder)
+        [note] = folder.glob("vectors/*/*.vectors.npy.away")
+        chunk = note.name.partition(".")[0]
+        place = pl.DataFrame({"chunk": [chunk], "row": [0]}, schema=PLACES)
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "download", cut)
+            with pytest.raises(OSError, match="cut") as failed:
+                read_vectors(note.parent, place)
+        assert is_passing(failed.value)
+        assert read_vectors(note.parent, place).shape == (1, 384)
+
+
+def test_a_reader_sees_what_the_writer_before_it_has_not_looked_at_yet(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+    second.run(archive, threshold=0.5)
+    readers: list[subprocess.Popen[str]] = []
+
+    @contextmanager
+    def slowly(*given: Any) -> Iterator[lease.Lease]:
+        asked = "SELECT settings::JSON ->> 'threshold' AS it FROM manifest"
+        command = [sys.executable, "-m", "kp_batch", "sql", asked, "--warehouse", first.url]
+        readers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        time.sleep(4)
+        with leased(*given) as held:
+            yield held
+
+    leased = sharing.leased
+    monkeypatch.setattr(sharing, "leased", slowly)
+    with first.here() as folder, writing(folder, wait=False):
+        [reader] = readers
+        assert "0.5" in reader.communicate(timeout=60)[0]
+
+
+def test_a_report_that_cannot_be_made_anew_goes_from_the_bucket(
+    first: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+    with first.here() as folder:
+        leave_report(folder, Local())
+    assert "report.html" in names(first.url)
+
+    def failing(*_: object) -> str:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(pipeline_report, "report", failing)
+    first.run(archive, threshold=0.5)
+    with first.here() as folder:
+        leave_report(folder, Local())
+    assert "report.html" not in names(first.url)
 
 
 def test_an_overtaken_writer_replaces_nothing_when_it_tells_of_its_failure(

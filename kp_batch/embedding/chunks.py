@@ -46,9 +46,11 @@ def count_vectors(folder: Path) -> int:
 
 def stored_dimensions(folder: Path) -> int | None:
     """The dimensions of the vectors in a folder; None if it has none that can be read."""
-    for name in chunk_names(folder):
-        if len(chunk_hashes(folder, name)):
-            return _vectors(folder, name).shape[1]
+    names = chunk_names(folder)
+    for away in (False, True):  # one that is here tells as much
+        for name in names:
+            if _is_away(folder, name) == away and len(chunk_hashes(folder, name)):
+                return _vectors(folder, name).shape[1]
     return None
 
 
@@ -89,7 +91,7 @@ def chunk_hashes(folder: Path, name: str, key: Key = "text_hash") -> Hashes:
     """
     try:
         hashes = np.load(folder / (name + _HASHES[key]), mmap_mode="r", allow_pickle=False)
-        if note_of(folder / (name + _VECTORS)).exists():  # whole, as far as is known from here
+        if _is_away(folder, name):  # and whole, as far as is known from here
             return hashes
         vectors = _vectors(folder, name)
     except (WarehouseError, *_DAMAGED):
@@ -110,6 +112,7 @@ def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
 
     Raises:
         WarehouseError: a place is null, or its chunk is gone or damaged.
+        OSError: the chunk cannot be fetched.
     """
     lacking = places.get_column("chunk").null_count()
     if lacking:
@@ -125,15 +128,20 @@ def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
     return np.empty((0, 0), dtype=np.float32) if gathered is None else gathered
 
 
+def _is_away(folder: Path, name: str) -> bool:
+    return note_of(folder / (name + _VECTORS)).exists()
+
+
 def _vectors(folder: Path, name: str) -> Float32s:
     """A chunk's vectors, of which only those that are looked at are read.
 
     Raises:
         WarehouseError: they are gone, or damaged.
+        OSError: they cannot be fetched.
     """
-    path = folder / (name + _VECTORS)
+    path = here(folder / (name + _VECTORS))
     try:
-        return np.load(here(path), mmap_mode="r", allow_pickle=False)
+        return np.load(path, mmap_mode="r", allow_pickle=False)
     except _DAMAGED as error:
         raise WarehouseError(f"{path} cannot be read ({error}); run again") from error
 

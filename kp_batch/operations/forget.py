@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 from polars.exceptions import PanicException
 
+from kp_batch.away import remove
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.executor import Local
 from kp_batch.facts import id_hash
@@ -37,7 +38,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import writing
-from kp_batch.warehouse.sharing import keeps_versions, removing
+from kp_batch.warehouse.sharing import keeps_versions
 from kp_batch.warehouse.tables import DeltaTables, quoted
 
 _HOLDING_TRACES = ("scores", "rejects", "facts")
@@ -123,8 +124,7 @@ def _work(warehouse: Path, known: KnownIds, with_page: bool) -> Forgotten:  # no
     finishes = marker.exists()
     try:
         told = _forget(warehouse, known) if _going(known) else _finish(warehouse, known)
-        with removing(warehouse):
-            vectors = remove_what_held(warehouse, _HOLDING_TRACES)
+        vectors = remove_what_held(warehouse, _HOLDING_TRACES)
     finally:
         if with_page:
             leave_report(warehouse, Local())
@@ -133,8 +133,7 @@ def _work(warehouse: Path, known: KnownIds, with_page: bool) -> Forgotten:  # no
             f"the traces are forgotten, but {page}, which may name them, cannot be replaced; "
             "remove it, and give the same command again"
         )
-    with removing(warehouse):
-        marker.unlink()
+    remove(marker)
     if keeps_versions(warehouse):
         warn(
             f"{shown(warehouse)} keeps older versions of its objects, which still hold the traces: "
@@ -172,7 +171,7 @@ def _marked(run: Run) -> Generator[None]:
         with suppress(Exception):  # what fails here is not the error that counts
             now = require_manifest(warehouse).tables.get("forgotten")
             if not stood and now == run.published.tables.get("forgotten"):
-                marker.unlink()
+                remove(marker)
         raise
 
 

@@ -1,6 +1,5 @@
 """Removes files that nothing needs any more, for vacuum and forget."""
 
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from uuid import uuid4
 import polars as pl
 from polars.exceptions import PanicException
 
+from kp_batch.away import remove
 from kp_batch.contracts import TABLES
 from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import StorageError
@@ -30,7 +30,7 @@ def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
     tables = DeltaTables(warehouse, published.tables, "upkeep")
     for name in TABLES:
         if tables.undo_unpublished(name):
-            shutil.rmtree(Layout(warehouse).table(name))
+            remove(Layout(warehouse).table(name))
     return tables
 
 

@@ -1,6 +1,5 @@
 """Removes what no recent run needs: old versions, facts, vectors and raw rows."""
 
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -9,6 +8,7 @@ from typing import Self
 
 import polars as pl
 
+from kp_batch.away import remove
 from kp_batch.contracts import GROWING, TABLES
 from kp_batch.embedding.chunks import count_vectors
 from kp_batch.operations.history import sorted_runs
@@ -30,7 +30,6 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.publication import publish, writing
 from kp_batch.warehouse.relations import relation, run_records, scan
-from kp_batch.warehouse.sharing import removing
 from kp_batch.warehouse.tables import DeltaTables, files_of
 
 _ROWS_IN_FILE = 1_000_000  # of facts, at the least: some 100 MB
@@ -49,7 +48,7 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
         WarehouseError: it is no warehouse, or a run is writing.
     """
     require_manifest(warehouse)
-    with writing(warehouse, wait=False), removing(warehouse):
+    with writing(warehouse, wait=False):
         warn_of_unfinished_forget(warehouse)
         state = _State.of(warehouse, now - keep)
         lost, readable = sorted_runs(warehouse, state.runs, state.needed)
@@ -158,7 +157,7 @@ def _remove_vectors(warehouse: Path, published: Manifest) -> int:
     _, needless = _vector_folders(warehouse, published)
     removed = sum(map(count_vectors, needless))
     for folder in needless:
-        shutil.rmtree(folder)
+        remove(folder)
     return removed + keep_vectors(warehouse, published)
 
 

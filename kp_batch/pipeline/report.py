@@ -7,6 +7,7 @@ from pathlib import Path
 import duckdb
 from polars.exceptions import PanicException
 
+from kp_batch.away import remove
 from kp_batch.errors import BusyError, KpBatchError, WarehouseError
 from kp_batch.executor import Executor, Step
 from kp_batch.memory import duckdb_limit
@@ -50,14 +51,26 @@ def leave_report(warehouse: Path, executor: Executor) -> None:
         return
     try:
         with writing(warehouse, wait=False):
-            executor.call(REPORT, warehouse, mark)
-        say(f"the report is in {shown(warehouse)}/{page.name}")
+            fault = _fault_of_writing(warehouse, mark, executor)
     except BusyError:
         return  # the other run writes its own
-    except (Exception, PanicException) as error:  # noqa: BLE001 (no page is worth a failed run)
-        warn(f"the report was not written: {one_line(str(error))}")
+    except Exception as error:  # noqa: BLE001 (no page is worth a failed run)
+        fault = error
+    if fault:
+        warn(f"the report was not written: {one_line(str(fault))}")
+    else:
+        say(f"the report is in {shown(warehouse)}/{page.name}")
+
+
+def _fault_of_writing(warehouse: Path, mark: str, executor: Executor) -> BaseException | None:
+    """Write the page, or else remove it and return why."""
+    try:
+        executor.call(REPORT, warehouse, mark)
+    except (Exception, PanicException) as error:  # noqa: BLE001 (likewise)
         with suppress(OSError):
-            page.unlink(missing_ok=True)
+            remove(Layout(warehouse).report)
+        return error
+    return None
 
 
 def shows_older(warehouse: Path) -> bool:

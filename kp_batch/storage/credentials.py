@@ -5,6 +5,9 @@ from typing import Any
 
 from kp_batch.errors import StorageError
 
+# A request may last as long as its bytes keep coming: obstore's own limit is 30 s for all of it.
+_PATIENCE = {"timeout": "1h", "read_timeout": "60s"}
+
 
 def settings_of(url: str) -> dict[str, Any]:
     """How to reach a store, as far as obstore does not take it from the environment itself.
@@ -12,10 +15,11 @@ def settings_of(url: str) -> dict[str, Any]:
     Raises:
         StorageError: that needs a package that is not installed.
     """
-    settings: dict[str, Any] = {}
+    client: dict[str, Any] = dict(_PATIENCE)
+    settings: dict[str, Any] = {"client_options": client}
     plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
     if url.startswith("http://") or plain:
-        settings["client_options"] = {"allow_http": True}
+        client["allow_http"] = True
     if url.startswith("s3://") and "AWS_ACCESS_KEY_ID" not in os.environ:
         settings |= _profile()
     return settings

@@ -1,6 +1,7 @@
 """The objects below a URL: listed, read, and written with a condition."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kp_batch.storage.credentials import settings_of
 from kp_batch.storage.faults import ConflictError, told
+from kp_batch.storage.objects import Object, bare
 from kp_batch.storage.traffic import TRAFFIC
 from kp_batch.storage.urls import check_url
 from kp_batch.whole_files import whole
@@ -18,17 +20,6 @@ if TYPE_CHECKING:
 
 _PIECE = 8 << 20  # bytes that pass through memory at once
 _AT_ONCE = 1_000  # objects of one request that lists or deletes
-
-
-@dataclass(frozen=True, order=True)
-class Object:
-    """What a store tells of an object."""
-
-    path: str  # below the store's URL; of the URL's own object, empty
-    size: int  # bytes
-    mtime_ns: int
-    etag: str  # changes with the content; empty where the store tells none
-    version: str = ""  # of a store that keeps older ones
 
 
 @cache  # a store keeps its connections
@@ -74,7 +65,7 @@ class Store:
         with self._told(below):
             for page in obstore.list(self._store, below or None, chunk_size=_AT_ONCE):
                 TRAFFIC.count()
-                yield from (_object(each) for each in page)
+                yield from (Object.of(each) for each in page)
 
     def look(self, path: str = "") -> Object | None:
         """What the store tells of one object; None if there is none.
@@ -87,7 +78,7 @@ class Store:
         TRAFFIC.count()
         try:
             with self._told(path):
-                return _object(obstore.head(self._store, path), path)
+                return Object.of(obstore.head(self._store, path), path)
         except FileNotFoundError:
             return None
 
@@ -104,7 +95,7 @@ class Store:
             found = obstore.get(self._store, path)
             content = bytes(found.bytes())
         TRAFFIC.count(read=len(content))
-        return content, _object(found.meta, path)
+        return content, Object.of(found.meta, path)
 
     def pieces(self, path: str = "") -> Iterator[bytes]:
         """Read an object piece by piece.
@@ -121,8 +112,13 @@ class Store:
                 TRAFFIC.count(requests=0, read=len(piece))
                 yield bytes(piece)
 
-    def download(self, path: str, target: Path) -> None:
+    def download(self, path: str, target: Path, mtime_ns: int | None = None) -> None:
         """Copy an object into a file, which appears whole or not at all.
+
+        Args:
+            path: of the object.
+            target: the file.
+            mtime_ns: the time that it gets; None for that of its writing.
 
         Raises:
             FileNotFoundError: there is none.
@@ -132,6 +128,9 @@ class Store:
         with whole(target) as written, written.open("wb") as file:
             for piece in self.pieces(path):
                 file.write(piece)
+            file.flush()
+            if mtime_ns is not None:
+                os.utime(written, ns=(mtime_ns, mtime_ns))
 
     def write(
         self, path: str, content: bytes | Path, *, instead_of: str = "", new: bool = False
@@ -179,8 +178,9 @@ class Store:
                 mode=condition,
                 use_multipart=in_parts,
                 chunk_size=_PIECE,
+                max_concurrency=1,  # many objects are on their way at once
             )
-        return _bare(done["e_tag"])
+        return bare(done["e_tag"])
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; those that are gone already are no error.
@@ -192,8 +192,15 @@ class Store:
 
         for first in range(0, len(paths), _AT_ONCE):
             TRAFFIC.count()
-            with self._told(""):
-                obstore.delete(self._store, list(paths[first : first + _AT_ONCE]))
+            some = list(paths[first : first + _AT_ONCE])
+            try:
+                with self._told(""):
+                    obstore.delete(self._store, some)
+            except FileNotFoundError:  # so does Azure tell of one that is gone
+                for each in some:
+                    TRAFFIC.count()
+                    with suppress(FileNotFoundError), self._told(each):
+                        obstore.delete(self._store, each)
 
     def file_system(self) -> Any:
         """What lets a DuckDB connection read URLs of this kind without an extension."""
@@ -204,14 +211,3 @@ class Store:
 
     def _told(self, path: str) -> AbstractContextManager[None]:
         return told("/".join(filter(None, (self.url.rstrip("/"), path))))
-
-
-def _object(found: Mapping[str, Any], path: str | None = None) -> Object:
-    modified = round(found["last_modified"].timestamp() * 1e9)
-    etag, version = _bare(found["e_tag"]), found["version"] or ""
-    return Object(found["path"] if path is None else path, found["size"], modified, etag, version)
-
-
-def _bare(etag: str | None) -> str:
-    """An ETag without its quotes, which Azure's lists leave out and its other answers have."""
-    return (etag or "").strip('"')

@@ -1,8 +1,9 @@
 """The files of a working copy, and what is known of the objects that they are copies of."""
 
 import json
-import os
-from collections.abc import Collection, Iterator
+import shutil
+import time
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +12,10 @@ from uuid import uuid4
 
 from kp_batch.away import FETCHED_NS, NOTE, is_note, leave_away, note_of
 from kp_batch.contracts import TABLES
-from kp_batch.storage.store import Object, Store
+from kp_batch.storage.objects import Object
+from kp_batch.storage.store import Store
 from kp_batch.warehouse.layout import Layout
-from kp_batch.whole_files import whole
+from kp_batch.whole_files import HALF_WRITTEN, whole
 
 LOG = "/_delta_log/"
 LAST_CHECKPOINT = "_last_checkpoint"
@@ -22,6 +24,7 @@ _VECTORS = _ROOT.all_vectors.name
 _ALONE = tuple(each.name for each in (_ROOT.manifest, _ROOT.report, _ROOT.forgetting))
 _ENDINGS = (".parquet", ".json", ".npy", f"/{LAST_CHECKPOINT}")
 
+_FETCHED_S = 3_600  # until then, a reader may be fetching a vector
 Known = list[str | int]  # of an object: its ETag, and its file's size and time
 
 
@@ -65,9 +68,15 @@ class CopiedFiles:
             leave_away(file, store.url, found.path)
             self.known[found.path] = [found.etag, found.size, FETCHED_NS]
             return
-        store.download(found.path, file)
-        if _is_of_vectors(found.path):  # so that it is never taken for work of this machine
-            os.utime(file, ns=(FETCHED_NS, FETCHED_NS))
+        # So that a vector is never taken for work of this machine.
+        mtime_ns = FETCHED_NS if _is_of_vectors(found.path) else None
+        store.download(found.path, file, mtime_ns)
+        self.note(found.path, found.etag)
+
+    def place(self, found: Object, content: bytes) -> None:
+        """Write what an object was just read as."""
+        with whole(self.folder / found.path) as written:
+            written.write_bytes(content)
         self.note(found.path, found.etag)
 
     def note(self, path: str, etag: str) -> None:
@@ -86,9 +95,10 @@ class CopiedFiles:
         file = self.folder / path
         return file.exists() or note_of(file).exists()
 
-    def standing(self) -> set[str]:
-        """The known files that are there."""
-        return {path for path in self.known if self.stands(path)}
+    def gone(self, removed: Iterable[Path]) -> list[str]:
+        """The objects of files, or notes, that were removed and did not come back."""
+        paths = {file.relative_to(self.folder).as_posix().removesuffix(NOTE) for file in removed}
+        return sorted(path for path in paths if path in self.known and not self.stands(path))
 
     def is_new(self, path: str) -> bool:
         """Whether a file is not as the bucket has it."""
@@ -118,6 +128,16 @@ class CopiedFiles:
             for each in (self.folder / path, note_of(self.folder / path)):
                 each.unlink(missing_ok=True)
             self.known.pop(path, None)
+        self._clear()
+
+    def _clear(self) -> None:
+        """Remove what killed commands left here: it may hold what was forgotten meanwhile."""
+        shutil.rmtree(Layout(self.folder).all_staging, ignore_errors=True)
+        for top in (*TABLES, _VECTORS):
+            for file in (self.folder / top).rglob(f"*{HALF_WRITTEN}"):
+                with suppress(FileNotFoundError):
+                    if file.stat().st_mtime < time.time() - _FETCHED_S:
+                        file.unlink()
 
     def _is_made_here(self, path: str) -> bool:
         file = self.folder / path

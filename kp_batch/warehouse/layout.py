@@ -40,9 +40,14 @@ class Layout:
         """The folder of an encoder's vector store."""
         return self.all_vectors / encoder_id
 
+    @property
+    def all_staging(self) -> Path:
+        """The folder that holds a working folder for each run, and nothing else."""
+        return self.root / "staging"
+
     def staging(self, run_id: str) -> Path:
-        """The working folder of a run; its parent holds nothing but such folders."""
-        return self.root / "staging" / run_id
+        """The working folder of a run."""
+        return self.all_staging / run_id
 
     @property
     def catalog(self) -> Path:

@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,8 +16,9 @@ from kp_batch.storage.faults import ConflictError
 from kp_batch.storage.store import Store
 
 LEASE = "kp.lock"  # the object, by which an archive's reader knows a warehouse, too
-_PROBE = "kp.probe-"
+_PROBE = "kp.probe"
 _BEAT_S = 20.0
+_FRESH_S = 45.0  # since a beat, while it is held for sure
 _DEAD_S = 90.0  # without a beat; by the store's own clock
 
 
@@ -29,15 +31,19 @@ class Lease:
     etag: str
     beats: int = 0  # no two writes are the same
     is_lost: bool = False
+    # By the wall's clock: the monotonic one stands still while a machine sleeps.
+    beaten: float = field(default_factory=time.time)
     _beating: threading.Lock = field(default_factory=threading.Lock)
 
     def check(self) -> None:
-        """Make sure that it is still held; it is renewed.
+        """Make sure that it is still held; it is renewed unless it was just now.
 
         Raises:
             BusyError: another writer has it by now.
+            OSError: the store cannot be asked.
         """
-        self.beat()
+        if not 0 <= time.time() - self.beaten <= _FRESH_S:
+            self.beat()
         if self.is_lost:
             raise BusyError(
                 f"{self.store.url} was taken over by another writer, since this one was not heard "
@@ -45,17 +51,24 @@ class Lease:
             )
 
     def beat(self) -> None:
-        """Renew it; that the store cannot be asked now is no fault yet."""
+        """Renew it, unless it is lost.
+
+        Raises:
+            OSError: the store cannot be asked; it is held until it is known to be lost.
+        """
         with self._beating:
+            if self.is_lost:
+                return
             self.beats += 1
-            text = json.dumps({**self.who, "beats": self.beats})
-            with suppress(OSError):
-                try:
-                    self.etag = self.store.write(LEASE, text.encode(), instead_of=self.etag)
-                except (ConflictError, FileNotFoundError):
-                    # It may be this one's own, of a beat whose answer was lost.
-                    holder, self.etag, _ = _holder(self.store, 0)
-                    self.is_lost = any(holder.get(name) != each for name, each in self.who.items())
+            text, now = json.dumps({**self.who, "beats": self.beats}), time.time()
+            try:
+                self.etag = self.store.write(LEASE, text.encode(), instead_of=self.etag)
+            except (ConflictError, FileNotFoundError):
+                # It may be this one's own, of a beat whose answer was lost.
+                holder, etag, _ = _holder(self.store, 0)
+                self.is_lost = any(holder.get(name) != each for name, each in self.who.items())
+                self.etag = self.etag if self.is_lost else etag
+            self.beaten = now
 
 
 @contextmanager
@@ -81,7 +94,8 @@ def leased(store: Store, copy_id: str) -> Generator[Lease]:
 
     def renew() -> None:
         while not ended.wait(_BEAT_S):
-            lease.beat()
+            with suppress(OSError):  # the next beat may be heard
+                lease.beat()
 
     beating = threading.Thread(target=renew, name="kp-lease", daemon=True)
     beating.start()
@@ -90,15 +104,17 @@ def leased(store: Store, copy_id: str) -> Generator[Lease]:
     finally:
         ended.set()
         beating.join()
-        with suppress(ConflictError, OSError):  # it dies by itself, then
-            store.write(LEASE, b"{}", instead_of=lease.etag)
+        if not lease.is_lost:
+            with suppress(ConflictError, OSError):  # it dies by itself, then
+                store.write(LEASE, b"{}", instead_of=lease.etag)
 
 
 def _taken(store: Store, who: Mapping[str, object]) -> str:
     """Take the lease; returns its ETag."""
-    now_ns = _probed(store, f"{_PROBE}{who['copy']}")
+    now_ns = _probed(store)
     holder, etag, age_s = _holder(store, now_ns)
-    if holder.get("copy") in (None, who["copy"]) or age_s > _DEAD_S:
+    is_own = all(holder.get(name) == who[name] for name in ("copy", "host"))  # and not at work
+    if "copy" not in holder or is_own or age_s > _DEAD_S:
         with suppress(ConflictError):  # another one was faster
             return store.write(LEASE, json.dumps(who).encode(), instead_of=etag, new=not etag)
         holder, _, age_s = _holder(store, now_ns)
@@ -122,20 +138,17 @@ def _holder(store: Store, now_ns: int) -> tuple[dict[str, object], str, float]:
     return holder, found.etag, (now_ns - found.mtime_ns) / 1e9
 
 
-def _probed(store: Store, name: str) -> int:
-    """Try on an object of this machine whether the store keeps conditions; returns its time, ns."""
-    etag = store.write(name, b"1")  # instead of what a killed one left
-    try:
-        for other in ("", uuid4().hex):
-            with suppress(ConflictError):
-                store.write(name, b"2", instead_of=other, new=not other)
-                raise WarehouseError(
-                    f"{store.url} does not keep the conditions of a write (If-Match), so that two "
-                    "writers could overwrite each other; choose another store"
-                )
-        found = store.look(name)
-    finally:
-        store.delete([name])
+def _probed(store: Store) -> int:
+    """Try whether the store keeps conditions; returns its time, in nanoseconds."""
+    etag = store.write(_PROBE, b"1")  # which others may do at the same time
+    for other in ("", uuid4().hex):
+        with suppress(ConflictError):
+            store.write(_PROBE, b"2", instead_of=other, new=not other)
+            raise WarehouseError(
+                f"{store.url} does not keep the conditions of a write (If-Match), so that two "
+                "writers could overwrite each other; choose another store"
+            )
+    found = store.look(_PROBE)
     if found is None or not etag:
         raise WarehouseError(f"{store.url} tells no ETag of what it has; choose another store")
     return found.mtime_ns

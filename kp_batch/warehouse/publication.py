@@ -19,7 +19,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.reader import is_current
-from kp_batch.warehouse.sharing import publish_in_bucket, shared
+from kp_batch.warehouse.sharing import is_copy, publish_in_bucket, pulling, shared
 from kp_batch.whole_files import whole
 
 _ASK_S = 20.0  # while a writer on another machine is waited for
@@ -46,14 +46,17 @@ def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
 def _entered(held: ExitStack, warehouse: Path, *, wait: bool) -> bool:
     """Hold the lock here, and the one of a bucket; gives whether this process did not already.
 
-    Who waits for another machine holds none meanwhile, so that readers here see what is published.
+    Who waits for another writer of a bucket holds none meanwhile, so that readers here see what is
+    published.
     """
     while True:
         with ExitStack() as tried:
-            is_first = tried.enter_context(locked(warehouse, wait=wait))
             try:
-                if is_first:
-                    tried.enter_context(shared(warehouse))
+                with pulling(warehouse):
+                    waits_here = wait and not is_copy(warehouse)
+                    is_first = tried.enter_context(locked(warehouse, wait=waits_here))
+                    if is_first:
+                        tried.enter_context(shared(warehouse))
             except BusyError:
                 if not wait:
                     raise
@@ -95,7 +98,7 @@ def rebuild(warehouse: Path) -> Manifest:
             writing.
     """
     require_manifest(warehouse)  # where no warehouse is, not even the lock's file is made
-    with locked(warehouse, wait=False):
+    with pulling(warehouse), locked(warehouse, wait=False):
         manifest = require_manifest(warehouse)
         publish(warehouse, manifest)
     return manifest

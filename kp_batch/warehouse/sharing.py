@@ -1,11 +1,12 @@
 """Shares a warehouse in a bucket with other machines: one writer at a time, and who only reads."""
 
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from filelock import FileLock
 
+from kp_batch.away import removals
 from kp_batch.errors import BusyError
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lease import Lease, leased
@@ -18,7 +19,10 @@ _OPEN: dict[Path, tuple[WorkingCopy, Lease]] = {}  # that this process writes to
 
 @contextmanager
 def shared(folder: Path) -> Generator[None]:
-    """Be the only writer of a warehouse's bucket, if it stands in one; the folder's lock is held.
+    """Be the only writer of a warehouse's bucket, if it stands in one; both locks here are held.
+
+    Where the work within ends well, what it has made is stored, and what it has removed by
+    `away.remove` is deleted.
 
     Raises:
         BusyError: another process is writing.
@@ -29,13 +33,12 @@ def shared(folder: Path) -> Generator[None]:
     if copy is None:
         yield
         return
-    with leased(copy.store, copy.files.copy_id) as lease:
-        with _pulling(folder):
-            copy.pull()
+    with leased(copy.store, copy.files.copy_id) as lease, removals() as removed:
+        copy.pull()
         _OPEN[folder] = copy, lease
         try:
             yield
-            copy.finish(lease)
+            copy.finish(removed, lease)
         finally:
             del _OPEN[folder]
 
@@ -53,20 +56,6 @@ def publish_in_bucket(folder: Path, manifest: str) -> None:
         copy.publish(manifest, lease)
 
 
-@contextmanager
-def removing(folder: Path) -> Generator[None]:
-    """Let what is removed from a warehouse meanwhile be deleted from its bucket as well.
-
-    Nothing else ever is: what a disk or a user has lost comes back from there.
-    """
-    if folder not in _OPEN:
-        yield
-        return
-    copy, _ = _OPEN[folder]
-    with copy.removing():
-        yield
-
-
 def keeps_versions(folder: Path) -> bool:
     """Whether the warehouse stands in a bucket that keeps older versions of its objects."""
     copy = WorkingCopy.of(folder)
@@ -77,21 +66,31 @@ def keeps_versions(folder: Path) -> bool:
 def refresh(folder: Path) -> None:
     """Make a working copy equal to its bucket, before it is read.
 
-    A writer on this machine, if there is one, has done so, and what it makes is not there yet.
+    A writer on this machine, if there is one, has done so before it began.
 
     Raises:
         OSError: the bucket cannot be read.
     """
-    if url_of(folder) is None:
+    if not is_copy(folder):
         return
-    with _pulling(folder), suppress(BusyError):
+    with pulling(folder), suppress(BusyError):
         with locked(folder, wait=False) as is_first:
             pass  # no other writer, and a new one waits for us
         if is_first and (copy := WorkingCopy.of(folder)):
             copy.pull()
 
 
-def _pulling(folder: Path) -> FileLock:
-    """The lock of who makes a working copy equal to its bucket, which takes a while."""
+def is_copy(folder: Path) -> bool:
+    """Whether a warehouse's folder is the working copy of a bucket."""
+    return url_of(folder) is not None
+
+
+def pulling(folder: Path) -> AbstractContextManager[object]:
+    """The lock of who makes a working copy equal to its bucket; it is taken before all others.
+
+    A reader waits for it, so who holds it must not wait for another writer.
+    """
+    if not is_copy(folder):
+        return nullcontext()
     folder.mkdir(parents=True, exist_ok=True)
     return FileLock(folder / "pull.lock", is_singleton=True, thread_local=False)

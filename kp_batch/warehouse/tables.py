@@ -1,6 +1,5 @@
 """Delta tables: a run writes them, and nobody sees a version until the manifest names it."""
 
-import shutil
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -12,6 +11,7 @@ import polars as pl
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from kp_batch.away import remove, tell_removed
 from kp_batch.contracts import PARTITIONED_BY
 from kp_batch.errors import WarehouseError
 from kp_batch.warehouse.batches import noting, record_batches
@@ -148,15 +148,16 @@ def remove_unneeded(warehouse: Path, name: str, versions: Iterable[int]) -> int:
     table = open_table(warehouse, name)
     needed = sorted(versions)
     if table is not None:
-        table.vacuum(
+        gone = table.vacuum(
             retention_hours=0,
             dry_run=False,
             enforce_retention_duration=False,
             full=True,  # including what killed runs left
             keep_versions=needed,
         )
+        tell_removed(folder / each for each in gone)
     elif folder.exists() and not needed:  # killed runs wrote files, and never a commit
-        shutil.rmtree(folder)
+        remove(folder)
     return before - len(list(folder.rglob("*.parquet")))
 
 

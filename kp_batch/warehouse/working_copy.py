@@ -5,17 +5,17 @@ are read. What a writer made goes into the bucket before the manifest does, whic
 if it is still the one that the work began from. What the writer removed is deleted after that.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
-from kp_batch.errors import BusyError, StorageError, WarehouseError
+from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
 from kp_batch.storage.faults import ConflictError
-from kp_batch.storage.store import Object, Store, store_at
+from kp_batch.storage.objects import Object
+from kp_batch.storage.store import Store, store_at
 from kp_batch.warehouse.copied_files import LAST_CHECKPOINT, LOG, CopiedFiles, is_shared
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lease import Lease
@@ -35,7 +35,6 @@ class WorkingCopy:
     store: Store
     etag: str = ""  # of the manifest that work began from, or that this writer has published
     tried: set[bytes] = field(default_factory=set[bytes])  # manifests of this writer
-    removed: set[str] = field(default_factory=set[str])  # the files that it has removed
 
     @classmethod
     def of(cls, folder: Path) -> "WorkingCopy | None":
@@ -51,9 +50,13 @@ class WorkingCopy:
             StorageError: others change it all the time.
             OSError: it cannot be read.
         """
-        for _ in range(_TRIES):
-            if self._pulled():
-                return
+        for left in reversed(range(_TRIES)):
+            try:
+                if self._pulled():
+                    return
+            except OSError as error:  # what was fetched until then is kept
+                if not (left and is_passing(error)):
+                    raise
         raise StorageError(f"{self.store.url} is changed by others all the time; try again later")
 
     def _pulled(self) -> bool:
@@ -68,18 +71,24 @@ class WorkingCopy:
             )
         if not self._fetched([each for each in found.values() if not files.has(each)]):
             return False
-        self.etag = published.etag if published else ""
-        now = self.store.look(manifest)
-        if self.etag != (now.etag if now else ""):
+        content, now = self._manifest()
+        self.etag = now.etag if now else ""
+        if self.etag != (published.etag if published else ""):
             return False
         known = files.known.get(manifest)
         same = known is not None and known[0] == self.etag
-        if published and not files.has(published):
-            files.fetch(self.store, published)
-        files.was_published = published is not None
-        files.leave_only({*found, *([manifest] if published else [])}, own_vectors=same or not now)
+        if now and not files.has(now):
+            files.place(now, content)
+        files.was_published = now is not None
+        files.leave_only({*found, *([manifest] if now else [])}, own_vectors=same or not now)
         files.keep()
         return True
+
+    def _manifest(self) -> tuple[bytes, Object | None]:
+        try:
+            return self.store.read(self.files.manifest)
+        except FileNotFoundError:
+            return b"", None
 
     def _fetched(self, missing: Sequence[Object]) -> bool:
         """Copy objects, the logs of tables last; False if one was deleted since it was listed."""
@@ -89,6 +98,8 @@ class WorkingCopy:
                 _at_once(lambda each: self.files.fetch(self.store, each), part)
         except FileNotFoundError:
             return False
+        finally:
+            self.files.keep()
         return True
 
     def publish(self, manifest: str, lease: Lease) -> None:
@@ -98,11 +109,7 @@ class WorkingCopy:
             BusyError: another writer is there; nothing of this one is published.
             OSError: it cannot be written.
         """
-        self.files.known.pop(self.files.manifest, None)  # until its file is replaced, see `finish`
-        self.files.keep()
-        lease.check()
-        self._store_new()
-        self.files.keep()
+        self._store_new(lease)
         lease.check()
         self.tried.add(manifest.encode())
         try:
@@ -118,51 +125,47 @@ class WorkingCopy:
         content = manifest.encode()
         self.etag = self.store.write(self.files.manifest, content, instead_of=etag, new=not etag)
 
-    def finish(self, lease: Lease) -> None:
+    def finish(self, removed: Iterable[Path], lease: Lease) -> None:
         """Store what is new, and delete what this writer has removed here.
+
+        Args:
+            removed: the files, or notes.
+            lease: held.
 
         Raises:
             BusyError: another writer is there; what was published before is whole.
             OSError: the bucket cannot be written.
         """
-        lease.check()
-        self._store_new()
+        self._store_new(lease)
         if self.etag and self.files.stands(self.files.manifest):
             self.files.note(self.files.manifest, self.etag)
-        self.files.keep()
-        gone = {path for path in self.removed if not self.files.stands(path)}
+        gone = self.files.gone(removed)
         marker = Layout(self.files.folder).forgetting.name
-        for paths in (sorted(gone - {marker}), sorted(gone & {marker})):
-            if paths:  # the mark of unfinished work goes last
-                lease.check()
-                self.store.delete(paths)
+        for is_marker in (False, True):  # the mark of unfinished work goes last
+            lease.check()
+            self.store.delete([path for path in gone if (path == marker) == is_marker])
         for path in gone:
             self.files.known.pop(path, None)
         self.files.keep()
 
-    @contextmanager
-    def removing(self) -> Generator[None]:
-        """Take what is removed meanwhile for what the writer means to remove."""
-        stood = self.files.standing()
-        try:
-            yield
-        finally:
-            self.removed |= stood - self.files.standing()
-
-    def _store_new(self) -> None:
+    def _store_new(self, lease: Lease) -> None:
         """Store what the bucket has not: the logs of tables after the files that they name."""
         new = self.files.new()
-        _at_once(self._send, [path for path in new if LOG not in path])
         # A log with a gap is none: its entries go one after another.
         logs = sorted((path for path in new if LOG in path), key=_in_log)
         tables = [list(each) for _, each in groupby(logs, key=lambda path: path.partition("/")[0])]
-        _at_once(self._send_all, tables)
+        try:
+            _at_once(lambda path: self._send([path], lease), [x for x in new if LOG not in x])
+            _at_once(lambda paths: self._send(paths, lease), tables)
+        finally:
+            self.files.keep()
 
-    def _send_all(self, paths: Iterable[str]) -> None:
+    def _send(self, paths: Iterable[str], lease: Lease) -> None:
         for path in paths:
-            self._send(path)
+            lease.check()
+            self._send_file(path)
 
-    def _send(self, path: str) -> None:
+    def _send_file(self, path: str) -> None:
         # A log's entry is never replaced: it is another writer's.
         is_entry = LOG in path and not path.endswith(LAST_CHECKPOINT)
         try:

@@ -1,0 +1,85 @@
+"""The lease of a warehouse in a bucket."""
+
+import errno
+from contextlib import ExitStack
+from pathlib import Path
+from unittest.mock import ANY
+
+import pytest
+
+from kp_batch.errors import BusyError
+from kp_batch.storage.store import Store, store_at
+from kp_batch.warehouse import lease
+from kp_batch.warehouse.lease import LEASE, leased
+
+
+@pytest.fixture
+def store(bucket: str) -> Store:
+    return store_at(bucket)
+
+
+def test_a_beat_whose_answer_was_lost_does_not_lose_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Store.write
+
+    def without_answer(self: Store, path: str, content: bytes | Path, **how: object) -> str:
+        write(self, path, content, **how)
+        raise OSError(errno.EIO, "no answer")
+
+    with leased(store, "copy") as held:
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "write", without_answer)
+            with pytest.raises(OSError, match="no answer"):
+                held.beat()
+        held.beat()
+        held.check()
+        store.write(LEASE, b"another's")
+        held.beat()
+        with pytest.raises(BusyError, match="was taken over by another writer"):
+            held.check()
+
+
+def test_who_lost_it_leaves_the_winner_in_peace(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as first, ExitStack() as second:
+        sleeping = first.enter_context(leased(store, "sleeping"))
+        monkeypatch.setattr(lease, "_DEAD_S", -1)
+        winner = second.enter_context(leased(store, "winner"))
+        monkeypatch.setattr(lease, "_DEAD_S", 90)
+        sleeping.beaten = 0
+        for _ in range(3):
+            with pytest.raises(BusyError, match="was taken over"):
+                sleeping.check()
+            sleeping.beat()
+        first.close()
+        assert b"winner" in store.read(LEASE)[0]
+        winner.beat()
+        winner.check()
+    assert store.read(LEASE) == (b"{}", ANY)
+
+
+def test_who_cannot_ask_is_sure_of_it_for_a_moment_only(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object, **__: object) -> str:
+        raise OSError(errno.EIO, "unreachable")
+
+    with leased(store, "copy") as held:
+        monkeypatch.setattr(Store, "write", unreachable)
+        held.check()
+        for away_s in (60, -60):  # clocks go back, too
+            held.beaten -= away_s
+            with pytest.raises(OSError, match="unreachable"):
+                held.check()
+            held.beaten += away_s
+
+
+def test_the_clone_of_a_machine_waits_like_any_other(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with leased(store, "copy"):
+        monkeypatch.setattr(lease.socket, "gethostname", lambda: "clone")
+        with pytest.raises(BusyError, match="another run is writing"), leased(store, "copy"):
+            pass
