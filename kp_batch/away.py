@@ -68,18 +68,24 @@ def removals() -> Generator[set[Path]]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that it holds; from the bucket, too, when its turn comes.
+    """Remove a file; from the bucket, too, when its turn comes.
 
     Raises:
         OSError: it cannot be removed.
     """
-    if path.is_dir():
-        files = list(path.rglob("*"))
-        shutil.rmtree(path)
-        tell_removed(files)
-    else:
-        path.unlink()
-        tell_removed([path])
+    path.unlink()
+    tell_removed([path])
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder with all that it holds, likewise.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    files = list(path.rglob("*"))
+    shutil.rmtree(path)
+    tell_removed(files)
 
 
 def tell_removed(files: Iterable[Path]) -> None:

@@ -226,7 +226,10 @@ def test_workers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
     assert killed
     if running.returncode:  # one part has lost three workers: it is named, and a rerun goes on
         assert "lost its worker 3 times, with" in said.splitlines()[-1]
-        with kp_batch(*("run", archive, "--warehouse", tmp_path / "wh", "--no-prefect")) as again:
+        with kp_batch(
+            *("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
+            "--no-prefect",
+        ) as again:
             told, said = again.communicate(timeout=200)
     assert "20,000 traces scored" in told, said
     assert_same(tmp_path / "wh", alone.warehouse)

@@ -8,7 +8,7 @@ from uuid import uuid4
 import polars as pl
 from polars.exceptions import PanicException
 
-from kp_batch.away import remove
+from kp_batch.away import remove_folder
 from kp_batch.contracts import TABLES
 from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import StorageError
@@ -30,7 +30,7 @@ def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
     tables = DeltaTables(warehouse, published.tables, "upkeep")
     for name in TABLES:
         if tables.undo_unpublished(name):
-            remove(Layout(warehouse).table(name))
+            remove_folder(Layout(warehouse).table(name))
     return tables
 
 

@@ -8,7 +8,7 @@ from typing import Self
 
 import polars as pl
 
-from kp_batch.away import remove
+from kp_batch.away import remove_folder
 from kp_batch.contracts import GROWING, TABLES
 from kp_batch.embedding.chunks import count_vectors
 from kp_batch.operations.history import sorted_runs
@@ -157,7 +157,7 @@ def _remove_vectors(warehouse: Path, published: Manifest) -> int:
     _, needless = _vector_folders(warehouse, published)
     removed = sum(map(count_vectors, needless))
     for folder in needless:
-        remove(folder)
+        remove_folder(folder)
     return removed + keep_vectors(warehouse, published)
 
 

@@ -11,7 +11,7 @@ import polars as pl
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from kp_batch.away import remove, tell_removed
+from kp_batch.away import remove_folder, tell_removed
 from kp_batch.contracts import PARTITIONED_BY
 from kp_batch.errors import WarehouseError
 from kp_batch.warehouse.batches import noting, record_batches
@@ -157,7 +157,7 @@ def remove_unneeded(warehouse: Path, name: str, versions: Iterable[int]) -> int:
         )
         tell_removed(folder / each for each in gone)
     elif folder.exists() and not needed:  # killed runs wrote files, and never a commit
-        remove(folder)
+        remove_folder(folder)
     return before - len(list(folder.rglob("*.parquet")))
 
 
