@@ -16,6 +16,11 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
+def encodable(text: str) -> str:
+    """A text without lone surrogates, which JSON has and UTF-8 has not."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def one_line(text: str) -> str:
     """Put a text on one line, with a space for each run of white space."""
     return " ".join(text.split())

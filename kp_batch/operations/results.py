@@ -133,3 +133,18 @@ class Forgotten:
     lost: tuple[str, ...]  # the runs that --as-of could read until now, the first one first
     refusal: str = ""  # why it would not be done, in words; empty: it would
     finishes: bool = False  # whether what an earlier one left is removed, too
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import has come to."""
+
+    traces: int  # new ones, changed ones, and those that were read again with them
+    files: int  # of the sources
+    files_read: int  # of these: new or changed ones
+    files_changed: int  # of the archive
+    left: int  # traces that stay as they were: a file that told of them is gone or damaged
+    refused: dict[str, int]  # by reason; see `_refused.jsonl` in the archive
+    passed_over: dict[str, int]  # what is no agent's trace, by what it is
+    unmapped_domains: dict[str, int]  # values that the map of domains lacks
+    rules: dict[str, Any]

@@ -10,6 +10,7 @@ import polars as pl
 from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
 from kp_batch.archive.timestamps import from_text
 from kp_batch.contracts import ROWS, TIMESTAMP
+from kp_batch.text import encodable
 
 # A batch has fewer rows where they are as large.
 BATCH_BYTES = 64 << 20
@@ -59,8 +60,7 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
 def _text(value: Any) -> str | None:
     """Text, or a whole number as text, as in a Parquet column."""
     if isinstance(value, str):
-        # A lone surrogate is valid in JSON and not in UTF-8.
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return encodable(value)
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 

@@ -1,0 +1,158 @@
+"""`import`: other systems' traces into an archive."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kp_batch.cli.group import json_option, kp_batch
+from kp_batch.text import number, printable
+
+if TYPE_CHECKING:
+    from kp_batch.operations.results import Imported
+
+
+_AUTO = "auto"
+_RULES = """\
+# Rules to start from: what makes a success, how confident it is, and of which domain a trace is.
+# recovery = "after_tool_error"    # the first thought after a failed tool recovers from an error
+
+[success]
+score = "NAME"                     # or: always = true
+at_least = 1.0                     # or at_most, where lower is better
+
+[confidence]
+score = "NAME"                     # or: always = 0.8
+min = 0
+max = 1
+
+[task_domain]
+from = "FIELD"
+map = { VALUE = "finance" }
+otherwise = "default"              # without it, a trace of another value is refused
+"""
+
+
+def _list_formats(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's)
+    if not value or context.resilient_parsing:
+        return
+    from kp_batch.importers.catalogue import FORMATS
+
+    for form in FORMATS.values():
+        click.echo(f"# {form.name:<16}{form.holds}")
+    click.echo(f"\n{_RULES}", nl=False)
+    context.exit()
+
+
+@kp_batch.command("import")
+@click.argument("name", metavar="FORMAT")
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--output",
+    "archive",
+    required=True,
+    metavar="ARCHIVE",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder of the archive: a file a day.",
+)
+@click.option(
+    "--rules",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A TOML file that says what makes a success, how confident it is, and of which domain.",
+)
+@click.option("--success", help="score:NAME:AT_LEAST, or always.")
+@click.option("--confidence", help="score:NAME:MIN:MAX, or a number from 0 to 1.")
+@click.option("--domain", help="A field of the format that names the domain, or =DOMAIN for all.")
+@click.option(
+    "--list",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_formats,
+    help="Tell the formats, what each holds by itself, and rules to start from.",
+)
+@json_option
+def import_(  # noqa: PLR0913 (each is an option)
+    name: str,
+    sources: Sequence[str],
+    archive: Path,
+    path: Path | None,
+    *,
+    success: str | None,
+    confidence: str | None,
+    domain: str | None,
+    as_json: bool,
+) -> None:
+    """Make an archive of other systems' traces.
+
+    FORMAT is one of those that --list tells, or auto: what the files hold.
+    """
+    from kp_batch.importers.catalogue import FORMATS
+    from kp_batch.importers.rules import load_rules
+    from kp_batch.operations.importing import format_of, import_traces
+
+    if name not in (*FORMATS, _AUTO):
+        raise click.BadParameter(f"{name!r} is none of {', '.join(FORMATS)}", param_hint="FORMAT")
+    form = format_of(sources) if name == _AUTO else FORMATS[name]
+    given = {**_success(success), **_confidence(confidence), **_domain(domain)}
+    done = import_traces(form, sources, archive, load_rules(path, given))
+    if as_json:
+        click.echo(json.dumps(asdict(done)))
+        return
+    click.echo("\n".join(_told(done, archive)))
+
+
+def _success(text: str | None) -> Mapping[str, Any]:
+    if text is None:
+        return {}
+    if text == "always":
+        return {"success": {"always": True}}
+    kind, _, rest = text.partition(":")
+    score, _, limit = rest.rpartition(":")
+    if kind != "score" or not score:
+        raise _wrong("score:NAME:AT_LEAST or always", text, "--success")
+    return {"success": {"score": score, "at_least": limit}}
+
+
+def _confidence(text: str | None) -> Mapping[str, Any]:
+    if text is None:
+        return {}
+    kind, _, rest = text.partition(":")
+    if kind != "score":
+        return {"confidence": {"always": text}}
+    parts = rest.rsplit(":", 2)
+    if len(parts) != 3:
+        raise _wrong("score:NAME:MIN:MAX or a number", text, "--confidence")
+    return {"confidence": dict(zip(("score", "min", "max"), parts, strict=True))}
+
+
+def _wrong(wanted: str, text: str, option: str) -> click.BadParameter:
+    return click.BadParameter(f"{wanted}, got {text!r}", param_hint=option)
+
+
+def _domain(text: str | None) -> Mapping[str, Any]:
+    if text is None:
+        return {}
+    return {"task_domain": {"otherwise": text[1:]} if text.startswith("=") else {"from": text}}
+
+
+def _told(done: "Imported", archive: Path) -> Iterator[str]:
+    files = f"{done.files_read:,} of {number(done.files, 'file')}"
+    yield f"{number(done.traces, 'trace')} from {files} that are new or changed"
+    yield f"  changed    {number(done.files_changed, 'file')} of {archive}"
+    if done.left:
+        yield f"  left       {number(done.left, 'trace')} as before: a file of theirs is gone"
+    for title, counts in (
+        ("refused", done.refused),
+        ("passed over", done.passed_over),
+        ("unmapped", done.unmapped_domains),
+    ):
+        for what, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
+            yield f"  {title:<10} {count:,} {printable(what)}"
+    if done.refused:
+        yield f"  see        {archive}/_refused.jsonl"

@@ -1,0 +1,67 @@
+"""Attributes of spans, which some transports keep under dotted names, and others nested."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from kp_batch.importers.messages import parsed
+
+Json = Mapping[str, Any]
+
+
+def told(attributes: object, name: str) -> Any:
+    """The value of a dotted name; None if there is none."""
+    if not isinstance(attributes, Mapping):
+        return None
+    tree = cast("Json", attributes)
+    if tree.get(name) is not None:
+        return tree[name]
+    parts = name.split(".")
+    for count in range(1, len(parts)):
+        head, rest = ".".join(parts[:count]), ".".join(parts[count:])
+        found = told(tree.get(head), rest)
+        if found is not None:
+            return found
+    return None
+
+
+def first_told(attributes: object, names: tuple[str, ...]) -> Any:
+    """The value of the first of these names that has one; None if none has."""
+    return next(
+        (found for name in names if (found := told(attributes, name)) is not None),
+        None,
+    )
+
+
+def listed(attributes: object, name: str) -> list[object]:
+    """The values of a list, which may be told as one, as JSON, or item by item (`NAME.0.KEY`)."""
+    found = parsed(told(attributes, name))
+    if isinstance(found, list):
+        return cast("list[object]", found)
+    if not isinstance(attributes, Mapping):
+        return []
+    items: dict[int, dict[str, object]] = {}
+    for key, value in cast("Json", attributes).items():
+        number, _, rest = key.removeprefix(f"{name}.").partition(".")
+        if key.startswith(f"{name}.") and number.isdecimal():
+            items.setdefault(int(number), {})[rest] = value
+    return [items[number] for number in sorted(items)]
+
+
+def texts(attributes: Json, prefix: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Each attribute by its dotted name, and what it holds as texts."""
+    for key, value in attributes.items():
+        name, found = f"{prefix}{key}", parsed(value)
+        if isinstance(value, Mapping) or (isinstance(found, Mapping) and name == "metadata"):
+            yield from texts(cast("Json", found), f"{name}.")
+        elif isinstance(found, list):
+            yield name, [_text(each) for each in cast("list[object]", found) if _is_plain(each)]
+        elif _is_plain(value):
+            yield name, [_text(value)]
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | bool | int | float)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,82 @@
+"""Rules applied: of a draft, a trace in our own shape, or why it is refused."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from kp_batch.contracts import STEP_TYPES
+from kp_batch.importers.draft import Draft, Refused
+from kp_batch.importers.rules import Rules
+
+_CONTEXT = "https://knowledgepulse.dev/schema/v1"
+Row = dict[str, Any]  # of `contracts.TRACE`
+
+
+def decided(draft: Draft, rules: Rules) -> Row | Refused:
+    """Let the rules decide what a draft leaves open.
+
+    Returns:
+        A row of `contracts.TRACE`; or all reasons why there is none.
+    """
+    success, confidence, domain = draft.success, draft.confidence, draft.task_domain
+    if rules.success:
+        success = rules.success.decide(draft.scores)
+    if rules.confidence:
+        confidence = rules.confidence.decide(draft.scores)
+    if rules.task_domain:
+        domain = rules.task_domain.decide(draft.fields)
+    faults = {
+        "bad_created_at": draft.created_at is None,
+        "empty_objective": not draft.objective,
+        "no_steps": not draft.steps,
+        "unknown_step_type": any(step["type"] not in STEP_TYPES for step in draft.steps),
+        "missing_success": success is None,
+        "bad_confidence": confidence is None or not 0 <= confidence <= 1,
+        "empty_domain": not domain,
+    }
+    reasons = [*draft.faults, *(reason for reason, holds in faults.items() if holds)]
+    if reasons or draft.created_at is None:
+        return Refused(reasons, _message(draft, rules, reasons), id=draft.id)
+    return {
+        "@context": _CONTEXT,
+        "@type": "ReasoningTrace",
+        "id": draft.id,
+        "metadata": {
+            "created_at": written(draft.created_at),
+            "agent_id": draft.agent_id,
+            "framework": draft.framework,
+            "task_domain": domain,
+            "success": success,
+            "quality_score": draft.quality_score,
+            "visibility": draft.visibility,
+            "privacy_level": draft.privacy_level,
+        },
+        "task": {"objective": draft.objective},
+        "steps": list(draft.steps),
+        "outcome": {"result_summary": draft.result_summary, "confidence": confidence},
+    }
+
+
+def written(time: datetime) -> str:
+    """A time in UTC, so that the order of texts is that of times."""
+    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _message(draft: Draft, rules: Rules, reasons: list[str]) -> str:
+    """What the rules looked for, and what was there."""
+    parts: list[str] = []
+    scores = ", ".join(sorted(draft.scores)) or "none"
+    if "missing_success" in reasons and rules.success and rules.success.score:
+        parts.append(f"no score {rules.success.score!r}; there is: {scores}")
+    if "bad_confidence" in reasons and rules.confidence and rules.confidence.score:
+        parts.append(_about_confidence(rules.confidence.score, draft.scores, scores))
+    if "empty_domain" in reasons and rules.task_domain:
+        found = draft.fields.get(rules.task_domain.source or "", ())
+        parts.append(f"the map has none of the values {', '.join(found) or '(none)'}")
+    return "; ".join(parts)
+
+
+def _about_confidence(name: str, values: Mapping[str, float], scores: str) -> str:
+    if name in values:
+        return f"the score {name!r} is {values[name]:g}, outside min..max"
+    return f"no score {name!r}; there is: {scores}"

@@ -1,0 +1,57 @@
+"""What a format is: how its files become units, and the units of a trace its draft."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
+from kp_batch.importers.rules import Rules
+
+Read = Callable[[str], bytes]  # the content of a small file
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file to read, and those that say more about it.
+
+    Attributes:
+        path: a file's path, or its URL.
+        beside: likewise, of further files that are read with it.
+        refused: why it is not read, as other files tell; None if it is.
+    """
+
+    path: str
+    beside: tuple[str, ...] = ()
+    refused: Refused | None = None
+
+
+@dataclass(frozen=True)
+class Format:
+    """A system's form of traces.
+
+    Attributes:
+        name: on the command line.
+        holds: what it has by itself, in words.
+        decides: of success, confidence and task_domain, those that need no rule.
+        fields: whether rules find a domain in it, and in which fields, in words.
+        inputs: chooses among the paths of a source, sorted, those that are read.
+        units: reads an input, whose files are on this machine: its path, and those beside it. May
+            raise an UnreadableError, or any error of a damaged file: what came before is void.
+        draft: takes all units of a trace, each once and in no special order.
+    """
+
+    name: str
+    holds: str
+    inputs: Callable[[Sequence[str], Read], Iterator[Input]]
+    units: Callable[[Path, Sequence[Path]], Iterator[Unit | Refused | PassedOver]]
+    draft: Callable[[str, Sequence[Unit], Rules], Draft | Refused | PassedOver]
+    decides: frozenset[str] = frozenset()
+
+
+def by_ending(*endings: str) -> Callable[[Sequence[str], Read], Iterator[Input]]:
+    """Choose the files with these endings, each by itself."""
+
+    def inputs(paths: Sequence[str], _: Read) -> Iterator[Input]:
+        yield from (Input(path) for path in paths if path.lower().endswith(endings))
+
+    return inputs

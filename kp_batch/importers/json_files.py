@@ -1,0 +1,104 @@
+"""Reads files of JSON: one value, or one a line, also with gzip."""
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from kp_batch.importers.draft import Refused, UnreadableError
+
+Json = Mapping[str, Any]
+
+_MALFORMED = "malformed_json"
+
+
+def read_json(path: Path) -> object:
+    """Read a file's one value.
+
+    Raises:
+        UnreadableError: it is empty, cut or no JSON.
+    """
+    content = _content(path)
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"it is no JSON: {error}") from error
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, object] | Refused]:
+    """Read a file's lines, from 1 on; a line that is no JSON object is refused.
+
+    Raises:
+        UnreadableError: it is empty, or cannot be unpacked.
+    """
+    is_empty = True
+    try:
+        with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                is_empty = False
+                if line.strip():
+                    yield _parsed(number, line)
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise UnreadableError(f"it cannot be unpacked: {error}") from error
+    if is_empty:
+        raise UnreadableError("it is empty (0 bytes)")
+
+
+def is_empty(path: Path) -> bool:
+    """Whether a file has no bytes, unpacked."""
+    with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as file:
+        return not file.read(1)
+
+
+def read_json_values(path: Path) -> Iterator[tuple[int | None, Json] | Refused]:
+    """Read a file of one JSON object, of a list of them, or of one a line.
+
+    Raises:
+        UnreadableError: it is empty, cannot be unpacked, or holds no object.
+    """
+    lines = cast("Iterator[tuple[int, Json] | Refused]", read_json_lines(path))
+    refused: list[Refused] = []
+    for line in lines:
+        if not isinstance(line, Refused):
+            yield from refused
+            yield line
+            yield from lines
+            return
+        if not refused and (whole := _objects(path)):
+            yield from ((None, each) for each in whole)
+            return
+        refused.append(line)
+    raise UnreadableError(f"it is no JSON: {refused[0].message}" if refused else "it is empty")
+
+
+def _parsed(number: int, line: bytes) -> tuple[int, object] | Refused:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return Refused([_MALFORMED], f"no JSON: {error}", line=number)
+    if not isinstance(value, dict):
+        return Refused([_MALFORMED], f"a {type(value).__name__}, no object", line=number)
+    return number, value
+
+
+def _content(path: Path) -> bytes:
+    content = path.read_bytes()
+    if path.name.endswith(".gz"):
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, gzip.BadGzipFile, ValueError) as error:
+            raise UnreadableError(f"it cannot be unpacked: {error}") from error
+    if not content:
+        raise UnreadableError("it is empty (0 bytes)")
+    return content
+
+
+def _objects(path: Path) -> list[Json]:
+    """The objects of a file that is one value over many lines; none if it is not."""
+    try:
+        found = read_json(path)
+    except UnreadableError:
+        return []
+    several = cast("list[object]", found) if isinstance(found, list) else [found]
+    return [cast("Json", each) for each in several if isinstance(each, Mapping)]

@@ -1,0 +1,151 @@
+"""A KnowledgePulse registry: its database, its export, or single traces."""
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.format import Format, by_ending
+from kp_batch.importers.json_files import read_json
+from kp_batch.importers.messages import as_text
+from kp_batch.importers.rules import Rules
+from kp_batch.importers.times import time_of
+
+Json = Mapping[str, Any]
+
+_DATABASES = (".sqlite", ".sqlite3", ".db")
+_UNITS = "SELECT id, unit_json, updated_at, {status} FROM knowledge_units"
+_COLUMNS = "PRAGMA table_info(knowledge_units)"
+_STATUS = "quarantine_status"
+_OURS = "ReasoningTrace"
+
+
+def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver]:
+    """See `Format`."""
+    if path.name.lower().endswith(_DATABASES):
+        yield from _of_database(path)
+        return
+    content = read_json(path)
+    found = _exported(content)
+    if found is None:
+        raise UnreadableError("it holds neither a registry's export nor a trace")
+    for each in found:
+        yield _unit(each)
+
+
+def _of_database(path: Path) -> Iterator[Unit | Refused | PassedOver]:
+    """Read without leaving a file beside the database, where none may be written, too."""
+    try:
+        with closing(_opened(path)) as database:
+            columns = {each[1] for each in database.execute(_COLUMNS)}
+            status = _STATUS if _STATUS in columns else "NULL"  # older registries have none
+            for name, text, updated, state in database.execute(_UNITS.format(status=status)):
+                try:
+                    found = json.loads(text)
+                except (ValueError, TypeError) as error:
+                    yield Refused(["malformed_json"], f"unit_json is no JSON: {error}", id=name)
+                    continue
+                yield _unit(found, str(updated), quarantined=state == "quarantined")
+    except sqlite3.Error as error:
+        raise UnreadableError(f"it is no registry that can be read: {error}") from error
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Open read-only; a registry that writes meanwhile has its newest rows in the file's -wal."""
+    has_log = path.with_name(path.name + "-wal").exists()
+    how = "mode=ro" if has_log else "mode=ro&immutable=1"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)
+
+
+def _exported(content: object) -> Sequence[object] | None:
+    if not isinstance(content, Mapping):
+        return None
+    payload = cast("Json", content)
+    inner = payload.get("data")
+    listed = (inner if isinstance(inner, Mapping) else payload).get("knowledge_units")
+    if isinstance(listed, list):
+        return cast("list[object]", listed)
+    return [payload] if "metadata" in payload and "steps" in payload else None
+
+
+def _unit(
+    found: object, updated: str = "", *, quarantined: bool = False
+) -> Unit | Refused | PassedOver:
+    if not isinstance(found, Mapping):
+        return Refused(["malformed_json"], "a unit that is no JSON object")
+    trace = cast("Json", found)
+    kind = str(trace.get("@type") or _OURS)
+    if kind != _OURS:
+        return PassedOver(kind)
+    name = trace.get("id")
+    if not isinstance(name, str) or not name:
+        return Refused(["missing_id"], "a trace without an id")
+    return Unit(name, {"trace": trace, "updated": updated, "quarantined": quarantined})
+
+
+def draft(trace: str, found: Sequence[Unit], _: Rules) -> Draft | Refused | PassedOver:
+    """See `Format`: of several units of one id, the one that was updated last counts."""
+    records = [cast("Json", each.record) for each in found]
+    last = max(records, key=lambda each: each["updated"])
+    told = cast("Json", last["trace"])
+    metadata, task, outcome = (_object(told.get(each)) for each in ("metadata", "task", "outcome"))
+    given = told.get("steps")
+    steps = cast("list[object]", given) if isinstance(given, list) else []
+    confidence = outcome.get("confidence")
+    return Draft(
+        id=trace,
+        created_at=time_of(metadata.get("created_at")),
+        objective=_text(task.get("objective")) or "",
+        steps=[_step(each) for each in steps],
+        faults=["quarantined"] if last["quarantined"] else [],
+        success=metadata["success"] if isinstance(metadata.get("success"), bool) else None,
+        confidence=confidence if isinstance(confidence, float | int) else None,
+        task_domain=_text(metadata.get("task_domain")),
+        agent_id=_text(metadata.get("agent_id")),
+        framework=_text(metadata.get("framework")),
+        quality_score=_number(metadata.get("quality_score")),
+        visibility=_text(metadata.get("visibility")),
+        privacy_level=_text(metadata.get("privacy_level")),
+        result_summary=_text(outcome.get("result_summary")),
+    )
+
+
+def _step(value: object) -> dict[str, object]:
+    step, tool = _object(value), _object(_object(value).get("tool"))
+    given = step.get("input")
+    return {
+        "step_id": step.get("step_id") if isinstance(step.get("step_id"), int) else None,
+        "type": _text(step.get("type")),
+        "content": _text(step.get("content")),
+        "tool": {name: _text(tool.get(name)) for name in ("name", "mcp_server")} if tool else None,
+        "input": None if given is None else as_text(given),
+        "output_summary": _text(step.get("output_summary")),
+        "latency_ms": _number(step.get("latency_ms")),
+    }
+
+
+def _object(value: object) -> Json:
+    return cast("Json", value) if isinstance(value, Mapping) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, float | int):
+        return None
+    return float(value)
+
+
+FORMAT = Format(
+    name="knowledgepulse",
+    holds="everything, scores of the live engine included",
+    inputs=by_ending(*_DATABASES, ".json"),
+    units=units,
+    draft=draft,
+    decides=frozenset({"success", "confidence", "task_domain"}),
+)

@@ -1,0 +1,86 @@
+"""LangSmith's runs: the bulk export's Parquet, or JSON lines."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.format import Format, by_ending
+from kp_batch.importers.json_files import read_json_lines
+from kp_batch.importers.langsmith_runs import draft
+from kp_batch.importers.messages import parsed
+
+Json = Mapping[str, Any]
+
+_ROWS = 256  # of a Parquet file that are held at once
+_NEEDED = ("id", "trace_id", "run_type")
+_TEXTS = (
+    *(*_NEEDED, "parent_run_id", "name", "status", "start_time", "end_time", "dotted_order"),
+    *("session_id", "session_name"),
+)
+_OTHERS = ("inputs", "outputs", "feedback_stats", "tags")
+
+
+def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver]:
+    """See `Format`: each run is a unit."""
+    if path.name.lower().endswith(".parquet"):
+        yield from map(_unit, _rows(path))
+        return
+    for each in read_json_lines(path):
+        yield each if isinstance(each, Refused) else _unit(cast("Json", each[1]), each[0])
+
+
+def _rows(path: Path) -> Iterator[Json]:
+    with pq.ParquetFile(path) as file:
+        names = file.schema_arrow.names
+        if missing := [name for name in _NEEDED if name not in names]:
+            raise UnreadableError(f"it has no column {', '.join(missing)}", "missing_column")
+        columns = [name for name in (*_TEXTS, *_OTHERS, "error", "extra") if name in names]
+        for batch in file.iter_batches(_ROWS, columns=columns):
+            yield from _of_microseconds(batch).to_pylist()
+
+
+def _of_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Python's times know no nanoseconds."""
+    fields = [
+        pa.field(each.name, pa.timestamp("us", each.type.tz))
+        if pa.types.is_timestamp(each.type)
+        else each
+        for each in batch.schema
+    ]
+    return batch.cast(pa.schema(fields), safe=False)
+
+
+def _unit(row: Json, line: int | None = None) -> Unit | Refused:
+    if not row.get("id") or not row.get("trace_id"):
+        return Refused(["missing_id"], "a run without an id, or without its trace's", line=line)
+    if "run_type" not in row:
+        return Refused(["missing_column"], "no run of LangSmith: it has no run_type", line=line)
+    record: dict[str, object] = {name: _text(row[name]) for name in _TEXTS if name in row}
+    record |= {name: row[name] for name in _OTHERS if name in row}
+    record["error"] = bool(row.get("error"))
+    if not row.get("parent_run_id"):
+        extra = parsed(row.get("extra"))
+        found = extra.get("metadata") if isinstance(extra, Mapping) else None
+        record["metadata"] = found if isinstance(found, Mapping) else {}
+    return Unit(str(row["trace_id"]), record, line)
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, str | UUID) else None
+
+
+FORMAT = Format(
+    name="langsmith",
+    holds="feedback by name (its average); tags, name, session_name, metadata.KEY",
+    inputs=by_ending(".parquet", ".jsonl", ".jsonl.gz"),
+    units=units,
+    draft=draft,
+)

@@ -1,0 +1,77 @@
+"""What agents say and do, as every format tells it: messages, tool calls and their results."""
+
+import json
+from dataclasses import dataclass
+from typing import Literal, cast
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """An agent's call of a tool."""
+
+    name: str
+    arguments: object = None  # JSON, or a text that may be JSON; None if they are not told
+    id: str = ""  # empty where the format has none
+    server: str | None = None  # the MCP server, where it is known
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What a tool gave back."""
+
+    content: object = None  # JSON, or a text; None if it is not told
+    id: str = ""  # of the call
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message; who speaks, what is said, and the tools within."""
+
+    role: Role
+    text: str = ""
+    reasoning: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    results: tuple[ToolResult, ...] = ()
+
+    @property
+    def thought(self) -> str:
+        """The reasoning, then the text."""
+        return joined([self.reasoning, self.text])
+
+
+def joined(parts: list[str]) -> str:
+    """Texts with a newline between, without the empty ones."""
+    return "\n".join(part for part in parts if part)
+
+
+def compact(value: object) -> str:
+    """JSON without spaces, with its keys in their order and its letters as they are."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def as_text(value: object) -> str:
+    """A text as it is, any other value as compact JSON."""
+    return value if isinstance(value, str) else compact(value)
+
+
+def parsed(value: object) -> object:
+    """What a text holds that is JSON; anything else as it is."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "[", '"'):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+def unfolded(value: object) -> object:
+    """What a value holds, with all the texts within that are JSON read."""
+    found = parsed(value)
+    if isinstance(found, dict):
+        return {name: unfolded(each) for name, each in cast("dict[str, object]", found).items()}
+    if isinstance(found, list):
+        return [unfolded(each) for each in cast("list[object]", found)]
+    return found

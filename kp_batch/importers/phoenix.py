@@ -1,0 +1,120 @@
+"""Phoenix's data frame of spans as Parquet, with its columns dotted or nested."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from math import isnan
+from pathlib import Path
+from typing import cast
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kp_batch.importers.attributes import Json, told
+from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.format import Format, by_ending
+from kp_batch.importers.messages import parsed
+from kp_batch.importers.span import Event, Span
+from kp_batch.importers.spans import draft
+from kp_batch.importers.times import time_of
+
+_ROWS = 500  # that are held at once; each may hold a whole conversation
+_NEEDED = ("context.trace_id", "context.span_id", "parent_id", "start_time")
+_KIND = "openinference.span.kind"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver]:
+    """See `Format`."""
+    with pq.ParquetFile(path) as file:
+        _check(file.schema_arrow)
+        for batch in file.iter_batches(_ROWS):
+            frame = cast("pl.DataFrame", pl.from_arrow(batch))
+            for row in frame.with_columns(_exact(frame)).iter_rows(named=True):
+                yield _unit(cast("Json", _plain(row)))
+
+
+def _check(schema: pa.Schema) -> None:
+    names = {*schema.names, *(inner.name for each in schema for inner in each.flatten())}
+    missing = [each for each in _NEEDED if each not in names]
+    if missing:
+        raise UnreadableError(f"it lacks {', '.join(missing)}", "missing_column")
+
+
+def _exact(frame: pl.DataFrame) -> list[pl.Expr]:
+    """Times in nanoseconds, which Python's own lack."""
+    times = (name for name, kind in frame.schema.items() if isinstance(kind, pl.Datetime))
+    return [pl.col(name).dt.epoch("ns") for name in times]
+
+
+def _unit(row: Json) -> Unit | Refused:
+    trace, span = (str(told(row, f"context.{each}") or "") for each in ("trace_id", "span_id"))
+    if not trace or not span:
+        return Refused(["missing_id"], "a span without its ids")
+    attributes = {**_object(row.get("attributes"))}
+    for name, value in row.items():
+        if name.startswith("attributes."):
+            attributes[name.removeprefix("attributes.")] = value
+    if told(attributes, _KIND) is None and row.get("span_kind"):
+        attributes[_KIND] = row["span_kind"]
+    events = parsed(row.get("events"))
+    return Unit(
+        trace,
+        Span(
+            id=span,
+            parent=str(row.get("parent_id") or ""),
+            name=str(row.get("name") or ""),
+            start=_nanoseconds(row.get("start_time")),
+            end=_nanoseconds(row.get("end_time")),
+            failed=row.get("status_code") == "ERROR",
+            attributes=attributes,
+            resource={},
+            events=[_event(each) for each in cast("list[object]", events)]
+            if isinstance(events, list)
+            else [],
+        ).record(),
+    )
+
+
+def _event(found: object) -> Event:
+    told_there = _object(found)
+    return Event(
+        name=str(told_there.get("name") or ""),
+        time=_nanoseconds(told_there.get("timestamp")) or 0,
+        attributes=_object(told_there.get("attributes")),
+    )
+
+
+def _object(value: object) -> Json:
+    found = parsed(value)
+    return cast("Json", found) if isinstance(found, Mapping) else {}
+
+
+def _nanoseconds(value: object) -> int | None:
+    if isinstance(value, int):
+        return value
+    time = time_of(value)
+    return None if time is None else (time - _EPOCH) // timedelta(microseconds=1) * 1_000
+
+
+def _plain(value: object) -> object:
+    """JSON, without what a column only has since another row has it."""
+    if isinstance(value, Mapping):
+        pairs = ((name, _plain(each)) for name, each in cast("Json", value).items())
+        return {name: each for name, each in pairs if each is not None}
+    if isinstance(value, list):
+        return [_plain(each) for each in cast("list[object]", value)]
+    if isinstance(value, float) and isnan(value):  # pandas' way to say None
+        return None
+    if isinstance(value, date):
+        return value.isoformat()
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+FORMAT = Format(
+    name="phoenix",
+    holds="scores of annotations",
+    inputs=by_ending(".parquet"),
+    units=units,
+    draft=draft,
+)

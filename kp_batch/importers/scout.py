@@ -1,0 +1,93 @@
+"""Scout's transcripts in Parquet."""
+
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow.parquet as pq
+
+from kp_batch.importers.attributes import texts
+from kp_batch.importers.draft import Refused, Unit, UnreadableError
+from kp_batch.importers.inspect_messages import slim
+from kp_batch.importers.inspect_samples import Events, numbers
+from kp_batch.importers.messages import parsed
+
+Json = Mapping[str, Any]
+
+_ROWS = 16  # that are held at once; each has a whole conversation, and its events
+_ID = "transcript_id"
+_CONTENT = ("messages", "events", "events_data")
+_UNREAD = ("timelines",)
+_NO_FIELDS = (*_CONTENT, _ID, "score", "success", "date", "error")
+_SCORER = "score_"  # before a scorer's name
+
+
+def units(path: Path) -> Iterator[Unit | Refused]:
+    """The transcripts of a file, each a unit as a sample is one."""
+    with pq.ParquetFile(path) as file:
+        names = file.schema_arrow.names
+        if _ID not in names:
+            raise UnreadableError(f"it has no column {_ID}", "missing_column")
+        columns = [name for name in names if name not in _UNREAD]
+        for batch in file.iter_batches(_ROWS, columns=columns):
+            yield from map(_unit, batch.to_pylist())
+
+
+def _unit(row: Json) -> Unit | Refused:
+    name = row[_ID]
+    if not name:
+        return Refused(["missing_id"], f"a transcript without its {_ID}")
+    started, events = row.get("date"), _events(row)
+    if isinstance(started, date):
+        started = started.isoformat()
+    return Unit(
+        str(name),
+        {
+            "created": started or events.first,
+            "changed": "",
+            "input": None,
+            "messages": slim(_listed(row.get("messages")), {}, events.of_prior_runs),
+            "scores": _scores(row),
+            "fields": _fields(row),
+            "invalidated": False,
+        },
+    )
+
+
+def _events(row: Json) -> Events:
+    """The events, where they tell more than the messages and the date."""
+    told = row.get("events")
+    if row.get("date") and '"prior_run"' not in str(told):
+        return Events.of((), None)
+    return Events.of(_listed(told), parsed(row.get("events_data")))
+
+
+def _listed(told: object) -> list[Json]:
+    """The objects of a column that is a list in JSON."""
+    found = parsed(told)
+    if not isinstance(found, list):
+        return []
+    return [each for each in cast("list[object]", found) if isinstance(each, Mapping)]
+
+
+def _scores(row: Json) -> dict[str, float]:
+    found = parsed(row.get("score"))
+    named = found if isinstance(found, Mapping) else {"score": found}
+    scorers = {
+        name.removeprefix(_SCORER): parsed(value)
+        for name, value in row.items()
+        if name.startswith(_SCORER)
+    }
+    return dict(numbers({**scorers, **named, "success": row.get("success")}))
+
+
+def _fields(row: Json) -> dict[str, list[str]]:
+    """The columns of texts; of those that hold an object, its keys."""
+    told: dict[str, object] = {}
+    for key, value in row.items():
+        is_field = key not in _NO_FIELDS and not key.startswith(_SCORER)
+        if is_field and isinstance(value, str):
+            inner = parsed(value)
+            told[key] = inner if isinstance(inner, Mapping) else value
+    return dict(texts(told))

@@ -1,0 +1,42 @@
+"""Rows on their way to the disk, so that memory holds a few of them at a time."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+_ROWS = 10_000
+_BYTES = 32 << 20
+
+
+class Spool:
+    """Parquet files of one schema.
+
+    Args:
+        folder: for the files; made where it is missing.
+        schema: of the rows.
+    """
+
+    def __init__(self, folder: Path, schema: pl.Schema) -> None:
+        self.folder, self._schema = folder, schema
+        self._rows: list[Any] = []
+        self._size = self._files = 0
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def add(self, row: Any, size: int = 0) -> None:
+        """Take a row, a tuple or a mapping, of about so many bytes."""
+        self._rows.append(row)
+        self._size += size
+        if len(self._rows) >= _ROWS or self._size >= _BYTES:
+            self._write()
+
+    def close(self) -> str:
+        """Write what is held; returns the glob of all files, of which there is at least one."""
+        if self._rows or not self._files:
+            self._write()
+        return str(self.folder / "*.parquet")
+
+    def _write(self) -> None:
+        frame = pl.DataFrame(self._rows, schema=self._schema, orient="row")
+        frame.write_parquet(self.folder / f"{self._files:06d}.parquet")
+        self._files, self._rows, self._size = self._files + 1, [], 0

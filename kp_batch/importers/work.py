@@ -1,0 +1,186 @@
+"""One import on its way: what was read, what was made of it, and what was refused."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+import polars as pl
+from polars.exceptions import PanicException
+
+from kp_batch.contracts import TRACE
+from kp_batch.errors import KpBatchError, is_passing
+from kp_batch.importers.day_files import DayFiles
+from kp_batch.importers.decide import decided
+from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.format import Format, Input
+from kp_batch.importers.refusals import Refusals
+from kp_batch.importers.rules import Rules
+from kp_batch.importers.spool import Spool
+from kp_batch.importers.units_by_trace import TraceUnits, UnitsByTrace
+from kp_batch.text import one_line
+
+_IDS = pl.Schema({"id": pl.String})
+_PATHS = pl.Schema({"path": pl.String})
+Here = Callable[[str], AbstractContextManager[Path]]  # a file's path on this machine
+
+
+@dataclass
+class Tally:
+    """What an import has counted."""
+
+    traces: int = 0
+    passed_over: Counter[str] = field(default_factory=Counter[str])
+    unmapped: Counter[str] = field(default_factory=Counter[str])  # values that no domain has
+    scores: set[str] = field(default_factory=set[str])  # names that traces have
+    fields: set[str] = field(default_factory=set[str])
+
+
+class Work:
+    """Takes files, then decides about their traces, then changes an archive.
+
+    Args:
+        form: of the files.
+        rules: decide what the format does not tell.
+        folder: an empty one, for what does not fit into memory.
+        here: gives the path of a file on this machine.
+    """
+
+    def __init__(self, form: Format, rules: Rules, folder: Path, here: Here) -> None:
+        self.form, self.rules, self._here = form, rules, here
+        self.tally = Tally()
+        self.units = UnitsByTrace(folder / "units")
+        self.refusals = Refusals(folder / "refused")
+        self._new = Spool(folder / "new", TRACE)
+        self._ids = Spool(folder / "ids", _IDS)
+        self._files = Spool(folder / "files", _PATHS)
+
+    def read(self, given: Input, only: Collection[str] | None = None) -> bool:
+        """Take the units of a file; returns whether that went well.
+
+        Args:
+            given: the file.
+            only: the traces whose units count, of a file that was read before; None for all.
+        """
+        if given.refused:
+            return self._refuse_file(given, given.refused)
+        beside: list[Refused | PassedOver] = []
+        try:
+            with self.units.reading(given.path) as add:
+                for found in self._found(given):
+                    if not isinstance(found, Unit):
+                        beside.append(found)
+                    elif only is None or found.trace in only:
+                        add(found)
+        except KpBatchError:
+            raise
+        except (Exception, PanicException) as error:  # noqa: BLE001 (damage raises many kinds)
+            return self._refuse_file(given, _damage(error))
+        if only is None:
+            self._files.add((given.path,))
+            self._note_beside(given, beside)
+        return True
+
+    def _note_beside(self, given: Input, beside: Iterable[Refused | PassedOver]) -> None:
+        for found in beside:
+            if isinstance(found, Refused):
+                self.refusals.add(found, given.path)
+            else:
+                self.tally.passed_over[found.what] += 1
+
+    def _found(self, given: Input) -> Iterator[Unit | Refused | PassedOver]:
+        with ExitStack() as held:
+            file, *beside = (
+                held.enter_context(self._here(each)) for each in (given.path, *given.beside)
+            )
+            yield from self.form.units(file, beside)
+
+    def _refuse_file(self, given: Input, refused: Refused) -> bool:
+        self._files.add((given.path,))
+        self.refusals.add(refused, given.path)
+        return False
+
+    def decide(self, left: Collection[str], connection: duckdb.DuckDBPyConnection) -> None:
+        """Make traces of the units, or refuse them.
+
+        Args:
+            left: traces that stay as they were.
+            connection: sorts within its memory.
+        """
+        for units in self.units.traces(connection):
+            if units.trace not in left:
+                self._decide(units)
+
+    def _decide(self, units: TraceUnits) -> None:
+        try:
+            made = self.form.draft(units.trace, units.units, self.rules)
+        except Exception as error:  # noqa: BLE001 (any value may stand in others' JSON)
+            reason = one_line(f"{type(error).__name__}: {error}")
+            made = Refused(["malformed_json"], f"it is not understood: {reason}", id=units.trace)
+        if isinstance(made, PassedOver):
+            self.tally.passed_over[made.what] += 1
+            return
+        self._ids.add((made.id,))
+        if isinstance(made, Draft):
+            self._note(made)
+            made = decided(made, self.rules)
+        if isinstance(made, Refused):
+            self.refusals.add(made, units.file)
+            return
+        self._new.add(made, sum(len(str(step["content"])) for step in made["steps"]))
+        self.tally.traces += 1
+
+    def _note(self, draft: Draft) -> None:
+        self.tally.scores |= draft.scores.keys()
+        self.tally.fields |= draft.fields.keys()
+        rule = self.rules.task_domain
+        if rule and rule.source:
+            values = draft.fields.get(rule.source, ())
+            if not any(value in rule.map for value in values):
+                self.tally.unmapped[values[0] if values else "(none)"] += 1
+
+    def check_names(self) -> None:
+        """Refuse rules that name what no trace has, where traces have others.
+
+        Raises:
+            KpBatchError: tells all of them.
+        """
+        rules, faults = self.rules, list[str]()
+        has_scores, has_fields = sorted(self.tally.scores), sorted(self.tally.fields)
+        for rule in (rules.success, rules.confidence):
+            if rule and rule.score and has_scores and rule.score not in has_scores:
+                has = ", ".join(has_scores)
+                faults.append(f"no score {rule.score!r}; the source has: {has}")
+        source = rules.task_domain.source if rules.task_domain else None
+        if source and has_fields and source not in has_fields:
+            has = ", ".join(has_fields)
+            faults.append(f"no field {source!r}; the source has: {has}")
+        if faults:
+            raise KpBatchError("; ".join(faults))
+
+    def write(
+        self, archive: Path, metadata: Mapping[str, str], connection: duckdb.DuckDBPyConnection
+    ) -> int:
+        """Change the archive; returns how many of its files are other than they were.
+
+        Args:
+            archive: its folder.
+            metadata: of each file that is written.
+            connection: sorts within its memory.
+        """
+        ids = self._ids.close()
+        changed = DayFiles(archive, connection, metadata).put(self._new.close(), ids)
+        self.refusals.write(archive, ids, self._files.close(), connection)
+        return changed
+
+
+def _damage(error: BaseException) -> Refused:
+    """Why a file cannot be read; a failure that may be over soon is raised again."""
+    if isinstance(error, UnreadableError):
+        return Refused([error.code], str(error))
+    if is_passing(error):
+        raise error
+    reason = one_line(str(error)) or type(error).__name__
+    return Refused(["unreadable_file"], f"it cannot be read: {reason}")

@@ -1,0 +1,199 @@
+"""Imports other systems' traces into an archive; of a source, what is new or changed is read."""
+
+import json
+import shutil
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import duckdb
+
+from kp_batch.archive.sources import described, open_file
+from kp_batch.errors import ArchiveError, KpBatchError
+from kp_batch.importers.format import Format, Input
+from kp_batch.importers.index import Index
+from kp_batch.importers.rules import Rules
+from kp_batch.importers.work import Work
+from kp_batch.memory import duckdb_config
+from kp_batch.operations.recognising import recognised
+from kp_batch.operations.results import Imported
+from kp_batch.progress import progress
+from kp_batch.storage.urls import is_url
+
+IMPORTER = 1  # the version of how formats become traces
+_FORMAT = "kp_batch.format"
+_RULES = {
+    "success": '[success] with score = "NAME" and at_least = 1.0, or always = true',
+    "confidence": '[confidence] with score = "NAME", min = 0 and max = 1, or always = 0.8',
+}
+
+
+def format_of(sources: Sequence[str]) -> Format:
+    """The format of sources, by what their files hold.
+
+    Raises:
+        KpBatchError: they may be of none, or of more than one.
+        ArchiveError: there is no such file or folder.
+    """
+    return recognised(_files(sources), _content, _here)
+
+
+def import_traces(form: Format, sources: Sequence[str], archive: Path, rules: Rules) -> Imported:
+    """Import traces; see `Format` and `Rules`.
+
+    Files that are known from the last import are read again only where they tell of a trace that
+    another file tells of anew. What is gone from the source takes nothing away.
+
+    Args:
+        form: of the sources.
+        sources: files, and folders of which all files count.
+        archive: the folder of the archive; made where it is missing.
+        rules: what decides where the format does not.
+
+    Raises:
+        KpBatchError: the rules leave something open, or name what the sources have not; or the
+            archive is of another format.
+        ArchiveError: there is no file of the format.
+    """
+    _check_rules(form, rules)
+    inputs = {each.path: each for each in form.inputs(_files(sources), _content)}
+    if not inputs:
+        raise ArchiveError(f"no file of {form.name} at {', '.join(sources)}")
+    made_by = {
+        _FORMAT: form.name,
+        "kp_batch.importer": str(IMPORTER),
+        "kp_batch.rules": rules.as_json(),
+    }
+    index = _index_of(archive, made_by)
+    stamps = {path: _stamp(each) for path, each in inputs.items()}
+    known = index.stamps if index.made_by == made_by else {}
+    changed = {path for path, stamp in stamps.items() if known.get(path) != stamp}
+    with TemporaryDirectory(prefix="kp-import-") as name:
+        folder = Path(name)
+        with duckdb.connect(config=duckdb_config(folder / "spill")) as connection:
+            work = Work(form, rules, folder, _here)
+            read = _read(work, [inputs[path] for path in sorted(changed)])
+            unchanged = {path: inputs[path] for path in inputs.keys() - changed}
+            left = _read_again(work, unchanged, index, read, connection)
+            if not known:  # all is made anew, as far as it can be read
+                left |= index.traces_of(index.stamps.keys() - read)
+            work.decide(left, connection)
+            if not known:
+                work.check_names()
+            archive.mkdir(parents=True, exist_ok=True)
+            files_changed = work.write(archive, made_by, connection)
+            whole = {path: stamps[path] for path in read}
+            index.save(made_by, whole, work.units.all_files, connection)
+    tally = work.tally
+    return Imported(
+        traces=tally.traces,
+        files=len(inputs),
+        files_read=len(changed),
+        files_changed=files_changed,
+        left=len(left),
+        refused=dict(work.refusals.counts),
+        passed_over=dict(tally.passed_over),
+        unmapped_domains=dict(tally.unmapped),
+        rules=json.loads(rules.as_json()),
+    )
+
+
+def _check_rules(form: Format, rules: Rules) -> None:
+    """Refuse rules that leave open what the format does not tell, before any work."""
+    given = {"success": rules.success, "confidence": rules.confidence}
+    missing = [_RULES[each] for each in given if not given[each] and each not in form.decides]
+    if missing:
+        raise KpBatchError(
+            f"{form.name} does not tell what only you can decide; the rules lack "
+            f"{'; and '.join(missing)}"
+        )
+
+
+def _index_of(archive: Path, made_by: Mapping[str, str]) -> Index:
+    index = Index.of(archive)
+    before = index.made_by.get(_FORMAT, made_by[_FORMAT])
+    if before != made_by[_FORMAT]:
+        raise KpBatchError(
+            f"{archive} has traces of {before}, and an archive has those of one format; name "
+            "another one: a run takes several"
+        )
+    return index
+
+
+def _read(work: Work, inputs: Sequence[Input]) -> set[str]:
+    """Read files as a whole; returns the paths of those that could be."""
+    read: set[str] = set()
+    with progress("reading", len(inputs), "file") as shown:
+        for each in inputs:
+            if work.read(each):
+                read.add(each.path)
+            shown.add(1)
+    return read
+
+
+def _read_again(
+    work: Work,
+    unchanged: Mapping[str, Input],
+    index: Index,
+    read: Collection[str],
+    connection: duckdb.DuckDBPyConnection,
+) -> set[str]:
+    """Read what other files tell of the same traces.
+
+    Returns:
+        The traces that cannot be read again as a whole, as a file is gone or damaged by now.
+    """
+    touched = work.units.names(connection)
+    left: set[str] = set()
+    for path, traces in sorted(index.files_of(touched).items()):
+        again = path in unchanged and work.read(unchanged[path], traces)
+        if not again and path not in read:
+            left |= traces
+    return left
+
+
+def _files(sources: Sequence[str]) -> list[str]:
+    """The files of the sources, in the order of their paths."""
+    found: set[str] = set()
+    for source in sources:
+        path = Path(source).expanduser()
+        if is_url(source):
+            found.add(source)
+        elif path.is_dir():
+            found |= {str(each.absolute()) for each in path.rglob("*") if each.is_file()}
+        elif path.exists():
+            found.add(str(path.absolute()))
+        else:
+            raise ArchiveError(f"there is no {source!r}; name files or folders of a source")
+    return sorted(found)
+
+
+def _stamp(given: Input) -> str:
+    """What a file, and those beside it, are by now."""
+    stamps: list[object] = [given.refused and given.refused.message]
+    for path in (given.path, *given.beside):
+        try:
+            stamps.append(astuple(described(path)))
+        except OSError as error:
+            stamps.append(str(error))
+    return json.dumps(stamps)
+
+
+def _content(path: str) -> bytes:
+    with open_file(path) as file:
+        return file.read()
+
+
+@contextmanager
+def _here(path: str) -> Generator[Path]:
+    """The path of a file on this machine: of an object, a copy that has its name."""
+    if not is_url(path):
+        yield Path(path)
+        return
+    with TemporaryDirectory(prefix="kp-import-") as folder:
+        copy = Path(folder) / path.rpartition("/")[2]
+        with open_file(path) as file, copy.open("wb") as written:
+            shutil.copyfileobj(file, written)
+        yield copy

@@ -1,0 +1,52 @@
+"""Finds out which format a source is of, by what its files hold."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from itertools import islice
+from pathlib import Path
+
+from kp_batch.errors import KpBatchError
+from kp_batch.importers.catalogue import FORMATS
+from kp_batch.importers.draft import Unit
+from kp_batch.importers.format import Format, Input, Read
+
+_FILES = 5  # that are tried
+_UNITS = 5  # of each
+
+Here = Callable[[str], AbstractContextManager[Path]]
+
+
+def recognised(paths: Sequence[str], read: Read, here: Here) -> Format:
+    """The one format of which the first files that can be read have traces.
+
+    Args:
+        paths: of the source's files.
+        read: gives the content of a small file.
+        here: gives the path of a file on this machine.
+
+    Raises:
+        KpBatchError: there is none, or more than one.
+    """
+    found = [form for form in FORMATS.values() if _is_of(form, paths, read, here)]
+    if len(found) == 1:
+        return found[0]
+    which = " or ".join(form.name for form in found) or "none of " + ", ".join(FORMATS)
+    raise KpBatchError(f"the source may be {which}; name the format in place of auto")
+
+
+def _is_of(form: Format, paths: Sequence[str], read: Read, here: Here) -> bool:
+    try:
+        inputs = [each for each in form.inputs(paths, read) if not each.refused]
+    except Exception:  # noqa: BLE001 (it is another format's)
+        return False
+    return any(_has_units(form, each, here) for each in inputs[:_FILES])
+
+
+def _has_units(form: Format, given: Input, here: Here) -> bool:
+    try:
+        with ExitStack() as held:
+            file, *beside = [held.enter_context(here(each)) for each in (given.path, *given.beside)]
+            first = list(islice(form.units(file, beside), _UNITS))
+            return any(isinstance(each, Unit) for each in first)
+    except Exception:  # noqa: BLE001 (likewise)
+        return False

@@ -1,0 +1,357 @@
+"""An import: a file a day, the same whatever the order, and nothing taken away."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from operator import itemgetter
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kp_batch.contracts import TRACE
+from kp_batch.errors import ArchiveError, KpBatchError
+from kp_batch.importers.day_files import DayFiles
+from kp_batch.importers.draft import Draft, Refused, Unit
+from kp_batch.importers.format import Format, by_ending
+from kp_batch.importers.index import Index
+from kp_batch.importers.json_files import read_json_lines
+from kp_batch.importers.knowledgepulse import FORMAT
+from kp_batch.importers.rules import Rules, load_rules
+from kp_batch.importers.times import time_of
+from kp_batch.operations.importing import import_traces
+from kp_batch.operations.results import Imported
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.warehouse.reader import connect
+from kp_batch.whole_files import HALF_WRITTEN
+from tests.importing import imported, kp_trace, refusals, write_json
+from tests.test_rescore import config
+
+
+def import_all(source: Path, archive: Path) -> Imported:
+    return import_traces(FORMAT, [str(source)], archive, load_rules(None, {}))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    for name, day in {"b": 2, "a": 1, "c": 1}.items():
+        write_json(folder / f"{name}.json", kp_trace(name, day))
+    return folder
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+def test_traces_stand_in_the_files_of_their_days(source: Path, archive: Path) -> None:
+    done = import_all(source, archive)
+    assert (done.traces, done.files_read, done.files_changed) == (3, 3, 2)
+    assert sorted(each.name for each in archive.iterdir()) == [
+        "2026-03-01.parquet",
+        "2026-03-02.parquet",
+        "_import",
+        "_refused.jsonl",
+    ]
+    first = pl.read_parquet(archive / "2026-03-01.parquet")
+    assert first.schema == TRACE
+    assert first.get_column("id").to_list() == ["kp:trace:a", "kp:trace:c"]
+    told = pq.read_schema(archive / "2026-03-01.parquet").metadata
+    assert told[b"kp_batch.format"] == b"knowledgepulse"
+    assert told[b"kp_batch.rules"] == b"{}"
+
+
+def test_what_is_imported_can_be_scored(source: Path, archive: Path, tmp_path: Path) -> None:
+    import_all(source, archive)
+    rescore_archive(config(tmp_path, archive))
+    with connect(tmp_path / "warehouse") as connection:
+        counted = connection.execute("SELECT count(*), any_value(task_domain) FROM scores")
+        assert counted.fetchall() == [(3, "code")]
+
+
+def test_the_same_again_changes_no_file(source: Path, archive: Path) -> None:
+    import_all(source, archive)
+    before = {each: each.stat().st_mtime_ns for each in archive.glob("*.parquet")}
+    assert import_all(source, archive).files_changed == 0
+    assert before == {each: each.stat().st_mtime_ns for each in archive.glob("*.parquet")}
+
+
+def test_files_that_are_gone_take_nothing_away(source: Path, archive: Path) -> None:
+    import_all(source, archive)
+    (source / "a.json").unlink()
+    write_json(source / "d.json", kp_trace("d", 1))
+    assert import_all(source, archive).files_changed == 1
+    assert imported(archive).keys() == {f"kp:trace:{each}" for each in "abcd"}
+
+
+def test_a_trace_that_moves_stands_in_its_new_day_alone(source: Path, archive: Path) -> None:
+    import_all(source, archive)
+    write_json(source / "b.json", kp_trace("b", 5))
+    assert import_all(source, archive).files_changed == 2
+    assert imported(archive)["kp:trace:b"]["metadata"]["created_at"].startswith("2026-03-05")
+    assert not (archive / "2026-03-02.parquet").exists()
+
+
+def test_what_is_refused_now_leaves_its_file_and_comes_back(source: Path, archive: Path) -> None:
+    import_all(source, archive)
+    write_json(source / "a.json", kp_trace("a", steps=[]))
+    assert import_all(source, archive).refused == {"no_steps": 1}
+    assert imported(archive).keys() == {"kp:trace:b", "kp:trace:c"}
+    [refused] = refusals(archive)
+    assert refused["id"] == "kp:trace:a"
+    assert refused["file"] == str(source / "a.json")
+    write_json(source / "a.json", kp_trace("a"))
+    assert import_all(source, archive).refused == {}
+    assert len(imported(archive)) == 3
+    assert refusals(archive) == []
+
+
+def test_a_damaged_file_is_named_and_the_others_are_imported(source: Path, archive: Path) -> None:
+    (source / "cut.json").write_text('{"id": "kp:tr')
+    (source / "odd.sqlite").write_bytes(b"no database" * 99)
+    assert import_all(source, archive).traces == 3
+    told = {Path(each["file"]).name: each["reasons"] for each in refusals(archive)}
+    assert told == {each: ["unreadable_file"] for each in ("cut.json", "odd.sqlite")}
+    (source / "cut.json").unlink()
+    shutil.copy(source / "a.json", source / "odd.sqlite")
+    import_all(source, archive)
+    assert len(refusals(archive)) == 2  # of the one that is gone, too
+
+
+def _spans() -> Format:
+    """A made format: lines of spans, far apart, of which each says one thing."""
+
+    def units(path: Path, _: Any) -> Any:
+        for found in read_json_lines(path):
+            if isinstance(found, Refused):
+                yield found
+            else:
+                yield Unit(cast("dict[str, str]", found[1])["trace"], found[1])
+
+    def draft(trace: str, found: Sequence[Unit], _: Rules) -> Draft:
+        records = [cast("dict[str, str]", each.record) for each in found]
+        records.sort(key=itemgetter("at"))
+        steps = [{**STEP, "step_id": at, "content": x["say"]} for at, x in enumerate(records)]
+        scores = {"right": 1.0} if trace != "unscored" else {}
+        time, fields = time_of(records[0]["at"]), {"kind": ["made"]}
+        return Draft(f"kp:trace:{trace}", time, "go", steps, scores, fields)
+
+    return Format("spans", "nothing", by_ending(".jsonl"), units, draft)
+
+
+STEP = {**dict.fromkeys(("tool", "input", "output_summary", "latency_ms")), "type": "thought"}
+RULES: dict[str, Any] = {
+    "success": {"score": "right", "at_least": 1},
+    "confidence": {"always": 0.5},
+    "task_domain": {"otherwise": "default"},
+}
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 99), st.integers(1, 5))
+def test_neither_order_nor_division_into_files_makes_a_difference(seed: int, files: int) -> None:
+    spans = [
+        {"trace": f"t{each % 7}", "at": f"2026-03-{each % 5 + 1:02d}T00:00:{each:02d}Z", "say": "é"}
+        for each in range(40)
+    ]
+    made: list[dict[str, bytes]] = []
+    chance = Random(seed)
+    for _ in range(2):
+        chance.shuffle(spans)
+        with TemporaryDirectory() as name:
+            folder = Path(name)
+            for number in range(files):
+                lines = [*spans[number::files], *spans[:3]]  # some twice
+                write_lines(folder / f"{number}.jsonl", lines)
+            import_traces(_spans(), [name], folder / "archive", load_rules(None, RULES))
+            archive = (folder / "archive").glob("*.parquet")
+            made.append({each.name: each.read_bytes() for each in archive})
+    assert made[0] == made[1]
+    assert made[0]
+
+
+def write_lines(path: Path, values: list[dict[str, Any]]) -> None:
+    from json import dumps
+
+    path.write_text("".join(f"{dumps(each)}\n" for each in values), "utf-8")
+
+
+def import_spans(folder: Path, archive: Path, **rules: Any) -> Imported:
+    return import_traces(_spans(), [str(folder)], archive, load_rules(None, {**RULES, **rules}))
+
+
+def span(trace: str, second: int) -> dict[str, Any]:
+    return {"trace": trace, "at": f"2026-03-01T00:00:{second:02d}Z", "say": f"{second}"}
+
+
+def said(archive: Path) -> dict[str, list[str]]:
+    rows = imported(archive).items()
+    return {name[9:]: [each["content"] for each in row["steps"]] for name, row in rows}
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> Path:
+    folder = tmp_path / "nights"
+    folder.mkdir()
+    write_lines(folder / "1.jsonl", [span("a", 1), span("b", 2)])
+    write_lines(folder / "2.jsonl", [span("b", 3), span("c", 4)])
+    return folder
+
+
+def test_a_night_reads_what_is_new_and_what_tells_of_the_same_traces(
+    nights: Path, archive: Path
+) -> None:
+    import_spans(nights, archive)
+    write_lines(nights / "3.jsonl", [span("b", 1), span("d", 9)])
+    done = import_spans(nights, archive)
+    assert (done.files_read, done.traces, done.left) == (1, 2, 0)
+    assert said(archive) == {"a": ["1"], "b": ["1", "2", "3"], "c": ["4"], "d": ["9"]}
+    again = import_spans(nights, archive)
+    assert (again.files_read, again.traces, again.files_changed) == (0, 0, 0)
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, emptied])
+def test_a_trace_that_cannot_be_read_again_stays_as_it_was(
+    nights: Path, archive: Path, harm: Any
+) -> None:
+    import_spans(nights, archive)
+    harm(nights / "1.jsonl")
+    write_lines(nights / "3.jsonl", [span("b", 1), span("c", 5)])
+    assert import_spans(nights, archive).left == 1
+    assert said(archive) == {"a": ["1"], "b": ["2", "3"], "c": ["4", "5"]}
+    done = import_spans(nights, archive, confidence={"always": 0.9})  # all anew
+    assert (done.traces, done.left) == (1, 2)
+    assert said(archive) == {"a": ["1"], "b": ["2", "3"], "c": ["4", "5"]}
+    confidence = {x: row["outcome"]["confidence"] for x, row in imported(archive).items()}
+    assert confidence == {"kp:trace:a": 0.5, "kp:trace:b": 0.5, "kp:trace:c": 0.9}
+
+
+def test_a_trace_that_no_rule_can_decide_yet_is_taken_later(nights: Path, archive: Path) -> None:
+    import_spans(nights, archive)
+    write_lines(nights / "3.jsonl", [span("unscored", 5)])
+    assert import_spans(nights, archive).refused == {"missing_success": 1}
+
+
+def test_an_archive_has_one_format(nights: Path, source: Path, archive: Path) -> None:
+    import_spans(nights, archive)
+    with pytest.raises(KpBatchError, match="has traces of spans"):
+        import_all(source, archive)
+
+
+@pytest.mark.parametrize("dies", ["put", "save"])
+def test_a_killed_import_is_made_good_by_the_next(
+    nights: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    import_spans(nights, archive)
+    write_lines(nights / "3.jsonl", [span("b", 1), span("d", 9)])
+    where = {"put": DayFiles, "save": Index}[dies]
+    done = getattr(where, dies)
+
+    def killed(*given: Any) -> None:
+        if dies == "put":
+            done(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, dies, killed)
+        with pytest.raises(KeyboardInterrupt):
+            import_spans(nights, archive)
+    import_spans(nights, archive)
+    import_spans(nights, tmp_path / "never")
+    content = [
+        {str(each.relative_to(x)): each.read_bytes() for each in x.rglob("*") if each.is_file()}
+        for x in (archive, tmp_path / "never")
+    ]
+    assert content[0] == content[1]
+
+
+def test_rules_that_name_what_is_not_there_are_told_before_anything_is_written(
+    tmp_path: Path, archive: Path
+) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"trace": "t", "at": "2026-03-01", "say": "so"}])
+    wrong = {
+        "success": {"score": "rihgt", "at_least": 1},
+        "confidence": {"score": "judge"},
+        "task_domain": {"from": "tags", "otherwise": "x"},
+    }
+    with pytest.raises(KpBatchError) as failed:
+        import_traces(_spans(), [str(tmp_path)], archive, load_rules(None, wrong))
+    assert str(failed.value) == (
+        "no score 'rihgt'; the source has: right; no score 'judge'; the source has: right; "
+        "no field 'tags'; the source has: kind"
+    )
+    assert not archive.exists()
+
+
+def test_rules_that_leave_something_open_are_refused_before_any_work(
+    tmp_path: Path, archive: Path
+) -> None:
+    (tmp_path / "a.jsonl").write_text("no JSON")
+    with pytest.raises(KpBatchError, match=r"spans does not tell .*\[success\].*\[confidence\]"):
+        import_traces(_spans(), [str(tmp_path)], archive, load_rules(None, {}))
+
+
+def test_a_line_that_is_no_object_is_refused_alone(tmp_path: Path, archive: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    write_lines(path, [{"trace": "t", "at": "2026-03-01", "say": "\ud800"}])
+    path.write_text(f"{path.read_text()}[]\n\n{{cut\n")
+    done = import_traces(_spans(), [str(path)], archive, load_rules(None, RULES))
+    assert (done.traces, done.refused) == (1, {"malformed_json": 2})
+    assert [each["line"] for each in refusals(archive)] == [2, 4]
+
+
+def test_a_trace_that_is_not_understood_is_refused_alone(tmp_path: Path, archive: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [span("a", 1), {"trace": "odd", "at": 5}])
+    assert import_spans(tmp_path, archive).refused == {"malformed_json": 1}
+    [refused] = refusals(archive)
+    assert refused["message"].startswith("it is not understood: ")
+    assert list(said(archive)) == ["a"]
+
+
+def test_where_no_file_of_the_format_is_it_is_said(tmp_path: Path, archive: Path) -> None:
+    for name in (tmp_path, tmp_path / "none"):
+        with pytest.raises(ArchiveError, match=r"^(no file of|there is no)"):
+            import_all(name, archive)
+
+
+def test_a_write_that_fails_leaves_the_old_file(
+    source: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_all(source, archive)
+    before = imported(archive)
+    write_json(source / "d.json", kp_trace("d"))
+    monkeypatch.setattr(pq.ParquetWriter, "write_batch", _full)
+    with pytest.raises(OSError, match="full"):
+        import_all(source, archive)
+    assert imported(archive) == before
+    assert not [each for each in archive.iterdir() if each.suffix == HALF_WRITTEN]
+
+
+def _full(*_: object) -> None:
+    raise OSError("full")
+
+
+def test_the_command_tells_what_came_of_it(source: Path, archive: Path) -> None:
+    write_json(source / "x.json", kp_trace("x", steps=[]))
+    write_json(source / "y.json", {**kp_trace("y"), "@type": "ExpertSOP"})
+    command = [sys.executable, "-m", "kp_batch", "import", "knowledgepulse", source, "-o", archive]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "3 traces from 5 of 5 files that are new or changed",
+        f"  changed    2 files of {archive}",
+        "  refused    1 no_steps",
+        "  passed over 1 ExpertSOP",
+        f"  see        {archive}/_refused.jsonl",
+    ]
