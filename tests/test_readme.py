@@ -114,3 +114,10 @@ def test_the_commands_for_a_bucket_work(s3: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "600 traces scored" in done.stdout
     assert (tmp_path / "kp.duckdb").exists()
+
+
+def test_the_readme_shows_what_an_import_tells(tmp_path: Path) -> None:
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    [command] = re.findall(r"^kp-batch (import otlp .*)$", README, re.MULTILINE)
+    done = shell(f"{sys.executable} -m kp_batch {command}", tmp_path)
+    assert f"```\n{done.stdout}```\n" in README
