@@ -275,6 +275,7 @@ def test_fields(path: Path) -> None:
         "name": ["root"],
         "session_name": ["shop"],
         "metadata.team": ["x"],
+        "metadata.size": ["3"],
     }
 
 

@@ -289,8 +289,10 @@ def test_messages_of_an_agent_count_where_no_call_of_a_model_is_told(tmp_path: P
     talk = {"gen_ai.input.messages": TALK, "gen_ai.output.messages": [text("assistant", "here")]}
     found = draft(tmp_path, [agent(told=talk)])
     assert (found.objective, steps(found)) == ("where?", [("thought", "here")])
-    found = draft(tmp_path, [agent(told=talk), chat(1)])
-    assert (found.objective, steps(found)) == ("where?", [])
+    found = draft(tmp_path, [agent(told=talk), chat(1)])  # whose content is hidden
+    assert (found.objective, steps(found)) == ("where?", [("thought", "here")])
+    found = draft(tmp_path, [agent(told=talk), chat(1, TALK, [text("assistant", "there")])])
+    assert (found.objective, steps(found)) == ("where?", [("thought", "there")])
 
 
 def test_without_a_user_the_input_of_the_root_or_of_the_earliest_span_is_the_objective(

@@ -284,7 +284,7 @@ def test_rules_that_name_what_is_not_there_are_told_before_anything_is_written(
     wrong = {
         "success": {"score": "rihgt", "at_least": 1},
         "confidence": {"score": "judge"},
-        "task_domain": {"from": "tags", "otherwise": "x"},
+        "task_domain": {"from": "tags"},
     }
     with pytest.raises(KpBatchError) as failed:
         import_traces(_spans(), [str(tmp_path)], archive, load_rules(None, wrong))

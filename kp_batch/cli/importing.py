@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -154,5 +154,16 @@ def _told(done: "Imported", archive: Path) -> Iterator[str]:
     ):
         for what, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
             yield f"  {title:<10} {count:,} {printable(what)}"
+    for name, rule in done.rules.items():
+        yield f"  rule       {name}: {_rule(rule)}"
     if done.refused:
         yield f"  see        {archive}/_refused.jsonl"
+
+
+def _rule(rule: object) -> str:
+    """A rule in words: its names and values."""
+    if not isinstance(rule, Mapping):
+        return str(rule)
+    parts = cast("Mapping[str, object]", rule).items()
+    told = (f"{name} {_rule(each)}".replace(", ", "; ") for name, each in parts if each != {})
+    return ", ".join(told)

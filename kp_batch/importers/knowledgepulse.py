@@ -1,10 +1,12 @@
 """A KnowledgePulse registry: its database, its export, or single traces."""
 
 import json
+import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
@@ -39,7 +41,7 @@ def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver
 def _of_database(path: Path) -> Iterator[Unit | Refused | PassedOver]:
     """Read without leaving a file beside the database, where none may be written, too."""
     try:
-        with closing(_opened(path)) as database:
+        with _opened(path) as database:
             columns = {each[1] for each in database.execute(_COLUMNS)}
             status = _STATUS if _STATUS in columns else "NULL"  # older registries have none
             for name, text, updated, state in database.execute(_UNITS.format(status=status)):
@@ -53,11 +55,20 @@ def _of_database(path: Path) -> Iterator[Unit | Refused | PassedOver]:
         raise UnreadableError(f"it is no registry that can be read: {error}") from error
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    """Open read-only; a registry that writes meanwhile has its newest rows in the file's -wal."""
-    has_log = path.with_name(path.name + "-wal").exists()
-    how = "mode=ro" if has_log else "mode=ro&immutable=1"
-    return sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)
+@contextmanager
+def _opened(path: Path) -> Generator[sqlite3.Connection]:
+    """Open read-only; a registry that writes meanwhile has its newest rows in the file's -wal.
+
+    Where only that stands beside the file, as in a copy, SQLite would make another file.
+    """
+    log, shared = (path.with_name(path.name + ending) for ending in ("-wal", "-shm"))
+    how = "mode=ro" if log.exists() else "mode=ro&immutable=1"
+    with TemporaryDirectory(prefix="kp-import-") as folder:
+        if log.exists() and not shared.exists():
+            shutil.copy(log, folder)
+            path = Path(shutil.copy(path, folder))
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as database:
+            yield database
 
 
 def _exported(content: object) -> Sequence[object] | None:
@@ -68,7 +79,7 @@ def _exported(content: object) -> Sequence[object] | None:
     listed = (inner if isinstance(inner, Mapping) else payload).get("knowledge_units")
     if isinstance(listed, list):
         return cast("list[object]", listed)
-    return [payload] if "metadata" in payload and "steps" in payload else None
+    return [payload] if "@type" in payload or "metadata" in payload else None
 
 
 def _unit(
@@ -94,15 +105,14 @@ def draft(trace: str, found: Sequence[Unit], _: Rules) -> Draft | Refused | Pass
     metadata, task, outcome = (_object(told.get(each)) for each in ("metadata", "task", "outcome"))
     given = told.get("steps")
     steps = cast("list[object]", given) if isinstance(given, list) else []
-    confidence = outcome.get("confidence")
     return Draft(
         id=trace,
         created_at=time_of(metadata.get("created_at")),
         objective=_text(task.get("objective")) or "",
-        steps=[_step(each) for each in steps],
+        steps=[_step(each) for each in steps] if all(map(_is_object, steps)) else [],
         faults=["quarantined"] if last["quarantined"] else [],
         success=metadata["success"] if isinstance(metadata.get("success"), bool) else None,
-        confidence=confidence if isinstance(confidence, float | int) else None,
+        confidence=_number(outcome.get("confidence")),
         task_domain=_text(metadata.get("task_domain")),
         agent_id=_text(metadata.get("agent_id")),
         framework=_text(metadata.get("framework")),
@@ -119,12 +129,16 @@ def _step(value: object) -> dict[str, object]:
     return {
         "step_id": step.get("step_id") if isinstance(step.get("step_id"), int) else None,
         "type": _text(step.get("type")),
-        "content": _text(step.get("content")),
+        "content": None if step.get("content") is None else as_text(step["content"]),
         "tool": {name: _text(tool.get(name)) for name in ("name", "mcp_server")} if tool else None,
         "input": None if given is None else as_text(given),
         "output_summary": _text(step.get("output_summary")),
         "latency_ms": _number(step.get("latency_ms")),
     }
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, Mapping)
 
 
 def _object(value: object) -> Json:

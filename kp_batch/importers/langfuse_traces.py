@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from kp_batch.importers.attributes import texts
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
 from kp_batch.importers.langfuse_observations import (
     is_set,
@@ -168,9 +169,8 @@ def _fields(context: Sequence[Json], observations: Sequence[Json]) -> dict[str, 
     if tags:
         fields["tags"] = [str(tag) for tag in next(filter(None, tags), ())]
     for name in _TEXT_FIELDS:
-        if texts := [str(each[name]) for each in places if each.get(name)]:
-            fields[name] = texts[:1]
+        if found := [str(each[name]) for each in places if each.get(name)]:
+            fields[name] = found[:1]
     for each in reversed(context):
-        told = metadata_of(each).items()
-        fields |= {f"metadata.{key}": [value] for key, value in told if isinstance(value, str)}
+        fields |= texts({"metadata": metadata_of(each)})
     return fields

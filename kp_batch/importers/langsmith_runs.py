@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, cast
 
+from kp_batch.importers.attributes import texts
 from kp_batch.importers.draft import Draft, Refused, Unit
 from kp_batch.importers.messages import Message, ToolCall, ToolResult, parsed
-from kp_batch.importers.payloads import at_path, message_of, messages_in, objective_in
+from kp_batch.importers.payloads import at_path, message_of, messages_in, objective_in, question_in
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.times import time_of
 from kp_batch.importers.transcript import Transcript
@@ -95,8 +96,12 @@ def _take(transcript: Transcript, run: Json, within: set[Any]) -> None:
 
 def _answers(outputs: object) -> list[Message]:
     """What a model said: its messages; else its text, as models without messages have."""
-    said = [each for each in messages_in(outputs) if each.role == "assistant"]
-    return said or [Message("assistant", _text_of(parsed(outputs)))]
+    if said := [each for each in messages_in(outputs) if each.role == "assistant"]:
+        return said
+    found = parsed(outputs)
+    one = message_of({**found, "role": "assistant"}) if isinstance(found, Mapping) else None
+    has_it = one and (one.thought or one.calls)
+    return [one if one and has_it else Message("assistant", _text_of(found))]
 
 
 def _text_of(found: object) -> str:
@@ -154,7 +159,7 @@ def _objective(root: Json, ordered: Sequence[Json], transcript: Transcript, rule
     inputs = root.get("inputs")
     named = at_path(inputs, rules.objective) if rules.objective else ""
     said = (each.text for each in messages_in(inputs) if each.role == "user" and each.text)
-    found = named or next(said, "") or transcript.objective or objective_in(inputs)
+    found = named or next(said, "") or transcript.objective or question_in(inputs)
     others = (objective_in(run.get("inputs")) for run in ordered)
     return found or next((text for text in others if text), "")
 
@@ -180,7 +185,4 @@ def _fields(root: Json) -> dict[str, list[str]]:
     for name in ("name", "session_id", "session_name"):
         if root.get(name):
             fields[name] = [str(root[name])]
-    for key, value in root.get("metadata", {}).items():
-        if isinstance(value, str):
-            fields[f"metadata.{key}"] = [value]
-    return fields
+    return fields | dict(texts({"metadata": root.get("metadata", {})}))

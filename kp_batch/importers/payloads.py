@@ -5,6 +5,7 @@ OpenTelemetry's conventions: a message is known by its keys, whatever stands aro
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from kp_batch.importers.messages import (
@@ -28,14 +29,25 @@ _ROLES: Mapping[str, Role] = {
 # Where messages, or the question, stand in a payload.
 _MESSAGES = (
     *("messages", "contents", "new_message", "message", "output", "choices", "generations"),
-    *("candidates", "content", "input"),
+    *("candidates", "content", "input", "inputs", "query", "question", "prompt", "task", "kwargs"),
 )
-_TEXTS = ("input", "query", "question", "prompt", "task", "text", "content", "output", "answer")
+_NOTHING = (None, "", [], {})
+_TEXTS = (
+    *("messages", "contents", "input", "inputs", "query", "question", "prompt", "task"),
+    *("text", "content", "parts", "output", "answer", "description", "kwargs"),
+)
 
 
 def messages_in(payload: object) -> list[Message]:
     """All messages that a payload holds, in their order; none if it holds none."""
-    return list(_messages(parsed(payload)))
+    found: list[Message] = []
+    for message in _messages(parsed(payload)):
+        last = found[-1] if found else None
+        if last and message.text and last == Message("assistant", reasoning=last.reasoning):
+            found[-1] = replace(message, reasoning=joined([last.reasoning, message.reasoning]))
+        else:
+            found.append(message)
+    return found
 
 
 def said_in(payload: object) -> list[Message]:
@@ -63,6 +75,12 @@ def text_of(content: object) -> str:
     return joined([_text(part) for part in _parts(content)])
 
 
+def question_in(payload: object) -> str:
+    """As `objective_in`; of a payload without any usual place, all of it as text."""
+    found = parsed(payload)
+    return objective_in(found) or (as_text(found) if found not in _NOTHING else "")
+
+
 def at_path(payload: object, path: str) -> str:
     """The text at a path of keys and numbers, such as `input.messages.0.content`; '' if none."""
     found = parsed(payload)
@@ -80,6 +98,9 @@ def at_path(payload: object, path: str) -> str:
 def _text_at_usual_place(found: object) -> str:
     if isinstance(found, str):
         return found
+    if isinstance(found, list):
+        texts = map(_text_at_usual_place, cast("list[object]", found))
+        return text_of(found) or next(filter(None, texts), "")
     if isinstance(found, Mapping):
         payload = cast("Json", found)
         for name in _TEXTS:
@@ -154,10 +175,12 @@ def message_of(payload: Json) -> Message | None:
     results = _results_of(parts)
     text = joined([_text(part) for part in parts])
     if role == "tool" and not results:
-        content = payload.get("content")
+        content = payload.get("content", text or None)
         if isinstance(content, Mapping) and isinstance(content.get("function"), Mapping):
             return Message("system")  # LangGraph tells of the tools that there are
-        results = [ToolResult(content, _id(payload.get("tool_call_id")), _is_failed(payload))]
+        results = [
+            ToolResult(_plain(content), _id(payload.get("tool_call_id")), _is_failed(payload))
+        ]
         text = ""
     reasoning = joined([_reasoning(part) for part in parts] + [_beside(payload)])
     return Message(role, text, reasoning, _distinct(calls), tuple(results))
@@ -217,15 +240,9 @@ def _reasoning(part: object) -> str:
         return str(payload.get("text") or "")
     if _kind(part) not in ("thinking", "reasoning"):
         return ""
-    found = next(
-        (
-            payload[name]
-            for name in ("thinking", "reasoning", "content", "text")
-            if payload.get(name)
-        ),
-        "",
-    )
-    return as_text(found)
+    names = ("thinking", "reasoning", "content", "text", "summary")
+    found = next((payload[name] for name in names if payload.get(name)), "")
+    return text_of(found) or as_text(found)
 
 
 def _beside(payload: Json) -> str:

@@ -7,7 +7,7 @@ from kp_batch.importers import genai, openinference
 from kp_batch.importers.attributes import texts
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
 from kp_batch.importers.messages import compact, unfolded
-from kp_batch.importers.payloads import at_path, objective_in
+from kp_batch.importers.payloads import at_path, messages_in, objective_in, question_in
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.span import AgentRun, Json, ModelCall, Said, Span, ToolRun, said_text
 from kp_batch.importers.times import time_of_ns
@@ -28,9 +28,10 @@ def draft(trace: str, units: Sequence[Unit], rules: Rules) -> Draft | Refused | 
     if tree.root.end is None:
         return Refused(["incomplete"], "its root has not ended yet", id=name)
     transcript = Transcript(recovery=rules.recovery == "after_tool_error")
+    transcript.recall(messages_in(_payload(tree.root)))
     for span in tree.spans:
         if tree.counts(span):
-            _tell(tree.voices[span.id], transcript)
+            _tell(tree.voices[span.id], transcript, has_runs=tree.has_runs)
     start = tree.start
     return Draft(
         id=name,
@@ -53,6 +54,7 @@ class Tree:
         self.spans = sorted(self._by_id.values(), key=self._place)
         self.root = next((each for each in self.spans if not each.parent), None)
         self.voices: Voices = {each.id: _said(each) for each in self.spans}
+        self.has_runs = any(isinstance(each, ToolRun) for each in self.voices.values())
         self._spoken_for = {
             above.id
             for each in self.spans
@@ -124,16 +126,19 @@ def _said(span: Span) -> Said | None:
 
 def _speaks(voice: Said | None) -> bool:
     """Whether the agents above are not asked for their messages."""
-    return isinstance(voice, ModelCall) or (isinstance(voice, AgentRun) and said_text(voice.answer))
+    return isinstance(voice, ModelCall | AgentRun) and said_text(voice.answer)
 
 
-def _tell(voice: Said | None, transcript: Transcript) -> None:
+def _tell(voice: Said | None, transcript: Transcript, *, has_runs: bool) -> None:
     if isinstance(voice, ToolRun):
         transcript.run(voice.call, voice.result)
     elif voice:
         transcript.recall(voice.given)
         for message in voice.answer:
-            transcript.say(message)
+            if message.role == "assistant":
+                transcript.say(message)
+            elif not (message.results and has_runs):  # which tell them at their own time
+                transcript.recall([message])
 
 
 def _objective(tree: Tree, transcript: Transcript, path: str | None) -> str:
@@ -146,8 +151,8 @@ def _objective(tree: Tree, transcript: Transcript, path: str | None) -> str:
     if transcript.objective:
         return transcript.objective
     asked = (each for each in tree.spans if not isinstance(tree.voices[each.id], ToolRun))
-    inputs = (objective_in(_payload(each)) for each in (tree.root, *asked))
-    return next(filter(None, inputs), "")
+    inputs = (objective_in(_payload(each)) for each in asked)
+    return question_in(_payload(tree.root)) or next(filter(None, inputs), "")
 
 
 def _payload(span: Span | None) -> object:

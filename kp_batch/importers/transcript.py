@@ -9,7 +9,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from kp_batch.importers.messages import Message, ToolCall, ToolResult, as_text, unfolded
+from kp_batch.importers.messages import (
+    Message,
+    ToolCall,
+    ToolResult,
+    as_text,
+    compact,
+    unfolded,
+)
 
 Step = dict[str, object]  # as `contracts.TRACE` has it
 
@@ -72,8 +79,9 @@ class Transcript:
         if not told:
             self._call(call)
             self._ahead.append(call)
-        named = call.id or (told.id if told else "")
-        self._observe(ToolResult(result.content, result.id or named, result.failed))
+        named = result.id or call.id or (told.id if told else "")
+        if not (named and self._results[f"id {named}"]):
+            self._observe(ToolResult(result.content, named, result.failed))
 
     def _hear(self, message: Message) -> None:
         for result in message.results:
@@ -126,7 +134,7 @@ class Transcript:
 
 def _key(result: ToolResult) -> str:
     """What a result is known by when it is told again."""
-    return f"id {result.id}" if result.id else f"content {as_text(result.content)}"
+    return f"id {result.id}" if result.id else f"content {compact(unfolded(result.content))}"
 
 
 def _taken(calls: list[ToolCall], call: ToolCall) -> ToolCall | None:

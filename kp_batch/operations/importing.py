@@ -19,7 +19,7 @@ from kp_batch.importers.work import Work
 from kp_batch.memory import duckdb_config
 from kp_batch.operations.recognising import recognised
 from kp_batch.operations.results import Imported
-from kp_batch.progress import progress
+from kp_batch.progress import progress, warn
 from kp_batch.storage.urls import is_url
 
 IMPORTER = 1  # the version of how formats become traces
@@ -58,6 +58,7 @@ def import_traces(form: Format, sources: Sequence[str], archive: Path, rules: Ru
         ArchiveError: there is no file of the format.
     """
     _check_rules(form, rules)
+    _warn_of_one_score(rules)
     inputs = {each.path: each for each in form.inputs(_files(sources), _content)}
     if not inputs:
         raise ArchiveError(f"no file of {form.name} at {', '.join(sources)}")
@@ -109,6 +110,12 @@ def _check_rules(form: Format, rules: Rules) -> None:
             f"{form.name} does not tell what only you can decide; the rules lack "
             f"{'; and '.join(missing)}"
         )
+
+
+def _warn_of_one_score(rules: Rules) -> None:
+    score = rules.success and rules.success.score
+    if score and rules.confidence and rules.confidence.score == score:
+        warn(f"the score {score!r} decides both success and confidence: it counts twice")
 
 
 def _index_of(archive: Path, made_by: Mapping[str, str]) -> Index:

@@ -1,0 +1,107 @@
+"""A registry's database, its export, and single traces."""
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kp_batch.importers.knowledgepulse import FORMAT
+from kp_batch.importers.rules import load_rules
+from kp_batch.operations.importing import import_traces
+from kp_batch.operations.results import Imported
+from tests.importing import imported, kp_trace, refusals, write_json
+
+
+def import_all(source: Path, archive: Path) -> Imported:
+    return import_traces(FORMAT, [str(source)], archive, load_rules(None, {}))
+
+
+def registry(path: Path, units: list[tuple[str, str, str, str | None]]) -> sqlite3.Connection:
+    """A registry that is written to, in WAL mode."""
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute(
+        "CREATE TABLE knowledge_units (id TEXT, unit_json TEXT, updated_at TEXT, "
+        "quarantine_status TEXT)"
+    )
+    database.executemany("INSERT INTO knowledge_units VALUES (?, ?, ?, ?)", units)
+    database.commit()
+    return database
+
+
+def unit(name: str, status: str | None = None, **changes: Any) -> tuple[str, str, str, str | None]:
+    trace = kp_trace(name, **changes)
+    return str(trace["id"]), json.dumps(trace), "2026-09-09", status
+
+
+def test_all_of_a_trace_is_carried_over(tmp_path: Path) -> None:
+    write_json(tmp_path / "source" / "a.json", kp_trace("a"))
+    import_all(tmp_path / "source", tmp_path / "archive")
+    row = imported(tmp_path / "archive")["kp:trace:a"]
+    assert row["metadata"]["quality_score"] == 0.5
+    assert row["metadata"]["visibility"] == "network"
+    assert row["outcome"] == {"result_summary": "done", "confidence": 0.9}
+    assert [each["input"] for each in row["steps"]] == [None, '{"at":1}']
+
+
+@pytest.mark.parametrize("beside", [("-wal",), ("-wal", "-shm")])
+def test_a_registry_is_read_while_it_is_written(tmp_path: Path, beside: tuple[str, ...]) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    live = tmp_path / "live.sqlite"
+    traces = [
+        unit("a"),
+        unit("b", "quarantined"),
+        unit("c", "flagged"),
+        ("kp:trace:d", "{cut", "2026-09-09", None),
+    ]
+    with closing(registry(live, traces)):
+        for ending in ("", *beside):
+            shutil.copy(f"{live}{ending}", source / f"r.sqlite{ending}")
+    before = sorted(source.iterdir())
+    done = import_all(source, tmp_path / "archive")
+    assert (done.traces, done.refused) == (2, {"quarantined": 1, "malformed_json": 1})
+    assert sorted(source.iterdir()) == before
+
+
+def test_of_several_units_of_one_id_the_last_one_counts(tmp_path: Path) -> None:
+    with closing(
+        registry(tmp_path / "r.db", [unit("a"), unit("a", task={"objective": "new"})])
+    ) as r:
+        r.execute(
+            "UPDATE knowledge_units SET updated_at = '2026-01-01' WHERE unit_json LIKE '%do a%'"
+        )
+        r.commit()
+    import_all(tmp_path / "r.db", tmp_path / "archive")
+    assert imported(tmp_path / "archive")["kp:trace:a"]["task"]["objective"] == "new"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"steps": None}, "no_steps"),
+        ({"steps": [None, {"type": "thought"}]}, "no_steps"),
+        ({"steps": [{"type": "dance"}]}, "unknown_step_type"),
+        ({"outcome": {"confidence": True}}, "bad_confidence"),
+        ({"outcome": {"confidence": 1.1}}, "bad_confidence"),
+        ({"id": ""}, "missing_id"),
+    ],
+)
+def test_what_is_wrong_is_told(tmp_path: Path, changes: Any, reason: str) -> None:
+    export = {"data": {"knowledge_units": [{**kp_trace("a"), **changes}, kp_trace("b")]}}
+    write_json(tmp_path / "export.json", export)
+    done = import_all(tmp_path / "export.json", tmp_path / "archive")
+    assert (done.traces, done.refused) == (1, {reason: 1})
+    assert refusals(tmp_path / "archive")[0]["reasons"] == [reason]
+
+
+def test_other_units_are_passed_over(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"@type": "ExpertSOP", "id": "x"})
+    write_json(tmp_path / "b.json", kp_trace("b", steps=[{"type": "thought", "content": {"ü": 1}}]))
+    assert import_all(tmp_path, tmp_path / "archive").passed_over == {"ExpertSOP": 1}
+    [row] = imported(tmp_path / "archive").values()
+    assert row["steps"][0]["content"] == '{"ü":1}'
