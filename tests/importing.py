@@ -40,7 +40,7 @@ def imported(archive: Path) -> dict[str, dict[str, Any]]:
     """The traces of an archive, by their ids; each stands in the file of its day."""
     rows: dict[str, dict[str, Any]] = {}
     for path in sorted(archive.glob("*.parquet")):
-        for row in pl.read_parquet(path).to_dicts():
+        for row in pl.read_parquet(path, glob=False).to_dicts():
             assert row["metadata"]["created_at"].startswith(path.stem)
             assert row["id"] not in rows
             rows[row["id"]] = row

@@ -1,5 +1,6 @@
 """An import: a file a day, the same whatever the order, and nothing taken away."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kp_batch.contracts import TRACE
-from kp_batch.errors import ArchiveError, KpBatchError
+from kp_batch.errors import ArchiveError, BusyError, KpBatchError
 from kp_batch.importers.day_files import DayFiles
 from kp_batch.importers.draft import Draft, Refused, Unit
 from kp_batch.importers.format import Format, by_ending
@@ -244,6 +245,132 @@ def test_a_trace_that_no_rule_can_decide_yet_is_taken_later(nights: Path, archiv
     assert import_spans(nights, archive).refused == {"missing_success": 1}
 
 
+@pytest.mark.parametrize("rules", [{}, {"confidence": {"always": 0.9}}])
+def test_a_file_that_was_away_for_a_night_counts_when_it_is_back(
+    nights: Path, archive: Path, tmp_path: Path, rules: Any
+) -> None:
+    import_spans(nights, archive)
+    aside = shutil.move(nights / "1.jsonl", tmp_path / "aside")
+    write_lines(nights / "3.jsonl", [span("b", 9)])
+    assert import_spans(nights, archive, **rules).left == 1 + bool(rules)  # a as well, made anew
+    shutil.move(aside, nights / "1.jsonl")
+    assert import_spans(nights, archive, **rules).left == 0
+    assert said(archive) == {"a": ["1"], "b": ["2", "3", "9"], "c": ["4"]}
+    confidences = {row["outcome"]["confidence"] for row in imported(archive).values()}
+    assert confidences == {0.9 if rules else 0.5}
+
+
+def test_a_damaged_file_that_is_mended_is_read_and_no_longer_refused(
+    nights: Path, archive: Path
+) -> None:
+    import_spans(nights, archive)
+    whole, times = (nights / "1.jsonl").read_bytes(), (nights / "1.jsonl").stat()
+    (nights / "1.jsonl").write_bytes(b"")
+    import_spans(nights, archive)
+    assert [each["reasons"] for each in refusals(archive)] == [["unreadable_file"]]
+    (nights / "1.jsonl").write_bytes(whole)
+    os.utime(nights / "1.jsonl", ns=(times.st_atime_ns, times.st_mtime_ns))
+    import_spans(nights, archive)
+    assert refusals(archive) == []
+
+
+def test_what_a_file_told_of_before_is_not_forgotten(nights: Path, archive: Path) -> None:
+    import_spans(nights, archive)
+    write_lines(nights / "1.jsonl", [span("z", 8)])  # as a log that was begun anew
+    assert import_spans(nights, archive).left == 0
+    write_lines(nights / "3.jsonl", [span("b", 9)])
+    assert import_spans(nights, archive).left == 1
+    assert said(archive) == {"a": ["1"], "b": ["2", "3"], "c": ["4"], "z": ["8"]}
+    write_lines(nights / "1.jsonl", [span("a", 1), span("b", 2)])
+    assert import_spans(nights, archive).left == 0
+    assert said(archive)["b"] == ["2", "3", "9"]
+
+
+def test_one_import_at_a_time_changes_an_archive(nights: Path, archive: Path) -> None:
+    lock = subprocess.Popen(
+        [sys.executable, "-c", HOLDING, str(archive / "_import")], stdout=subprocess.PIPE
+    )
+    with lock:
+        assert lock.stdout
+        lock.stdout.readline()
+        with pytest.raises(BusyError, match="another run is writing"):
+            import_spans(nights, archive)
+        lock.kill()
+    import_spans(nights, archive)
+
+
+HOLDING = """
+import sys, time
+from pathlib import Path
+from kp_batch.warehouse.lock import locked
+with locked(Path(sys.argv[1]), wait=False):
+    print(flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_trace_that_moves_between_days_that_gain_is_always_in_one(
+    source: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_all(source, archive)
+    write_json(source / "a.json", kp_trace("a", 2))  # from the first to the second
+    write_json(source / "b.json", kp_trace("b", 1))  # and the other way
+    write_json(source / "d.json", kp_trace("d", 1))
+    seen: list[set[str]] = []
+    replace = Path.replace
+
+    def looking(path: Path, target: Path) -> Path:
+        done = replace(path, target)
+        days = [pl.read_parquet(each, columns=["id"]) for each in archive.glob("*.parquet")]
+        seen.append(set(pl.concat(days).to_series()) if days else set())
+        return done
+
+    monkeypatch.setattr(Path, "replace", looking)
+    import_all(source, archive)
+    assert all({f"kp:trace:{each}" for each in "abc"} <= each for each in seen)
+    assert {x: row["metadata"]["created_at"][:10] for x, row in imported(archive).items()} == {
+        "kp:trace:a": "2026-03-02",
+        "kp:trace:b": "2026-03-01",
+        "kp:trace:c": "2026-03-01",
+        "kp:trace:d": "2026-03-01",
+    }
+
+
+def test_row_groups_depend_on_nothing_but_the_day(tmp_path: Path) -> None:
+    folder = tmp_path / "spans"
+    folder.mkdir()
+    days = [
+        [{**span(f"{day}-{each}", 1), "at": f"2026-03-0{day}"} for each in range(1_500)]
+        for day in (1, 2)
+    ]
+    for day, spans in enumerate(days):
+        write_lines(folder / f"{day}.jsonl", spans)
+        import_spans(folder, tmp_path / "nights")
+    import_spans(folder, tmp_path / "at-once")
+    for path in (tmp_path / "nights").glob("*.parquet"):
+        assert path.read_bytes() == (tmp_path / "at-once" / path.name).read_bytes()
+        assert pq.read_metadata(path).num_row_groups == 2
+
+
+def test_odd_letters_stop_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "a[1]"
+    folder.mkdir()
+    spans = [span("a", 1), {**span("b\ud800", 2), "say": "\ud83d"}, span("c", 3)]
+    write_lines(folder / "[x].jsonl", spans)
+    (folder / "\udcff.jsonl").write_bytes((folder / "[x].jsonl").read_bytes())
+    for _ in range(2):
+        import_spans(folder, folder / "archive")
+    assert said(folder / "archive") == {"a": ["1"], "b\ufffd": ["\ufffd"], "c": ["3"]}
+    assert "name" in refusals(folder / "archive")[0]["message"]
+
+
+def test_an_index_that_is_damaged_is_named(nights: Path, archive: Path) -> None:
+    import_spans(nights, archive)
+    (archive / "_import" / "_index.parquet").write_bytes(b"no Parquet")
+    with pytest.raises(KpBatchError, match=r"_index\.parquet is damaged .* remove it"):
+        import_spans(nights, archive)
+
+
 def test_an_archive_has_one_format(nights: Path, source: Path, archive: Path) -> None:
     import_spans(nights, archive)
     with pytest.raises(KpBatchError, match="has traces of spans"):
@@ -271,7 +398,7 @@ def test_a_killed_import_is_made_good_by_the_next(
     import_spans(nights, archive)
     import_spans(nights, tmp_path / "never")
     content = [
-        {str(each.relative_to(x)): each.read_bytes() for each in x.rglob("*") if each.is_file()}
+        {str(each.relative_to(x)): each.read_bytes() for each in x.rglob("*.*")}
         for x in (archive, tmp_path / "never")
     ]
     assert content[0] == content[1]
@@ -292,7 +419,7 @@ def test_rules_that_name_what_is_not_there_are_told_before_anything_is_written(
         "no score 'rihgt'; the source has: right; no score 'judge'; the source has: right; "
         "no field 'tags'; the source has: kind"
     )
-    assert not archive.exists()
+    assert [each.name for each in archive.iterdir()] == ["_import"]
 
 
 def test_rules_that_leave_something_open_are_refused_before_any_work(

@@ -146,7 +146,7 @@ def _told(done: "Imported", archive: Path) -> Iterator[str]:
     yield f"{number(done.traces, 'trace')} from {files} that are new or changed"
     yield f"  changed    {number(done.files_changed, 'file')} of {archive}"
     if done.left:
-        yield f"  left       {number(done.left, 'trace')} as before: a file of theirs is gone"
+        yield f"  left       {number(done.left, 'trace')} as before: not all can be read now"
     for title, counts in (
         ("refused", done.refused),
         ("passed over", done.passed_over),

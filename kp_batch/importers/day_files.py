@@ -1,19 +1,26 @@
 """The files of an imported archive: one a day, in UTC, of traces in the order of their time."""
 
 import filecmp
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from heapq import merge
 from pathlib import Path
 
 import duckdb
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kp_batch.contracts import TRACE, arrow_schema
+from kp_batch.importers.new_traces import NewTraces, Timed
 from kp_batch.sql import sql
 from kp_batch.whole_files import beside
 
-_ROWS = 1_000  # that are held at once
-_DAY = len("2026-01-31")
+# Of a row group, which holds no more of either unless one trace does.
+_ROWS = 1_000
+_LETTERS = 16 << 20  # of JSON
+_AT_ONCE = 64  # traces of a file that are read at once
 
 
 class DayFiles:
@@ -31,47 +38,60 @@ class DayFiles:
         self._archive, self._connection = archive, connection
         self._schema: pa.Schema = arrow_schema(TRACE).with_metadata(dict(metadata))
 
-    def put(self, new: str, touched: str) -> int:
+    def put(self, new: NewTraces, touched: str) -> int:
         """Put traces into their days, and take out what they were before.
 
-        Days that gain a trace come first, so that one that moves is in none at no moment.
+        Days that gain a trace come first, and keep for that while those that move to another day:
+        so no trace is in none at any moment.
 
         Args:
-            new: the glob of Parquet files with the columns of `TRACE`.
-            touched: a Parquet file with the column `id`, of all traces that were read: those that
+            new: the traces.
+            touched: Parquet files with the column `id`, of all traces that were read: those that
                 are not among the new ones are gone.
 
         Returns:
             How many files are other than they were.
         """
-        old = [str(path) for path in sorted(self._archive.glob("????-??-??.parquet"))]
-        texts = {"new": new, "touched": touched, "old": old or new, "has_old": bool(old)}
-        for name, value in texts.items():
-            self._connection.execute(f"SET VARIABLE {name} = ?", [value])
-        days = self._connection.execute(sql(__name__, "days.sql")).fetchall()
-        return sum(
-            self._put_days([day for day, gains in days if gains is gaining])
-            for gaining in (True, False)
+        self._stage(new.keys(), touched)
+        gaining, losing = (
+            [day for (day,) in self._connection.execute(sql(__name__, name)).fetchall()]
+            for name in ("gaining.sql", "losing.sql")
         )
+        changed = {day for day in gaining if self._put(day, new, "going_for_now.sql")}
+        changed |= {day for day in losing if self._put(day, new, "going.sql")}
+        return len(changed)
 
-    def _put_days(self, days: list[str]) -> int:
-        self._connection.execute("SET VARIABLE days = ?::VARCHAR[]", [days])
-        rows = self._connection.sql(sql(__name__, "of_days.sql")).to_arrow_reader(_ROWS)
-        left, changed = set(days), 0
-        for day, batches in _by_day(rows):
-            left.discard(day)
-            changed += self._put_day(self._archive / f"{day}.parquet", batches)
-        for day in left:  # all of its traces are gone
-            (self._archive / f"{day}.parquet").unlink()
-        return changed + len(left)
+    def _stage(self, new: str, touched: str) -> None:
+        """Tell the connection which traces are new, which were read, and where these stand."""
+        self._connection.execute(
+            "CREATE TABLE stands (day VARCHAR, id VARCHAR)",
+        )
+        self._connection.execute(
+            "CREATE TABLE touched AS SELECT DISTINCT id FROM read_parquet(?)", [touched]
+        )
+        self._connection.execute("CREATE TABLE new AS SELECT day, id FROM read_parquet(?)", [new])
+        for path in sorted(self._archive.glob("????-??-??.parquet")):
+            ids = pl.read_parquet(path, columns=["id"], glob=False).to_arrow()
+            self._connection.register("ids", ids)
+            self._connection.execute(
+                "INSERT INTO stands SELECT ?, id FROM ids SEMI JOIN touched USING (id)",
+                [path.stem],
+            )
 
-    def _put_day(self, path: Path, batches: Iterator[pa.RecordBatch]) -> bool:
-        """Write a file, unless it is so already."""
-        made = beside(path)
+    def _put(self, day: str, new: NewTraces, going: str) -> bool:
+        """Write the file of a day, unless it is so already; returns whether it is another now."""
+        path = self._archive / f"{day}.parquet"
+        gone = self._connection.execute(sql(__name__, going), [day]).fetchall()
+        stays = _stays(path, {name for (name,) in gone})
+        made, rows = beside(path), 0
         try:
             with pq.ParquetWriter(made, self._schema, compression="zstd") as writer:
-                for batch in batches:
-                    writer.write_batch(batch.cast(self._schema))
+                for group in _groups(merge(new.of_day(day, self._connection), stays)):
+                    writer.write_table(group.cast(self._schema))
+                    rows += len(group)
+            if not rows:
+                path.unlink(missing_ok=True)
+                return True
             if path.exists() and filecmp.cmp(made, path, shallow=False):
                 return False
             made.replace(path)
@@ -80,29 +100,31 @@ class DayFiles:
             made.unlink(missing_ok=True)
 
 
-def _by_day(rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Iterator[pa.RecordBatch]]]:
-    """Cut batches where a day ends; each day's have to be taken before the next one's."""
-    pieces = _pieces(rows)
-    held = next(pieces, None)
-
-    def of_day(day: str) -> Iterator[pa.RecordBatch]:
-        nonlocal held
-        while held and held[0] == day:
-            yield held[1]
-            held = next(pieces, None)
-
-    while held:
-        day = held[0]
-        yield day, of_day(day)
+def _stays(path: Path, gone: AbstractSet[str]) -> Iterator[Timed]:
+    """The traces of a file but for some, in their order."""
+    if not path.exists():
+        return
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(_AT_ONCE):
+            for row in batch.to_pylist():
+                if row["id"] not in gone:
+                    key = row["metadata"]["created_at"], row["id"]
+                    yield key, json.dumps(row, ensure_ascii=False)
 
 
-def _pieces(rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Each batch's rows of one day."""
-    for batch in rows:
-        times = batch.column("metadata").field("created_at").to_pylist()
-        days = [time[:_DAY] for time in times]
-        first = 0
-        for at in range(1, len(days) + 1):
-            if at == len(days) or days[at] != days[first]:
-                yield days[first], batch.slice(first, at - first)
-                first = at
+def _groups(traces: Iterable[Timed]) -> Iterator[pa.Table]:
+    """Traces in row groups, whose size depends on nothing but the traces."""
+    rows: list[object] = []
+    letters = 0
+    for _, text in traces:
+        if rows and (len(rows) == _ROWS or letters + len(text) > _LETTERS):
+            yield _table(rows)
+            rows, letters = [], 0
+        rows.append(json.loads(text))
+        letters += len(text)
+    if rows:
+        yield _table(rows)
+
+
+def _table(rows: list[object]) -> pa.Table:
+    return pl.DataFrame(rows, schema=TRACE, orient="row").to_arrow()

@@ -25,6 +25,10 @@ class Input:
     refused: Refused | None = None
 
 
+def _id_of(trace: str) -> str:
+    return f"kp:trace:{trace}"
+
+
 @dataclass(frozen=True)
 class Format:
     """A system's form of traces.
@@ -38,6 +42,7 @@ class Format:
         units: reads an input, whose files are on this machine: its path, and those beside it. May
             raise an UnreadableError, or any error of a damaged file: what came before is void.
         draft: takes all units of a trace, each once and in no special order.
+        id_of: gives a trace's id in the archive from its native one.
     """
 
     name: str
@@ -46,6 +51,7 @@ class Format:
     units: Callable[[Path, Sequence[Path]], Iterator[Unit | Refused | PassedOver]]
     draft: Callable[[str, Sequence[Unit], Rules], Draft | Refused | PassedOver]
     decides: frozenset[str] = frozenset()
+    id_of: Callable[[str], str] = _id_of
 
 
 def by_ending(*endings: str) -> Callable[[Sequence[str], Read], Iterator[Input]]:

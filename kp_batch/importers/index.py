@@ -1,23 +1,28 @@
 """What an archive was made of: `_import/_index.parquet`, for the next import into it.
 
-A row for each trace that a file tells of, and one without a trace for each file. It is written
-last: who was killed before that reads the same files again, and makes the same of them.
+A row for each trace that a file tells of, or told of in an earlier state, and one without a trace
+for each file. Its stamp says what the file was when it was read; it is empty where that has to be
+done again: as it could not be read, or as an import was killed before all was written.
 """
 
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import duckdb
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kp_batch.errors import KpBatchError
+from kp_batch.importers.spool import unglobbed
 from kp_batch.sql import sql
+from kp_batch.text import one_line
 from kp_batch.whole_files import whole
 
-_ROWS = pl.Schema({"path": pl.String, "stamp": pl.String, "trace": pl.String})
+_ROWS = pl.Schema({"path": pl.String, "stamp": pl.String, "trace": pl.String, "told": pl.Boolean})
+_READ = pl.Schema({"path": pl.String, "stamp": pl.String})
 
 
 @dataclass(frozen=True)
@@ -30,28 +35,51 @@ class Index:
 
     @classmethod
     def of(cls, archive: Path) -> Self:
-        """The index in the folder of an archive."""
+        """The index in the folder of an archive.
+
+        Raises:
+            KpBatchError: it is damaged.
+        """
         path = archive / "_import" / "_index.parquet"
-        with suppress(FileNotFoundError):
+        if not path.exists():
+            return cls(path, {}, {})
+        try:
             told = pq.read_schema(path).metadata or {}
-            known = pl.scan_parquet(path).filter(pl.col("trace").is_null())
+            known = pl.scan_parquet(path, glob=False).filter(pl.col("trace").is_null())
             stamps = known.select("path", "stamp").collect()
-            made_by = {name.decode(): value.decode() for name, value in told.items()}
-            return cls(path, made_by, dict(stamps.iter_rows()))
-        return cls(path, {}, {})
+        except (pl.exceptions.PolarsError, pa.ArrowException) as error:
+            raise KpBatchError(
+                f"{path} is damaged ({one_line(str(error))}); remove it: then all files that are "
+                "there are read again, and traces of others are taken for none that came before"
+            ) from error
+        made_by = {name.decode(): value.decode() for name, value in told.items()}
+        return cls(path, made_by, dict(stamps.iter_rows()))
+
+    def also_told(
+        self, units: str, read: Collection[str], connection: duckdb.DuckDBPyConnection
+    ) -> Iterator[tuple[str, bool, set[str]]]:
+        """Which other files told of the traces of units.
+
+        Args:
+            units: Parquet files with the column `trace`.
+            read: files that were read as a whole by now.
+            connection: joins within its memory.
+
+        Returns:
+            Of each file, its path, whether it still tells of them as far as is known, and the
+            traces. Of files that were read, those that they tell of no longer.
+        """
+        self._put(connection, dict.fromkeys(read, ""), units)
+        rows = connection.execute(sql(__name__, "also_told.sql")).fetchall() if self.stamps else ()
+        for path, told, traces in rows:
+            yield path, told, set(traces)
 
     def traces_of(self, files: Collection[str]) -> set[str]:
         """The traces that some files told of."""
-        found = self._rows().filter(pl.col("path").is_in(list(files))).select("trace")
-        return set(found.drop_nulls().collect().to_series())
-
-    def files_of(self, traces: Collection[str]) -> Mapping[str, set[str]]:
-        """Which files told of any of some traces, and of which of these each one."""
-        rows = self._rows().filter(pl.col("trace").is_in(list(traces))).collect()
-        return {
-            str(path): set(of_path.get_column("trace"))
-            for (path,), of_path in rows.group_by("path")
-        }
+        if not self.stamps:
+            return set()
+        found = pl.scan_parquet(self.path, glob=False).filter(pl.col("path").is_in(list(files)))
+        return set(found.select("trace").drop_nulls().collect().to_series())
 
     def save(
         self,
@@ -59,28 +87,32 @@ class Index:
         stamps: Mapping[str, str],
         units: str,
         connection: duckdb.DuckDBPyConnection,
-    ) -> None:
+    ) -> "Index":
         """Put in what was read, and leave the rest as it is.
 
         Args:
             made_by: the metadata of this import.
-            stamps: of the files that were read as a whole.
+            stamps: of the files that were read as a whole, and an empty one of known files that
+                have to be read again.
             units: Parquet files with the columns `file` and `trace`, of these files and others.
             connection: sorts within its memory.
+
+        Returns:
+            The index as it is then.
         """
         self.path.parent.mkdir(exist_ok=True)
-        read = pl.DataFrame({"path": list(stamps), "stamp": list(stamps.values())}, schema=_READ)
-        connection.register("read", read)
-        for name, value in (("units", units), ("index", str(self.path))):
-            connection.execute(f"SET VARIABLE {name} = ?", [value])
+        self._put(connection, stamps, units)
         rows = connection.sql(sql(__name__, "index_again.sql" if self.stamps else "index.sql"))
         schema = pl.DataFrame(schema=_ROWS).to_arrow().schema.with_metadata(dict(made_by))
         with whole(self.path) as written, pq.ParquetWriter(written, schema) as writer:
             for batch in rows.to_arrow_reader(100_000):
                 writer.write_batch(batch.cast(schema))
+        return Index.of(self.path.parent.parent)
 
-    def _rows(self) -> pl.LazyFrame:
-        return pl.scan_parquet(self.path) if self.stamps else pl.LazyFrame(schema=_ROWS)
-
-
-_READ = pl.Schema({"path": pl.String, "stamp": pl.String})
+    def _put(
+        self, connection: duckdb.DuckDBPyConnection, stamps: Mapping[str, str], units: str
+    ) -> None:
+        read = pl.DataFrame([*stamps.items()], schema=_READ, orient="row")
+        connection.register("read", read.to_arrow())
+        for name, value in (("units", units), ("index", unglobbed(self.path))):
+            connection.execute(f"SET VARIABLE {name} = ?", [value])

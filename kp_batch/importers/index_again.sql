@@ -1,8 +1,18 @@
--- What was read, see index.sql, and the rest as it was.
-SELECT path, stamp, NULL::VARCHAR AS trace FROM read
+-- What was read, see index.sql, and the rest as it was; what a file told of before is kept.
+WITH
+    old AS (FROM read_parquet(getvariable('index'))),
+    pairs AS (
+        SELECT DISTINCT path, stamp, trace
+        FROM read JOIN read_parquet(getvariable('units')) AS units ON read.path = units.file
+    )
+SELECT path, stamp, NULL::VARCHAR AS trace, true AS told FROM read
 UNION ALL
-SELECT DISTINCT path, stamp, trace
-FROM read JOIN read_parquet(getvariable('units')) AS units ON read.path = units.file
+SELECT path, stamp, trace, true FROM pairs
 UNION ALL
-SELECT path, stamp, trace FROM read_parquet(getvariable('index')) AS old ANTI JOIN read USING (path)
+SELECT old.path, read.stamp, old.trace, old.told AND read.stamp = ''
+FROM old JOIN read ON old.path = read.path
+    ANTI JOIN pairs ON old.path = pairs.path AND old.trace = pairs.trace
+WHERE old.trace IS NOT NULL
+UNION ALL
+SELECT path, stamp, trace, told FROM old ANTI JOIN read ON old.path = read.path
 ORDER BY path, trace

@@ -48,7 +48,7 @@ def _of_database(path: Path) -> Iterator[Unit | Refused | PassedOver]:
                 try:
                     found = json.loads(text)
                 except (ValueError, TypeError) as error:
-                    yield Refused(["malformed_json"], f"unit_json is no JSON: {error}", id=name)
+                    yield Unit(name, {"malformed": str(error), "updated": str(updated)})
                     continue
                 yield _unit(found, str(updated), quarantined=state == "quarantined")
     except sqlite3.Error as error:
@@ -101,6 +101,9 @@ def draft(trace: str, found: Sequence[Unit], _: Rules) -> Draft | Refused | Pass
     """See `Format`: of several units of one id, the one that was updated last counts."""
     records = [cast("Json", each.record) for each in found]
     last = max(records, key=lambda each: each["updated"])
+    if "malformed" in last:
+        reason = f"unit_json is no JSON: {last['malformed']}"
+        return Refused(["malformed_json"], reason, id=trace)
     told = cast("Json", last["trace"])
     metadata, task, outcome = (_object(told.get(each)) for each in ("metadata", "task", "outcome"))
     given = told.get("steps")
@@ -162,4 +165,5 @@ FORMAT = Format(
     units=units,
     draft=draft,
     decides=frozenset({"success", "confidence", "task_domain"}),
+    id_of=str,
 )

@@ -8,8 +8,9 @@ import duckdb
 import polars as pl
 
 from kp_batch.importers.draft import Refused
-from kp_batch.importers.spool import Spool
+from kp_batch.importers.spool import Spool, unglobbed
 from kp_batch.sql import sql
+from kp_batch.text import encodable
 from kp_batch.whole_files import whole
 
 NAME = "_refused.jsonl"
@@ -37,7 +38,8 @@ class Refusals:
             "reasons": list(refused.reasons),
             "message": refused.message,
         }
-        self._spool.add((refused.id, file, json.dumps(line, ensure_ascii=False)))
+        text = encodable(json.dumps(line, ensure_ascii=False))
+        self._spool.add((refused.id and encodable(refused.id), encodable(file), text))
 
     def write(
         self, archive: Path, ids: str, files: str, connection: duckdb.DuckDBPyConnection
@@ -51,7 +53,7 @@ class Refusals:
             connection: sorts within its memory.
         """
         path = archive / NAME
-        old = str(path) if path.exists() and path.stat().st_size else ""
+        old = unglobbed(path) if path.exists() and path.stat().st_size else ""
         for name, value in (
             ("new_refusals", self._spool.close()),
             ("read_ids", ids),

@@ -1,16 +1,16 @@
 -- The new refusals, and those of before of what was not read again.
 WITH
     told AS (
-        SELECT text, text->>'id' AS id, text->>'file' AS file
-        FROM (SELECT unnest(string_split(content, E'\n')) AS text
-              FROM read_text(getvariable('old_refusals')))
-        WHERE text <> ''
+        SELECT json::VARCHAR AS text, json->>'id' AS id, json->>'file' AS file
+        FROM read_json_objects(getvariable('old_refusals'), format = 'newline_delimited')
     ),
     stays AS (
         FROM told
-        WHERE CASE
-            WHEN id IS NULL THEN file NOT IN (SELECT path FROM read_parquet(getvariable('read_files')))
-            ELSE id NOT IN (SELECT id FROM read_parquet(getvariable('read_ids')))
-        END
+        ANTI JOIN read_parquet(getvariable('read_ids')) AS ids ON told.id = ids.id
+    ),
+    stays_too AS (
+        FROM stays
+        ANTI JOIN read_parquet(getvariable('read_files')) AS files
+            ON stays.id IS NULL AND stays.file = files.path
     )
-SELECT text FROM stays UNION SELECT text FROM read_parquet(getvariable('new_refusals')) ORDER BY text
+SELECT text FROM stays_too UNION SELECT text FROM read_parquet(getvariable('new_refusals')) ORDER BY text

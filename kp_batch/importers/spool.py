@@ -1,5 +1,6 @@
 """Rows on their way to the disk, so that memory holds a few of them at a time."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,11 @@ import polars as pl
 
 _ROWS = 10_000
 _BYTES = 32 << 20
+
+
+def unglobbed(path: Path) -> str:
+    """A path that DuckDB takes for no pattern."""
+    return re.sub(r"([*?\[])", r"[\1]", str(path))
 
 
 class Spool:

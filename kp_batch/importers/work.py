@@ -10,12 +10,12 @@ import duckdb
 import polars as pl
 from polars.exceptions import PanicException
 
-from kp_batch.contracts import TRACE
 from kp_batch.errors import KpBatchError, is_passing
 from kp_batch.importers.day_files import DayFiles
 from kp_batch.importers.decide import decided
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format, Input
+from kp_batch.importers.new_traces import NewTraces
 from kp_batch.importers.refusals import Refusals
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.spool import Spool
@@ -53,7 +53,8 @@ class Work:
         self.tally = Tally()
         self.units = UnitsByTrace(folder / "units")
         self.refusals = Refusals(folder / "refused")
-        self._new = Spool(folder / "new", TRACE)
+        self._new = NewTraces(folder / "new")
+        self.failed: set[str] = set()  # files that could not be read
         self._ids = Spool(folder / "ids", _IDS)
         self._files = Spool(folder / "files", _PATHS)
 
@@ -77,7 +78,7 @@ class Work:
         except KpBatchError:
             raise
         except (Exception, PanicException) as error:  # noqa: BLE001 (damage raises many kinds)
-            return self._refuse_file(given, _damage(error))
+            return self._refuse_file(given, _damage(error), whole=only is None)
         if only is None:
             self._files.add((given.path,))
             self._note_beside(given, beside)
@@ -90,6 +91,11 @@ class Work:
             else:
                 self.tally.passed_over[found.what] += 1
 
+    def close(self) -> None:
+        """Close the files."""
+        self.units.close()
+        self._new.close()
+
     def _found(self, given: Input) -> Iterator[Unit | Refused | PassedOver]:
         with ExitStack() as held:
             file, *beside = (
@@ -97,8 +103,10 @@ class Work:
             )
             yield from self.form.units(file, beside)
 
-    def _refuse_file(self, given: Input, refused: Refused) -> bool:
-        self._files.add((given.path,))
+    def _refuse_file(self, given: Input, refused: Refused, *, whole: bool = True) -> bool:
+        if whole:  # else what was refused of it before stays
+            self._files.add((given.path,))
+        self.failed.add(given.path)
         self.refusals.add(refused, given.path)
         return False
 
@@ -114,23 +122,24 @@ class Work:
                 self._decide(units)
 
     def _decide(self, units: TraceUnits) -> None:
+        name = self.form.id_of(units.trace)
+        self._ids.add((name,))
         try:
             made = self.form.draft(units.trace, units.units, self.rules)
+            if isinstance(made, Draft):
+                self._note(made)
+                made = decided(made, self.rules)
+            if not isinstance(made, Refused | PassedOver):
+                self._new.add(made)
+                self.tally.traces += 1
+                return
         except Exception as error:  # noqa: BLE001 (any value may stand in others' JSON)
             reason = one_line(f"{type(error).__name__}: {error}")
-            made = Refused(["malformed_json"], f"it is not understood: {reason}", id=units.trace)
-        if isinstance(made, PassedOver):
-            self.tally.passed_over[made.what] += 1
-            return
-        self._ids.add((made.id,))
-        if isinstance(made, Draft):
-            self._note(made)
-            made = decided(made, self.rules)
+            made = Refused(["malformed_json"], f"it is not understood: {reason}", id=name)
         if isinstance(made, Refused):
             self.refusals.add(made, units.file)
-            return
-        self._new.add(made, sum(len(str(step["content"])) for step in made["steps"]))
-        self.tally.traces += 1
+        else:
+            self.tally.passed_over[made.what] += 1
 
     def _note(self, draft: Draft) -> None:
         self.tally.scores |= draft.scores.keys()
@@ -173,7 +182,7 @@ class Work:
             connection: sorts within its memory.
         """
         ids = self._ids.close()
-        changed = DayFiles(archive, connection, metadata).put(self._new.close(), ids)
+        changed = DayFiles(archive, connection, metadata).put(self._new, ids)
         self.refusals.write(archive, ids, self._files.close(), connection)
         return changed
 

@@ -1,9 +1,10 @@
 """Imports other systems' traces into an archive; of a source, what is new or changed is read."""
 
 import json
+import os
 import shutil
 from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import astuple
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +13,7 @@ import duckdb
 
 from kp_batch.archive.sources import described, open_file
 from kp_batch.errors import ArchiveError, KpBatchError
+from kp_batch.importers.draft import Refused
 from kp_batch.importers.format import Format, Input
 from kp_batch.importers.index import Index
 from kp_batch.importers.rules import Rules
@@ -21,9 +23,14 @@ from kp_batch.operations.recognising import recognised
 from kp_batch.operations.results import Imported
 from kp_batch.progress import progress, warn
 from kp_batch.storage.urls import is_url
+from kp_batch.text import encodable
+from kp_batch.warehouse.lock import locked
+from kp_batch.whole_files import HALF_WRITTEN
 
 IMPORTER = 1  # the version of how formats become traces
 _FORMAT = "kp_batch.format"
+_PART = f"*{HALF_WRITTEN}"
+_NO_NAME = Refused(["unreadable_file"], "its name is no UTF-8: rename it")
 _RULES = {
     "success": '[success] with score = "NAME" and at_least = 1.0, or always = true',
     "confidence": '[confidence] with score = "NAME", min = 0 and max = 1, or always = 0.8',
@@ -59,34 +66,52 @@ def import_traces(form: Format, sources: Sequence[str], archive: Path, rules: Ru
     """
     _check_rules(form, rules)
     _warn_of_one_score(rules)
-    inputs = {each.path: each for each in form.inputs(_files(sources), _content)}
+    paths, odd = _files(sources, archive), list[str]()
+    for path in [each for each in paths if each != encodable(each)]:
+        paths.remove(path)
+        odd.append(encodable(path))
+    inputs = {each.path: each for each in form.inputs(paths, _content)}
+    inputs |= {path: Input(path, refused=_NO_NAME) for path in odd}
     if not inputs:
         raise ArchiveError(f"no file of {form.name} at {', '.join(sources)}")
+    with (
+        locked(archive / "_import", wait=False),
+        TemporaryDirectory(prefix="kp-import-") as name,
+        closing(Work(form, rules, Path(name), _here)) as work,
+        duckdb.connect(config=duckdb_config(Path(name) / "spill")) as connection,
+    ):
+        for part in (*archive.glob(_PART), *archive.glob(f"_import/{_PART}")):
+            part.unlink()  # of one that was killed
+        return _import(work, inputs, archive, connection)
+
+
+def _import(
+    work: Work, inputs: Mapping[str, Input], archive: Path, connection: duckdb.DuckDBPyConnection
+) -> Imported:
+    """Import what is new or changed; the archive's lock is held."""
     made_by = {
-        _FORMAT: form.name,
+        _FORMAT: work.form.name,
         "kp_batch.importer": str(IMPORTER),
-        "kp_batch.rules": rules.as_json(),
+        "kp_batch.rules": work.rules.as_json(),
     }
     index = _index_of(archive, made_by)
     stamps = {path: _stamp(each) for path, each in inputs.items()}
     known = index.stamps if index.made_by == made_by else {}
     changed = {path for path, stamp in stamps.items() if known.get(path) != stamp}
-    with TemporaryDirectory(prefix="kp-import-") as name:
-        folder = Path(name)
-        with duckdb.connect(config=duckdb_config(folder / "spill")) as connection:
-            work = Work(form, rules, folder, _here)
-            read = _read(work, [inputs[path] for path in sorted(changed)])
-            unchanged = {path: inputs[path] for path in inputs.keys() - changed}
-            left = _read_again(work, unchanged, index, read, connection)
-            if not known:  # all is made anew, as far as it can be read
-                left |= index.traces_of(index.stamps.keys() - read)
-            work.decide(left, connection)
-            if not known:
-                work.check_names()
-            archive.mkdir(parents=True, exist_ok=True)
-            files_changed = work.write(archive, made_by, connection)
-            whole = {path: stamps[path] for path in read}
-            index.save(made_by, whole, work.units.all_files, connection)
+    read = _read(work, [inputs[path] for path in sorted(changed)])
+    unchanged = {path: inputs[path] for path in inputs.keys() - changed}
+    left, stale = _read_again(work, unchanged, index, read, connection)
+    if not known:  # all is made anew, as far as it can be read
+        stale |= index.stamps.keys() - read
+        left |= index.traces_of(stale)
+    work.decide(left, connection)
+    if not known:
+        work.check_names()
+    # Before any file is changed: who is killed after that reads the same files again.
+    blank, units = dict.fromkeys(read | stale, ""), work.units.all_files
+    index = index.save(index.made_by or made_by, blank, units, connection)
+    files_changed = work.write(archive, made_by, connection)
+    index.save(made_by, blank | {path: stamps[path] for path in read}, units, connection)
     tally = work.tally
     return Imported(
         traces=tally.traces,
@@ -97,7 +122,7 @@ def import_traces(form: Format, sources: Sequence[str], archive: Path, rules: Ru
         refused=dict(work.refusals.counts),
         passed_over=dict(tally.passed_over),
         unmapped_domains=dict(tally.unmapped),
-        rules=json.loads(rules.as_json()),
+        rules=json.loads(made_by["kp_batch.rules"]),
     )
 
 
@@ -146,35 +171,42 @@ def _read_again(
     index: Index,
     read: Collection[str],
     connection: duckdb.DuckDBPyConnection,
-) -> set[str]:
+) -> tuple[set[str], set[str]]:
     """Read what other files tell of the same traces.
 
     Returns:
-        The traces that cannot be read again as a whole, as a file is gone or damaged by now.
+        The traces that cannot be read again as a whole, as a file is gone, damaged, or another one
+        by now; and the known files that have to be read again as soon as they can be.
     """
-    touched = work.units.names(connection)
     left: set[str] = set()
-    for path, traces in sorted(index.files_of(touched).items()):
-        again = path in unchanged and work.read(unchanged[path], traces)
-        if not again and path not in read:
+    stale: set[str] = set()
+    for path, still, traces in index.also_told(work.units.all_files, read, connection):
+        if not (still and path in unchanged and work.read(unchanged[path], traces)):
             left |= traces
-    return left
+            stale |= {path} - set(read)
+    return left, stale | (work.failed & index.stamps.keys())
 
 
-def _files(sources: Sequence[str]) -> list[str]:
-    """The files of the sources, in the order of their paths."""
+def _files(sources: Sequence[str], archive: Path | None = None) -> list[str]:
+    """The files of the sources, but for those of the archive, in the order of their paths."""
     found: set[str] = set()
+    own = _absolute(archive) if archive else None
     for source in sources:
-        path = Path(source).expanduser()
+        path = _absolute(Path(source))
         if is_url(source):
             found.add(source)
         elif path.is_dir():
-            found |= {str(each.absolute()) for each in path.rglob("*") if each.is_file()}
+            files = (each for each in path.rglob("*") if each.is_file())
+            found |= {str(each) for each in files if own is None or own not in each.parents}
         elif path.exists():
-            found.add(str(path.absolute()))
+            found.add(str(path))
         else:
             raise ArchiveError(f"there is no {source!r}; name files or folders of a source")
     return sorted(found)
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 (it takes x/.. out)
 
 
 def _stamp(given: Input) -> str:

@@ -1,0 +1,1 @@
+SELECT DISTINCT day FROM new ORDER BY day
