@@ -9,8 +9,9 @@ from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, Unreadabl
 from kp_batch.importers.format import Format
 from kp_batch.importers.harbor import inputs, trial_of
 from kp_batch.importers.json_files import read_json
+from kp_batch.importers.message_parts import text_of
 from kp_batch.importers.messages import Message, Role, ToolCall, ToolResult
-from kp_batch.importers.payloads import at_path, text_of
+from kp_batch.importers.payloads import at_path
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.times import time_of
 from kp_batch.importers.transcript import Transcript

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 from kp_batch.importers.attributes import texts
 from kp_batch.importers.draft import Draft, Refused, Unit
+from kp_batch.importers.message_json import message_of
 from kp_batch.importers.messages import Message, ToolCall, ToolResult, parsed
-from kp_batch.importers.payloads import at_path, message_of, messages_in, objective_in, question_in
+from kp_batch.importers.payloads import at_path, messages_in, objective_in, question_in
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.times import time_of
 from kp_batch.importers.transcript import Transcript

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from kp_batch.importers.attributes import Json, listed, told
+from kp_batch.importers.message_json import message_of
 from kp_batch.importers.messages import Message, ToolCall, ToolResult, parsed
-from kp_batch.importers.payloads import message_of, messages_in
+from kp_batch.importers.payloads import messages_in
 from kp_batch.importers.span import (
     AgentRun,
     ModelCall,

@@ -1,17 +1,13 @@
 """Imports other systems' traces into an archive; of a source, what is new or changed is read."""
 
 import json
-import os
-import shutil
-from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import astuple
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import duckdb
 
-from kp_batch.archive.sources import described, open_file
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.importers.draft import Refused
 from kp_batch.importers.format import Format, Input
@@ -19,10 +15,10 @@ from kp_batch.importers.index import Index
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.work import Work
 from kp_batch.memory import duckdb_config
+from kp_batch.operations.import_sources import content_of, files_of, here, stamp_of
 from kp_batch.operations.recognising import recognised
 from kp_batch.operations.results import Imported
 from kp_batch.progress import progress, warn
-from kp_batch.storage.urls import is_url
 from kp_batch.text import encodable
 from kp_batch.warehouse.lock import locked
 from kp_batch.whole_files import HALF_WRITTEN
@@ -44,7 +40,7 @@ def format_of(sources: Sequence[str]) -> Format:
         KpBatchError: they may be of none, or of more than one.
         ArchiveError: there is no such file or folder.
     """
-    return recognised(_files(sources), _content, _here)
+    return recognised(files_of(sources), content_of, here)
 
 
 def import_traces(form: Format, sources: Sequence[str], archive: Path, rules: Rules) -> Imported:
@@ -66,18 +62,18 @@ def import_traces(form: Format, sources: Sequence[str], archive: Path, rules: Ru
     """
     _check_rules(form, rules)
     _warn_of_one_score(rules)
-    paths, odd = _files(sources, archive), list[str]()
+    paths, odd = files_of(sources, archive), list[str]()
     for path in [each for each in paths if each != encodable(each)]:
         paths.remove(path)
         odd.append(encodable(path))
-    inputs = {each.path: each for each in form.inputs(paths, _content)}
+    inputs = {each.path: each for each in form.inputs(paths, content_of)}
     inputs |= {path: Input(path, refused=_NO_NAME) for path in odd}
     if not inputs:
         raise ArchiveError(f"no file of {form.name} at {', '.join(sources)}")
     with (
         locked(archive / "_import", wait=False),
         TemporaryDirectory(prefix="kp-import-") as name,
-        closing(Work(form, rules, Path(name), _here)) as work,
+        closing(Work(form, rules, Path(name), here)) as work,
         duckdb.connect(config=duckdb_config(Path(name) / "spill")) as connection,
     ):
         for part in (*archive.glob(_PART), *archive.glob(f"_import/{_PART}")):
@@ -95,7 +91,7 @@ def _import(
         "kp_batch.rules": work.rules.as_json(),
     }
     index = _index_of(archive, made_by)
-    stamps = {path: _stamp(each) for path, each in inputs.items()}
+    stamps = {path: stamp_of(each) for path, each in inputs.items()}
     known = index.stamps if index.made_by == made_by else {}
     changed = {path for path, stamp in stamps.items() if known.get(path) != stamp}
     read = _read(work, [inputs[path] for path in sorted(changed)])
@@ -185,54 +181,3 @@ def _read_again(
             left |= traces
             stale |= {path} - set(read)
     return left, stale | (work.failed & index.stamps.keys())
-
-
-def _files(sources: Sequence[str], archive: Path | None = None) -> list[str]:
-    """The files of the sources, but for those of the archive, in the order of their paths."""
-    found: set[str] = set()
-    own = _absolute(archive) if archive else None
-    for source in sources:
-        path = _absolute(Path(source))
-        if is_url(source):
-            found.add(source)
-        elif path.is_dir():
-            files = (each for each in path.rglob("*") if each.is_file())
-            found |= {str(each) for each in files if own is None or own not in each.parents}
-        elif path.exists():
-            found.add(str(path))
-        else:
-            raise ArchiveError(f"there is no {source!r}; name files or folders of a source")
-    return sorted(found)
-
-
-def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 (it takes x/.. out)
-
-
-def _stamp(given: Input) -> str:
-    """What a file, and those beside it, are by now."""
-    stamps: list[object] = [given.refused and given.refused.message]
-    for path in (given.path, *given.beside):
-        try:
-            stamps.append(astuple(described(path)))
-        except OSError as error:
-            stamps.append(str(error))
-    return json.dumps(stamps)
-
-
-def _content(path: str) -> bytes:
-    with open_file(path) as file:
-        return file.read()
-
-
-@contextmanager
-def _here(path: str) -> Generator[Path]:
-    """The path of a file on this machine: of an object, a copy that has its name."""
-    if not is_url(path):
-        yield Path(path)
-        return
-    with TemporaryDirectory(prefix="kp-import-") as folder:
-        copy = Path(folder) / path.rpartition("/")[2]
-        with open_file(path) as file, copy.open("wb") as written:
-            shutil.copyfileobj(file, written)
-        yield copy
