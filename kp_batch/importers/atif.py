@@ -3,20 +3,18 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format
 from kp_batch.importers.harbor import inputs, trial_of
 from kp_batch.importers.json_files import read_json
 from kp_batch.importers.message_parts import text_of
-from kp_batch.importers.messages import Message, Role, ToolCall, ToolResult
+from kp_batch.importers.messages import Json, Message, Role, ToolCall, ToolResult
 from kp_batch.importers.payloads import at_path
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.times import time_of
 from kp_batch.importers.transcript import Transcript
-
-Json = Mapping[str, Any]
 
 _ROLES: Mapping[str, Role] = {"user": "user", "agent": "assistant"}
 _FAILED = ("is_error", "tool_result_is_error")  # as Harbor's agents note it; ATIF has no field
@@ -57,7 +55,7 @@ def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Draft | Refused | 
     """See `Format`: of several files of one trajectory, one with a trial counts, the longest."""
     record = max((cast("Json", each.record) for each in found), key=_rank)
     told, trial = cast("Json", record["trajectory"]), cast("Json", record["trial"] or {})
-    transcript = Transcript(recovery=rules.recovery == "after_tool_error")
+    transcript = Transcript(recovery=rules.recovers)
     copied, own = _parted(told)
     # A continuation's question stands in what it copied, whose steps the trace before it has.
     transcript.converse(map(_message, copied))

@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from kp_batch.importers.messages import parsed
-
-Json = Mapping[str, Any]
+from kp_batch.importers.messages import Json, parsed
 
 
 def told(attributes: object, name: str) -> Any:

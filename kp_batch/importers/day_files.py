@@ -63,13 +63,14 @@ class DayFiles:
 
     def _stage(self, new: str, touched: str) -> None:
         """Tell the connection which traces are new, which were read, and where these stand."""
-        self._connection.execute(
-            "CREATE TABLE stands (day VARCHAR, id VARCHAR)",
-        )
+        self._connection.execute("CREATE TABLE stands (day VARCHAR, id VARCHAR)")
         self._connection.execute(
             "CREATE TABLE touched AS SELECT DISTINCT id FROM read_parquet(?)", [touched]
         )
-        self._connection.execute("CREATE TABLE new AS SELECT day, id FROM read_parquet(?)", [new])
+        # In the order of days, so that each finds its own without the others'.
+        self._connection.execute(
+            "CREATE TABLE new AS FROM read_parquet(?) ORDER BY day, time, id", [new]
+        )
         for path in sorted(self._archive.glob("????-??-??.parquet")):
             ids = pl.read_parquet(path, columns=["id"], glob=False).to_arrow()
             self._connection.register("ids", ids)

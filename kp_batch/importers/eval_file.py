@@ -13,8 +13,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from kp_batch.importers.draft import UnreadableError
-
-Json = Mapping[str, Any]
+from kp_batch.importers.messages import Json
 
 _HEADERS = ("header.json", "_journal/start.json")  # the other one while a run goes on
 _WHOLE = re.compile(r"(samples/.+_epoch_\d+)\.json")

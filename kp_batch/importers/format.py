@@ -1,6 +1,7 @@
 """What a format is: how its files become units, and the units of a trace its draft."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
 from kp_batch.importers.rules import Rules
 
 Read = Callable[[str], bytes]  # the content of a small file
+Here = Callable[[str], AbstractContextManager[Path]]  # a file's path on this machine
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,6 @@ class Format:
         name: on the command line.
         holds: what it has by itself, in words.
         decides: of success, confidence and task_domain, those that need no rule.
-        fields: whether rules find a domain in it, and in which fields, in words.
         inputs: chooses among the paths of a source, sorted, those that are read.
         units: reads an input, whose files are on this machine: its path, and those beside it. May
             raise an UnreadableError, or any error of a damaged file: what came before is void.
@@ -52,6 +53,13 @@ class Format:
     draft: Callable[[str, Sequence[Unit], Rules], Draft | Refused | PassedOver]
     decides: frozenset[str] = frozenset()
     id_of: Callable[[str], str] = _id_of
+
+    def read(self, given: Input, here: Here) -> Generator[Unit | Refused | PassedOver]:
+        """Read an input, wherever its files are; see `units`."""
+        with ExitStack() as held:
+            paths = given.path, *given.beside
+            file, *beside = [held.enter_context(here(each)) for each in paths]
+            yield from self.units(file, beside)
 
 
 def by_ending(*endings: str) -> Callable[[Sequence[str], Read], Iterator[Input]]:

@@ -3,9 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
-from kp_batch.importers.attributes import Json, first_told, listed, told
+from kp_batch.importers.attributes import first_told, listed, told
 from kp_batch.importers.message_json import message_of
-from kp_batch.importers.messages import Message, ToolCall, ToolResult, parsed
+from kp_batch.importers.messages import (
+    Json,
+    Message,
+    ToolCall,
+    ToolResult,
+    list_in,
+    object_in,
+    parsed,
+)
 from kp_batch.importers.payloads import messages_in
 from kp_batch.importers.span import (
     AgentRun,
@@ -105,7 +113,7 @@ def _spoken(events: Iterator[Event]) -> list[Message]:
 
 def _usual(event: Event) -> Json:
     """The message that an event tells, which is its attributes, or JSON in one of them."""
-    body = _object(told(event.attributes, "gen_ai.event.content"))
+    body = object_in(told(event.attributes, "gen_ai.event.content"))
     told_there = {**event.attributes, **body}
     inner = parsed(told_there.get("message"))
     if isinstance(inner, Mapping):
@@ -126,14 +134,8 @@ def _vendors_answer(value: object) -> list[Message]:
     """What any-agent tells: a text, or JSON of tool calls."""
     if not isinstance(value, str):
         return []
-    found = parsed(value)
-    items = cast("list[object]", found) if isinstance(found, list) else []
+    items = list_in(value)
     if items and all(told(each, "tool.name") for each in items):
         calls = (ToolCall(str(told(each, "tool.name")), told(each, "tool.args")) for each in items)
         return [Message("assistant", calls=tuple(calls))]
     return [Message("assistant", value)]
-
-
-def _object(value: object) -> Json:
-    found = parsed(value)
-    return cast("Json", found) if isinstance(found, Mapping) else {}

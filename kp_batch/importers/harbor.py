@@ -5,14 +5,13 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from typing import cast
 
 from kp_batch.errors import is_passing
 from kp_batch.importers.draft import Refused, UnreadableError
 from kp_batch.importers.format import Input, Read
 from kp_batch.importers.json_files import read_json
-
-Json = Mapping[str, Any]
+from kp_batch.importers.messages import Json
 
 _RESULT = "result.json"
 _OTHERS = {_RESULT, "config.json", "lock.json", "reward.json", "manifest.json"}

@@ -7,6 +7,7 @@ done again: as it could not be read, or as an import was killed before all was w
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Self
 
@@ -15,8 +16,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kp_batch.contracts import arrow_schema
 from kp_batch.errors import KpBatchError
-from kp_batch.importers.spool import unglobbed
 from kp_batch.sql import sql
 from kp_batch.text import one_line
 from kp_batch.whole_files import whole
@@ -70,8 +71,7 @@ class Index:
             traces. Of files that were read, those that they tell of no longer.
         """
         self._put(connection, dict.fromkeys(read, ""), units)
-        rows = connection.execute(sql(__name__, "also_told.sql")).fetchall() if self.stamps else ()
-        for path, told, traces in rows:
+        for path, told, traces in connection.execute(sql(__name__, "also_told.sql")).fetchall():
             yield path, told, set(traces)
 
     def traces_of(self, files: Collection[str]) -> set[str]:
@@ -102,8 +102,8 @@ class Index:
         """
         self.path.parent.mkdir(exist_ok=True)
         self._put(connection, stamps, units)
-        rows = connection.sql(sql(__name__, "index_again.sql" if self.stamps else "index.sql"))
-        schema = pl.DataFrame(schema=_ROWS).to_arrow().schema.with_metadata(dict(made_by))
+        rows = connection.sql(sql(__name__, "index.sql"))
+        schema = arrow_schema(_ROWS).with_metadata(dict(made_by))
         with whole(self.path) as written, pq.ParquetWriter(written, schema) as writer:
             for batch in rows.to_arrow_reader(100_000):
                 writer.write_batch(batch.cast(schema))
@@ -112,7 +112,11 @@ class Index:
     def _put(
         self, connection: duckdb.DuckDBPyConnection, stamps: Mapping[str, str], units: str
     ) -> None:
+        """Give the connection what `index.sql` and `also_told.sql` ask for."""
         read = pl.DataFrame([*stamps.items()], schema=_READ, orient="row")
         connection.register("read", read.to_arrow())
-        for name, value in (("units", units), ("index", unglobbed(self.path))):
-            connection.execute(f"SET VARIABLE {name} = ?", [value])
+        connection.register("none_yet", pl.DataFrame(schema=_ROWS).to_arrow())
+        connection.execute("SET VARIABLE units = ?", [units])
+        connection.execute("SET VARIABLE index = ?", [escape(str(self.path))])
+        old = "read_parquet(getvariable('index'))" if self.stamps else "none_yet"
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW old AS FROM {old}")

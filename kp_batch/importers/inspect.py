@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from kp_batch.importers import scout
 from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
@@ -10,8 +10,7 @@ from kp_batch.importers.eval_file import EvalFile
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.inspect_samples import Log, draft, record_of
 from kp_batch.importers.json_files import read_json
-
-Json = Mapping[str, Any]
+from kp_batch.importers.messages import Json
 
 
 def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver]:

@@ -1,11 +1,9 @@
 """Inspect's chat messages."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, cast
+from typing import cast
 
-from kp_batch.importers.messages import Message, Role, ToolCall, ToolResult, joined
-
-Json = Mapping[str, Any]
+from kp_batch.importers.messages import Json, Message, Role, ToolCall, ToolResult, joined
 
 _ROLES: Mapping[str, Role] = {
     "system": "system",

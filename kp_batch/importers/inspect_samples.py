@@ -4,17 +4,16 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Self, cast
+from typing import Self, cast
 
 from kp_batch.importers.attributes import texts, told
 from kp_batch.importers.draft import Draft, Unit
 from kp_batch.importers.inspect_messages import conversation, slim, whole
+from kp_batch.importers.messages import Json
 from kp_batch.importers.payloads import at_path
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.times import time_of
 from kp_batch.importers.transcript import Transcript
-
-Json = Mapping[str, Any]
 
 _OLD_SCORERS = ("score", "88F74D2C")  # where a score lacks its scorer's name
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -157,7 +156,7 @@ def number_of(value: object) -> float | None:
 def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Draft:
     """See `Format`: of several samples of one id, the one that was changed last counts."""
     record = max((cast("Json", each.record) for each in found), key=_newest)
-    transcript = Transcript(recovery=rules.recovery == "after_tool_error")
+    transcript = Transcript(recovery=rules.recovers)
     transcript.converse(conversation(record["messages"]))
     asked = at_path(record["input"], rules.objective) if rules.objective else ""
     return Draft(

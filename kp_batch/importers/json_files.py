@@ -4,11 +4,10 @@ import gzip
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from kp_batch.importers.draft import Refused, UnreadableError
-
-Json = Mapping[str, Any]
+from kp_batch.importers.messages import Json
 
 _MALFORMED = "malformed_json"
 

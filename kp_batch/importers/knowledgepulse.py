@@ -7,16 +7,14 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import cast
 
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.json_files import read_json
-from kp_batch.importers.messages import as_text
+from kp_batch.importers.messages import Json, as_text
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.times import time_of
-
-Json = Mapping[str, Any]
 
 _DATABASES = (".sqlite", ".sqlite3", ".db")
 _UNITS = "SELECT id, unit_json, updated_at, {status} FROM knowledge_units"

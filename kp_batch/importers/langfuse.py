@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pyarrow.parquet as pq
 
@@ -14,9 +14,7 @@ from kp_batch.importers.format import Format
 from kp_batch.importers.json_files import is_empty, read_json, read_json_lines
 from kp_batch.importers.langfuse_exports import inputs
 from kp_batch.importers.langfuse_traces import draft
-from kp_batch.importers.messages import parsed
-
-Json = Mapping[str, Any]
+from kp_batch.importers.messages import Json, parsed
 
 _ROWS = 256  # of a Parquet file that are held at once
 _CONTEXT = ("tags", "environment", "release", "version", "user_id", "session_id", "metadata")

@@ -1,12 +1,19 @@
 """What a Langfuse observation tells: of a model's messages, or of a tool's run."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
-from kp_batch.importers.messages import Message, ToolCall, ToolResult, as_text, parsed
+from kp_batch.importers.messages import (
+    Json,
+    Message,
+    ToolCall,
+    ToolResult,
+    as_text,
+    list_in,
+    object_in,
+    parsed,
+)
 from kp_batch.importers.payloads import messages_in, said_in
-
-Json = Mapping[str, Any]
 
 # Where instrumentations tell of a tool's span what the call was.
 _CALL_IDS = ("tool_call_id", "gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id")
@@ -29,9 +36,9 @@ def said_of(generation: Json) -> list[Message]:
 
 def _told_calls(generation: Json) -> Iterator[ToolCall]:
     """The calls in the columns: their names stand at the same places of another one."""
-    names = listed(generation.get("tool_call_names"))
-    for place, each in enumerate(listed(generation.get("tool_calls"))):
-        call = cast("Json", found if isinstance(found := parsed(each), Mapping) else {})
+    names = list_in(generation.get("tool_call_names"))
+    for place, each in enumerate(list_in(generation.get("tool_calls"))):
+        call = object_in(each)
         function: Json = call["function"] if isinstance(call.get("function"), Mapping) else call
         name = names[place] if place < len(names) else function.get("name")
         yield ToolCall(str(name or ""), function.get("arguments"), str(call.get("id") or ""))
@@ -69,20 +76,13 @@ def metadata_of(record: Json) -> Json:
     found = parsed(record.get("metadata"))
     if isinstance(found, Mapping):
         return cast("Json", found)
-    pairs = [each for each in listed(found) if isinstance(each, list) and len(each) == 2]
+    pairs = [each for each in list_in(found) if isinstance(each, list) and len(each) == 2]
     return {str(key): parsed(value) for key, value in cast("list[list[object]]", pairs)}
-
-
-def listed(value: object) -> list[object]:
-    """A list, or none."""
-    found = parsed(value)
-    return cast("list[object]", found) if isinstance(found, list) else []
 
 
 def _first(metadata: Json, names: Sequence[str]) -> object:
     """What stands under the first of these names, be it as an attribute."""
-    inner = parsed(metadata.get("attributes"))
-    attributes = cast("Json", inner) if isinstance(inner, Mapping) else {}
+    attributes = object_in(metadata.get("attributes"))
     told = (
         place.get(key)
         for name in names

@@ -3,25 +3,22 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import cast
 
 from kp_batch.importers.attributes import texts
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
 from kp_batch.importers.langfuse_observations import (
     is_set,
-    listed,
     metadata_of,
     run_of,
     said_of,
     tool_name,
 )
-from kp_batch.importers.messages import Message
+from kp_batch.importers.messages import Json, Message, list_in
 from kp_batch.importers.payloads import at_path, messages_in, objective_in
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.times import time_of
 from kp_batch.importers.transcript import Transcript
-
-Json = Mapping[str, Any]
 
 _LLM, _TOOL = "GENERATION", "TOOL"
 _OF_NO_AGENT = {"SPAN", "EVENT"}  # any program has them
@@ -117,7 +114,7 @@ def _started(
 
 
 def _transcript(given: object, observations: Sequence[Json], rules: Rules) -> Transcript:
-    transcript = Transcript(recovery=rules.recovery == "after_tool_error")
+    transcript = Transcript(recovery=rules.recovers)
     by_id = {str(each["id"]): each for each in observations}
     transcript.recall(messages_in(given))
     for each in observations:
@@ -165,7 +162,7 @@ def _fields(context: Sequence[Json], observations: Sequence[Json]) -> dict[str, 
     """What a rule may take a domain from, of the trace, else of its root, else of any."""
     fields: dict[str, list[str]] = {}
     places = (*context, *observations)
-    tags = [listed(each["tags"]) for each in places if each.get("tags") is not None]
+    tags = [list_in(each["tags"]) for each in places if each.get("tags") is not None]
     if tags:
         fields["tags"] = [str(tag) for tag in next(filter(None, tags), ())]
     for name in _TEXT_FIELDS:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from uuid import UUID
 
 import pyarrow as pa
@@ -13,9 +13,7 @@ from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.json_files import read_json_lines
 from kp_batch.importers.langsmith_runs import draft
-from kp_batch.importers.messages import parsed
-
-Json = Mapping[str, Any]
+from kp_batch.importers.messages import Json, parsed
 
 _ROWS = 256  # of a Parquet file that are held at once
 _NEEDED = ("id", "trace_id", "run_type")

@@ -9,13 +9,17 @@ from typing import Any, cast
 from kp_batch.importers.attributes import texts
 from kp_batch.importers.draft import Draft, Refused, Unit
 from kp_batch.importers.message_json import message_of
-from kp_batch.importers.messages import Message, ToolCall, ToolResult, parsed
-from kp_batch.importers.payloads import at_path, messages_in, objective_in, question_in
+from kp_batch.importers.messages import Json, Message, ToolCall, ToolResult, object_in, parsed
+from kp_batch.importers.payloads import (
+    at_path,
+    messages_in,
+    objective_in,
+    question_in,
+    without_role,
+)
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.times import time_of
 from kp_batch.importers.transcript import Transcript
-
-Json = Mapping[str, Any]
 
 _TOOLS = {"tool", "retriever"}
 
@@ -35,7 +39,7 @@ def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Draft | Refused:
     root = roots[0]
     if _is_pending(root):
         return Refused(["incomplete"], "its root run is still pending", id=name)
-    transcript = Transcript(recovery=rules.recovery == "after_tool_error")
+    transcript = Transcript(recovery=rules.recovers)
     for run in ordered:
         _take(transcript, run, {each.get("run_type") for each in _chain(run, runs)[:-1]})
     starts = (time_of(run.get("start_time")) for run in (root, *ordered))
@@ -100,9 +104,7 @@ def _answers(outputs: object) -> list[Message]:
     if said := [each for each in messages_in(outputs) if each.role == "assistant"]:
         return said
     found = parsed(outputs)
-    one = message_of({**found, "role": "assistant"}) if isinstance(found, Mapping) else None
-    has_it = one and (one.thought or one.calls)
-    return [one if one and has_it else Message("assistant", _text_of(found))]
+    return [without_role(found) or Message("assistant", _text_of(found))]
 
 
 def _text_of(found: object) -> str:
@@ -166,8 +168,7 @@ def _objective(root: Json, ordered: Sequence[Json], transcript: Transcript, rule
 
 
 def _feedback(run: Json) -> Mapping[str, Json]:
-    found = parsed(run.get("feedback_stats"))
-    stats = cast("Json", found) if isinstance(found, Mapping) else {}
+    stats = object_in(run.get("feedback_stats"))
     return {name: each for name, each in stats.items() if isinstance(each, Mapping)}
 
 

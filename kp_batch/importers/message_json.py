@@ -5,7 +5,7 @@ OpenTelemetry's conventions: a message is known by its keys, whatever stands aro
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 from kp_batch.importers.message_parts import (
     calls_of,
@@ -16,9 +16,16 @@ from kp_batch.importers.message_parts import (
     results_of,
     text_of_part,
 )
-from kp_batch.importers.messages import Message, Role, ToolCall, ToolResult, joined, parsed
-
-Json = Mapping[str, Any]
+from kp_batch.importers.messages import (
+    Json,
+    Message,
+    Role,
+    ToolCall,
+    ToolResult,
+    joined,
+    list_in,
+    parsed,
+)
 
 ROLES: Mapping[str, Role] = {
     **dict.fromkeys(("user", "human"), "user"),
@@ -112,8 +119,7 @@ def _beside(payload: Json) -> str:
 def _tool_calls(payload: Json) -> Iterator[ToolCall]:
     inner = payload.get("additional_kwargs")
     beside = cast("Json", inner).get("tool_calls") if isinstance(inner, Mapping) else None
-    found = parsed(payload.get("tool_calls") or beside)
-    listed = cast("list[object]", found) if isinstance(found, list) else []
+    listed = list_in(payload.get("tool_calls") or beside)
     for each in (cast("Json", each) for each in listed if isinstance(each, Mapping)):
         function = each.get("function")
         if isinstance(function, Mapping):

@@ -1,11 +1,9 @@
 """The parts of a message's content: text, reasoning, tool calls and their results."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
-from kp_batch.importers.messages import ToolCall, ToolResult, as_text, joined
-
-Json = Mapping[str, Any]
+from kp_batch.importers.messages import Json, ToolCall, ToolResult, as_text, joined
 
 
 def text_of(content: object) -> str:

@@ -1,9 +1,11 @@
 """What agents say and do, as every format tells it: messages, tool calls and their results."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
+Json = Mapping[str, Any]  # an object
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -65,6 +67,18 @@ def parsed(value: object) -> object:
         except ValueError:
             return value
     return value
+
+
+def object_in(value: object) -> Json:
+    """An object, or what a text holds that is one in JSON; empty if it is none."""
+    found = parsed(value)
+    return cast("Json", found) if isinstance(found, Mapping) else {}
+
+
+def list_in(value: object) -> list[object]:
+    """A list, or what a text holds that is one in JSON; empty if it is none."""
+    found = parsed(value)
+    return cast("list[object]", found) if isinstance(found, list) else []
 
 
 def unfolded(value: object) -> object:

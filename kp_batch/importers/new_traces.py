@@ -36,14 +36,18 @@ class NewTraces:
         self._keys.add((time[: len("2026-01-31")], time, row["id"], *place))
 
     def keys(self) -> str:
-        """The glob of Parquet files with the columns `day` and `id`, of all traces."""
+        """The glob of Parquet files with a row for each trace, `day` and `id` among others."""
         return self._keys.close()
 
     def of_day(self, day: str, connection: duckdb.DuckDBPyConnection) -> Iterator[Timed]:
-        """The traces of a day, by their time and the bytes of their ids."""
+        """The traces of a day, by their time and the bytes of their ids.
+
+        Args:
+            day: of these.
+            connection: its table `new` holds what `keys` names.
+        """
         found = connection.execute(
-            "SELECT time, id, place, length FROM read_parquet(?) WHERE day = ? ORDER BY time, id",
-            [self.keys(), day],
+            "SELECT time, id, place, length FROM new WHERE day = ? ORDER BY time, id", [day]
         ).fetchall()
         for time, name, place, length in found:
             yield (time, name), self._rows.read(place, length)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from kp_batch.importers.attributes import Json, listed, told
+from kp_batch.importers.attributes import listed, told
 from kp_batch.importers.message_json import message_of
-from kp_batch.importers.messages import Message, ToolCall, ToolResult, parsed
+from kp_batch.importers.messages import Json, Message, ToolCall, ToolResult, parsed
 from kp_batch.importers.payloads import messages_in
 from kp_batch.importers.span import (
     AgentRun,
@@ -69,13 +69,8 @@ def _given(span: Span) -> Sequence[Message]:
     messages = _messages(span, "llm.input_messages")
     if messages:
         return messages
-    prompts = [
-        Message("user", str(text))
-        for each in listed(span.attributes, "llm.prompts")
-        if (text := _shown(told(each, "prompt.text")))
-    ]
-    if prompts:
-        return prompts
+    if prompts := _texts(span, "llm.prompts", "prompt.text"):
+        return [Message("user", text) for text in prompts]
     value = payload(span)
     is_text = isinstance(value, str) and parsed(value) is value
     return messages_in(value) or ([Message("user", str(value))] if is_text and value else [])
@@ -85,18 +80,19 @@ def _answer(span: Span) -> Sequence[Message]:
     messages = _messages(span, "llm.output_messages")
     if said_text(messages):
         return messages
-    choices = [
-        Message("assistant", str(text))
-        for each in listed(span.attributes, "llm.choices")
-        if (text := _shown(told(each, "completion.text")))
-    ]
-    if choices:
-        return choices
+    if choices := _texts(span, "llm.choices", "completion.text"):
+        return [Message("assistant", text) for text in choices]
     value = _shown(told(span.attributes, "output.value"))
     found = [each for each in messages_in(value) if each.role == "assistant"]
     if not found and isinstance(value, str) and not messages:
         return [Message("assistant", value)]
     return found
+
+
+def _texts(span: Span, several: str, one: str) -> list[str]:
+    """What models without messages are given, or give back."""
+    found = (_shown(told(each, one)) for each in listed(span.attributes, several))
+    return [str(text) for text in found if text]
 
 
 def _messages(span: Span, name: str) -> list[Message]:

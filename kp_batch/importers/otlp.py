@@ -6,10 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
-from kp_batch.importers.attributes import Json
 from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.json_files import read_json_values
+from kp_batch.importers.messages import Json
 from kp_batch.importers.span import Event, Span
 from kp_batch.importers.spans import draft
 

@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 from kp_batch.importers.message_json import ROLES, message_of, unwrapped
 from kp_batch.importers.message_parts import text_of
 from kp_batch.importers.messages import (
+    Json,
     Message,
     as_text,
     joined,
+    list_in,
     parsed,
 )
-
-Json = Mapping[str, Any]
 
 # Where messages, or the question, stand in a payload.
 _MESSAGES = (
@@ -44,12 +44,16 @@ def said_in(payload: object) -> list[Message]:
     found = parsed(payload)
     if messages := list(_messages(found)):
         return messages
-    parts = cast("list[object]", found) if isinstance(found, list) else []
+    parts = list_in(found)
     if parts and all(isinstance(each, Mapping) for each in parts):
         found = {"content": found}
+    return [without_role(found) or Message("assistant", as_text(payload))]
+
+
+def without_role(found: object) -> Message | None:
+    """The assistant's message that an object is where its role is left out; None if it is none."""
     message = message_of({**found, "role": "assistant"}) if isinstance(found, Mapping) else None
-    is_one = message and (message.thought or message.calls)
-    return [message if message and is_one else Message("assistant", as_text(payload))]
+    return message if message and (message.thought or message.calls) else None
 
 
 def objective_in(payload: object) -> str:

@@ -1,7 +1,7 @@
 """Phoenix's data frame of spans as Parquet, with its columns dotted or nested."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from math import isnan
 from pathlib import Path
 from typing import cast
@@ -10,18 +10,17 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kp_batch.importers.attributes import Json, told
+from kp_batch.importers.attributes import told
 from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format, by_ending
-from kp_batch.importers.messages import parsed
+from kp_batch.importers.messages import Json, object_in, parsed
 from kp_batch.importers.span import Event, Span
 from kp_batch.importers.spans import draft
-from kp_batch.importers.times import time_of
+from kp_batch.importers.times import ns_of, time_of
 
 _ROWS = 500  # that are held at once; each may hold a whole conversation
 _NEEDED = ("context.trace_id", "context.span_id", "parent_id", "start_time")
 _KIND = "openinference.span.kind"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver]:
@@ -51,7 +50,7 @@ def _unit(row: Json) -> Unit | Refused:
     trace, span = (str(told(row, f"context.{each}") or "") for each in ("trace_id", "span_id"))
     if not trace or not span:
         return Refused(["missing_id"], "a span without its ids")
-    attributes = {**_object(row.get("attributes"))}
+    attributes = {**object_in(row.get("attributes"))}
     for name, value in row.items():
         if name.startswith("attributes."):
             attributes[name.removeprefix("attributes.")] = value
@@ -77,24 +76,19 @@ def _unit(row: Json) -> Unit | Refused:
 
 
 def _event(found: object) -> Event:
-    told_there = _object(found)
+    told_there = object_in(found)
     return Event(
         name=str(told_there.get("name") or ""),
         time=_nanoseconds(told_there.get("timestamp")) or 0,
-        attributes=_object(told_there.get("attributes")),
+        attributes=object_in(told_there.get("attributes")),
     )
-
-
-def _object(value: object) -> Json:
-    found = parsed(value)
-    return cast("Json", found) if isinstance(found, Mapping) else {}
 
 
 def _nanoseconds(value: object) -> int | None:
     if isinstance(value, int):
         return value
     time = time_of(value)
-    return None if time is None else (time - _EPOCH) // timedelta(microseconds=1) * 1_000
+    return None if time is None else ns_of(time)
 
 
 def _plain(value: object) -> object:

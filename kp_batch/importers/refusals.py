@@ -2,13 +2,14 @@
 
 import json
 from collections import Counter
+from glob import escape
 from pathlib import Path
 
 import duckdb
 import polars as pl
 
 from kp_batch.importers.draft import Refused
-from kp_batch.importers.spool import Spool, unglobbed
+from kp_batch.importers.spool import Spool
 from kp_batch.sql import sql
 from kp_batch.text import encodable
 from kp_batch.whole_files import whole
@@ -53,15 +54,15 @@ class Refusals:
             connection: sorts within its memory.
         """
         path = archive / NAME
-        old = unglobbed(path) if path.exists() and path.stat().st_size else ""
+        path.touch()  # the first import finds none
         for name, value in (
             ("new_refusals", self._spool.close()),
             ("read_ids", ids),
             ("read_files", files),
-            ("old_refusals", old),
+            ("old_refusals", escape(str(path))),
         ):
             connection.execute(f"SET VARIABLE {name} = ?", [value])
-        lines = connection.sql(sql(__name__, "refused_again.sql" if old else "refused.sql"))
+        lines = connection.sql(sql(__name__, "refused.sql"))
         with whole(path) as written, written.open("w", encoding="utf-8", newline="") as file:
             for batch in lines.to_arrow_reader(10_000):
                 file.writelines(f"{each}\n" for each in batch.column("text").to_pylist())

@@ -96,6 +96,11 @@ class Rules(_Table):
     recovery: Literal["after_tool_error"] | None = None
     objective: str | None = None  # the path of the question in a root's input
 
+    @property
+    def recovers(self) -> bool:
+        """Whether the first thought after a failed tool is an error recovery."""
+        return self.recovery == "after_tool_error"
+
     def as_json(self) -> str:
         """The rules, as they stand in the metadata of files."""
         return self.model_dump_json(by_alias=True, exclude_none=True)

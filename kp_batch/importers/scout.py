@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any, cast
 
 import pyarrow.parquet as pq
 
@@ -11,9 +10,7 @@ from kp_batch.importers.attributes import texts
 from kp_batch.importers.draft import Refused, Unit, UnreadableError
 from kp_batch.importers.inspect_messages import slim
 from kp_batch.importers.inspect_samples import Events, numbers
-from kp_batch.importers.messages import parsed
-
-Json = Mapping[str, Any]
+from kp_batch.importers.messages import Json, list_in, parsed
 
 _ROWS = 16  # that are held at once; each has a whole conversation, and its events
 _ID = "transcript_id"
@@ -65,10 +62,7 @@ def _events(row: Json) -> Events:
 
 def _listed(told: object) -> list[Json]:
     """The objects of a column that is a list in JSON."""
-    found = parsed(told)
-    if not isinstance(found, list):
-        return []
-    return [each for each in cast("list[object]", found) if isinstance(each, Mapping)]
+    return [each for each in list_in(told) if isinstance(each, Mapping)]
 
 
 def _scores(row: Json) -> dict[str, float]:

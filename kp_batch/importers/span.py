@@ -1,13 +1,10 @@
 """A span as every transport tells it, and what dialects find in one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
 
-from kp_batch.importers.messages import Message, ToolCall, ToolResult
-
-Json = Mapping[str, Any]
+from kp_batch.importers.messages import Json, Message, ToolCall, ToolResult
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from typing import cast
 from kp_batch.importers import genai, openinference
 from kp_batch.importers.attributes import texts
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
-from kp_batch.importers.messages import compact, unfolded
+from kp_batch.importers.messages import Json, compact, unfolded
 from kp_batch.importers.payloads import at_path, messages_in, objective_in, question_in
 from kp_batch.importers.rules import Rules
-from kp_batch.importers.span import AgentRun, Json, ModelCall, Said, Span, ToolRun, said_text
+from kp_batch.importers.span import AgentRun, ModelCall, Said, Span, ToolRun, said_text
 from kp_batch.importers.times import time_of_ns
 from kp_batch.importers.transcript import Transcript
 
@@ -27,7 +27,7 @@ def draft(trace: str, units: Sequence[Unit], rules: Rules) -> Draft | Refused | 
         return Refused(["incomplete"], "its root is not here yet", id=name)
     if tree.root.end is None:
         return Refused(["incomplete"], "its root has not ended yet", id=name)
-    transcript = Transcript(recovery=rules.recovery == "after_tool_error")
+    transcript = Transcript(recovery=rules.recovers)
     transcript.recall(messages_in(_payload(tree.root)))
     for span in tree.spans:
         if tree.counts(span):

@@ -1,18 +1,10 @@
 """Rows on their way to the disk, so that memory holds a few of them at a time."""
 
-import re
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 _ROWS = 10_000
-_BYTES = 32 << 20
-
-
-def unglobbed(path: Path) -> str:
-    """A path that DuckDB takes for no pattern."""
-    return re.sub(r"([*?\[])", r"[\1]", str(path))
 
 
 class Spool:
@@ -25,15 +17,14 @@ class Spool:
 
     def __init__(self, folder: Path, schema: pl.Schema) -> None:
         self.folder, self._schema = folder, schema
-        self._rows: list[Any] = []
-        self._size = self._files = 0
+        self._rows: list[tuple[object, ...]] = []
+        self._files = 0
         folder.mkdir(parents=True, exist_ok=True)
 
-    def add(self, row: Any, size: int = 0) -> None:
-        """Take a row, a tuple or a mapping, of about so many bytes."""
+    def add(self, row: tuple[object, ...]) -> None:
+        """Take a row."""
         self._rows.append(row)
-        self._size += size
-        if len(self._rows) >= _ROWS or self._size >= _BYTES:
+        if len(self._rows) == _ROWS:
             self._write()
 
     def close(self) -> str:
@@ -45,4 +36,4 @@ class Spool:
     def _write(self) -> None:
         frame = pl.DataFrame(self._rows, schema=self._schema, orient="row")
         frame.write_parquet(self.folder / f"{self._files:06d}.parquet")
-        self._files, self._rows, self._size = self._files + 1, [], 0
+        self._files, self._rows = self._files + 1, []

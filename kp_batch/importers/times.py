@@ -23,3 +23,8 @@ def time_of(value: object) -> datetime | None:
 def time_of_ns(nanoseconds: int) -> datetime:
     """The time so many nanoseconds after 1970, truncated to microseconds."""
     return _EPOCH + timedelta(microseconds=nanoseconds // 1_000)
+
+
+def ns_of(time: datetime) -> int:
+    """How many nanoseconds after 1970 a time is."""
+    return (time - _EPOCH) // timedelta(microseconds=1) * 1_000

@@ -1,8 +1,7 @@
 """One import on its way: what was read, what was made of it, and what was refused."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from kp_batch.errors import KpBatchError, is_passing
 from kp_batch.importers.day_files import DayFiles
 from kp_batch.importers.decide import decided
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
-from kp_batch.importers.format import Format, Input
+from kp_batch.importers.format import Format, Here, Input
 from kp_batch.importers.new_traces import NewTraces
 from kp_batch.importers.refusals import Refusals
 from kp_batch.importers.rules import Rules
@@ -24,7 +23,6 @@ from kp_batch.text import one_line
 
 _IDS = pl.Schema({"id": pl.String})
 _PATHS = pl.Schema({"path": pl.String})
-Here = Callable[[str], AbstractContextManager[Path]]  # a file's path on this machine
 
 
 @dataclass
@@ -70,7 +68,7 @@ class Work:
         beside: list[Refused | PassedOver] = []
         try:
             with self.units.reading(given.path) as add:
-                for found in self._found(given):
+                for found in self.form.read(given, self._here):
                     if not isinstance(found, Unit):
                         beside.append(found)
                     elif only is None or found.trace in only:
@@ -95,13 +93,6 @@ class Work:
         """Close the files."""
         self.units.close()
         self._new.close()
-
-    def _found(self, given: Input) -> Iterator[Unit | Refused | PassedOver]:
-        with ExitStack() as held:
-            file, *beside = (
-                held.enter_context(self._here(each)) for each in (given.path, *given.beside)
-            )
-            yield from self.form.units(file, beside)
 
     def _refuse_file(self, given: Input, refused: Refused, *, whole: bool = True) -> bool:
         if whole:  # else what was refused of it before stays

@@ -62,12 +62,7 @@ def import_traces(form: Format, sources: Sequence[str], archive: Path, rules: Ru
     """
     _check_rules(form, rules)
     _warn_of_one_score(rules)
-    paths, odd = files_of(sources, archive), list[str]()
-    for path in [each for each in paths if each != encodable(each)]:
-        paths.remove(path)
-        odd.append(encodable(path))
-    inputs = {each.path: each for each in form.inputs(paths, content_of)}
-    inputs |= {path: Input(path, refused=_NO_NAME) for path in odd}
+    inputs = _inputs(form, files_of(sources, archive))
     if not inputs:
         raise ArchiveError(f"no file of {form.name} at {', '.join(sources)}")
     with (
@@ -94,20 +89,22 @@ def _import(
     stamps = {path: stamp_of(each) for path, each in inputs.items()}
     known = index.stamps if index.made_by == made_by else {}
     changed = {path for path, stamp in stamps.items() if known.get(path) != stamp}
-    read = _read(work, [inputs[path] for path in sorted(changed)])
-    unchanged = {path: inputs[path] for path in inputs.keys() - changed}
-    left, stale = _read_again(work, unchanged, index, read, connection)
-    if not known:  # all is made anew, as far as it can be read
-        stale |= index.stamps.keys() - read
-        left |= index.traces_of(stale)
-    work.decide(left, connection)
-    if not known:
-        work.check_names()
-    # Before any file is changed: who is killed after that reads the same files again.
-    blank, units = dict.fromkeys(read | stale, ""), work.units.all_files
-    index = index.save(index.made_by or made_by, blank, units, connection)
-    files_changed = work.write(archive, made_by, connection)
-    index.save(made_by, blank | {path: stamps[path] for path in read}, units, connection)
+    files_changed, left = 0, set[str]()
+    if changed:
+        read = _read(work, [inputs[path] for path in sorted(changed)])
+        unchanged = {path: inputs[path] for path in inputs.keys() - changed}
+        left, stale = _read_again(work, unchanged, index, read, connection)
+        if not known:  # all is made anew, as far as it can be read
+            stale |= index.stamps.keys() - read
+            left |= index.traces_of(stale)
+        work.decide(left, connection)
+        if not known:
+            work.check_names()
+        # Before any file is changed: who is killed after that reads the same files again.
+        blank, units = dict.fromkeys(read | stale, ""), work.units.all_files
+        index = index.save(index.made_by or made_by, blank, units, connection)
+        files_changed = work.write(archive, made_by, connection)
+        index.save(made_by, blank | {path: stamps[path] for path in read}, units, connection)
     tally = work.tally
     return Imported(
         traces=tally.traces,
@@ -120,6 +117,14 @@ def _import(
         unmapped_domains=dict(tally.unmapped),
         rules=json.loads(made_by["kp_batch.rules"]),
     )
+
+
+def _inputs(form: Format, paths: Sequence[str]) -> dict[str, Input]:
+    """The files that are read, by their paths; those whose names cannot be written are refused."""
+    named = [path for path in paths if path == encodable(path)]
+    odd = [encodable(path) for path in paths if path != encodable(path)]
+    inputs = [*form.inputs(named, content_of), *(Input(path, refused=_NO_NAME) for path in odd)]
+    return {each.path: each for each in inputs}
 
 
 def _check_rules(form: Format, rules: Rules) -> None:

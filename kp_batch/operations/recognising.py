@@ -1,19 +1,16 @@
 """Finds out which format a source is of, by what its files hold."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Sequence
+from contextlib import closing
 from itertools import islice
-from pathlib import Path
 
 from kp_batch.errors import KpBatchError
 from kp_batch.importers.catalogue import FORMATS
 from kp_batch.importers.draft import Unit
-from kp_batch.importers.format import Format, Input, Read
+from kp_batch.importers.format import Format, Here, Input, Read
 
 _FILES = 5  # that are tried
 _UNITS = 5  # of each
-
-Here = Callable[[str], AbstractContextManager[Path]]
 
 
 def recognised(paths: Sequence[str], read: Read, here: Here) -> Format:
@@ -44,9 +41,7 @@ def _is_of(form: Format, paths: Sequence[str], read: Read, here: Here) -> bool:
 
 def _has_units(form: Format, given: Input, here: Here) -> bool:
     try:
-        with ExitStack() as held:
-            file, *beside = [held.enter_context(here(each)) for each in (given.path, *given.beside)]
-            first = list(islice(form.units(file, beside), _UNITS))
-            return any(isinstance(each, Unit) for each in first)
+        with closing(form.read(given, here)) as found:
+            return any(isinstance(each, Unit) for each in islice(found, _UNITS))
     except Exception:  # noqa: BLE001 (likewise)
         return False
