@@ -47,6 +47,7 @@ _CARRIED = {
     "agent_id": pl.String,
     "framework": pl.String,
     "success": pl.Boolean,
+    "recorded_score": pl.Float64,  # the live engine's; null if there is none, 0 its placeholder
 }
 
 # One row of a file in the archive, unchecked, whatever the file's format.

@@ -9,7 +9,7 @@ import polars_hash as _  # noqa: F401
 
 # Raised with every change of what is taken from a file: reading, checking, text, counts, hashes,
 # dimensions, or the overrides' conditions. Every file_id bears it, so that all files are read anew.
-FACTS_VERSION = 1
+FACTS_VERSION = 2
 
 
 def with_facts(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
@@ -21,7 +21,8 @@ def with_facts(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
 
     Returns:
         The rows with the columns `text`, `reasons`, `text_hash` and `content_hash`, and those of
-        `counts`, `dimensions` and `overrides`. A row with faults may hold nulls there.
+        `counts`, `dimensions` and `overrides`; `recorded_score` is a number or null. A
+        row with faults may hold nulls there.
     """
     first, second, third = _stages()
     return rows.with_columns(first, reasons=reasons).with_columns(second).with_columns(third)
@@ -32,7 +33,8 @@ def with_facts(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
 @cache
 def _stages() -> tuple[Sequence[pl.Expr], ...]:
     """What is computed of a frame of `ROWS`, each stage from the columns of those before it."""
-    return [text(), *counts()], [text_hash(), *dimensions(), *overrides()], [content_hash()]
+    first = [text(), recorded_score(), *counts()]
+    return first, [text_hash(), *dimensions(), *overrides()], [content_hash()]
 
 
 def with_text(rows: pl.DataFrame) -> pl.DataFrame:
@@ -47,6 +49,14 @@ def text() -> pl.Expr:
     """
     contents = pl.col("step_contents").list.eval(pl.element().fill_null("")).list.join(" ")
     return (pl.col("objective") + " " + contents).alias("text")
+
+
+def recorded_score() -> pl.Expr:
+    """What the live engine gave the trace; null where that is no number.
+
+    Takes a frame of `ROWS`. Returns Float64.
+    """
+    return pl.when(pl.col("recorded_score").is_finite()).then("recorded_score")
 
 
 def counts() -> list[pl.Expr]:

@@ -73,7 +73,7 @@ def trace(**changes: Any) -> dict[str, Any]:
     """One valid trace as a nested dict.
 
     Any name in `DEFAULTS` may be given another value, wherever it stands in the trace, and so may
-    `steps`; any other name becomes a field at the top. `type` is "@type".
+    `steps`; `quality_score` has none; any other name becomes a field at the top. `type` is "@type".
     """
     steps = changes.pop(
         "steps",
@@ -84,11 +84,12 @@ def trace(**changes: Any) -> dict[str, Any]:
     )
     given = {name: changes.pop(name, value) for name, value in DEFAULTS.items()}
     metadata = ("created_at", "agent_id", "framework", "task_domain", "success")
+    recorded = {name: changes.pop(name) for name in ("quality_score",) if name in changes}
     return {
         "@context": "https://knowledgepulse.dev/schema/v1",
         "@type": given["type"],
         "id": given["id"],
-        "metadata": {name: given[name] for name in metadata},
+        "metadata": {name: given[name] for name in metadata} | recorded,
         "task": {"objective": given["objective"]},
         "steps": steps,
         "outcome": {"result_summary": "done", "confidence": given["confidence"]},

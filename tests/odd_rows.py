@@ -37,6 +37,7 @@ BOTH: list[Any] = [
     *(trace(type=each) for each in (None, "", "Trace")),
     *(trace(task_domain=each) for each in (None, "", "Code", "code ")),
     trace(agent_id=None, framework=None),
+    *(trace(quality_score=at) for at in (None, 0.0, 0.25, -1.0, math.nan, math.inf)),
     *(
         trace(created_at=at)
         for at in (
@@ -53,6 +54,7 @@ JSON_ALONE: list[Any] = [
     *(trace(type=each) for each in (1, ["ReasoningTrace"])),
     *(trace(created_at=each) for each in (1_767_600_000, {"at": 1})),
     *(trace(success=each) for each in (1, "true")),
+    *(trace(quality_score=each) for each in (1, "0.5", True, 10**400, {"at": 1})),
     *(trace(confidence=each) for each in (1, 0, "0.5", True, 10**400, -(10**400))),
     trace(agent_id=7, framework=[], steps=[step(1), step("thought", {"a": [1.5, "\udc00"]})]),
     trace(steps=[step("thought", [False]), "thought", [step()], {**step(), "tool": "python"}]),

@@ -37,7 +37,7 @@ def spec_facts(one: dict[str, Any]) -> dict[str, Any]:
 
 # Of all facts of `odd_rows`. A new digest needs a new version: file_ids bear it, and without it
 # files that were read before keep their old facts.
-VERSION_AND_DIGEST = (1, "86c987d3b91dbcb9efbe6824e126d757fcd918cabf40970afa58f600b1df58ca")
+VERSION_AND_DIGEST = (2, "e478f9b00c19bbb2fc1ddbced287b397eae5b1c9a612678b1908009f39fd4017")
 
 
 def hashes(path: Path, traces: list[dict[str, Any]]) -> list[str]:
@@ -128,6 +128,7 @@ def test_content_is_the_same_where_only_what_is_carried_along_differs(tmp_path: 
         trace(steps=one),
         trace(steps=one, id="another"),
         trace(steps=one, type=None, agent_id=None, framework="other", **{"@context": "v2"}),
+        trace(steps=one, quality_score=0.5),
         trace(steps=one, created_at="2026-01-05T09:00:00.0000004+01:00"),
         trace(steps=one, outcome={"confidence": 0.8, "result_summary": "other"}),
         trace(steps=[{**each, "step_id": 9, "input": "x", "latency_ms": 1} for each in one]),
@@ -174,7 +175,7 @@ def test_content_differs_with_everything_that_reaches_score_or_text(tmp_path: Pa
 def test_facts_change_with_their_version_alone(tmp_path: Path) -> None:
     columns = [*(name for name in FACTS if name != "file_id"), "text"]
     facts = pl.concat(read(path).select(columns) for path in write_odd_rows(tmp_path))
-    assert len(facts) == 423
+    assert len(facts) == 440
     rows = facts.with_columns(pl.col("created_at").to_physical()).rows()
     assert (FACTS_VERSION, sha256(repr(rows).encode()).hexdigest()) == VERSION_AND_DIGEST
 

@@ -31,6 +31,12 @@ DOMAINS = ("domain", "traces", "worth_sharing", "mean", "p50", "p5", "p95")
 OVERRIDES = ("domain", "override", "traces", "share", "mean_effect", "effect_on_mean")
 OVER_TIME = ("start", "traces", "score", "novelty", "is_over")
 DRIFT = ("domain", "traces_a", "traces_b", "mean_shift", "p50_shift", "stability_index")
+RECORDED = {
+    "domain": pl.String,
+    "traces": pl.Int64,
+    "placeholders": pl.Int64,
+    "mean_absolute_difference": pl.Float64,
+}
 TURNOVER = ("task_domain", "is_new")
 PROFILED = ("run_id", "task_domain", "traces")
 TIMES = ("kind", "traces", "first_day", "last_day")
@@ -124,6 +130,7 @@ QUIET = ReportData(
     thresholds=NOTHING,
     profiled=rows(PROFILED),
     drift=rows(DRIFT),
+    recorded=pl.DataFrame(schema=RECORDED),
     turnover=rows(TURNOVER),
     rejects=rows(["code", "domain", "refused"]),
     gaps=rows(["first_day", "last_day", "days"]),
@@ -321,6 +328,34 @@ def test_the_override_of_the_largest_effect_is_told_for_a_domain_with_enough_tra
         f"In the 2 domains with 30 traces or more, t{said}"
     ]
     assert told(domains=domains.head(3), overrides=overrides) == [f"T{said}"]
+
+
+PLACEHOLDER = "a recorded score of 0, the live engine's placeholder for none."
+OURS = "From the scores that live engines gave {}, ours differ by {} on average{}."
+CAUSES = (
+    "; the live engine may have had another clock, cache, model or profile "
+    "(FROM furthest_from_recorded)"
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "wanted"),
+    [
+        ((None, 0, 1, None), [f"1 trace carries {PLACEHOLDER}"]),
+        (
+            (None, 7, 1200, 0.0099),
+            [f"1,200 traces carry {PLACEHOLDER}", OURS.format("7 traces", "0.0099", "")],
+        ),
+        ((None, 1, 0, 0.0101), [OURS.format("1 trace", "0.0101", CAUSES)]),
+    ],
+)
+def test_what_live_engines_recorded_is_told_and_warned_of_where_it_is_far(
+    row: tuple[Any, ...], wanted: list[str]
+) -> None:
+    recorded = pl.DataFrame([row, ("code", *row[1:])], schema=RECORDED, orient="row")
+    assert told(recorded=recorded) == wanted
+    far = [each for each in findings(replace(QUIET, recorded=recorded)) if each.is_warning]
+    assert len(far) == (row[3] == 0.0101)
 
 
 OVER_WEEKS = rows(

@@ -13,12 +13,16 @@ import pytest
 
 from kp_batch.archive.formats.json_values import rows_from_objects
 from kp_batch.archive.validation import reasons
+from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import MiniLM
 from kp_batch.facts import with_facts
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.replay import replay
+from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import load_profiles
+from tests.answers import ask
+from tests.archives import write_jsonl
 
 GOLDEN = Path(__file__).parent / "golden"
 HOUR = timedelta(hours=1)
@@ -125,6 +129,27 @@ def test_the_live_engines_novelty_gives_exactly_its_score(name: str) -> None:
 def test_the_replay_scores_as_the_live_engine_did(name: str) -> None:
     max_elements, ttl = CACHES[name]
     assert_as_expected(replay(vectors(), times(), max_elements=max_elements, ttl=ttl).novelty, name)
+
+
+@pytest.mark.model
+def test_what_the_live_engine_recorded_is_met_and_a_wrong_ttl_shows(tmp_path: Path) -> None:
+    recorded = {each["id"]: each["score"] for each in lines("expected_cap1000_ttl1h.jsonl")}
+    given = lines("traces.jsonl")
+    for each in given:
+        each["metadata"]["quality_score"] = recorded[each["id"]]
+    write_jsonl(tmp_path / "a.jsonl", given)
+    where = {"archive": (str(tmp_path / "a.jsonl"),), "warehouse": tmp_path / "warehouse"}
+    rescore_archive(RescoreConfig(**where, ttl="1h"))
+    far = "SELECT trace_id FROM furthest_from_recorded WHERE abs(difference) > 1e-6"
+    assert ask(where["warehouse"], far).is_empty()
+    rescore_archive(RescoreConfig(**where, ttl="none"))
+    found = ask(where["warehouse"], "FROM furthest_from_recorded WHERE abs(difference) > 1e-6")
+    assert len(found) == 7
+    # Its novelty alone explains each, so that cache, clock or model were others.
+    assert found["implied_novelty"].is_between(-1e-6, 1 + 1e-6).all()
+    days = ask(where["warehouse"], "FROM recorded_score_differences")
+    assert days["traces"].sum() == sum(each != 0 for each in recorded.values())
+    assert (days["mean_absolute_difference"] > 1e-4).any()
 
 
 @pytest.mark.model

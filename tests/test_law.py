@@ -84,13 +84,14 @@ def moment(minutes: int) -> str:
 
 # Few ids, times, texts: duplicates, superseded rows, ties and repeated texts all come up.
 traces = st.builds(
-    lambda number, minutes, words, domain, confidence, agent: trace(
+    lambda number, minutes, words, domain, confidence, agent, recorded: trace(
         id=f"kp:trace:{number}",
         created_at=moment(minutes),
         objective=words,
         task_domain=domain,
         confidence=confidence,
         agent_id=agent,
+        quality_score=recorded,
         steps=[step("thought", words)] * (1 + number % 3),
     ),
     st.integers(0, 15),
@@ -99,6 +100,7 @@ traces = st.builds(
     st.sampled_from(["code", "finance", "poetry"]),
     st.sampled_from([0.5, 0.5, 0.9, 7.0]),
     st.sampled_from(["a", "a", "b"]),
+    st.sampled_from([None, 0.0, 0.4]),
 )
 TWINS = [("a.parquet", "c.parquet"), ("b.jsonl", "d/e.jsonl")]
 names = st.sampled_from([name for pair in TWINS for name in pair])

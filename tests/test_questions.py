@@ -20,7 +20,7 @@ from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
 from kp_batch.warehouse.reader import connect
 from tests.answers import ask, assert_same, day, gaps, override_effects
-from tests.archives import trace, write_jsonl
+from tests.archives import step, trace, write_jsonl
 
 ROOT = Path(__file__).parent.parent
 QUESTIONS = ROOT / "kp_batch" / "warehouse" / "sql" / "questions"
@@ -35,6 +35,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     late = [trace(id=f"kp:trace:{n}", created_at=f"2026-03-{n:02d}T23:30:00Z") for n in (1, 5)]
     ties = [trace(id=f"kp:trace:tie-{n}", created_at="2026-03-09T00:00:00Z") for n in range(3)]
     write_jsonl(folder / "archive" / "late.jsonl", [*late, *ties])
+    write_jsonl(folder / "archive" / "recorded.jsonl", recorded())
     where = folder / "warehouse"
     for ttl in ("none", "1d"):
         rescore_archive(
@@ -48,6 +49,22 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
             )
         )
     return where
+
+
+def recorded() -> list[dict[str, Any]]:
+    """Traces with recorded scores: equal ones, placeholders, and a day of nothing else."""
+    return [
+        trace(
+            id=f"kp:trace:recorded-{n:02d}",
+            created_at=f"2026-03-{2 + n % 3:02d}T12:{n:02d}:00Z",
+            task_domain=("code", "finance")[n % 2],
+            confidence=n / 30,
+            objective=f"Fix {n % 4}",
+            steps=[step("thought", "so")] * (1 + n % 2),
+            quality_score=(0 if n % 3 == 2 else (None, 0, 0.3, 0.3, 0.5, 0.7, 0.9)[n % 7]),
+        )
+        for n in range(30)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +180,33 @@ def ties(scores: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def recorded_differences(scores: pl.DataFrame) -> pl.DataFrame:
+    compared = pl.col("recorded_score") != 0
+    ours, theirs = (pl.col(each).filter(compared) for each in ("score", "recorded_score"))
+    return (
+        scores.drop_nulls("recorded_score")
+        .group_by("task_domain", day().alias("day"))
+        .agg(
+            traces=compared.sum(),
+            placeholders=(~compared).sum(),
+            mean_difference=(ours - theirs).mean(),
+            mean_absolute_difference=(ours - theirs).abs().mean(),
+            rank_correlation=pl.corr(ours, theirs, method="spearman").fill_nan(None),
+            now_reaching=((ours >= 0.6) & (theirs < 0.6)).sum(),
+            no_longer_reaching=((ours < 0.6) & (theirs >= 0.6)).sum(),
+        )
+    )
+
+
+def furthest(scores: pl.DataFrame) -> pl.DataFrame:
+    weights = {each.name: each.novelty for each in load_profiles().values()}
+    difference = pl.col("score") - pl.col("recorded_score")
+    weight = pl.col("profile").replace_strict(weights)
+    implied = pl.when(~pl.col("single_thought")).then(pl.col("novelty") - difference / weight)
+    told = scores.filter(pl.col("recorded_score") != 0)
+    return told.with_columns(difference=difference, implied_novelty=implied)
+
+
 ANSWERS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "score_distribution": distribution,
     "scores_by_day": lambda scores: over_time(scores, "day", day()),
@@ -176,6 +220,7 @@ ANSWERS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "repeated_texts": repeated,
     "days_without_traces": gaps,
     "clock_ties": ties,
+    "recorded_score_differences": recorded_differences,
 }
 
 
@@ -285,6 +330,16 @@ def test_near_copies_are_those_over_the_given_similarity(
     wanted = scores.filter(pl.col("max_similarity") >= 0.9).select(found.columns)
     assert len(found) > 0
     assert_same(found, wanted)
+
+
+def test_the_furthest_from_what_was_recorded_come_first_with_what_they_met(
+    warehouse: Path, scores: pl.DataFrame
+) -> None:
+    found = ask(warehouse, "FROM furthest_from_recorded")
+    assert len(found) == scores.filter(pl.col("recorded_score") != 0).height > 0
+    assert_same(found, furthest(scores).select(found.columns))
+    assert found["difference"].abs().is_sorted(descending=True)
+    assert found["implied_novelty"].null_count() == found["single_thought"].sum() > 0
 
 
 def test_rejects_are_counted_by_file_and_code(warehouse: Path) -> None:

@@ -196,6 +196,34 @@ def test_confidence_of_any_number_type(
     assert rows["reasons"].to_list() == [[], [], ["bad_confidence"]]
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "read_as"),
+    [
+        *((pa.float64(), each, each) for each in (None, 0.0, -0.5, 0.25)),
+        *((pa.float64(), each, None) for each in (math.nan, math.inf)),
+        *((pa.int32(), 1, 1.0), (pa.decimal128(5, 2), Decimal("0.5"), 0.5)),
+        *((pa.string(), "0.5", None), (pa.bool_(), True, None), (pa.null(), None, None)),
+        (pa.struct({"at": pa.float64()}), {"at": 0.5}, None),
+        (pa.list_(pa.float64()), [0.5], None),
+        (pa.timestamp("us"), datetime(2026, 1, 5), None),  # noqa: DTZ001 (no number, either way)
+    ],
+    ids=str,
+)
+def test_a_recorded_score_is_a_number_or_null_and_never_a_fault(
+    tmp_path: Path, kind: pa.DataType, value: object, read_as: float | None
+) -> None:
+    schema = retyped(SCHEMA, "metadata/quality_score", kind)
+    rows = read(write_parquet(tmp_path / "a.parquet", [trace(quality_score=value)], schema))
+    assert rows.select("recorded_score", "reasons").rows() == [(read_as, [])]
+
+
+def test_a_recorded_score_in_json_likewise(tmp_path: Path) -> None:
+    given = [0.25, 1, 0, None, "0.5", True, [0.5], {"at": 0.5}, math.nan, math.inf, 10**400]
+    rows = read(write_jsonl(tmp_path / "a.jsonl", [trace(quality_score=each) for each in given]))
+    assert rows["recorded_score"].to_list() == [0.25, 1.0, 0.0, *[None] * 8]
+    assert rows["reasons"].to_list() == [[]] * len(given)
+
+
 def test_columns_in_another_order_and_more_of_them(tmp_path: Path, plain: pl.DataFrame) -> None:
     fields = reordered(pa.struct(list(SCHEMA)))
     schema = pa.schema([fields.field(i) for i in range(fields.num_fields)])

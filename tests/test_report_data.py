@@ -128,6 +128,7 @@ def made(number: int, domain: str, random: Random) -> dict[str, Any]:
         steps=several[0] if domain == NEW else random.choice(several),
         confidence=random.choice([0.3, 0.6, 0.9, 1.0]),
         success=random.random() < 0.8,
+        quality_score=(None, 0.0, 0.25, 0.7)[number % 4] if domain != "finance" else 0,
     )
 
 
@@ -294,6 +295,24 @@ def drift(told: Told) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
+def recorded(told: Told) -> pl.DataFrame:
+    compared = pl.col("recorded_score") != 0
+    difference = (pl.col("score") - pl.col("recorded_score")).filter(compared)
+    was_met = pl.col("recorded_score") >= 0.6
+    numbers = {
+        "traces": compared.sum(),
+        "placeholders": (~compared).sum(),
+        "mean_difference": difference.mean(),
+        "mean_absolute_difference": difference.abs().mean(),
+        "now_reaching": (compared & (pl.col("score") >= 0.6) & ~was_met).sum(),
+        "no_longer_reaching": ((pl.col("score") < 0.6) & was_met).sum(),
+    }
+    carrying = told.scores.drop_nulls("recorded_score")
+    overall = carrying.group_by(pl.lit(None, pl.String).alias("domain")).agg(**numbers)
+    by_domain = carrying.group_by(domain="task_domain").agg(**numbers)
+    return pl.concat([overall, by_domain.filter(pl.col("traces") > 0)])
+
+
 def turnover(_told: Told) -> pl.DataFrame:
     return pl.DataFrame({"task_domain": [NEW], "is_new": [True]})
 
@@ -366,6 +385,7 @@ WANTED: dict[str, Callable[[Told], pl.DataFrame]] = {
     "thresholds": thresholds,
     "profiled": profiled,
     "drift": drift,
+    "recorded": recorded,
     "turnover": turnover,
     "rejects": rejects,
     "gaps": longest_gaps,

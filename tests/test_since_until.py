@@ -293,6 +293,29 @@ def test_traces_that_go_or_change_outside_are_met_no_more(nights: Nights) -> Non
         assert now[each] == before[each]
 
 
+@pytest.mark.parametrize(
+    "carried", [{"quality_score": 0.5}, {"agent_id": "another"}, {"framework": "another"}]
+)
+def test_what_is_only_carried_along_restates_its_row_and_keeps_novelty_and_weights(
+    nights: Nights, carried: dict[str, Any]
+) -> None:
+    nights.run(profiles=nights.profiles, since="2026-01-07")
+    before = nights.rows()
+    metadata = {"t5-16": carried, "t8-8": carried}
+    changed = [
+        {**each, "metadata": {**each["metadata"], **metadata.get(each["id"], {})}}
+        for each in TRACES
+    ]
+    write_jsonl(nights.archive / "a.jsonl", changed)
+    summary = nights.run(profiles=nights.profiles, since="2026-01-07")
+    assert (summary.counts.restated, summary.counts.replayed) == (2, 0)
+    [(name, value)] = carried.items()
+    column = {"quality_score": "recorded_score"}.get(name, name)
+    for each, row in nights.rows().items():
+        given = {column: value, "run_id": summary.run_id} if each in metadata else {}
+        assert row == {**before[each], **given}
+
+
 def test_a_day_is_one_in_utc(tmp_path: Path) -> None:
     nights = Nights(tmp_path)
     moments = {

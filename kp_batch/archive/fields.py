@@ -18,11 +18,14 @@ class Field:
         path: the names that lead to it in `TRACE`, from the trace or from the step.
         dtype: its type in `ROWS`.
         required: whether a Parquet file without its column is unreadable.
+        checked: whether a Parquet file is unreadable where its column has another type, whose
+            values otherwise are null.
     """
 
     path: tuple[str, ...]
     dtype: pl.DataType = _TEXT
     required: bool = True
+    checked: bool = True
 
 
 # Both by column of `ROWS`, in its order.
@@ -34,6 +37,9 @@ FIELDS: Mapping[str, Field] = {
     "agent_id": Field(("metadata", "agent_id"), required=False),
     "framework": Field(("metadata", "framework"), required=False),
     "success": Field(("metadata", "success"), pl.Boolean()),
+    "recorded_score": Field(
+        ("metadata", "quality_score"), pl.Float64(), required=False, checked=False
+    ),
     "confidence": Field(("outcome", "confidence"), pl.Float64()),
     "objective": Field(("task", "objective")),
 }

@@ -178,7 +178,7 @@ def _marked(run: Run) -> Generator[None]:
 def _without(run: Run) -> dict[str, int]:
     """Remove the traces from facts and add their ids' hashes to `forgotten`: the new versions."""
     warehouse, published = run.config.warehouse, run.published
-    tables = DeltaTables(warehouse, published.tables, run.run_id)
+    tables = DeltaTables(warehouse, run.tables, run.run_id)
     known = published_rows(warehouse, "forgotten", published)
     hashes = pl.read_parquet(run.staging.to_forget).select(id_hash=id_hash())
     tables.overwrite("forgotten", [pl.concat([known, hashes]).unique(maintain_order=True)])

@@ -15,6 +15,7 @@ from kp_batch.errors import StorageError
 from kp_batch.staging import Staging
 from kp_batch.text import one_line
 from kp_batch.warehouse.data_files import data_file, sink_data_file
+from kp_batch.warehouse.earlier import complete
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.publication import publish
@@ -31,6 +32,7 @@ def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
     for name in TABLES:
         if tables.undo_unpublished(name):
             remove_folder(Layout(warehouse).table(name))
+    complete(warehouse, tables)
     return tables
 
 

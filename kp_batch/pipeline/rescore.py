@@ -28,8 +28,10 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.progress import say, warn
 from kp_batch.run import Run, in_force
 from kp_batch.text import one_line
+from kp_batch.warehouse.earlier import complete
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
 from kp_batch.warehouse.publication import writing
+from kp_batch.warehouse.tables import DeltaTables
 
 READ = Step("read", observe)
 PLAN = Step("plan", make_plan)
@@ -124,6 +126,7 @@ def open_run(
         opened = OpenRun(run, timed)
         run.staging.begin()
         try:
+            opened.run = replace(run, tables=_complete_tables(run))
             yield opened
         except (Exception, PanicException) as error:
             if _is_about_what_is_asked(opened, error):
@@ -135,6 +138,13 @@ def open_run(
             raise
         finally:
             run.staging.end()
+
+
+def _complete_tables(run: Run) -> dict[str, int]:
+    """Give the tables that an earlier kp_batch wrote all columns; returns their versions."""
+    tables = DeltaTables(run.config.warehouse, run.published.tables, run.run_id)
+    complete(run.config.warehouse, tables)
+    return tables.versions
 
 
 def _is_about_what_is_asked(opened: OpenRun, error: BaseException) -> bool:

@@ -82,7 +82,7 @@ def _rows(part: DayPart, run: Run, scorer: Scorer, replayed: Sequence[Replayed])
     files = pl.scan_parquet(list(part.paths), glob=False, hive_partitioning=False)
     rows = files.slice(first, last - first)
     if not part.on_timeline:
-        return rows.with_columns(replayed=False, facts_changed=False)
+        return rows.with_columns(replayed=False, facts_changed=False, content_changed=False)
     chosen = np.zeros(last - first, dtype=np.bool_)
     for begin, end in part.ranges:
         chosen[begin - first : end - first] = True

@@ -51,10 +51,12 @@ SELECT
     new.content_hash IS DISTINCT FROM old.content_hash
     OR new.source_file IS DISTINCT FROM old.source_file
     OR new.agent_id IS DISTINCT FROM old.agent_id
-    OR new.framework IS DISTINCT FROM old.framework AS differs
+    OR new.framework IS DISTINCT FROM old.framework
+    OR new.recorded_score IS DISTINCT FROM old.recorded_score AS differs
 FROM current AS new
 FULL JOIN (
-    SELECT trace_id, created_at, content_hash, source_file, agent_id, framework
+    SELECT
+        trace_id, created_at, content_hash, source_file, agent_id, framework, recorded_score
     FROM $scores
     SEMI JOIN known USING (created_at, trace_id)
 ) AS old USING (trace_id);

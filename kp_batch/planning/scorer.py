@@ -69,7 +69,8 @@ class Scorer:
 
         Args:
             rows: the columns of `SCORES`, the novelty among them up to date, and the bools
-                `replayed`, `facts_changed` and `in_range` (the day may take another profile).
+                `replayed`, `facts_changed`, `content_changed` (that its score comes from) and
+                `in_range` (the day may take another profile).
             run_id: of the run that scores them.
         """
         profile, profile_id = assign(self.profiles)
@@ -103,4 +104,5 @@ class Scorer:
         """Whether a row takes the profile that its domain has now; otherwise it keeps its own."""
         known = [each.profile_id for each in self._known]
         older = ~pl.col("profile_id").is_in(known)  # of an older version of the formula
-        return pl.col("facts_changed") | pl.col("in_range") | (pl.col("replayed") & older)
+        rescored = pl.col("replayed") | pl.col("facts_changed")
+        return pl.col("content_changed") | pl.col("in_range") | (rescored & older)

@@ -32,6 +32,7 @@ MARKS = pl.Schema(
         "profile_id": pl.String,  # as published
         "in_range": pl.Boolean,
         "facts_changed": pl.Boolean,
+        "content_changed": pl.Boolean,
         "replay": pl.Boolean,
     }
 )
@@ -112,7 +113,7 @@ def _rows(run: Run, scorer: Scorer, stretch: Stretch) -> pl.DataFrame:
         .slice(stretch.begin, stretch.end - stretch.begin)
         .with_columns(day=pl.col("created_at").dt.date())
         .select(
-            *("task_domain", "day", "profile_id", "facts_changed"),
+            *("task_domain", "day", "profile_id", "facts_changed", "content_changed"),
             pl.col("created_at").to_physical(),
             pl.col("old_position", "cache_size").fill_null(-1),
             in_range=run.in_range("day"),

@@ -1,13 +1,15 @@
 -- The timeline of some days, in replay order: each trace as the archive has it now, and what is
 -- published of it. `old_position`: its position among the published traces of these days; null where
--- it was not published with the same time and text. `facts_changed`: its own facts differ.
+-- it was not published with the same time and text. `facts_changed`: its own facts differ;
+-- `content_changed`: what its score comes from is among them.
 -- Given: scores (the files of these days, in replay order), current, compared and unchanged (see changes.sql),
 -- and the variable timeline (a path).
 COPY (
     WITH old AS NOT MATERIALIZED (
         SELECT *, row_number() OVER () - 1 AS old_position FROM $scores
     )
-    SELECT $new_own, $old_met, old.old_position, true AS facts_changed
+    SELECT $new_own, $old_met, old.old_position, true AS facts_changed,
+        new.content_hash IS DISTINCT FROM old.content_hash AS content_changed
     FROM current AS new
     ANTI JOIN unchanged USING (trace_id)
     LEFT JOIN old
@@ -15,7 +17,7 @@ COPY (
         AND new.created_at = old.created_at
         AND new.text_hash = old.text_hash
     UNION ALL
-    SELECT $old_own, $old_met, old.old_position, false AS facts_changed
+    SELECT $old_own, $old_met, old.old_position, false, false
     FROM old
     ANTI JOIN (FROM compared WHERE differs) USING (trace_id)
     ORDER BY created_at, trace_id

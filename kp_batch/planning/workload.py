@@ -47,6 +47,7 @@ def traces_after(run: Run, fingerprints: pl.DataFrame, timeline: Timeline) -> pl
     as_published = elsewhere.with_columns(
         in_range=run.in_range("day"),
         facts_changed=pl.lit(value=False),
+        content_changed=pl.lit(value=False),
         replay=pl.lit(value=False),
     )
     columns = [*MARKS, "traces"]

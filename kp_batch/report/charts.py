@@ -150,6 +150,27 @@ def drift(data: ReportData, frame: pl.DataFrame) -> Drawing:
     ).properties(height=height(frame))
 
 
+def recorded(data: ReportData, frame: pl.DataFrame) -> Drawing:
+    """Draw a bar for each domain, to the left or right of zero."""
+    bars = chosen(frame).mark_bar(size=14)
+    return bars.encode(
+        alt.X("mean_difference:Q", title="score above the recorded one", axis=alt.Axis(format="+")),
+        rows(data, frame),
+        colour(data),
+        tooltip=[
+            "domain:N",
+            *numbers(
+                traces=",",
+                placeholders=",",
+                mean_difference="+.4f",
+                mean_absolute_difference=".4f",
+                now_reaching=",",
+                no_longer_reaching=",",
+            ),
+        ],
+    ).properties(height=height(frame))
+
+
 def rejects(data: ReportData, frame: pl.DataFrame) -> Drawing:
     """Draw a bar for each reason."""
     most = frame.group_by("code").agg(pl.col("refused").sum()).sort("refused", "code")

@@ -15,6 +15,7 @@ COPY (
         low_diversity_penalty,
         score,
         meets_threshold,
+        recorded_score,
         max_similarity,
         nearest_age_s,
         -- 96 bits of a SHA-256, which no two texts share, and which take a quarter of the memory.

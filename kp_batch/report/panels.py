@@ -149,6 +149,15 @@ PANELS = (
         empty="Nothing to compare: no previous run scored any of these domains.",
     ),
     Panel(
+        "recorded",
+        "Beside the scores that were recorded",
+        "By how much the mean score of each domain is above what live engines gave the same "
+        "traces; day by day: FROM recorded_score_differences.",
+        charts.recorded,
+        has_table=True,
+        empty="No trace carries a score that a live engine gave it.",
+    ),
+    Panel(
         "rejects",
         "Refused rows and files",
         "Rows and files that could not be scored, by reason; one row may have several.",

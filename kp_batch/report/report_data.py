@@ -26,6 +26,7 @@ FRAMES = (
     "thresholds",
     "profiled",
     "drift",
+    "recorded",
     "turnover",
     "rejects",
     "gaps",
@@ -79,6 +80,7 @@ class ReportData:
     thresholds: pl.DataFrame
     profiled: pl.DataFrame
     drift: pl.DataFrame
+    recorded: pl.DataFrame
     turnover: pl.DataFrame
     rejects: pl.DataFrame
     gaps: pl.DataFrame

@@ -13,7 +13,7 @@ _NOTABLE = 0.01  # the least difference between two means that is worth a senten
 
 def of_scores(data: ReportData) -> Iterator[Finding]:
     """How the scores are distributed, by domain, and what moved them."""
-    for notice in (_extent, _between_domains, _worth_sharing, _copies, _override):
+    for notice in (_extent, _between_domains, _worth_sharing, _copies, _override, _recorded):
         yield from notice(data)
 
 
@@ -99,6 +99,30 @@ def _override(data: ReportData) -> Iterator[Finding]:
             f"{row['share']:.0%} of ",
             Untrusted(row["domain"]),
             f" and {way} its mean score by {abs(row['effect_on_mean']):.3f}.",
+        )
+
+
+def _recorded(data: ReportData) -> Iterator[Finding]:
+    overall = data.recorded.filter(pl.col("domain").is_null())
+    if overall.is_empty():
+        return
+    row = overall.row(0, named=True)
+    if row["placeholders"]:
+        carry = "carries" if row["placeholders"] == 1 else "carry"
+        yield tell(
+            f"{number(row['placeholders'], 'trace')} {carry} a recorded score of 0, the live "
+            "engine's placeholder for none."
+        )
+    if row["traces"]:
+        far = row["mean_absolute_difference"] >= _NOTABLE
+        other = (
+            "; the live engine may have had another clock, cache, model or profile "
+            "(FROM furthest_from_recorded)"
+        )
+        yield tell(
+            f"From the scores that live engines gave {number(row['traces'], 'trace')}, ours differ "
+            f"by {row['mean_absolute_difference']:.4f} on average{other if far else ''}.",
+            is_warning=far,
         )
 
 

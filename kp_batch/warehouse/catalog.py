@@ -6,7 +6,6 @@ versions that the manifest names.
 
 import json
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -16,13 +15,12 @@ import duckdb
 from kp_batch.contracts import GROWING, VIEWS
 from kp_batch.run_record import RunRecord
 from kp_batch.storage.store import store_at
+from kp_batch.warehouse.catalog_sql import catalog_id, statements, view
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
 from kp_batch.warehouse.places import url_of
 from kp_batch.warehouse.relations import kept_files, parquet_relation, relation
 from kp_batch.warehouse.runs import manifest_left
 from kp_batch.warehouse.tables import quoted
-
-_SQL = files("kp_batch.warehouse").joinpath("sql")
 
 
 def build(
@@ -51,8 +49,7 @@ def build(
         create_macros(connection)
         values = {**rows, "threshold": repr(manifest.threshold)}
         for name in VIEWS:
-            view = _SQL.joinpath(f"{name}.sql").read_text("utf-8")
-            connection.execute(Template(view).substitute(values))
+            connection.execute(Template(view(name)).substitute(values))
         _execute_all(connection, "questions")
         connection.execute("USE memory")
         connection.execute("DETACH kp")
@@ -135,14 +132,15 @@ def _copy_manifest(
         "tables": json.dumps(manifest.tables),
         "failed": manifest.failed,
         "warehouse": warehouse,
+        "catalog_id": catalog_id(),
     }
     connection.execute(
         "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, settings VARCHAR, "
-        "tables VARCHAR, failed BOOLEAN, warehouse VARCHAR)"
+        "tables VARCHAR, failed BOOLEAN, warehouse VARCHAR, catalog_id VARCHAR)"
     )
-    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?)", list(row.values()))
+    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?)", list(row.values()))
 
 
 def _execute_all(connection: duckdb.DuckDBPyConnection, folder: str) -> None:
-    for file in sorted(_SQL.joinpath(folder).iterdir(), key=lambda each: each.name):
-        connection.execute(file.read_text("utf-8"))
+    for statement in statements(folder):
+        connection.execute(statement)

@@ -47,6 +47,12 @@ def commit_files(
     by = PARTITIONED_BY.get(name)
     if DeltaTable.is_deltatable(str(folder)):
         table = DeltaTable(str(folder))
+        if table.schema().fields != schema.fields:
+            # Only this mode takes other columns, and all files with them.
+            table.create_write_transaction(
+                [*added], "overwrite", schema, by, commit_properties=properties
+            )
+            return
         # Mode "overwrite" would find them itself, but also remove a file that is added once more.
         removed = _removals(table, name, replaced, {file.path for file in files})
         actions = [*added, *removed]

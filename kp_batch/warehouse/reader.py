@@ -9,6 +9,7 @@ import duckdb
 
 from kp_batch.errors import WarehouseError
 from kp_batch.text import one_line
+from kp_batch.warehouse.catalog_sql import catalog_id
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, copy_catalog, require_manifest
 from kp_batch.warehouse.runs import find_run
@@ -69,11 +70,12 @@ def _published(warehouse: Path, folder: str) -> duckdb.DuckDBPyConnection:
 
 
 def _opened(catalog: Path, warehouse: Path, manifest: Manifest) -> duckdb.DuckDBPyConnection | None:
-    """Open a catalog; None if it does not show the manifest for this warehouse."""
+    """Open a catalog; None if it does not show the manifest for this warehouse, by today's SQL."""
     with suppress(duckdb.Error), ExitStack() as closing:  # it is none, or another program's
         connection = closing.enter_context(_in_utc(catalog))
-        found = connection.execute("SELECT publication, warehouse FROM manifest").fetchall()
-        if found == [(manifest.publication, str(warehouse.resolve()))]:
+        query = "SELECT publication, warehouse, catalog_id FROM manifest"
+        found = connection.execute(query).fetchall()
+        if found == [(manifest.publication, str(warehouse.resolve()), catalog_id())]:
             closing.pop_all()
             return connection
     return None

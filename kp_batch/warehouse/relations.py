@@ -12,6 +12,7 @@ import polars as pl
 from kp_batch.contracts import PARTITIONED_BY, TABLES
 from kp_batch.errors import WarehouseError
 from kp_batch.run_record import RunRecord
+from kp_batch.warehouse.earlier import lacking
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.tables import additions, files_of, quoted
 
@@ -34,7 +35,10 @@ def scan(warehouse: Path, name: str, version: int | None) -> pl.LazyFrame:
     paths = files_of(warehouse, name, version)
     if not paths:
         return TABLES[name].to_frame().lazy()
-    return pl.scan_parquet(paths, glob=False, hive_partitioning=False)
+    rows = pl.scan_parquet(paths, glob=False, hive_partitioning=False)
+    return rows.with_columns(
+        pl.lit(None, dtype).alias(column) for column, dtype in lacking(name, paths).items()
+    )
 
 
 def run_records(warehouse: Path, version: int | None) -> list[RunRecord]:
@@ -61,11 +65,14 @@ def parquet_relation(name: str, paths: Sequence[Path]) -> str:
     """SQL for the rows of some of a table's files; without paths, no rows of the same columns."""
     if paths:
         listed = ", ".join(quoted(str(path)) for path in paths)
-        return f"read_parquet([{listed}], hive_partitioning = false)"
-    columns = ", ".join(
-        f'NULL::{_duckdb_type(dtype)} AS "{column}"' for column, dtype in TABLES[name].items()
-    )
-    return f"(SELECT {columns} WHERE false)"
+        rows = f"read_parquet([{listed}], hive_partitioning = false)"
+        nulls = _nulls(lacking(name, paths))
+        return f"(SELECT *, {nulls} FROM {rows})" if nulls else rows  # noqa: S608 (names of this module's)
+    return f"(SELECT {_nulls(TABLES[name])} WHERE false)"
+
+
+def _nulls(columns: Mapping[str, pl.DataType]) -> str:
+    return ", ".join(f'NULL::{_duckdb_type(dtype)} AS "{name}"' for name, dtype in columns.items())
 
 
 def _duckdb_type(dtype: pl.DataType) -> str:

@@ -158,7 +158,8 @@ def _resolve(
         return pl.lit(None) if start is None else pl.when(start.is_null()).then(pl.lit(""))
     kind = _KINDS[field.dtype]
     if not kind.accepts(dtype):
-        faults.append(_wrong_type(name, dtype, kind.expected))
+        if field.checked:
+            faults.append(_wrong_type(name, dtype, kind.expected))
         return pl.lit(None)
     return kind.read(cast("pl.Expr", value), dtype)
 

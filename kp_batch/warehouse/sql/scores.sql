@@ -18,6 +18,7 @@ SELECT
     low_diversity_penalty,
     score,
     score >= $threshold AS meets_threshold,
+    recorded_score,
     max_similarity,
     nearest_trace_id,
     nearest_age_s,

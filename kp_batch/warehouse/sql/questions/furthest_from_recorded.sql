@@ -1,0 +1,28 @@
+-- `implied_novelty`: with which the trace would have got the recorded score, by the same weights and
+-- overrides. From 0 to 1, another cache explains the difference: its size or ttl, the clock, the model.
+CREATE VIEW furthest_from_recorded AS
+SELECT
+    trace_id,
+    created_at,
+    task_domain,
+    agent_id,
+    recorded_score,
+    score,
+    score - recorded_score AS difference,
+    scores.novelty,
+    CASE WHEN NOT single_thought THEN scores.novelty - difference / nullif(profiles.novelty, 0) END
+        AS implied_novelty,
+    max_similarity,
+    nearest_trace_id,
+    nearest_age_s,
+    cache_size,
+    single_thought,
+    recovery_bonus,
+    low_diversity_penalty,
+    profile
+FROM scores
+LEFT JOIN profiles USING (profile_id)
+WHERE recorded_score <> 0
+ORDER BY abs(difference) DESC, trace_id;
+
+COMMENT ON VIEW furthest_from_recorded IS 'Which scores are furthest from what the live engine gave the same trace, and could its novelty, its cache, or an override explain it?';

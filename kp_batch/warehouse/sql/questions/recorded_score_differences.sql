@@ -1,0 +1,41 @@
+-- Ranks of equal values are their mean, so that their correlation is Spearman's.
+CREATE VIEW recorded_score_differences AS
+WITH recorded AS (
+    SELECT
+        task_domain,
+        day_of(created_at) AS day,
+        recorded_score = 0 AS is_placeholder,
+        score,
+        recorded_score,
+        meets_threshold,
+        recorded_score >= (SELECT (settings->>'threshold')::DOUBLE FROM manifest) AS met_threshold
+    FROM scores
+    WHERE recorded_score IS NOT NULL
+),
+ranked AS (
+    SELECT
+        *,
+        rank() OVER (PARTITION BY task_domain, day, is_placeholder ORDER BY score)
+        + count(*) OVER (PARTITION BY task_domain, day, is_placeholder, score) / 2 AS place,
+        rank() OVER (PARTITION BY task_domain, day, is_placeholder ORDER BY recorded_score)
+        + count(*) OVER (PARTITION BY task_domain, day, is_placeholder, recorded_score) / 2
+            AS recorded_place
+    FROM recorded
+)
+SELECT
+    task_domain,
+    day,
+    count(*) FILTER (NOT is_placeholder) AS traces,
+    count(*) FILTER (is_placeholder) AS placeholders,
+    avg(score - recorded_score) FILTER (NOT is_placeholder) AS mean_difference,
+    avg(abs(score - recorded_score)) FILTER (NOT is_placeholder) AS mean_absolute_difference,
+    nullif(corr(place, recorded_place) FILTER (NOT is_placeholder), 'nan'::DOUBLE)
+        AS rank_correlation,
+    count(*) FILTER (NOT is_placeholder AND meets_threshold AND NOT met_threshold) AS now_reaching,
+    count(*) FILTER (NOT is_placeholder AND met_threshold AND NOT meets_threshold)
+        AS no_longer_reaching
+FROM ranked
+GROUP BY ALL
+ORDER BY ALL;
+
+COMMENT ON VIEW recorded_score_differences IS 'How far are scores from what live engines gave the same traces, by domain and day (UTC)? A recorded 0 is a placeholder and not compared; rank correlation is null where one never varies.';
