@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.bench_embedding import OPERATIONS, bench_embedding
 from tests.bench_facts import bench_facts
+from tests.bench_imports import bench_imports
 from tests.bench_replay import bench_replay
 from tests.bench_runs import bench_runs
 
@@ -30,6 +31,7 @@ def main() -> None:
         redirect_stderr(nothing),
     ):
         bench_facts(Path(folder) / "facts")
+        bench_imports(Path(folder) / "imports")
         bench_runs(Path(folder) / "runs")
     on_paper(windows)
 

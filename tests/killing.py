@@ -26,6 +26,7 @@ from kp_batch.warehouse import lease
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.sharing import refresh
 from tests.buckets import Machine, make_bucket, s3_server
+from tests.killing_imports import torture_imports
 from tests.lawful import assert_lawful
 
 # The work of a run alone; the command line does the same in a child process, or under Prefect.
@@ -199,10 +200,11 @@ def _torture(name: str, kills: int, how: Callable[[Path, int, int], int]) -> Non
     with tempfile.TemporaryDirectory() as folder:
         killed = how(Path(folder), kills, int(time.time()))
     seconds = time.monotonic() - begun
-    print(f"{name}: {kills} runs, {killed} killed at work, all lawful, {seconds:.0f} s")  # noqa: T201
+    print(f"{name}: {kills} tries, {killed} killed at work, all lawful, {seconds:.0f} s")  # noqa: T201
 
 
 if __name__ == "__main__":
     wanted = int(sys.argv[1])
     _torture("disk", wanted, lambda folder, *how: torture(folder, f"{folder}/warehouse", *how))
     _torture("bucket", wanted // 2, torture_in_bucket)
+    _torture("imports", wanted, torture_imports)

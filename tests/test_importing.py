@@ -239,6 +239,19 @@ def test_a_trace_that_cannot_be_read_again_stays_as_it_was(
     assert confidence == {"kp:trace:a": 0.5, "kp:trace:b": 0.5, "kp:trace:c": 0.9}
 
 
+def test_files_that_tell_of_a_trace_no_more_are_not_read_again_for_it(
+    nights: Path, archive: Path
+) -> None:
+    import_spans(nights, archive)
+    for name, others in (("1.jsonl", [span("a", 1)]), ("2.jsonl", [span("c", 4)])):
+        write_lines(nights / name, others)
+        import_spans(nights, archive)
+    write_lines(nights / "3.jsonl", [span("b", 9)])
+    assert import_spans(nights, archive).left == 1
+    assert import_spans(nights, archive).files_read == 0
+    assert said(archive) == {"a": ["1"], "b": ["2", "3"], "c": ["4"]}
+
+
 def test_a_trace_that_no_rule_can_decide_yet_is_taken_later(nights: Path, archive: Path) -> None:
     import_spans(nights, archive)
     write_lines(nights / "3.jsonl", [span("unscored", 5)])

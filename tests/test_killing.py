@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.killing import torture, torture_in_bucket
+from tests.killing_imports import torture_imports
 
 
 @pytest.mark.prefect
@@ -14,3 +15,7 @@ def test_runs_killed_at_any_moment_leave_lawful_tables_and_readers_in_peace(tmp_
 
 def test_runs_on_a_bucket_killed_at_any_moment_likewise(tmp_path: Path) -> None:
     assert torture_in_bucket(tmp_path, kills=3, seed=1) > 0
+
+
+def test_imports_killed_at_any_moment_are_made_good_to_the_byte(tmp_path: Path) -> None:
+    assert torture_imports(tmp_path, kills=5, seed=1) > 0

@@ -184,5 +184,6 @@ def _read_again(
     for path, still, traces in index.also_told(work.units.all_files, read, connection):
         if not (still and path in unchanged and work.read(unchanged[path], traces)):
             left |= traces
-            stale |= {path} - set(read)
+            if still:  # one that tells of them no more has nothing to tell again
+                stale.add(path)
     return left, stale | (work.failed & index.stamps.keys())
