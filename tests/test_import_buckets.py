@@ -232,20 +232,23 @@ def exports(folder: Path) -> Format:
 
 
 @pytest.mark.parametrize("make", [trials, exports])
-def test_files_that_say_more_about_others_do_so_in_a_bucket(
-    make: Any, tmp_path: Path, bucket: str
+def test_files_that_say_more_about_others_do_so_in_a_bucket_and_once(
+    make: Any, tmp_path: Path, bucket: str, server: Faulty
 ) -> None:
-    form: Format = make(tmp_path / "source")
-    fill(f"{bucket}/source", tmp_path / "source")
+    source, form = tmp_path / "source", make(tmp_path / "source")
+    fill(f"{bucket}/source", source)
     archives = [tmp_path / "local", tmp_path / "remote"]
-    for source, archive in zip([tmp_path / "source", f"{bucket}/source"], archives, strict=True):
-        import_traces(form, [str(source)], archive, _ANY)
+    for given, archive in zip([str(source), f"{bucket}/source"], archives, strict=True):
+        import_traces(form, [given], archive, _ANY)
     local, remote = map(here, archives)
     compared = [each for each in local if each.startswith("2026")]
     assert compared
     assert [remote[each] for each in compared] == [local[each] for each in compared]
     [first, second] = [each["_refused.jsonl"].decode() for each in (local, remote)]
     assert second.replace(bucket, str(tmp_path)) == first
+    server.asked.clear()
+    import_traces(form, [f"{bucket}/source"], archives[1], _ANY)
+    assert [method for method, _ in server.asked] == ["HEAD", "GET"]  # of the name, and a list
 
 
 def test_a_source_is_an_object_a_folder_or_a_glob(

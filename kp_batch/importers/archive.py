@@ -1,24 +1,23 @@
 """An archive that an import changes: a folder here, or a copy here of one in a bucket.
 
-Of a copy, files are away until they are needed; see `away`.
+Of a copy, files are away until they are needed.
 """
 
+import fnmatch
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from filecmp import cmp
 from pathlib import Path
 
-from kp_batch import away
 from kp_batch.storage.at_once import at_once
 from kp_batch.whole_files import beside
 
-_DAYS = "????-??-??.parquet"
-Store = Callable[[Sequence[str]], None]
+_DAY = "????-??-??.parquet"
 
 
-def _stand_here(_: Sequence[str]) -> None:
-    """Store nothing: the files of a folder stand where they belong."""
+def _stand_here(_: object) -> None:
+    """Do nothing: the files of a folder stand where they belong."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +27,22 @@ class Archive:
     Attributes:
         name: as its user names it.
         folder: on this machine.
+        away: the names of files that are not there yet.
+        bring: takes the name of such a file, and writes it there.
         store: takes the names of files that were changed or removed here, and returns once they
             are so in the archive: each whole or not at all, in no special order.
     """
 
     name: str
     folder: Path
-    store: Store = _stand_here
+    away: set[str] = field(default_factory=set[str])
+    bring: Callable[[str], None] = _stand_here
+    store: Callable[[Sequence[str]], None] = _stand_here
 
     def days(self) -> set[str]:
         """The days that have a file."""
-        found = (*self.folder.glob(_DAYS), *self.folder.glob(_DAYS + away.NOTE))
-        return {each.name.partition(".")[0] for each in found}
+        here = (each.name for each in self.folder.glob(_DAY))
+        return {Path(each).stem for each in (*here, *fnmatch.filter(self.away, _DAY))}
 
     def here(self, name: str) -> Path:
         """The path of a file on this machine, where it may be missing.
@@ -47,7 +50,10 @@ class Archive:
         Raises:
             OSError: it cannot be fetched.
         """
-        return away.here(self.folder / name)
+        if name in self.away:
+            self.bring(name)
+            self.away.remove(name)
+        return self.folder / name
 
     def fetch(self, names: Iterable[str]) -> None:
         """Have files here that are needed one after another.

@@ -2,12 +2,11 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from kp_batch.away import leave_away, note_of
 from kp_batch.errors import BusyError
 from kp_batch.importers.archive import Archive
 from kp_batch.storage.at_once import at_once
@@ -87,24 +86,26 @@ class InBucket:
 
     def look(self) -> Archive:
         """See `Place`; what is here already stays, unless it is another object by now."""
-        store = store_at(self.url)
-        found = {each.path: each.etag for each in store.objects() if _is_of_archive(each.path)}
-        for name in found.keys() | self.etags.keys():
-            file = self.folder / name
-            if name not in found:
-                file.unlink(missing_ok=True)
-                note_of(file).unlink(missing_ok=True)
-            elif found[name] != self.etags.get(name):
-                leave_away(file, self.url, name)
+        found = {
+            each.path: each.etag
+            for each in store_at(self.url).objects()
+            if _is_of_archive(each.path)
+        }
+        for name in dict(found.items() ^ self.etags.items()):
+            (self.folder / name).unlink(missing_ok=True)
         self.etags.clear()
         self.etags.update(found)
-        return Archive(self.url, self.folder)
+        away = {name for name in found if not (self.folder / name).exists()}
+        return Archive(self.url, self.folder, away, self._bring)
 
     @contextmanager
     def alone(self) -> Generator[Archive]:
         """See `Place`."""
         with alone(f"{self.url}/{_OWN}") as lease:
-            yield Archive(self.url, self.look().folder, partial(self._store, lease))
+            yield replace(self.look(), store=partial(self._store, lease))
+
+    def _bring(self, name: str) -> None:
+        store_at(self.url).download(name, self.folder / name)
 
     def _store(self, lease: Lease, names: Sequence[str]) -> None:
         at_once(partial(self._store_one, lease), names)

@@ -4,21 +4,57 @@ import json
 import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kp_batch.archive import buckets
 from kp_batch.archive.sources import open_file
 from kp_batch.errors import ArchiveError
-from kp_batch.importers.format import Input
+from kp_batch.importers.draft import Refused
+from kp_batch.importers.format import Format, Input
+from kp_batch.importers.looks import Looks
 from kp_batch.storage.store import bucket_and_path
 from kp_batch.storage.urls import is_url
+from kp_batch.text import encodable
 
-Stamp = list[str | int]  # of a file: its size, and when it was written or its ETag
+_NO_NAME = Refused(["unreadable_file"], "its name is no UTF-8: rename it")
 
 
-def files_of(sources: Sequence[str], archive: str) -> dict[str, Stamp]:
-    """The files of the sources, in the order of their paths, and what each of them is by now.
+@dataclass(frozen=True)
+class Source:
+    """What an import may read.
+
+    Attributes:
+        inputs: by their paths.
+        stamps: what each of them is by now, with those beside it; likewise.
+        looks: by which they were chosen.
+    """
+
+    inputs: Mapping[str, Input]
+    stamps: Mapping[str, str]
+    looks: Looks
+
+
+def source_of(form: Format, stamps: Mapping[str, str], looks: Looks) -> Source:
+    """Choose among files; those whose names cannot be written are refused."""
+    named = [path for path in stamps if path == encodable(path)]
+    odd = [encodable(path) for path in stamps if path != encodable(path)]
+    inputs = [*form.inputs(named, looks.at), *(Input(path, refused=_NO_NAME) for path in odd)]
+    return Source(
+        {each.path: each for each in inputs},
+        {each.path: _with_beside(each, stamps) for each in inputs},
+        looks,
+    )
+
+
+def _with_beside(given: Input, stamps: Mapping[str, str]) -> str:
+    told = [stamps.get(path) for path in (given.path, *given.beside)]
+    return json.dumps([given.refused and given.refused.message, *told])
+
+
+def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
+    """The files of the sources, in the order of their paths, each with what it is by now.
 
     Args:
         sources: files and folders, or URLs of these and globs.
@@ -28,7 +64,7 @@ def files_of(sources: Sequence[str], archive: str) -> dict[str, Stamp]:
         ArchiveError: there is no such file or folder.
         OSError: a bucket cannot be looked at.
     """
-    found: dict[str, Stamp] = {}
+    found: dict[str, str] = {}
     own = f"{archive.rstrip('/') if is_url(archive) else _absolute(archive)}/"
     for source in sources:
         files = _objects(source) if is_url(source) else _files(source)
@@ -38,12 +74,13 @@ def files_of(sources: Sequence[str], archive: str) -> dict[str, Stamp]:
     return dict(sorted(found.items()))
 
 
-def _objects(url: str) -> dict[str, Stamp]:
+def _objects(url: str) -> dict[str, str]:
     """By one listing; an ETag tells of a content, whenever it was written."""
-    return {each.path: [each.size, each.etag or each.mtime_ns] for each in buckets.everything(url)}
+    found = buckets.everything(url)
+    return {each.path: f"{each.size} {each.etag or each.mtime_ns}" for each in found}
 
 
-def _files(name: str) -> dict[str, Stamp]:
+def _files(name: str) -> dict[str, str]:
     path = Path(_absolute(name))
     found = (each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
     return {str(each): _stamp(each) for each in found if each.exists()}
@@ -53,18 +90,12 @@ def _absolute(name: str) -> str:
     return os.path.abspath(Path(name).expanduser())  # noqa: PTH100 (it takes x/.. out)
 
 
-def _stamp(path: Path) -> Stamp:
+def _stamp(path: Path) -> str:
     try:
         status = path.stat()
     except OSError as error:
-        return [str(error)]
-    return [status.st_size, status.st_mtime_ns]
-
-
-def stamp_of(given: Input, files: Mapping[str, Stamp]) -> str:
-    """What a file, and those beside it, are by now."""
-    stamps = [files.get(path) for path in (given.path, *given.beside)]
-    return json.dumps([given.refused and given.refused.message, *stamps])
+        return str(error)
+    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def content_of(path: str) -> bytes:

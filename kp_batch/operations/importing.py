@@ -11,23 +11,21 @@ import duckdb
 
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.importers.archive import Archive
-from kp_batch.importers.draft import Refused
 from kp_batch.importers.format import Format, Input
 from kp_batch.importers.index import Index
+from kp_batch.importers.looks import Looks
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.work import Work
 from kp_batch.memory import duckdb_config
 from kp_batch.operations.import_archive import place_of
 from kp_batch.operations.import_rules import check_rules
-from kp_batch.operations.import_sources import content_of, files_of, here, stamp_of
+from kp_batch.operations.import_sources import Source, content_of, files_of, here, source_of
 from kp_batch.operations.recognising import recognised
 from kp_batch.operations.results import Imported
 from kp_batch.progress import progress
-from kp_batch.text import encodable
 
 IMPORTER = 1  # the version of how formats become traces
 _FORMAT = "kp_batch.format"
-_NO_NAME = Refused(["unreadable_file"], "its name is no UTF-8: rename it")
 
 
 def format_of(sources: Sequence[str], archive: str) -> Format:
@@ -61,32 +59,37 @@ def import_traces(
     """
     check_rules(form, rules)
     files = files_of(sources, str(archive))
-    inputs = _inputs(form, [*files])
-    if not inputs:
-        raise ArchiveError(f"no file of {form.name} at {', '.join(sources)}")
-    stamps = {path: stamp_of(each, files) for path, each in inputs.items()}
     with (
         TemporaryDirectory(prefix="kp-import-") as name,
         closing(Work(form, rules, Path(name), here)) as work,
         duckdb.connect(config=duckdb_config(Path(name) / "spill")) as connection,
     ):
         place = place_of(str(archive), Path(name) / "archive")
-        if not _changed(stamps, _index_of(place.look(), work), work):  # nobody is disturbed
-            return _imported(work, len(inputs))
+        index = _index_of(place.look(), work)
+        source = _chosen(files, work, index)
+        if not source.inputs:
+            raise ArchiveError(f"no file of {form.name} at {', '.join(sources)}")
+        if not _changed(source, index, work):  # nobody is disturbed
+            return _imported(work, source)
         with place.alone() as opened:
-            return _import(work, inputs, stamps, opened, connection)
+            return _import(work, source, opened, connection)
+
+
+def _chosen(files: Mapping[str, str], work: Work, index: Index) -> Source:
+    """The files that are read; those that are the same are not asked again what they tell."""
+    looks = Looks(work.form, files, content_of)
+    if index.made_by == _made_by(work):
+        looks.recall(index.archive)
+    return source_of(work.form, files, looks)
 
 
 def _import(
-    work: Work,
-    inputs: Mapping[str, Input],
-    stamps: Mapping[str, str],
-    archive: Archive,
-    connection: duckdb.DuckDBPyConnection,
+    work: Work, source: Source, archive: Archive, connection: duckdb.DuckDBPyConnection
 ) -> Imported:
     """Import what is new or changed; nobody else changes the archive meanwhile."""
+    inputs = source.inputs
     index, made_by = _index_of(archive, work), _made_by(work)
-    changed, known = _changed(stamps, index, work), index.made_by == made_by
+    changed, known = _changed(source, index, work), index.made_by == made_by
     files_changed, left = 0, set[str]()
     if changed:
         read = _read(work, [inputs[path] for path in sorted(changed)])
@@ -102,15 +105,18 @@ def _import(
         blank, units = dict.fromkeys(read | stale, ""), work.units.all_files
         index = index.save(index.made_by or made_by, blank, units, connection)
         files_changed = work.write(archive, made_by, connection)
-        index.save(made_by, blank | {path: stamps[path] for path in read}, units, connection)
-    return _imported(work, len(inputs), len(changed), files_changed, len(left))
+        source.looks.save(archive)
+        index.save(made_by, blank | {path: source.stamps[path] for path in read}, units, connection)
+    return _imported(work, source, len(changed), files_changed, len(left))
 
 
-def _imported(work: Work, files: int, read: int = 0, changed: int = 0, left: int = 0) -> Imported:
+def _imported(
+    work: Work, source: Source, read: int = 0, changed: int = 0, left: int = 0
+) -> Imported:
     tally = work.tally
     return Imported(
         traces=tally.traces,
-        files=files,
+        files=len(source.inputs),
         files_read=read,
         files_changed=changed,
         left=left,
@@ -130,18 +136,10 @@ def _made_by(work: Work) -> dict[str, str]:
     }
 
 
-def _changed(stamps: Mapping[str, str], index: Index, work: Work) -> set[str]:
+def _changed(source: Source, index: Index, work: Work) -> set[str]:
     """The files that are not as the index knows them; all, where they become other traces now."""
     known = index.stamps if index.made_by == _made_by(work) else {}
-    return {path for path, stamp in stamps.items() if known.get(path) != stamp}
-
-
-def _inputs(form: Format, paths: Sequence[str]) -> dict[str, Input]:
-    """The files that are read, by their paths; those whose names cannot be written are refused."""
-    named = [path for path in paths if path == encodable(path)]
-    odd = [encodable(path) for path in paths if path != encodable(path)]
-    inputs = [*form.inputs(named, content_of), *(Input(path, refused=_NO_NAME) for path in odd)]
-    return {each.path: each for each in inputs}
+    return {path for path, stamp in source.stamps.items() if known.get(path) != stamp}
 
 
 def _index_of(archive: Archive, work: Work) -> Index:
