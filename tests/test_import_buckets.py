@@ -12,7 +12,8 @@ from kp_batch.errors import ArchiveError, BusyError, WarehouseError
 from kp_batch.explaining import explained
 from kp_batch.importers import atif, langfuse
 from kp_batch.importers.format import Format
-from kp_batch.importers.rules import load_rules
+from kp_batch.importers.rules import Rules, load_rules
+from kp_batch.operations import import_archive
 from kp_batch.operations.importing import import_traces
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.storage.store import Store, store_at
@@ -29,7 +30,6 @@ from tests.test_rescore import config
 _LOCK = ("kp.lock", "kp.probe")
 _OWN = {"_refused.jsonl", "_import/_days.parquet", "_import/_index.parquet"}
 _OTHER = {"confidence": {"always": 0.9}}
-_ANY = load_rules(None, {**RULES, "success": {"always": True}})
 
 
 @pytest.fixture
@@ -177,6 +177,24 @@ def test_another_import_is_told_and_waited_for(nights: Path, url: str) -> None:
     assert import_spans(nights, url).traces == 5
 
 
+def test_what_another_import_did_just_before_is_not_lost(
+    nights: Path, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_spans(nights, url)
+    late(nights)
+    write_lines(tmp_path / "others" / "4.jsonl", [on(1, "other"), on(4, "another")])
+    alone = import_archive.alone
+
+    def beaten(place: str) -> Any:
+        monkeypatch.setattr(import_archive, "alone", alone)
+        import_spans(tmp_path / "others", url)
+        return alone(place)
+
+    monkeypatch.setattr(import_archive, "alone", beaten)
+    import_spans(nights, url)
+    assert ids(there(url)) == {f"kp:trace:{each}" for each in (*"abcde", "new", "other", "another")}
+
+
 def test_what_another_writer_stores_meanwhile_is_not_replaced(
     nights: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,18 +226,18 @@ def test_what_is_imported_into_a_bucket_can_be_scored(
     assert not recwarn.list
 
 
-def trials(folder: Path) -> Format:
+def trials(folder: Path) -> tuple[Format, Rules]:
     """Folders of Harbor, of which a step has a reward of its own."""
     trial = folder / "jobs" / "a b%20#?" / "t__1"
     write_json(trial / "agent" / "trajectory.json", short(session_id="main"))
     write_json(trial / "steps" / "two" / "agent" / "trajectory.json", short(session_id="step"))
-    own = {"step_name": "two", "verifier_result": {"rewards": {"reward": 0, "right": 0}}}
+    own = {"step_name": "two", "verifier_result": {"rewards": {"reward": 0}}}
     write_json(trial / "result.json", result(step_results=[own]))
     write_json(folder / "jobs" / "alone.json", short(session_id="alone"))
-    return atif.FORMAT
+    return atif.FORMAT, load_rules(None, {**RULES, "success": {"score": "reward", "at_least": 1}})
 
 
-def exports(folder: Path) -> Format:
+def exports(folder: Path) -> tuple[Format, Rules]:
     """A run of Langfuse that is complete, and one that is not."""
     lines(folder / "observations_v2" / "2026-08-03.jsonl", CONVERSATION)
     lines(
@@ -228,18 +246,19 @@ def exports(folder: Path) -> Format:
     write_json(
         folder / "manifests" / "2026-08-03.json", manifest("observations_v2/2026-08-03.jsonl")
     )
-    return langfuse.FORMAT
+    return langfuse.FORMAT, load_rules(None, {**RULES, "success": {"always": True}})
 
 
 @pytest.mark.parametrize("make", [trials, exports])
 def test_files_that_say_more_about_others_do_so_in_a_bucket_and_once(
     make: Any, tmp_path: Path, bucket: str, server: Faulty
 ) -> None:
-    source, form = tmp_path / "source", make(tmp_path / "source")
+    source = tmp_path / "source"
+    form, rules = make(source)
     fill(f"{bucket}/source", source)
     archives = [tmp_path / "local", tmp_path / "remote"]
     for given, archive in zip([str(source), f"{bucket}/source"], archives, strict=True):
-        import_traces(form, [given], archive, _ANY)
+        import_traces(form, [given], archive, rules)
     local, remote = map(here, archives)
     compared = [each for each in local if each.startswith("2026")]
     assert compared
@@ -247,7 +266,7 @@ def test_files_that_say_more_about_others_do_so_in_a_bucket_and_once(
     [first, second] = [each["_refused.jsonl"].decode() for each in (local, remote)]
     assert second.replace(bucket, str(tmp_path)) == first
     server.asked.clear()
-    import_traces(form, [f"{bucket}/source"], archives[1], _ANY)
+    import_traces(form, [f"{bucket}/source"], archives[1], rules)
     assert [method for method, _ in server.asked] == ["HEAD", "GET"]  # of the name, and a list
 
 

@@ -200,6 +200,7 @@ def test_neither_order_nor_division_into_files_makes_a_difference(seed: int, fil
 def write_lines(path: Path, values: list[dict[str, Any]]) -> None:
     from json import dumps
 
+    path.parent.mkdir(exist_ok=True)
     path.write_text("".join(f"{dumps(each)}\n" for each in values), "utf-8")
 
 

@@ -48,7 +48,7 @@ def place_of(name: str, folder: Path) -> Place:
     if not is_url(name):
         return InFolder(name)
     url = name.rstrip("/")
-    folder_of(f"{url}/{_OWN}")
+    folder_of(url)
     return InBucket(url, folder)
 
 
