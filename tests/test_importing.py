@@ -101,6 +101,24 @@ def test_a_trace_that_moves_stands_in_its_new_day_alone(source: Path, archive: P
     assert not (archive / "2026-03-02.parquet").exists()
 
 
+def test_a_trace_is_found_where_it_stands_when_the_notes_of_days_are_lost(
+    source: Path, archive: Path
+) -> None:
+    import_all(source, archive)
+    notes = archive / "_import" / "_days.parquet"
+    before = notes.read_bytes()
+    write_json(source / "b.json", kp_trace("b", 5))
+    notes.write_bytes(b"no Parquet")
+    with pytest.raises(KpBatchError, match=f"{notes} is damaged .* remove it"):
+        import_all(source, archive)
+    notes.unlink()
+    import_all(source, archive)
+    assert len(imported(archive)) == 3
+    write_json(source / "b.json", kp_trace("b", 2))
+    import_all(source, archive)
+    assert notes.read_bytes() == before
+
+
 def test_what_is_refused_now_leaves_its_file_and_comes_back(source: Path, archive: Path) -> None:
     import_all(source, archive)
     write_json(source / "a.json", kp_trace("a", steps=[]))
@@ -182,10 +200,11 @@ def test_neither_order_nor_division_into_files_makes_a_difference(seed: int, fil
 def write_lines(path: Path, values: list[dict[str, Any]]) -> None:
     from json import dumps
 
+    path.parent.mkdir(exist_ok=True)
     path.write_text("".join(f"{dumps(each)}\n" for each in values), "utf-8")
 
 
-def import_spans(folder: Path, archive: Path, **rules: Any) -> Imported:
+def import_spans(folder: Path | str, archive: Path | str, **rules: Any) -> Imported:
     return import_traces(_spans(), [str(folder)], archive, load_rules(None, {**RULES, **rules}))
 
 

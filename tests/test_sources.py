@@ -141,6 +141,7 @@ def test_buckets_are_read_by_url(bucket: str) -> None:
         "box/_tmp/d.jsonl",
         "box/e.txt",
         "box/é%20#[1]?.pq",
+        "box/_import/kp.lock",  # which is hidden, as its folder is
     ]
     for name in names:
         store.write(name, name.encode())
@@ -154,7 +155,8 @@ def test_buckets_are_read_by_url(bucket: str) -> None:
         a: [a],
         f"{bucket}/box/e.txt": [f"{bucket}/box/e.txt"],
     }.items():
-        assert [each.path for each in discover([archive])] == expected, archive
+        files = discover([archive], left_out=pytest.fail)
+        assert [each.path for each in files] == expected, archive
     for each in discover([bucket]):
         assert each == described(each.path)
         assert each.etag

@@ -27,7 +27,24 @@ def look(url: str) -> Iterator[SourceFile]:
     if path and not path.endswith("/") and (found := bucket.look(path)):
         yield _source(bucket, found)
     elif not is_web(url):
-        yield from _listed(bucket, Glob.of(path) or Glob(path.rstrip("/"), ""))
+        yield from _listed(bucket, _glob(path))
+
+
+def everything(url: str) -> Iterator[SourceFile]:
+    """The object that a URL names, or all objects of a folder or a glob, in one listing.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    bucket, path = bucket_and_path(url)
+    if path and not path.endswith("/") and (found := bucket.look(path)):
+        yield _source(bucket, found)
+    elif not is_web(url):
+        glob = _glob(path)
+        folder = glob.folder.strip("/")
+        for each in bucket.objects(folder):
+            if _is_meant(glob, _below(folder, each.path)):
+                yield _source(bucket, each)
 
 
 def described(url: str) -> SourceFile:
@@ -57,21 +74,27 @@ def open_copy(url: str) -> BinaryIO:
     return copy
 
 
+def _glob(path: str) -> Glob:
+    """The glob of a path, or its folder: a glob with an empty pattern."""
+    return Glob.of(path) or Glob(path.rstrip("/"), "")
+
+
 def _listed(bucket: Store, glob: Glob) -> Iterator[SourceFile]:
-    """The files that a glob gives, or a folder: a glob with an empty pattern."""
+    """The files that a glob gives."""
     folder = glob.folder.strip("/")
     objects = list(bucket.objects(folder))
     closed = _closed(each.path for each in objects)
     if folder in closed:
         raise ArchiveError(f"cannot look into '{_url(bucket, folder)}': {closed[folder]}")
     for path, fault in closed.items():
-        if not glob.pattern or glob.leads_to(_below(folder, path)):
+        below = _below(folder, path)
+        if not _is_hidden(below) and (not glob.pattern or glob.leads_to(below)):
             yield SourceFile(_url(bucket, path), 0, 0, fault=fault)
     for each in objects:
         below = _below(folder, each.path)
         if (
             each.path.lower().endswith(_ENDINGS)
-            and not any(part.startswith((".", "_")) for part in below)
+            and not _is_hidden(below)
             and closed.keys().isdisjoint(folders_above(each.path))
             and _is_meant(glob, below)
         ):
@@ -80,6 +103,10 @@ def _listed(bucket: Store, glob: Glob) -> Iterator[SourceFile]:
 
 def _below(folder: str, path: str) -> tuple[str, ...]:
     return tuple(path.removeprefix(folder).strip("/").split("/"))
+
+
+def _is_hidden(below: tuple[str, ...]) -> bool:
+    return any(part.startswith((".", "_")) for part in below)
 
 
 def _is_meant(glob: Glob, below: tuple[str, ...]) -> bool:

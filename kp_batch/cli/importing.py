@@ -1,6 +1,7 @@
 """`import`: other systems' traces into an archive."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from kp_batch.cli.group import json_option, kp_batch
+from kp_batch.storage.urls import is_url
 from kp_batch.text import number, printable
 
 if TYPE_CHECKING:
@@ -47,6 +49,19 @@ def _list_formats(context: click.Context, _: click.Parameter, value: bool) -> No
     context.exit()
 
 
+class _Archive(click.Path):
+    """A folder, or the URL of one in a bucket."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        """See `click.ParamType`."""
+        return value if is_url(str(value)) else super().convert(value, param, ctx)
+
+
 @kp_batch.command("import")
 @click.argument("name", metavar="FORMAT")
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
@@ -56,8 +71,8 @@ def _list_formats(context: click.Context, _: click.Parameter, value: bool) -> No
     "archive",
     required=True,
     metavar="ARCHIVE",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The folder of the archive: a file a day.",
+    type=_Archive(file_okay=False),
+    help="The folder of the archive, or its URL in a bucket: a file a day.",
 )
 @click.option(
     "--rules",
@@ -80,7 +95,7 @@ def _list_formats(context: click.Context, _: click.Parameter, value: bool) -> No
 def import_(  # noqa: PLR0913 (each is an option)
     name: str,
     sources: Sequence[str],
-    archive: Path,
+    archive: str,
     path: Path | None,
     *,
     success: str | None,
@@ -98,7 +113,7 @@ def import_(  # noqa: PLR0913 (each is an option)
 
     if name not in (*FORMATS, _AUTO):
         raise click.BadParameter(f"{name!r} is none of {', '.join(FORMATS)}", param_hint="FORMAT")
-    form = format_of(sources) if name == _AUTO else FORMATS[name]
+    form = format_of(sources, archive) if name == _AUTO else FORMATS[name]
     given = {**_success(success), **_confidence(confidence), **_domain(domain)}
     done = import_traces(form, sources, archive, load_rules(path, given))
     if as_json:
@@ -141,7 +156,7 @@ def _domain(text: str | None) -> Mapping[str, Any]:
     return {"task_domain": {"otherwise": text[1:]} if text.startswith("=") else {"from": text}}
 
 
-def _told(done: "Imported", archive: Path) -> Iterator[str]:
+def _told(done: "Imported", archive: str) -> Iterator[str]:
     files = f"{done.files_read:,} of {number(done.files, 'file')}"
     yield f"{number(done.traces, 'trace')} from {files} that are new or changed"
     yield f"  changed    {number(done.files_changed, 'file')} of {archive}"

@@ -7,7 +7,7 @@ from typing import cast
 
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format
-from kp_batch.importers.harbor import inputs, trial_of
+from kp_batch.importers.harbor import inputs, tells, trial_of
 from kp_batch.importers.json_files import read_json
 from kp_batch.importers.message_parts import text_of
 from kp_batch.importers.messages import Json, Message, Role, ToolCall, ToolResult
@@ -115,6 +115,7 @@ FORMAT = Format(
     name="atif",
     holds="rewards by name, and a task's name and source as domain, in Harbor's trials",
     inputs=inputs,
+    tells=tells,
     units=units,
     draft=draft,
 )

@@ -1,8 +1,7 @@
 """The files of an imported archive: one a day, in UTC, of traces in the order of their time."""
 
-import filecmp
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import merge
 from pathlib import Path
@@ -13,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kp_batch.contracts import TRACE, arrow_schema
+from kp_batch.importers.archive import Archive, made
 from kp_batch.importers.new_traces import NewTraces, Timed
+from kp_batch.importers.trace_days import TraceDays
 from kp_batch.sql import sql
-from kp_batch.whole_files import beside
 
 # Of a row group, which holds no more of either unless one trace does.
 _ROWS = 1_000
@@ -27,13 +27,13 @@ class DayFiles:
     """Changes the files of an archive, each whole or not at all.
 
     Args:
-        archive: its folder.
+        archive: of these.
         connection: sorts within its memory.
         metadata: of each file that is written.
     """
 
     def __init__(
-        self, archive: Path, connection: duckdb.DuckDBPyConnection, metadata: Mapping[str, str]
+        self, archive: Archive, connection: duckdb.DuckDBPyConnection, metadata: Mapping[str, str]
     ) -> None:
         self._archive, self._connection = archive, connection
         self._schema: pa.Schema = arrow_schema(TRACE).with_metadata(dict(metadata))
@@ -53,17 +53,20 @@ class DayFiles:
             How many files are other than they were.
         """
         self._stage(new.keys(), touched)
+        days = TraceDays(self._archive, self._connection)
+        self._connection.execute("CREATE TABLE stands AS FROM days SEMI JOIN touched USING (id)")
         gaining, losing = (
             [day for (day,) in self._connection.execute(sql(__name__, name)).fetchall()]
             for name in ("gaining.sql", "losing.sql")
         )
-        changed = {day for day in gaining if self._put(day, new, "going_for_now.sql")}
-        changed |= {day for day in losing if self._put(day, new, "going.sql")}
+        days.save("days_meanwhile.sql")
+        changed = self._put(gaining, new, "going_for_now.sql")
+        changed |= self._put(losing, new, "going.sql")
+        days.save("days_afterwards.sql")
         return len(changed)
 
     def _stage(self, new: str, touched: str) -> None:
-        """Tell the connection which traces are new, which were read, and where these stand."""
-        self._connection.execute("CREATE TABLE stands (day VARCHAR, id VARCHAR)")
+        """Tell the connection which traces are new, and which were read."""
         self._connection.execute(
             "CREATE TABLE touched AS SELECT DISTINCT id FROM read_parquet(?)", [touched]
         )
@@ -71,34 +74,30 @@ class DayFiles:
         self._connection.execute(
             "CREATE TABLE new AS FROM read_parquet(?) ORDER BY day, time, id", [new]
         )
-        for path in sorted(self._archive.glob("????-??-??.parquet")):
-            ids = pl.read_parquet(path, columns=["id"], glob=False).to_arrow()
-            self._connection.register("ids", ids)
-            self._connection.execute(
-                "INSERT INTO stands SELECT ?, id FROM ids SEMI JOIN touched USING (id)",
-                [path.stem],
-            )
 
-    def _put(self, day: str, new: NewTraces, going: str) -> bool:
-        """Write the file of a day, unless it is so already; returns whether it is another now."""
-        path = self._archive / f"{day}.parquet"
+    def _put(self, days: Sequence[str], new: NewTraces, going: str) -> set[str]:
+        """Write and store the files of days; returns those that are others now."""
+        names = {day: f"{day}.parquet" for day in days}
+        self._archive.fetch(names.values())
+        changed = {day for day in days if self._put_here(day, names[day], new, going)}
+        self._archive.store([names[day] for day in sorted(changed)])
+        return changed
+
+    def _put_here(self, day: str, name: str, new: NewTraces, going: str) -> bool:
+        path = self._archive.here(name)
         gone = self._connection.execute(sql(__name__, going), [day]).fetchall()
-        stays = _stays(path, {name for (name,) in gone})
-        made, rows = beside(path), 0
-        try:
-            with pq.ParquetWriter(made, self._schema, compression="zstd") as writer:
-                for group in _groups(merge(new.of_day(day, self._connection), stays)):
-                    writer.write_table(group.cast(self._schema))
-                    rows += len(group)
-            if not rows:
-                path.unlink(missing_ok=True)
-                return True
-            if path.exists() and filecmp.cmp(made, path, shallow=False):
-                return False
-            made.replace(path)
-            return True
-        finally:
-            made.unlink(missing_ok=True)
+        traces = merge(new.of_day(day, self._connection), _stays(path, {each for (each,) in gone}))
+        with made(path) as written:
+            return self._archive.put(name, written if self._write(written, traces) else None)
+
+    def _write(self, path: Path, traces: Iterable[Timed]) -> int:
+        """Write traces; returns how many."""
+        rows = 0
+        with pq.ParquetWriter(path, self._schema, compression="zstd") as writer:
+            for group in _groups(traces):
+                writer.write_table(group.cast(self._schema))
+                rows += len(group)
+        return rows
 
 
 def _stays(path: Path, gone: AbstractSet[str]) -> Iterator[Timed]:

@@ -4,11 +4,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
 from kp_batch.importers.rules import Rules
 
 Read = Callable[[str], bytes]  # the content of a small file
+Look = Callable[[str], Any]  # what a file tells; see `Format.tells`
 Here = Callable[[str], AbstractContextManager[Path]]  # a file's path on this machine
 
 
@@ -27,6 +29,9 @@ class Input:
     refused: Refused | None = None
 
 
+def _nothing(_path: str, _content: bytes) -> None: ...
+
+
 def _id_of(trace: str) -> str:
     return f"kp:trace:{trace}"
 
@@ -39,7 +44,10 @@ class Format:
         name: on the command line.
         holds: what it has by itself, in words.
         decides: of success, confidence and task_domain, those that need no rule.
-        inputs: chooses among the paths of a source, sorted, those that are read.
+        inputs: chooses among the paths of a source, sorted, those that are read; may ask what
+            files tell.
+        tells: takes a file's path and content, and gives what `inputs` has to know of them: little,
+            and of JSON's kinds.
         units: reads an input, whose files are on this machine: its path, and those beside it. May
             raise an UnreadableError, or any error of a damaged file: what came before is void.
         draft: takes all units of a trace, each once and in no special order.
@@ -48,9 +56,10 @@ class Format:
 
     name: str
     holds: str
-    inputs: Callable[[Sequence[str], Read], Iterator[Input]]
+    inputs: Callable[[Sequence[str], Look], Iterator[Input]]
     units: Callable[[Path, Sequence[Path]], Iterator[Unit | Refused | PassedOver]]
     draft: Callable[[str, Sequence[Unit], Rules], Draft | Refused | PassedOver]
+    tells: Callable[[str, bytes], Any] = _nothing
     decides: frozenset[str] = frozenset()
     id_of: Callable[[str], str] = _id_of
 
@@ -62,10 +71,10 @@ class Format:
             yield from self.units(file, beside)
 
 
-def by_ending(*endings: str) -> Callable[[Sequence[str], Read], Iterator[Input]]:
+def by_ending(*endings: str) -> Callable[[Sequence[str], Look], Iterator[Input]]:
     """Choose the files with these endings, each by itself."""
 
-    def inputs(paths: Sequence[str], _: Read) -> Iterator[Input]:
+    def inputs(paths: Sequence[str], _: Look) -> Iterator[Input]:
         yield from (Input(path) for path in paths if path.lower().endswith(endings))
 
     return inputs

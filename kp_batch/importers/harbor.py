@@ -9,7 +9,7 @@ from typing import cast
 
 from kp_batch.errors import is_passing
 from kp_batch.importers.draft import Refused, UnreadableError
-from kp_batch.importers.format import Input, Read
+from kp_batch.importers.format import Input, Look
 from kp_batch.importers.json_files import read_json
 from kp_batch.importers.messages import Json
 
@@ -33,23 +33,42 @@ _VALID_AFTER = {
 }
 
 
-def inputs(paths: Sequence[str], read: Read) -> Iterator[Input]:
+def tells(path: str, content: bytes) -> Json:
+    """What a file's content tells `inputs`.
+
+    Returns:
+        is_trial: whether it is the result of a trial, and not of a job; None if it is damaged.
+        is_atif: whether it looks like a trajectory.
+        subagents: the paths of their files that it names.
+        continued: that of its continuation; '' if there is none.
+    """
+    is_result = PurePosixPath(path).name == _RESULT
+    subagents, continued = _refers(path, content)
+    return {
+        "is_trial": _is_trial(content) if is_result else False,
+        "is_atif": bool(_IS_ATIF.search(content)),
+        "subagents": subagents,
+        "continued": continued,
+    }
+
+
+def inputs(paths: Sequence[str], look: Look) -> Iterator[Input]:
     """Choose the trajectories of agents, with their trials' results beside them."""
-    read = _patient(read)
+    look = _patient(look)
     names = [path for path in paths if path.lower().endswith(".json")]
     trials: dict[str, str] = {}  # results by their folders
     for path in names:
         if PurePosixPath(path).name == _RESULT:
-            is_trial = _is_trial(path, read)
+            is_trial = look(path)["is_trial"]
             if is_trial is not False:
                 trials[_folder(path)] = path
             if is_trial is None:
                 yield Input(path, refused=Refused(["unreadable_file"], "it is no JSON"))
     within = {path: _innermost(_folder(path), trials) for path in names}
     mains = {_folder(path) for path in names if PurePosixPath(path).name == _MAIN}
-    told = {path: _refers(path, read) for path in names if _is_told(path, within[path], read)}
-    subagents = {each for refs, _ in told.values() for each in refs}
-    continued = {ref for _, ref in told.values()}
+    told = {path: look(path) for path in names if _is_told(path, within[path], look)}
+    subagents = {each for seen in told.values() for each in seen["subagents"]}
+    continued = {seen["continued"] for seen in told.values()}
     for path in told:
         trial = within[path]
         if path in subagents or (trial and not _is_of_agent(path, mains) and path not in continued):
@@ -57,27 +76,26 @@ def inputs(paths: Sequence[str], read: Read) -> Iterator[Input]:
         yield Input(path, (trials[trial],) if trial else ())
 
 
-def _patient(read: Read) -> Read:
-    """Read nothing of a file that cannot be read: where its turn comes, it is told."""
+def _patient(look: Look) -> Look:
+    """See nothing in a file that cannot be read: where its turn comes, it is told."""
 
-    def content(path: str) -> bytes:
+    def seen(path: str) -> Json:
         try:
-            return read(path)
+            return look(path)
         except OSError as error:
             if is_passing(error):
                 raise
-            return b""
+            return tells(path, b"")
 
-    return content
+    return seen
 
 
-def _is_trial(path: str, read: Read) -> bool | None:
-    """Whether a result is that of a trial, and not of a job; None if it is damaged."""
+def _is_trial(content: bytes) -> bool | None:
     try:
-        content = json.loads(read(path))
+        told = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    return isinstance(content, Mapping) and ("trial_name" in content or "task_name" in content)
+    return isinstance(told, Mapping) and ("trial_name" in told or "task_name" in told)
 
 
 def _folder(path: str) -> str:
@@ -91,14 +109,14 @@ def _innermost(folder: str, among: Collection[str]) -> str:
     return folder
 
 
-def _is_told(path: str, trial: str, read: Read) -> bool:
+def _is_told(path: str, trial: str, look: Look) -> bool:
     """Whether a file is a trajectory, or should have been one."""
     here = PurePosixPath(path.removeprefix(trial))
     if trial and _NOT_AGENTS & set(here.parts):
         return False
     is_other = trial or here.name in _OTHERS or here.parent.name in _NOT_AGENTS
     if is_other and not (trial and _SEGMENT.fullmatch(here.name)):
-        return bool(_IS_ATIF.search(read(path)))
+        return look(path)["is_atif"]
     return True
 
 
@@ -109,9 +127,8 @@ def _is_of_agent(path: str, mains: Collection[str]) -> bool:
     return not folder or (folder == _folder(path) and is_segment)
 
 
-def _refers(path: str, read: Read) -> tuple[list[str], str]:
+def _refers(path: str, content: bytes) -> tuple[list[str], str]:
     """The files of a trajectory's subagents, and of its continuation."""
-    content = read(path)
     if not _REFERS.search(content):
         return [], ""
     try:

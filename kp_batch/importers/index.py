@@ -18,10 +18,11 @@ import pyarrow.parquet as pq
 
 from kp_batch.contracts import arrow_schema
 from kp_batch.errors import KpBatchError
+from kp_batch.importers.archive import Archive
 from kp_batch.sql import sql
 from kp_batch.text import one_line
-from kp_batch.whole_files import whole
 
+_NAME = "_import/_index.parquet"
 _ROWS = pl.Schema({"path": pl.String, "stamp": pl.String, "trace": pl.String, "told": pl.Boolean})
 _READ = pl.Schema({"path": pl.String, "stamp": pl.String})
 
@@ -30,31 +31,36 @@ _READ = pl.Schema({"path": pl.String, "stamp": pl.String})
 class Index:
     """The index of an archive, as the last import left it."""
 
-    path: Path
+    archive: Archive
     made_by: Mapping[str, str]  # the metadata of that import; empty where there was none
     stamps: Mapping[str, str]  # of each file that it knows: what it was when it was read
 
     @classmethod
-    def of(cls, archive: Path) -> Self:
-        """The index in the folder of an archive.
+    def of(cls, archive: Archive) -> Self:
+        """The index of an archive.
 
         Raises:
             KpBatchError: it is damaged.
         """
-        path = archive / "_import" / "_index.parquet"
+        path = archive.here(_NAME)
         if not path.exists():
-            return cls(path, {}, {})
+            return cls(archive, {}, {})
         try:
             told = pq.read_schema(path).metadata or {}
             known = pl.scan_parquet(path, glob=False).filter(pl.col("trace").is_null())
             stamps = known.select("path", "stamp").collect()
         except (pl.exceptions.PolarsError, pa.ArrowException) as error:
             raise KpBatchError(
-                f"{path} is damaged ({one_line(str(error))}); remove it: then all files that are "
-                "there are read again, and traces of others are taken for none that came before"
+                f"{archive.name}/{_NAME} is damaged ({one_line(str(error))}); remove it: then all "
+                "files that are there are read again, and traces of others are taken for none that "
+                "came before"
             ) from error
         made_by = {name.decode(): value.decode() for name, value in told.items()}
-        return cls(path, made_by, dict(stamps.iter_rows()))
+        return cls(archive, made_by, dict(stamps.iter_rows()))
+
+    @property
+    def _path(self) -> Path:
+        return self.archive.here(_NAME)
 
     def also_told(
         self, units: str, read: Collection[str], connection: duckdb.DuckDBPyConnection
@@ -78,7 +84,7 @@ class Index:
         """The traces that some files told of."""
         if not self.stamps:
             return set()
-        found = pl.scan_parquet(self.path, glob=False).filter(pl.col("path").is_in(list(files)))
+        found = pl.scan_parquet(self._path, glob=False).filter(pl.col("path").is_in(list(files)))
         return set(found.select("trace").drop_nulls().collect().to_series())
 
     def save(
@@ -100,14 +106,13 @@ class Index:
         Returns:
             The index as it is then.
         """
-        self.path.parent.mkdir(exist_ok=True)
         self._put(connection, stamps, units)
         rows = connection.sql(sql(__name__, "index.sql"))
         schema = arrow_schema(_ROWS).with_metadata(dict(made_by))
-        with whole(self.path) as written, pq.ParquetWriter(written, schema) as writer:
+        with self.archive.writing(_NAME) as written, pq.ParquetWriter(written, schema) as writer:
             for batch in rows.to_arrow_reader(100_000):
                 writer.write_batch(batch.cast(schema))
-        return Index.of(self.path.parent.parent)
+        return Index.of(self.archive)
 
     def _put(
         self, connection: duckdb.DuckDBPyConnection, stamps: Mapping[str, str], units: str
@@ -117,6 +122,6 @@ class Index:
         connection.register("read", read.to_arrow())
         connection.register("none_yet", pl.DataFrame(schema=_ROWS).to_arrow())
         connection.execute("SET VARIABLE units = ?", [units])
-        connection.execute("SET VARIABLE index = ?", [escape(str(self.path))])
+        connection.execute("SET VARIABLE index = ?", [escape(str(self._path))])
         old = "read_parquet(getvariable('index'))" if self.stamps else "none_yet"
         connection.execute(f"CREATE OR REPLACE TEMP VIEW old AS FROM {old}")

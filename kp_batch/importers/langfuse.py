@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format
 from kp_batch.importers.json_files import is_empty, read_json, read_json_lines
-from kp_batch.importers.langfuse_exports import inputs
+from kp_batch.importers.langfuse_exports import inputs, tells
 from kp_batch.importers.langfuse_traces import draft
 from kp_batch.importers.messages import Json, parsed
 
@@ -134,6 +134,7 @@ FORMAT = Format(
     name="langfuse",
     holds="scores by their names, of the trace or its root; tags, trace_name, metadata.KEY",
     inputs=inputs,
+    tells=tells,
     units=units,
     draft=draft,
 )

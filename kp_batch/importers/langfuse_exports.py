@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from kp_batch.errors import is_passing
 from kp_batch.importers.draft import Refused
-from kp_batch.importers.format import Input, Read
+from kp_batch.importers.format import Input, Look
 
 _TABLES = ("observations_v2", "observations", "scores", "traces")
 _READ = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
@@ -34,18 +34,26 @@ class _Export:
         return path in self.files or (run < _FIRST_MANIFESTS and run < min(self.runs))
 
 
-def inputs(paths: Sequence[str], read: Read) -> Iterator[Input]:
+def tells(path: str, content: bytes) -> list[str] | None:
+    """The files that a manifest names, or None if it is damaged; see `Format`."""
+    try:
+        keys: list[str] = [each["key"] for each in json.loads(content)["files"]]
+        # They may begin with a prefix that was left behind.
+        return ["/".join([_folder(path), *key.split("/")[-2:]]) for key in keys]
+    except Exception:  # noqa: BLE001 (any value may stand in it)
+        return None
+
+
+def inputs(paths: Sequence[str], look: Look) -> Iterator[Input]:
     """See `Format`."""
     exports: dict[str, _Export] = {}
     manifests = {path for path in paths if _is_manifest(path)}
     for path in sorted(manifests):
         export = exports.setdefault(_folder(path), _Export())
         export.runs.append(_run(path))
-        try:
-            export.files |= _named(path, read(path))
-        except Exception as error:
-            if is_passing(error):
-                raise
+        if (named := _named(path, look)) is not None:
+            export.files |= named
+        else:
             yield Input(path, refused=Refused(["unreadable_file"], "it is no manifest"))
     for path in paths:
         if path not in manifests and path.lower().endswith(_READ + _NOT_READ):
@@ -61,10 +69,15 @@ def _fault(path: str, export: _Export | None) -> Refused | None:
     return _CSV if path.lower().endswith(_NOT_READ) else None
 
 
-def _named(path: str, content: bytes) -> set[str]:
-    """The files that a manifest names: their keys may begin with a prefix that was left behind."""
-    keys: list[str] = [each["key"] for each in json.loads(content)["files"]]
-    return {"/".join([_folder(path), *key.split("/")[-2:]]) for key in keys}
+def _named(path: str, look: Look) -> set[str] | None:
+    """The files that a manifest names; None if it is damaged, or may not be read."""
+    try:
+        named = look(path)
+    except OSError as error:
+        if is_passing(error):
+            raise
+        return None
+    return None if named is None else set(named)
 
 
 def _is_manifest(path: str) -> bool:

@@ -8,11 +8,11 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
+from kp_batch.importers.archive import Archive
 from kp_batch.importers.draft import Refused
 from kp_batch.importers.spool import Spool
 from kp_batch.sql import sql
 from kp_batch.text import encodable
-from kp_batch.whole_files import whole
 
 NAME = "_refused.jsonl"
 _SCHEMA = pl.Schema({"id": pl.String, "file": pl.String, "text": pl.String})
@@ -43,18 +43,20 @@ class Refusals:
         self._spool.add((refused.id and encodable(refused.id), encodable(file), text))
 
     def write(
-        self, archive: Path, ids: str, files: str, connection: duckdb.DuckDBPyConnection
+        self, archive: Archive, ids: str, files: str, connection: duckdb.DuckDBPyConnection
     ) -> None:
         """Replace those of what was read again; the others stay.
 
         Args:
-            archive: the folder.
+            archive: has those of before.
             ids: Parquet files with the column `id`, of all traces that were read.
             files: Parquet files with the column `path`, of all files that were.
             connection: sorts within its memory.
         """
-        path = archive / NAME
-        path.touch()  # the first import finds none
+        path = archive.here(NAME)
+        if not path.exists():
+            path = self._spool.folder / "none.jsonl"
+            path.touch()
         for name, value in (
             ("new_refusals", self._spool.close()),
             ("read_ids", ids),
@@ -63,6 +65,9 @@ class Refusals:
         ):
             connection.execute(f"SET VARIABLE {name} = ?", [value])
         lines = connection.sql(sql(__name__, "refused.sql"))
-        with whole(path) as written, written.open("w", encoding="utf-8", newline="") as file:
+        with (
+            archive.writing(NAME) as written,
+            written.open("w", encoding="utf-8", newline="") as file,
+        ):
             for batch in lines.to_arrow_reader(10_000):
                 file.writelines(f"{each}\n" for each in batch.column("text").to_pylist())

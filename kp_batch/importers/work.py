@@ -10,6 +10,7 @@ import polars as pl
 from polars.exceptions import PanicException
 
 from kp_batch.errors import KpBatchError, is_passing
+from kp_batch.importers.archive import Archive
 from kp_batch.importers.day_files import DayFiles
 from kp_batch.importers.decide import decided
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
@@ -163,12 +164,12 @@ class Work:
             raise KpBatchError("; ".join(faults))
 
     def write(
-        self, archive: Path, metadata: Mapping[str, str], connection: duckdb.DuckDBPyConnection
+        self, archive: Archive, metadata: Mapping[str, str], connection: duckdb.DuckDBPyConnection
     ) -> int:
         """Change the archive; returns how many of its files are other than they were.
 
         Args:
-            archive: its folder.
+            archive: that is changed.
             metadata: of each file that is written.
             connection: sorts within its memory.
         """

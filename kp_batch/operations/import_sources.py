@@ -2,54 +2,100 @@
 
 import json
 import os
-import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from kp_batch.archive.sources import described, open_file
+from kp_batch.archive import buckets
+from kp_batch.archive.sources import open_file
 from kp_batch.errors import ArchiveError
-from kp_batch.importers.format import Input
+from kp_batch.importers.draft import Refused
+from kp_batch.importers.format import Format, Input
+from kp_batch.importers.looks import Looks
+from kp_batch.storage.store import bucket_and_path
 from kp_batch.storage.urls import is_url
+from kp_batch.text import encodable
+
+_NO_NAME = Refused(["unreadable_file"], "its name is no UTF-8: rename it")
 
 
-def files_of(sources: Sequence[str], archive: Path | None = None) -> list[str]:
-    """The files of the sources, but for those of the archive, in the order of their paths.
+@dataclass(frozen=True)
+class Source:
+    """What an import may read.
+
+    Attributes:
+        inputs: by their paths.
+        stamps: what each of them is by now, with those beside it; likewise.
+        looks: by which they were chosen.
+    """
+
+    inputs: Mapping[str, Input]
+    stamps: Mapping[str, str]
+    looks: Looks
+
+
+def source_of(form: Format, stamps: Mapping[str, str], looks: Looks) -> Source:
+    """Choose among files; those whose names cannot be written are refused."""
+    named = [path for path in stamps if path == encodable(path)]
+    odd = [encodable(path) for path in stamps if path != encodable(path)]
+    inputs = [*form.inputs(named, looks.at), *(Input(path, refused=_NO_NAME) for path in odd)]
+    return Source(
+        {each.path: each for each in inputs},
+        {each.path: _with_beside(each, stamps) for each in inputs},
+        looks,
+    )
+
+
+def _with_beside(given: Input, stamps: Mapping[str, str]) -> str:
+    told = [stamps.get(path) for path in (given.path, *given.beside)]
+    return json.dumps([given.refused and given.refused.message, *told])
+
+
+def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
+    """The files of the sources, in the order of their paths, each with what it is by now.
+
+    Args:
+        sources: files and folders, or URLs of these and globs.
+        archive: a folder, or its URL, whose files are left out.
 
     Raises:
         ArchiveError: there is no such file or folder.
+        OSError: a bucket cannot be looked at.
     """
-    found: set[str] = set()
-    own = _absolute(archive) if archive else None
+    found: dict[str, str] = {}
+    own = f"{archive.rstrip('/') if is_url(archive) else _absolute(archive)}/"
     for source in sources:
-        path = _absolute(Path(source))
-        if is_url(source):
-            found.add(source)
-        elif path.is_dir():
-            files = (each for each in path.rglob("*") if each.is_file())
-            found |= {str(each) for each in files if own is None or own not in each.parents}
-        elif path.exists():
-            found.add(str(path))
-        else:
-            raise ArchiveError(f"there is no {source!r}; name files or folders of a source")
-    return sorted(found)
+        files = _objects(source) if is_url(source) else _files(source)
+        if not files:
+            raise ArchiveError(f"there is no file at {source!r}; name files or folders of a source")
+        found |= {path: stamp for path, stamp in files.items() if not path.startswith(own)}
+    return dict(sorted(found.items()))
 
 
-def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 (it takes x/.. out)
+def _objects(url: str) -> dict[str, str]:
+    """By one listing; an ETag tells of a content, whenever it was written."""
+    found = buckets.everything(url)
+    return {each.path: f"{each.size} {each.etag or each.mtime_ns}" for each in found}
 
 
-def stamp_of(given: Input) -> str:
-    """What a file, and those beside it, are by now."""
-    stamps: list[object] = [given.refused and given.refused.message]
-    for path in (given.path, *given.beside):
-        try:
-            stamps.append(astuple(described(path)))
-        except OSError as error:
-            stamps.append(str(error))
-    return json.dumps(stamps)
+def _files(name: str) -> dict[str, str]:
+    path = Path(_absolute(name))
+    found = (each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    return {str(each): _stamp(each) for each in found if each.exists()}
+
+
+def _absolute(name: str) -> str:
+    return os.path.abspath(Path(name).expanduser())  # noqa: PTH100 (it takes x/.. out)
+
+
+def _stamp(path: Path) -> str:
+    try:
+        status = path.stat()
+    except OSError as error:
+        return str(error)
+    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def content_of(path: str) -> bytes:
@@ -60,12 +106,14 @@ def content_of(path: str) -> bytes:
 
 @contextmanager
 def here(path: str) -> Generator[Path]:
-    """The path of a file on this machine: of an object, a copy that has its name."""
+    """The path of a file on this machine: of an object, a copy in folders of the same names."""
     if not is_url(path):
         yield Path(path)
         return
     with TemporaryDirectory(prefix="kp-import-") as folder:
-        copy = Path(folder) / path.rpartition("/")[2]
-        with open_file(path) as file, copy.open("wb") as written:
-            shutil.copyfileobj(file, written)
+        copy = Path(folder, *path.split("/")[2:])
+        copy.parent.mkdir(parents=True)
+        bucket, name = bucket_and_path(path)
+        with copy.open("wb") as written:
+            written.writelines(bucket.pieces(name))
         yield copy

@@ -3,47 +3,44 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
+from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import duckdb
 
 from kp_batch.errors import ArchiveError, KpBatchError
-from kp_batch.importers.draft import Refused
+from kp_batch.importers.archive import Archive
 from kp_batch.importers.format import Format, Input
 from kp_batch.importers.index import Index
+from kp_batch.importers.looks import Looks
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.work import Work
 from kp_batch.memory import duckdb_config
-from kp_batch.operations.import_sources import content_of, files_of, here, stamp_of
+from kp_batch.operations.import_archive import place_of
+from kp_batch.operations.import_rules import check_rules
+from kp_batch.operations.import_sources import Source, content_of, files_of, here, source_of
 from kp_batch.operations.recognising import recognised
 from kp_batch.operations.results import Imported
-from kp_batch.progress import progress, warn
-from kp_batch.text import encodable
-from kp_batch.warehouse.lock import locked
-from kp_batch.whole_files import HALF_WRITTEN
+from kp_batch.progress import progress
 
 IMPORTER = 1  # the version of how formats become traces
 _FORMAT = "kp_batch.format"
-_PART = f"*{HALF_WRITTEN}"
-_NO_NAME = Refused(["unreadable_file"], "its name is no UTF-8: rename it")
-_RULES = {
-    "success": '[success] with score = "NAME" and at_least = 1.0, or always = true',
-    "confidence": '[confidence] with score = "NAME", min = 0 and max = 1, or always = 0.8',
-}
 
 
-def format_of(sources: Sequence[str]) -> Format:
-    """The format of sources, by what their files hold.
+def format_of(sources: Sequence[str], archive: str) -> Format:
+    """The format of sources, by what their files hold; those of the archive are left out.
 
     Raises:
         KpBatchError: they may be of none, or of more than one.
         ArchiveError: there is no such file or folder.
     """
-    return recognised(files_of(sources), content_of, here)
+    return recognised([*files_of(sources, archive)], content_of, here)
 
 
-def import_traces(form: Format, sources: Sequence[str], archive: Path, rules: Rules) -> Imported:
+def import_traces(
+    form: Format, sources: Sequence[str], archive: str | PathLike[str], rules: Rules
+) -> Imported:
     """Import traces; see `Format` and `Rules`.
 
     Files that are known from the last import are read again only where they tell of a trace that
@@ -51,8 +48,8 @@ def import_traces(form: Format, sources: Sequence[str], archive: Path, rules: Ru
 
     Args:
         form: of the sources.
-        sources: files, and folders of which all files count.
-        archive: the folder of the archive; made where it is missing.
+        sources: files, and folders of which all files count, or URLs of these.
+        archive: the folder of the archive, or its URL in a bucket; made where it is missing.
         rules: what decides where the format does not.
 
     Raises:
@@ -60,35 +57,39 @@ def import_traces(form: Format, sources: Sequence[str], archive: Path, rules: Ru
             archive is of another format.
         ArchiveError: there is no file of the format.
     """
-    _check_rules(form, rules)
-    _warn_of_one_score(rules)
-    inputs = _inputs(form, files_of(sources, archive))
-    if not inputs:
-        raise ArchiveError(f"no file of {form.name} at {', '.join(sources)}")
+    check_rules(form, rules)
+    files = files_of(sources, str(archive))
     with (
-        locked(archive / "_import", wait=False),
         TemporaryDirectory(prefix="kp-import-") as name,
         closing(Work(form, rules, Path(name), here)) as work,
         duckdb.connect(config=duckdb_config(Path(name) / "spill")) as connection,
     ):
-        for part in (*archive.glob(_PART), *archive.glob(f"_import/{_PART}")):
-            part.unlink()  # of one that was killed
-        return _import(work, inputs, archive, connection)
+        place = place_of(str(archive), Path(name) / "archive")
+        index = _index_of(place.look(), work)
+        source = _chosen(files, work, index)
+        if not source.inputs:
+            raise ArchiveError(f"no file of {form.name} at {', '.join(sources)}")
+        if not _changed(source, index, work):  # nobody is disturbed
+            return _imported(work, source)
+        with place.alone() as opened:
+            return _import(work, source, opened, connection)
+
+
+def _chosen(files: Mapping[str, str], work: Work, index: Index) -> Source:
+    """The files that are read; those that are the same are not asked again what they tell."""
+    looks = Looks(work.form, files, content_of)
+    if index.made_by == _made_by(work):
+        looks.recall(index.archive)
+    return source_of(work.form, files, looks)
 
 
 def _import(
-    work: Work, inputs: Mapping[str, Input], archive: Path, connection: duckdb.DuckDBPyConnection
+    work: Work, source: Source, archive: Archive, connection: duckdb.DuckDBPyConnection
 ) -> Imported:
-    """Import what is new or changed; the archive's lock is held."""
-    made_by = {
-        _FORMAT: work.form.name,
-        "kp_batch.importer": str(IMPORTER),
-        "kp_batch.rules": work.rules.as_json(),
-    }
-    index = _index_of(archive, made_by)
-    stamps = {path: stamp_of(each) for path, each in inputs.items()}
-    known = index.stamps if index.made_by == made_by else {}
-    changed = {path for path, stamp in stamps.items() if known.get(path) != stamp}
+    """Import what is new or changed; nobody else changes the archive meanwhile."""
+    inputs = source.inputs
+    index, made_by = _index_of(archive, work), _made_by(work)
+    changed, known = _changed(source, index, work), index.made_by == made_by
     files_changed, left = 0, set[str]()
     if changed:
         read = _read(work, [inputs[path] for path in sorted(changed)])
@@ -104,52 +105,49 @@ def _import(
         blank, units = dict.fromkeys(read | stale, ""), work.units.all_files
         index = index.save(index.made_by or made_by, blank, units, connection)
         files_changed = work.write(archive, made_by, connection)
-        index.save(made_by, blank | {path: stamps[path] for path in read}, units, connection)
+        source.looks.save(archive)
+        index.save(made_by, blank | {path: source.stamps[path] for path in read}, units, connection)
+    return _imported(work, source, len(changed), files_changed, len(left))
+
+
+def _imported(
+    work: Work, source: Source, read: int = 0, changed: int = 0, left: int = 0
+) -> Imported:
     tally = work.tally
     return Imported(
         traces=tally.traces,
-        files=len(inputs),
-        files_read=len(changed),
-        files_changed=files_changed,
-        left=len(left),
+        files=len(source.inputs),
+        files_read=read,
+        files_changed=changed,
+        left=left,
         refused=dict(work.refusals.counts),
         passed_over=dict(tally.passed_over),
         unmapped_domains=dict(tally.unmapped),
-        rules=json.loads(made_by["kp_batch.rules"]),
+        rules=json.loads(work.rules.as_json()),
     )
 
 
-def _inputs(form: Format, paths: Sequence[str]) -> dict[str, Input]:
-    """The files that are read, by their paths; those whose names cannot be written are refused."""
-    named = [path for path in paths if path == encodable(path)]
-    odd = [encodable(path) for path in paths if path != encodable(path)]
-    inputs = [*form.inputs(named, content_of), *(Input(path, refused=_NO_NAME) for path in odd)]
-    return {each.path: each for each in inputs}
+def _made_by(work: Work) -> dict[str, str]:
+    """The metadata of what an import writes."""
+    return {
+        _FORMAT: work.form.name,
+        "kp_batch.importer": str(IMPORTER),
+        "kp_batch.rules": work.rules.as_json(),
+    }
 
 
-def _check_rules(form: Format, rules: Rules) -> None:
-    """Refuse rules that leave open what the format does not tell, before any work."""
-    given = {"success": rules.success, "confidence": rules.confidence}
-    missing = [_RULES[each] for each in given if not given[each] and each not in form.decides]
-    if missing:
+def _changed(source: Source, index: Index, work: Work) -> set[str]:
+    """The files that are not as the index knows them; all, where they become other traces now."""
+    known = index.stamps if index.made_by == _made_by(work) else {}
+    return {path for path, stamp in source.stamps.items() if known.get(path) != stamp}
+
+
+def _index_of(archive: Archive, work: Work) -> Index:
+    index, name = Index.of(archive), work.form.name
+    before = index.made_by.get(_FORMAT, name)
+    if before != name:
         raise KpBatchError(
-            f"{form.name} does not tell what only you can decide; the rules lack "
-            f"{'; and '.join(missing)}"
-        )
-
-
-def _warn_of_one_score(rules: Rules) -> None:
-    score = rules.success and rules.success.score
-    if score and rules.confidence and rules.confidence.score == score:
-        warn(f"the score {score!r} decides both success and confidence: it counts twice")
-
-
-def _index_of(archive: Path, made_by: Mapping[str, str]) -> Index:
-    index = Index.of(archive)
-    before = index.made_by.get(_FORMAT, made_by[_FORMAT])
-    if before != made_by[_FORMAT]:
-        raise KpBatchError(
-            f"{archive} has traces of {before}, and an archive has those of one format; name "
+            f"{archive.name} has traces of {before}, and an archive has those of one format; name "
             "another one: a run takes several"
         )
     return index

@@ -33,7 +33,8 @@ def recognised(paths: Sequence[str], read: Read, here: Here) -> Format:
 
 def _is_of(form: Format, paths: Sequence[str], read: Read, here: Here) -> bool:
     try:
-        inputs = [each for each in form.inputs(paths, read) if not each.refused]
+        looks = form.inputs(paths, lambda path: form.tells(path, read(path)))
+        inputs = [each for each in looks if not each.refused]
     except Exception:  # noqa: BLE001 (it is another format's)
         return False
     return any(_has_units(form, each, here) for each in inputs[:_FILES])

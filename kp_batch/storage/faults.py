@@ -46,6 +46,7 @@ def told(where: str) -> Generator[None]:
             reason = "no credentials were found; set those of that store, or a profile"
             raise PermissionError(errno.EACCES, reason, where) from None
         if any(sign in str(error) for sign in _LASTING):
+            reason += "; look at the URL and the credentials"
             raise FileNotFoundError(errno.ENOENT, reason, where) from None
         raise OSError(errno.EIO, reason, where) from None
 

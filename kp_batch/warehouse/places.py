@@ -26,8 +26,8 @@ def folder_of(name: str | PathLike[str]) -> str | PathLike[str]:
     if scheme not in _BUCKETS or _SLASH in path:
         possible = ", ".join(f"{each}://" for each in _BUCKETS)
         raise WarehouseError(
-            f"no warehouse can stand at {url!r}: name a folder, or a URL of {possible} "
-            f"without {_SLASH!r} in its path"
+            f"neither a warehouse nor an imported archive can stand at {url!r}: name a folder, or "
+            f"a URL of {possible} without {_SLASH!r} in its path"
         )
     return _copies() / scheme / bucket / (_SLASH + path.replace("/", _SLASH))
 

@@ -8,10 +8,12 @@ from filelock import FileLock
 
 from kp_batch.away import removals
 from kp_batch.errors import BusyError
+from kp_batch.storage.store import store_at
+from kp_batch.warehouse.copied_files import CopiedFiles
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lease import Lease, leased
 from kp_batch.warehouse.lock import locked
-from kp_batch.warehouse.places import url_of
+from kp_batch.warehouse.places import folder_of, url_of
 from kp_batch.warehouse.working_copy import WorkingCopy
 
 _OPEN: dict[Path, tuple[WorkingCopy, Lease]] = {}  # that this process writes to, by folder
@@ -41,6 +43,23 @@ def shared(folder: Path) -> Generator[None]:
             copy.finish(removed, lease)
         finally:
             del _OPEN[folder]
+
+
+@contextmanager
+def alone(url: str) -> Generator[Lease]:
+    """Be the only one who writes below a URL where no warehouse stands.
+
+    Raises:
+        BusyError: another process is writing.
+        WarehouseError: nothing can be written there.
+        OSError: it cannot be read or written.
+    """
+    folder = Path(folder_of(url))
+    with locked(folder, wait=False):
+        files = CopiedFiles.of(folder)
+        files.keep()  # by its id, the lease of one that was killed here is known
+        with leased(store_at(url), files.copy_id) as lease:
+            yield lease
 
 
 def publish_in_bucket(folder: Path, manifest: str) -> None:

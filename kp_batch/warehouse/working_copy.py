@@ -5,14 +5,13 @@ are read. What a writer made goes into the bucket before the manifest does, whic
 if it is still the one that the work began from. What the writer removed is deleted after that.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
 
 from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
+from kp_batch.storage.at_once import at_once
 from kp_batch.storage.faults import ConflictError
 from kp_batch.storage.objects import Object
 from kp_batch.storage.store import Store, store_at
@@ -21,10 +20,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lease import Lease
 from kp_batch.warehouse.places import url_of
 
-_AT_ONCE = 16  # objects that are on their way
 _TRIES = 5  # to see the bucket at rest
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -95,7 +91,7 @@ class WorkingCopy:
         parts = [[each for each in missing if (LOG in each.path) == logs] for logs in (False, True)]
         try:
             for part in parts:
-                _at_once(lambda each: self.files.fetch(self.store, each), part)
+                at_once(lambda each: self.files.fetch(self.store, each), part)
         except FileNotFoundError:
             return False
         finally:
@@ -155,8 +151,8 @@ class WorkingCopy:
         logs = sorted((path for path in new if LOG in path), key=_in_log)
         tables = [list(each) for _, each in groupby(logs, key=lambda path: path.partition("/")[0])]
         try:
-            _at_once(lambda path: self._send([path], lease), [x for x in new if LOG not in x])
-            _at_once(lambda paths: self._send(paths, lease), tables)
+            at_once(lambda path: self._send([path], lease), [x for x in new if LOG not in x])
+            at_once(lambda paths: self._send(paths, lease), tables)
         finally:
             self.files.keep()
 
@@ -179,17 +175,6 @@ def _in_log(path: str) -> tuple[str, int, str]:
     """Where a file of a log comes: by table, entries before checkpoints, these before the last."""
     kind = 0 if path.endswith(".json") else 2 if path.endswith(LAST_CHECKPOINT) else 1
     return path.partition("/")[0], kind, path
-
-
-def _at_once(work: Callable[[T], None], parts: Sequence[T]) -> None:
-    """Do some work for many objects at once; after an error, no further one is begun."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        begun = [pool.submit(work, part) for part in parts]
-        try:
-            for each in begun:
-                each.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def _overtaken(store: Store) -> BusyError:

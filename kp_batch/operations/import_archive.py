@@ -1,0 +1,131 @@
+"""Where the archive of an import stands: in a folder, or in a bucket, of which it makes a copy."""
+
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from kp_batch.errors import BusyError
+from kp_batch.importers.archive import Archive
+from kp_batch.storage.at_once import at_once
+from kp_batch.storage.faults import ConflictError
+from kp_batch.storage.store import store_at
+from kp_batch.storage.urls import is_url
+from kp_batch.warehouse.lease import Lease
+from kp_batch.warehouse.lock import locked
+from kp_batch.warehouse.places import folder_of
+from kp_batch.warehouse.sharing import alone
+from kp_batch.whole_files import HALF_WRITTEN
+
+_OWN = "_import"  # the folder of what is known for the next import
+_PART = f"*{HALF_WRITTEN}"
+
+
+class Place(Protocol):
+    """Where an archive stands."""
+
+    def look(self) -> Archive:
+        """The archive as it is by now, to be read; another import may be changing it."""
+        ...
+
+    def alone(self) -> AbstractContextManager[Archive]:
+        """The archive, which nobody else changes meanwhile.
+
+        Raises:
+            BusyError: another import is changing it.
+        """
+        ...
+
+
+def place_of(name: str, folder: Path) -> Place:
+    """Where the archive of that name stands; an empty folder is for a copy of it.
+
+    Raises:
+        WarehouseError: none can be written there.
+    """
+    if not is_url(name):
+        return InFolder(name)
+    url = name.rstrip("/")
+    folder_of(url)
+    return InBucket(url, folder)
+
+
+@dataclass(frozen=True)
+class InFolder:
+    """A folder of this machine."""
+
+    name: str
+
+    def look(self) -> Archive:
+        """See `Place`."""
+        return Archive(self.name, Path(self.name))
+
+    @contextmanager
+    def alone(self) -> Generator[Archive]:
+        """See `Place`."""
+        archive = self.look()
+        with locked(archive.folder / _OWN, wait=False):
+            for part in (*archive.folder.glob(_PART), *archive.folder.glob(f"{_OWN}/{_PART}")):
+                part.unlink()  # of one that was killed
+            yield archive
+
+
+@dataclass(frozen=True)
+class InBucket:
+    """Objects below a URL.
+
+    Each is replaced only if it is still the one that the copy here was made of: a writer that has
+    lost its lease without knowing replaces nothing of another one's.
+    """
+
+    url: str
+    folder: Path
+    etags: dict[str, str] = field(default_factory=dict[str, str])  # of what the copy is made of
+
+    def look(self) -> Archive:
+        """See `Place`; what is here already stays, unless it is another object by now."""
+        found = {
+            each.path: each.etag
+            for each in store_at(self.url).objects()
+            if _is_of_archive(each.path)
+        }
+        for name in dict(found.items() ^ self.etags.items()):
+            (self.folder / name).unlink(missing_ok=True)
+        self.etags.clear()
+        self.etags.update(found)
+        away = {name for name in found if not (self.folder / name).exists()}
+        return Archive(self.url, self.folder, away, self._bring)
+
+    @contextmanager
+    def alone(self) -> Generator[Archive]:
+        """See `Place`."""
+        with alone(f"{self.url}/{_OWN}") as lease:
+            yield replace(self.look(), store=partial(self._store, lease))
+
+    def _bring(self, name: str) -> None:
+        store_at(self.url).download(name, self.folder / name)
+
+    def _store(self, lease: Lease, names: Sequence[str]) -> None:
+        at_once(partial(self._store_one, lease), names)
+
+    def _store_one(self, lease: Lease, name: str) -> None:
+        lease.check()
+        store, file, etag = store_at(self.url), self.folder / name, self.etags.get(name, "")
+        if not file.exists():
+            store.delete([name])
+            self.etags.pop(name, None)
+            return
+        try:
+            self.etags[name] = store.write(name, file, instead_of=etag, new=not etag)
+        except ConflictError as error:
+            raise BusyError(
+                f"another writer stored {name} in {self.url} at the same time; import again"
+            ) from error
+
+
+def _is_of_archive(path: str) -> bool:
+    """Whether an object is a file of the archive; what else stands there is left alone."""
+    folder, _, name = path.rpartition("/")
+    return folder in {"", _OWN} and name.endswith((".parquet", ".jsonl"))
