@@ -15,7 +15,7 @@ from kp_batch.importers.index import Index
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.work import Work
 from kp_batch.memory import duckdb_config
-from kp_batch.operations.import_sources import content_of, files_of, here, stamp_of
+from kp_batch.operations.import_sources import content_of, files_of, here, newer, stamp_of, unread
 from kp_batch.operations.recognising import recognised
 from kp_batch.operations.results import Imported
 from kp_batch.progress import progress, warn
@@ -47,11 +47,12 @@ def import_traces(form: Format, sources: Sequence[str], archive: Path, rules: Ru
     """Import traces; see `Format` and `Rules`.
 
     Files that are known from the last import are read again only where they tell of a trace that
-    another file tells of anew. What is gone from the source takes nothing away.
+    another file tells of anew; of a database that is known, what is new is read. What is gone from
+    the source takes nothing away.
 
     Args:
         form: of the sources.
-        sources: files, and folders of which all files count.
+        sources: files, folders of which all files count, and URLs of databases.
         archive: the folder of the archive; made where it is missing.
         rules: what decides where the format does not.
 
@@ -86,25 +87,30 @@ def _import(
         "kp_batch.rules": work.rules.as_json(),
     }
     index = _index_of(archive, made_by)
-    stamps = {path: stamp_of(each) for path, each in inputs.items()}
     known = index.stamps if index.made_by == made_by else {}
-    changed = {path for path, stamp in stamps.items() if known.get(path) != stamp}
+    stamps = {path: stamp_of(each) for path, each in inputs.items()}
+    changed = {path: stamp for path, stamp in stamps.items() if known.get(path) != stamp}
     files_changed, left = 0, set[str]()
     if changed:
-        read = _read(work, [inputs[path] for path in sorted(changed)])
-        unchanged = {path: inputs[path] for path in inputs.keys() - changed}
-        left, stale = _read_again(work, unchanged, index, read, connection)
+        new = {path: newer(inputs[path], known.get(path, "")) for path in sorted(changed)}
+        read = _read(work, new.values())
+        whole = {path for path in read if not new[path].since}
+        again = {path: inputs[path] for path in inputs if path not in new or path in read - whole}
+        left, stale = _read_again(work, again, index, whole, connection)
         if not known:  # all is made anew, as far as it can be read
             stale |= index.stamps.keys() - read
             left |= index.traces_of(stale)
         work.decide(left, connection)
         if not known:
             work.check_names()
+        blank = {x: unread(new[x]) for x in new if x in read or x in known}
+        blank |= dict.fromkeys(stale, "")
         # Before any file is changed: who is killed after that reads the same files again.
-        blank, units = dict.fromkeys(read | stale, ""), work.units.all_files
-        index = index.save(index.made_by or made_by, blank, units, connection)
+        units = work.units.all_files
+        index = index.save(index.made_by or made_by, blank, (), units, connection)
         files_changed = work.write(archive, made_by, connection)
-        index.save(made_by, blank | {path: stamps[path] for path in read}, units, connection)
+        done = {path: changed[path] for path in read - stale}
+        index.save(made_by, blank | done, whole, units, connection)
     tally = work.tally
     return Imported(
         traces=tally.traces,
@@ -155,8 +161,8 @@ def _index_of(archive: Path, made_by: Mapping[str, str]) -> Index:
     return index
 
 
-def _read(work: Work, inputs: Sequence[Input]) -> set[str]:
-    """Read files as a whole; returns the paths of those that could be."""
+def _read(work: Work, inputs: Collection[Input]) -> set[str]:
+    """Read files; returns the paths of those that could be."""
     read: set[str] = set()
     with progress("reading", len(inputs), "file") as shown:
         for each in inputs:
@@ -168,21 +174,22 @@ def _read(work: Work, inputs: Sequence[Input]) -> set[str]:
 
 def _read_again(
     work: Work,
-    unchanged: Mapping[str, Input],
+    again: Mapping[str, Input],
     index: Index,
-    read: Collection[str],
+    whole: Collection[str],
     connection: duckdb.DuckDBPyConnection,
 ) -> tuple[set[str], set[str]]:
     """Read what other files tell of the same traces.
 
     Returns:
         The traces that cannot be read again as a whole, as a file is gone, damaged, or another one
-        by now; and the known files that have to be read again as soon as they can be.
+        by now; and the known files that for this have to be read again as soon as they can be.
     """
     left: set[str] = set()
     stale: set[str] = set()
-    for path, still, traces in index.also_told(work.units.all_files, read, connection):
-        if not (still and path in unchanged and work.read(unchanged[path], traces)):
-            left |= traces
-            stale |= {path} - set(read)
-    return left, stale | (work.failed & index.stamps.keys())
+    for path, still, traces in index.also_told(work.units.all_files, whole, connection):
+        told = work.read_again(again[path], traces) if still and path in again else set[str]()
+        left |= traces - told
+        if not told:
+            stale |= {path} - set(whole)
+    return left, stale
