@@ -9,6 +9,7 @@ import pytest
 
 from tests.browsing import CHROMIUM
 from tests.buckets import make_bucket, s3_server
+from tests.postgres import POSTGRES
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,4 +41,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line("The report was not looked at in a browser: install Chromium")
         terminalreporter.write_line(
             "(on Debian: apt-get install chromium) and run the tests again."
+        )
+    if POSTGRES is None:
+        terminalreporter.write_sep("!", "NO POSTGRESQL FOUND", red=True, bold=True)
+        terminalreporter.write_line("No database was imported: install PostgreSQL")
+        terminalreporter.write_line(
+            "(on Debian: apt-get install postgresql) and run the tests again."
         )

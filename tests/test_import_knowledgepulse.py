@@ -1,14 +1,18 @@
 """A registry's database, its export, and single traces."""
 
 import json
+import os
 import shutil
 import sqlite3
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
+from kp_batch.importers.draft import Unit
 from kp_batch.importers.knowledgepulse import FORMAT
 from kp_batch.importers.rules import load_rules
 from kp_batch.operations.importing import import_traces
@@ -66,6 +70,52 @@ def test_a_registry_is_read_while_it_is_written(tmp_path: Path, beside: tuple[st
     done = import_all(source, tmp_path / "archive")
     assert (done.traces, done.refused) == (2, {"quarantined": 1, "malformed_json": 1})
     assert sorted(source.iterdir()) == before
+
+
+def test_a_registry_is_read_while_another_writes_to_it(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    with closing(registry(source / "r.sqlite", [unit("a")])) as live:
+        live.execute("BEGIN IMMEDIATE")
+        live.execute("INSERT INTO knowledge_units VALUES (?, ?, ?, ?)", unit("b"))
+        assert import_all(source, tmp_path / "archive").traces == 1  # what is committed
+        live.commit()
+        assert import_all(source, tmp_path / "archive").traces == 2
+    assert len(imported(tmp_path / "archive")) == 2
+
+
+@pytest.mark.parametrize("beside", [(), ("-wal",), ("-wal", "-shm")])
+def test_a_registry_is_read_where_nothing_may_be_written(beside: tuple[str, ...]) -> None:
+    with TemporaryDirectory(prefix="kp-read-only-") as name:
+        source, live = Path(name) / "source", Path(name) / "live.sqlite"
+        source.mkdir()
+        with closing(registry(live, [unit("a")])) as database:
+            if not beside:
+                database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            for ending in ("", *beside):
+                shutil.copy(f"{live}{ending}", source / f"r.sqlite{ending}")
+        before = sorted(source.iterdir())
+        with unprivileged(Path(name), source):
+            with pytest.raises(PermissionError):
+                (source / "other").touch()
+            [found] = FORMAT.units(source / "r.sqlite", ())
+        assert isinstance(found, Unit)
+        assert sorted(source.iterdir()) == before
+
+
+@contextmanager
+def unprivileged(parent: Path, folder: Path) -> Generator[None]:
+    """Let nobody write into a folder: root neither, who is another user meanwhile."""
+    user = os.geteuid()
+    parent.chmod(0o755)
+    folder.chmod(0o555)
+    try:
+        if user == 0:
+            os.seteuid(65534)
+        yield
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o755)
 
 
 def test_of_several_units_of_one_id_the_last_one_counts(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """What an archive was made of: `_import/_index.parquet`, for the next import into it.
 
 A row for each trace that a file tells of, or told of in an earlier state, and one without a trace
-for each file. Its stamp says what the file was when it was read; it is empty where that has to be
-done again: as it could not be read, or as an import was killed before all was written.
+for each file. Its stamp says what the file was when it was read; it is another one where that has
+to be done again: as it could not be read, or as an import was killed before all was written.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -24,7 +24,7 @@ from kp_batch.text import one_line
 
 _NAME = "_import/_index.parquet"
 _ROWS = pl.Schema({"path": pl.String, "stamp": pl.String, "trace": pl.String, "told": pl.Boolean})
-_READ = pl.Schema({"path": pl.String, "stamp": pl.String})
+_READ = pl.Schema({"path": pl.String, "stamp": pl.String, "whole": pl.Boolean})
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Index:
             Of each file, its path, whether it still tells of them as far as is known, and the
             traces. Of files that were read, those that they tell of no longer.
         """
-        self._put(connection, dict.fromkeys(read, ""), units)
+        self._put(connection, dict.fromkeys(read, ""), read, units)
         for path, told, traces in connection.execute(sql(__name__, "also_told.sql")).fetchall():
             yield path, told, set(traces)
 
@@ -91,6 +91,7 @@ class Index:
         self,
         made_by: Mapping[str, str],
         stamps: Mapping[str, str],
+        whole: Collection[str],
         units: str,
         connection: duckdb.DuckDBPyConnection,
     ) -> "Index":
@@ -98,15 +99,15 @@ class Index:
 
         Args:
             made_by: the metadata of this import.
-            stamps: of the files that were read as a whole, and an empty one of known files that
-                have to be read again.
+            stamps: of the files that were read, and of known files that have to be read again.
+            whole: those of them that no longer tell of other traces than those of their units.
             units: Parquet files with the columns `file` and `trace`, of these files and others.
             connection: sorts within its memory.
 
         Returns:
             The index as it is then.
         """
-        self._put(connection, stamps, units)
+        self._put(connection, stamps, whole, units)
         rows = connection.sql(sql(__name__, "index.sql"))
         schema = arrow_schema(_ROWS).with_metadata(dict(made_by))
         with self.archive.writing(_NAME) as written, pq.ParquetWriter(written, schema) as writer:
@@ -115,10 +116,15 @@ class Index:
         return Index.of(self.archive)
 
     def _put(
-        self, connection: duckdb.DuckDBPyConnection, stamps: Mapping[str, str], units: str
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        stamps: Mapping[str, str],
+        whole: Collection[str],
+        units: str,
     ) -> None:
         """Give the connection what `index.sql` and `also_told.sql` ask for."""
-        read = pl.DataFrame([*stamps.items()], schema=_READ, orient="row")
+        rows = [(path, stamp, path in whole) for path, stamp in stamps.items()]
+        read = pl.DataFrame(rows, schema=_READ, orient="row")
         connection.register("read", read.to_arrow())
         connection.register("none_yet", pl.DataFrame(schema=_ROWS).to_arrow())
         connection.execute("SET VARIABLE units = ?", [units])

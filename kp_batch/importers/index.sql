@@ -8,7 +8,7 @@ SELECT path, stamp, NULL::VARCHAR AS trace, true AS told FROM read
 UNION ALL
 SELECT path, stamp, trace, true FROM pairs
 UNION ALL
-SELECT old.path, read.stamp, old.trace, old.told AND read.stamp = ''
+SELECT old.path, read.stamp, old.trace, old.told AND NOT read.whole
 FROM old JOIN read ON old.path = read.path
     ANTI JOIN pairs ON old.path = pairs.path AND old.trace = pairs.trace
 WHERE old.trace IS NOT NULL

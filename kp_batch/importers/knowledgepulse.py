@@ -5,28 +5,47 @@ import shutil
 import sqlite3
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
 
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
-from kp_batch.importers.format import Format, by_ending
+from kp_batch.importers.format import Format, Input, Look, by_ending
 from kp_batch.importers.json_files import read_json
+from kp_batch.importers.knowledgepulse_postgres import rows_of
 from kp_batch.importers.messages import Json, as_text
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.times import time_of
+from kp_batch.storage.urls import is_database
 
-_DATABASES = (".sqlite", ".sqlite3", ".db")
+_FILES = (".sqlite", ".sqlite3", ".db")
+_LOG = "-wal"
 _UNITS = "SELECT id, unit_json, updated_at, {status} FROM knowledge_units"
 _COLUMNS = "PRAGMA table_info(knowledge_units)"
 _STATUS = "quarantine_status"
 _OURS = "ReasoningTrace"
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+def inputs(paths: Sequence[str], look: Look) -> Iterator[Input]:
+    """See `Format`."""
+    yield from (Input(path) for path in paths if is_database(path))
+    for found in by_ending(*_FILES, ".json")([x for x in paths if not is_database(x)], look):
+        log = f"{found.path}{_LOG}"  # all that is new may stand there alone
+        yield Input(found.path, (log,) if Path(log).exists() else ())
+
+
+def rows(url: str, since: str | None) -> Iterator[Unit | PassedOver]:
+    """See `Format`."""
+    for row in rows_of(url, since):
+        yield _of_row(*row)
 
 
 def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver]:
     """See `Format`."""
-    if path.name.lower().endswith(_DATABASES):
-        yield from _of_database(path)
+    if path.name.lower().endswith(_FILES):
+        yield from _of_file(path)
         return
     content = read_json(path)
     found = _exported(content)
@@ -36,19 +55,14 @@ def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver
         yield _unit(each)
 
 
-def _of_database(path: Path) -> Iterator[Unit | Refused | PassedOver]:
+def _of_file(path: Path) -> Iterator[Unit | PassedOver]:
     """Read without leaving a file beside the database, where none may be written, too."""
     try:
         with _opened(path) as database:
             columns = {each[1] for each in database.execute(_COLUMNS)}
             status = _STATUS if _STATUS in columns else "NULL"  # older registries have none
-            for name, text, updated, state in database.execute(_UNITS.format(status=status)):
-                try:
-                    found = json.loads(text)
-                except (ValueError, TypeError) as error:
-                    yield Unit(name, {"malformed": str(error), "updated": str(updated)})
-                    continue
-                yield _unit(found, str(updated), quarantined=state == "quarantined")
+            for row in database.execute(_UNITS.format(status=status)):
+                yield _of_row(*row)
     except sqlite3.Error as error:
         raise UnreadableError(f"it is no registry that can be read: {error}") from error
 
@@ -59,7 +73,7 @@ def _opened(path: Path) -> Generator[sqlite3.Connection]:
 
     Where only that stands beside the file, as in a copy, SQLite would make another file.
     """
-    log, shared = (path.with_name(path.name + ending) for ending in ("-wal", "-shm"))
+    log, shared = (path.with_name(path.name + ending) for ending in (_LOG, "-shm"))
     how = "mode=ro" if log.exists() else "mode=ro&immutable=1"
     with TemporaryDirectory(prefix="kp-import-") as folder:
         if log.exists() and not shared.exists():
@@ -67,6 +81,18 @@ def _opened(path: Path) -> Generator[sqlite3.Connection]:
             path = Path(shutil.copy(path, folder))
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as database:
             yield database
+
+
+def _of_row(name: str, text: str, updated: str | None, status: str | None) -> Unit | PassedOver:
+    """Of what cannot be read, a unit with the row's own id: it counts until that is read again."""
+    try:
+        found = _unit(json.loads(text), str(updated), quarantined=status == "quarantined")
+    except (ValueError, TypeError, RecursionError) as error:
+        found = Refused(["malformed_json"], f"unit_json is no JSON: {error}")
+    if isinstance(found, Refused):
+        told = {"refused": found.reasons, "message": found.message, "updated": str(updated)}
+        return Unit(str(name), told)
+    return found
 
 
 def _exported(content: object) -> Sequence[object] | None:
@@ -98,10 +124,10 @@ def _unit(
 def draft(trace: str, found: Sequence[Unit], _: Rules) -> Draft | Refused | PassedOver:
     """See `Format`: of several units of one id, the one that was updated last counts."""
     records = [cast("Json", each.record) for each in found]
-    last = max(records, key=lambda each: each["updated"])
-    if "malformed" in last:
-        reason = f"unit_json is no JSON: {last['malformed']}"
-        return Refused(["malformed_json"], reason, id=trace)
+    last = max(records, key=lambda each: time_of(each["updated"]) or _NEVER)
+    if "refused" in last:
+        reasons, message = cast("list[str]", last["refused"]), cast("str", last["message"])
+        return Refused(reasons, message, id=trace)
     told = cast("Json", last["trace"])
     metadata, task, outcome = (_object(told.get(each)) for each in ("metadata", "task", "outcome"))
     given = told.get("steps")
@@ -159,9 +185,10 @@ def _number(value: object) -> float | None:
 FORMAT = Format(
     name="knowledgepulse",
     holds="everything, scores of the live engine included",
-    inputs=by_ending(*_DATABASES, ".json"),
+    inputs=inputs,
     units=units,
     draft=draft,
     decides=frozenset({"success", "confidence", "task_domain"}),
     id_of=str,
+    rows=rows,
 )

@@ -1,7 +1,7 @@
 """One import on its way: what was read, what was made of it, and what was refused."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,13 +57,36 @@ class Work:
         self._ids = Spool(folder / "ids", _IDS)
         self._files = Spool(folder / "files", _PATHS)
 
-    def read(self, given: Input, only: Collection[str] | None = None) -> bool:
-        """Take the units of a file; returns whether that went well.
+    def read(self, given: Input) -> bool:
+        """Take the units of a file; returns whether that went well."""
+        self._files.add((given.path,))
+        beside = self._read(given, lambda _: True)
+        for found in beside or ():
+            if isinstance(found, Refused):
+                self.refusals.add(found, given.path)
+            else:
+                self.tally.passed_over[found.what] += 1
+        return beside is not None
 
-        Args:
-            given: the file.
-            only: the traces whose units count, of a file that was read before; None for all.
+    def read_again(self, given: Input, traces: Collection[str]) -> set[str]:
+        """Take the units of some traces, of a file that was read before.
+
+        Returns:
+            Those that it tells of still; none if it cannot be read.
         """
+        told: set[str] = set()
+
+        def counts(trace: str) -> bool:
+            if trace in traces:
+                told.add(trace)
+            return trace in traces
+
+        return set() if self._read(given, counts) is None else told
+
+    def _read(
+        self, given: Input, counts: Callable[[str], bool]
+    ) -> list[Refused | PassedOver] | None:
+        """Take the units of traces that count; returns what is no unit, or None if that failed."""
         if given.refused:
             return self._refuse_file(given, given.refused)
         beside: list[Refused | PassedOver] = []
@@ -72,35 +95,22 @@ class Work:
                 for found in self.form.read(given, self._here):
                     if not isinstance(found, Unit):
                         beside.append(found)
-                    elif only is None or found.trace in only:
+                    elif counts(found.trace):
                         add(found)
         except KpBatchError:
             raise
         except (Exception, PanicException) as error:  # noqa: BLE001 (damage raises many kinds)
-            return self._refuse_file(given, _damage(error), whole=only is None)
-        if only is None:
-            self._files.add((given.path,))
-            self._note_beside(given, beside)
-        return True
+            return self._refuse_file(given, _damage(error))
+        return beside
 
-    def _note_beside(self, given: Input, beside: Iterable[Refused | PassedOver]) -> None:
-        for found in beside:
-            if isinstance(found, Refused):
-                self.refusals.add(found, given.path)
-            else:
-                self.tally.passed_over[found.what] += 1
+    def _refuse_file(self, given: Input, refused: Refused) -> None:
+        self.failed.add(given.path)
+        self.refusals.add(refused, given.path)
 
     def close(self) -> None:
         """Close the files."""
         self.units.close()
         self._new.close()
-
-    def _refuse_file(self, given: Input, refused: Refused, *, whole: bool = True) -> bool:
-        if whole:  # else what was refused of it before stays
-            self._files.add((given.path,))
-        self.failed.add(given.path)
-        self.refusals.add(refused, given.path)
-        return False
 
     def decide(self, left: Collection[str], connection: duckdb.DuckDBPyConnection) -> None:
         """Make traces of the units, or refuse them.

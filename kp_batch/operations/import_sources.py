@@ -1,21 +1,25 @@
-"""The files of an import's sources: which there are, what they are by now, and how to read them."""
+"""The files of an import's sources: which there are, what they are by now, and how to read them.
+
+A database stands among them, as one file of which only what is new is read again.
+"""
 
 import json
 import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kp_batch.archive import buckets
 from kp_batch.archive.sources import open_file
 from kp_batch.errors import ArchiveError
-from kp_batch.importers.draft import Refused
+from kp_batch.importers.draft import Refused, UnreadableError
 from kp_batch.importers.format import Format, Input
+from kp_batch.importers.knowledgepulse_postgres import state_of
 from kp_batch.importers.looks import Looks
 from kp_batch.storage.store import bucket_and_path
-from kp_batch.storage.urls import is_url
+from kp_batch.storage.urls import check_database, is_database, is_url
 from kp_batch.text import encodable
 
 _NO_NAME = Refused(["unreadable_file"], "its name is no UTF-8: rename it")
@@ -49,29 +53,39 @@ def source_of(form: Format, stamps: Mapping[str, str], looks: Looks) -> Source:
 
 
 def _with_beside(given: Input, stamps: Mapping[str, str]) -> str:
-    told = [stamps.get(path) for path in (given.path, *given.beside)]
-    return json.dumps([given.refused and given.refused.message, *told])
+    if is_database(given.path):
+        return stamps[given.path]
+    # A file beside one that was named by itself is none of those of the sources.
+    beside = [stamps.get(path) or _stamp(Path(path)) for path in given.beside]
+    return json.dumps([given.refused and given.refused.message, stamps.get(given.path), *beside])
 
 
 def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
     """The files of the sources, in the order of their paths, each with what it is by now.
 
     Args:
-        sources: files and folders, or URLs of these and globs.
+        sources: files and folders, or URLs of these and globs, and of databases.
         archive: a folder, or its URL, whose files are left out.
 
     Raises:
         ArchiveError: there is no such file or folder.
+        KpBatchError: the URL of a database holds a password.
         OSError: a bucket cannot be looked at.
     """
     found: dict[str, str] = {}
     own = f"{archive.rstrip('/') if is_url(archive) else _absolute(archive)}/"
     for source in sources:
-        files = _objects(source) if is_url(source) else _files(source)
+        files = _stamps(source)
         if not files:
             raise ArchiveError(f"there is no file at {source!r}; name files or folders of a source")
         found |= {path: stamp for path, stamp in files.items() if not path.startswith(own)}
     return dict(sorted(found.items()))
+
+
+def _stamps(source: str) -> dict[str, str]:
+    if is_database(source):
+        return _database(source)
+    return _objects(source) if is_url(source) else _files(source)
 
 
 def _objects(url: str) -> dict[str, str]:
@@ -96,6 +110,26 @@ def _stamp(path: Path) -> str:
     except OSError as error:
         return str(error)
     return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def _database(url: str) -> dict[str, str]:
+    check_database(url)
+    try:
+        until, state = state_of(url)
+    except UnreadableError as error:
+        return {url: json.dumps([str(error)])}
+    return {url: json.dumps({"until": until, "state": state})}
+
+
+def newer(given: Input, stamp: str) -> Input:
+    """A file; of a database, what is new since it had a stamp."""
+    told = json.loads(stamp or "null")
+    return replace(given, since=told["until"]) if isinstance(told, dict) else given
+
+
+def unread(given: Input) -> str:
+    """The stamp of what has to be read again: of a database, from where `newer` begins."""
+    return json.dumps({"until": given.since}) if given.since else ""
 
 
 def content_of(path: str) -> bytes:

@@ -19,7 +19,15 @@ from kp_batch.importers.work import Work
 from kp_batch.memory import duckdb_config
 from kp_batch.operations.import_archive import place_of
 from kp_batch.operations.import_rules import check_rules
-from kp_batch.operations.import_sources import Source, content_of, files_of, here, source_of
+from kp_batch.operations.import_sources import (
+    Source,
+    content_of,
+    files_of,
+    here,
+    newer,
+    source_of,
+    unread,
+)
 from kp_batch.operations.recognising import recognised
 from kp_batch.operations.results import Imported
 from kp_batch.progress import progress
@@ -44,11 +52,12 @@ def import_traces(
     """Import traces; see `Format` and `Rules`.
 
     Files that are known from the last import are read again only where they tell of a trace that
-    another file tells of anew. What is gone from the source takes nothing away.
+    another file tells of anew; of a database that is known, what is new is read. What is gone from
+    the source takes nothing away.
 
     Args:
         form: of the sources.
-        sources: files, and folders of which all files count, or URLs of these.
+        sources: files, and folders of which all files count, or URLs of these; URLs of databases.
         archive: the folder of the archive, or its URL in a bucket; made where it is missing.
         rules: what decides where the format does not.
 
@@ -69,7 +78,7 @@ def import_traces(
         source = _chosen(files, work, index)
         if not source.inputs:
             raise ArchiveError(f"no file of {form.name} at {', '.join(sources)}")
-        if not _changed(source, index, work):  # nobody is disturbed
+        if not _changed(source, _known(index, work)):  # nobody is disturbed
             return _imported(work, source)
         with place.alone() as opened:
             return _import(work, source, opened, connection)
@@ -87,27 +96,29 @@ def _import(
     work: Work, source: Source, archive: Archive, connection: duckdb.DuckDBPyConnection
 ) -> Imported:
     """Import what is new or changed; nobody else changes the archive meanwhile."""
-    inputs = source.inputs
     index, made_by = _index_of(archive, work), _made_by(work)
-    changed, known = _changed(source, index, work), index.made_by == made_by
-    files_changed, left = 0, set[str]()
-    if changed:
-        read = _read(work, [inputs[path] for path in sorted(changed)])
-        unchanged = {path: inputs[path] for path in inputs.keys() - changed}
-        left, stale = _read_again(work, unchanged, index, read, connection)
-        if not known:  # all is made anew, as far as it can be read
-            stale |= index.stamps.keys() - read
-            left |= index.traces_of(stale)
-        work.decide(left, connection)
-        if not known:
-            work.check_names()
-        # Before any file is changed: who is killed after that reads the same files again.
-        blank, units = dict.fromkeys(read | stale, ""), work.units.all_files
-        index = index.save(index.made_by or made_by, blank, units, connection)
-        files_changed = work.write(archive, made_by, connection)
-        source.looks.save(archive)
-        index.save(made_by, blank | {path: source.stamps[path] for path in read}, units, connection)
-    return _imported(work, source, len(changed), files_changed, len(left))
+    known = _known(index, work)
+    new = {x: newer(source.inputs[x], known.get(x, "")) for x in _changed(source, known)}
+    read = _read(work, new.values())
+    whole = {path for path in read if not new[path].since}
+    again = {x: source.inputs[x] for x in source.inputs if x not in new or x in read - whole}
+    left, stale = _read_again(work, again, index, whole, connection)
+    if not known:  # all is made anew, as far as it can be read
+        stale |= index.stamps.keys() - read
+        left |= index.traces_of(stale)
+    work.decide(left, connection)
+    if not known:
+        work.check_names()
+    blank = {path: unread(new[path]) for path in new if path in read or path in known}
+    blank |= dict.fromkeys(stale, "")
+    # Before any file is changed: who is killed after that reads the same files again.
+    units = work.units.all_files
+    index = index.save(index.made_by or made_by, blank, (), units, connection)
+    files_changed = work.write(archive, made_by, connection)
+    source.looks.save(archive)
+    done = {path: source.stamps[path] for path in read - stale}
+    index.save(made_by, blank | done, whole, units, connection)
+    return _imported(work, source, len(new), files_changed, len(left))
 
 
 def _imported(
@@ -136,10 +147,14 @@ def _made_by(work: Work) -> dict[str, str]:
     }
 
 
-def _changed(source: Source, index: Index, work: Work) -> set[str]:
-    """The files that are not as the index knows them; all, where they become other traces now."""
-    known = index.stamps if index.made_by == _made_by(work) else {}
-    return {path for path, stamp in source.stamps.items() if known.get(path) != stamp}
+def _known(index: Index, work: Work) -> Mapping[str, str]:
+    """The stamps of what was read; of nothing, where it becomes other traces now."""
+    return index.stamps if index.made_by == _made_by(work) else {}
+
+
+def _changed(source: Source, known: Mapping[str, str]) -> list[str]:
+    """The files that are not as they are known, in the order of their paths."""
+    return sorted(path for path, stamp in source.stamps.items() if known.get(path) != stamp)
 
 
 def _index_of(archive: Archive, work: Work) -> Index:
@@ -153,8 +168,8 @@ def _index_of(archive: Archive, work: Work) -> Index:
     return index
 
 
-def _read(work: Work, inputs: Sequence[Input]) -> set[str]:
-    """Read files as a whole; returns the paths of those that could be."""
+def _read(work: Work, inputs: Collection[Input]) -> set[str]:
+    """Read files; returns the paths of those that could be."""
     read: set[str] = set()
     with progress("reading", len(inputs), "file") as shown:
         for each in inputs:
@@ -166,22 +181,22 @@ def _read(work: Work, inputs: Sequence[Input]) -> set[str]:
 
 def _read_again(
     work: Work,
-    unchanged: Mapping[str, Input],
+    again: Mapping[str, Input],
     index: Index,
-    read: Collection[str],
+    whole: Collection[str],
     connection: duckdb.DuckDBPyConnection,
 ) -> tuple[set[str], set[str]]:
     """Read what other files tell of the same traces.
 
     Returns:
         The traces that cannot be read again as a whole, as a file is gone, damaged, or another one
-        by now; and the known files that have to be read again as soon as they can be.
+        by now; and the known files that for this have to be read again as soon as they can be.
     """
     left: set[str] = set()
     stale: set[str] = set()
-    for path, still, traces in index.also_told(work.units.all_files, read, connection):
-        if not (still and path in unchanged and work.read(unchanged[path], traces)):
-            left |= traces
-            if still:  # one that tells of them no more has nothing to tell again
-                stale.add(path)
-    return left, stale | (work.failed & index.stamps.keys())
+    for path, still, traces in index.also_told(work.units.all_files, whole, connection):
+        told = work.read_again(again[path], traces) if still and path in again else set[str]()
+        left |= traces - told
+        if still and not told:  # one that tells of them no more has nothing to tell again
+            stale.add(path)
+    return left, stale

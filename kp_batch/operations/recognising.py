@@ -8,6 +8,7 @@ from kp_batch.errors import KpBatchError
 from kp_batch.importers.catalogue import FORMATS
 from kp_batch.importers.draft import Unit
 from kp_batch.importers.format import Format, Here, Input, Read
+from kp_batch.storage.urls import is_database
 
 _FILES = 5  # that are tried
 _UNITS = 5  # of each
@@ -41,6 +42,8 @@ def _is_of(form: Format, paths: Sequence[str], read: Read, here: Here) -> bool:
 
 
 def _has_units(form: Format, given: Input, here: Here) -> bool:
+    if is_database(given.path):
+        return form.rows is not None  # whether its server answers or not
     try:
         with closing(form.read(given, here)) as found:
             return any(isinstance(each, Unit) for each in islice(found, _UNITS))

@@ -1,10 +1,11 @@
-"""URLs of buckets and of files on the web."""
+"""URLs of buckets, of files on the web, and of databases."""
 
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from kp_batch.errors import KpBatchError
 
 SCHEMES = ("s3", "gs", "az", "https", "http")
+_DATABASES = ("postgresql://", "postgres://")
 
 
 def is_url(name: str) -> bool:
@@ -15,6 +16,27 @@ def is_url(name: str) -> bool:
 def is_web(url: str) -> bool:
     """Whether a URL is of a web server, which lists nothing."""
     return url.startswith(("http://", "https://"))
+
+
+def is_database(name: str) -> bool:
+    """Whether a name is the URL of a PostgreSQL database."""
+    return name.lower().startswith(_DATABASES)
+
+
+def check_database(url: str) -> None:
+    """Refuse the URL of a database that holds a password.
+
+    Raises:
+        KpBatchError: it does; the message does not tell it.
+    """
+    scheme, _, rest = url.partition("://")
+    options = parse_qsl(rest.partition("?")[2])
+    # Up to the last @, since a password may hold any sign that has a meaning in a URL.
+    if ":" in rest.rpartition("@")[0] or any("password" in name for name, _ in options):
+        raise KpBatchError(
+            f"a URL of {scheme}:// holds a password, which would stand in files and logs; give it "
+            "in PGPASSWORD, ~/.pgpass or a service that PGSERVICE names"
+        )
 
 
 def check_url(url: str) -> None:
