@@ -75,6 +75,17 @@ def wait_for(url: str) -> None:
     raise TimeoutError(url)
 
 
+def imports_first(deploy: str, folder: Path, environment: dict[str, str]) -> None:
+    """The other deployment, by its own parameters, and by wrong ones."""
+    output_of(deploy.replace("nightly", "nightly-import"), folder, environment)
+    now = "prefect deployment run import-and-rescore/nightly-import --watch"
+    config = {"archive": ["spans"], "warehouse": "spans-warehouse", "embedder": "hashing"}
+    given = f"-p 'config={json.dumps(config)}'"
+    output_of(f"{now} {given}", folder, environment)
+    wrong = [{"format": "otel", "sources": [], "archive": "spans"}]
+    output_of(f"{now} -p 'imports={json.dumps(wrong)}'", folder, environment, status=1)
+
+
 def logged(url: str) -> list[tuple[int, str]]:
     """The level and the message of all that stands in Prefect's log."""
     request = urllib.request.Request(
@@ -119,6 +130,7 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
                 given = f"-p 'config={json.dumps(config)}'"
                 now = f"prefect deployment run rescore/nightly --watch {given}"
                 output_of(now, tmp_path, environment, status=status)
+            imports_first(deploy, tmp_path, environment)
             nights = output_of(
                 "prefect flow-run ls --state SCHEDULED -o json", tmp_path, environment
             )
@@ -128,7 +140,10 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
         assert connection.execute(query).fetchall() == [("hashing-384-v1", 600)]
         runs = connection.execute("SELECT status FROM runs ORDER BY started_at").fetchall()
     assert runs == [("done",)]  # what could not begin is no run
-    [plan] = [message for level, message in told if level == 20 and "plan: restate" in message]
+    with connect(tmp_path / "spans-warehouse") as connection:
+        assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(3,)]
+    assert any(message.startswith("3 traces from 1 of 1 file") for _, message in told)
+    [plan, _] = [message for level, message in told if level == 20 and "plan: restate" in message]
     assert plan.startswith("plan: restate 600 traces (code 153, ")
     assert (20, "  reject     1 file (unreadable_file 1)") in told
     [warning, again] = [message for level, message in told if level == 30]
@@ -137,8 +152,12 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
     [summary] = [message for level, message in told if "600 traces scored in" in message]
     assert "\n  unreadable " in summary
     errors = [message for level, message in told if level == 40]
-    assert len(errors) == 4
-    assert all("ArchiveError: no Parquet or JSONL file at 'unmounted'" in each for each in errors)
+    faults = [each for each in errors if "the settings of the import have faults: " in each]
+    assert faults
+    assert all("--format: 'otel' is none of atif, " in each for each in faults)
+    assert all("--sources: Tuple should have at least 1 item" in each for each in faults)
+    unmounted = "ArchiveError: no Parquet or JSONL file at 'unmounted'"
+    assert sum(unmounted in each for each in errors) == 4 == len(errors) - len(faults)
     printed = (tmp_path / "output.log").read_text()
     assert printed.count("bad.parquet is left out") == 2
     assert "Traceback" not in printed

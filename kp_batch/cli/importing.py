@@ -2,20 +2,15 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import click
 
 from kp_batch.cli.group import json_option, kp_batch
 from kp_batch.storage.urls import is_url
-from kp_batch.text import number, printable
-
-if TYPE_CHECKING:
-    from kp_batch.operations.results import Imported
-
 
 _AUTO = "auto"
 _RULES = """\
@@ -109,6 +104,7 @@ def import_(  # noqa: PLR0913 (each is an option)
     """
     from kp_batch.importers.catalogue import FORMATS
     from kp_batch.importers.rules import load_rules
+    from kp_batch.operations.import_text import as_text
     from kp_batch.operations.importing import format_of, import_traces
 
     if name not in (*FORMATS, _AUTO):
@@ -119,7 +115,7 @@ def import_(  # noqa: PLR0913 (each is an option)
     if as_json:
         click.echo(json.dumps(asdict(done)))
         return
-    click.echo("\n".join(_told(done, archive)))
+    click.echo(as_text(done, archive))
 
 
 def _success(text: str | None) -> Mapping[str, Any]:
@@ -154,31 +150,3 @@ def _domain(text: str | None) -> Mapping[str, Any]:
     if text is None:
         return {}
     return {"task_domain": {"otherwise": text[1:]} if text.startswith("=") else {"from": text}}
-
-
-def _told(done: "Imported", archive: str) -> Iterator[str]:
-    files = f"{done.files_read:,} of {number(done.files, 'file')}"
-    yield f"{number(done.traces, 'trace')} from {files} that are new or changed"
-    yield f"  changed    {number(done.files_changed, 'file')} of {archive}"
-    if done.left:
-        yield f"  left       {number(done.left, 'trace')} as before: not all can be read now"
-    for title, counts in (
-        ("refused", done.refused),
-        ("passed over", done.passed_over),
-        ("unmapped", done.unmapped_domains),
-    ):
-        for what, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
-            yield f"  {title:<10} {count:,} {printable(what)}"
-    for name, rule in done.rules.items():
-        yield f"  rule       {name}: {_rule(rule)}"
-    if done.refused:
-        yield f"  see        {archive}/_refused.jsonl"
-
-
-def _rule(rule: object) -> str:
-    """A rule in words: its names and values."""
-    if not isinstance(rule, Mapping):
-        return str(rule)
-    parts = cast("Mapping[str, object]", rule).items()
-    told = (f"{name} {_rule(each)}".replace(", ", "; ") for name, each in parts if each != {})
-    return ", ".join(told)

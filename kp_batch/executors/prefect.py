@@ -1,8 +1,10 @@
 """Runs the steps as Prefect tasks, in whose log all is told, and leaves artifacts."""
 
+import atexit
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Concatenate, cast
 from urllib.parse import urlsplit
 
@@ -44,24 +46,54 @@ def rescore_in_tasks(
         get_run_logger().info(as_text(summary))
         tell(summary)
 
-    hear(_RUN_LOG)
-    for name in ("prefect.flow_runs", "prefect.task_runs"):
-        logging.getLogger(name).addFilter(_in_one_line)
-    config = RescoreConfig.read(given)
-    try:
-        with clock.on(START), workers_of(config) as workers:
-            summary = rescore_and_report(config, Tasks(workers, clock), clock, log_and_tell)
-    except (Exception, PanicException) as error:
-        told = known(error, str(Layout(config.warehouse).log))
-        if told is None or told is error:
-            raise
-        raise told from error
+    with told_in_log():
+        config = RescoreConfig.read(given)
+    with (
+        told_in_log(str(Layout(config.warehouse).log)),
+        clock.on(START),
+        workers_of(config) as workers,
+    ):
+        summary = rescore_and_report(config, Tasks(workers, clock), clock, log_and_tell)
     try:
         create_markdown_artifact(report(config.warehouse, "markdown"), key="kp-batch-report")
         create_table_artifact(_as_markdown(summary), key="kp-batch-scores")
     except (Exception, PanicException) as error:  # noqa: BLE001 (the scores are published by now)
         warn(f"Prefect has not all artifacts of this run: {error}")
     return summary
+
+
+@contextmanager
+def told_in_log(details: str | None = None) -> Generator[None]:
+    """Have all that is told in Prefect's log, and an error that the user can put right as a line.
+
+    Args:
+        details: the file that tells more of an error.
+    """
+    hear(_RUN_LOG)
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        logging.getLogger(name).addFilter(_in_one_line)
+    try:
+        yield
+    except (Exception, PanicException) as error:
+        told = known(error, details)
+        if told is None or told is error:
+            raise
+        raise told from error
+
+
+def silence_at_exit() -> None:
+    """Close stderr when the interpreter ends, and all is told.
+
+    Prefect's threads keep a flow, its loggers and its errors until the interpreter is gone, and
+    with them what leads to DuckDB, whose bindings would then list 45 lines of their own functions
+    and types as leaked.
+    """
+    atexit.register(_silence)
+
+
+def _silence() -> None:
+    logging.shutdown()  # sends what is left to Prefect's server
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def run_flow(config: RescoreConfig, clock: Clock, tell: Callable[[Summary], None]) -> None:

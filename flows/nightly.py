@@ -1,0 +1,41 @@
+"""The Prefect flow that imports other systems' traces, then rescores."""
+
+from dataclasses import asdict
+from typing import Any
+
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+
+from kp_batch.clock import Clock
+from kp_batch.config import RescoreConfig
+from kp_batch.executors.prefect import rescore_in_tasks, silence_at_exit, told_in_log
+from kp_batch.operations.import_config import ImportConfig
+from kp_batch.operations.import_text import as_text
+from kp_batch.progress import say
+
+
+@flow(name="import-and-rescore", persist_result=False, validate_parameters=False)
+def import_and_rescore(imports: list[ImportConfig], config: RescoreConfig) -> dict[str, Any]:
+    """Import what is new of other systems' traces, then rescore.
+
+    Args:
+        imports: one for each archive, in their order.
+        config: what to rescore, where to, and how: its archive names those of the imports.
+
+    Returns:
+        The run's summary.
+
+    Raises:
+        KpBatchError: an import failed, and nothing more was done; or the run failed.
+    """
+    silence_at_exit()
+    clock = Clock()
+    with told_in_log():
+        for each in map(ImportConfig.read, imports):
+            _import(each)
+    return asdict(rescore_in_tasks(config, clock))
+
+
+@task(name="import", cache_policy=NO_CACHE, persist_result=False)
+def _import(given: ImportConfig) -> None:
+    say(as_text(given.run(), given.archive))

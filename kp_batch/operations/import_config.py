@@ -1,0 +1,54 @@
+"""What an import is given, as Prefect's form has it; the command line has the same as options."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from kp_batch.config import faults
+from kp_batch.errors import KpBatchError
+from kp_batch.importers.catalogue import FORMATS
+from kp_batch.importers.rules import load_rules
+from kp_batch.operations.importing import format_of, import_traces
+from kp_batch.operations.results import Imported
+
+AUTO = "auto"
+
+
+def _known(name: str) -> str:
+    if name not in (*FORMATS, AUTO):
+        raise ValueError(f"{name!r} is none of {', '.join(FORMATS)}, or {AUTO}")
+    return name
+
+
+class ImportConfig(BaseModel):
+    """An import; see `import_traces`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Annotated[str, AfterValidator(_known)] = Field(
+        AUTO, description="One that kp-batch import --list tells, or auto."
+    )
+    sources: tuple[str, ...] = Field(min_length=1, description="Files, folders, or URLs.")
+    archive: str = Field(min_length=1, description="The archive's folder, or its URL in a bucket.")
+    rules: Path | None = Field(None, description="A TOML file that decides what they do not tell.")
+
+    @classmethod
+    def read(cls, given: object) -> "ImportConfig":
+        """Read the config from the values of a form, or take it as it is.
+
+        Raises:
+            KpBatchError: values have faults; the message lists all of them.
+        """
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            raise KpBatchError(
+                f"the settings of the import have faults: {faults(error)}"
+            ) from error
+
+    def run(self) -> Imported:
+        """Import; see `import_traces`."""
+        named = self.format != AUTO
+        form = FORMATS[self.format] if named else format_of(self.sources, self.archive)
+        return import_traces(form, self.sources, self.archive, load_rules(self.rules, {}))
