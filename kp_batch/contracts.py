@@ -1,6 +1,6 @@
 """Every table's schema, once. Data passes between rooms as frames of these columns."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import polars as pl
 
@@ -37,6 +37,21 @@ TRACE = pl.Schema(
             )
         ),
         "outcome": pl.Struct({**_texts("result_summary"), "confidence": pl.Float64()}),
+    }
+)
+
+# Where the score of an exported trace is from: the run and what computed it, and the file.
+_SCORED_BY = pl.Struct(_texts("run_id", "encoder_id", "cache_id", "profile_id", "source_file"))
+# A trace as an export nests it: with the score as its quality_score.
+EXPORTED = pl.Schema(
+    {
+        **TRACE,
+        "metadata": pl.Struct(
+            {
+                **cast("pl.Struct", TRACE["metadata"]).to_schema(),
+                "quality_score_from": _SCORED_BY,
+            }
+        ),
     }
 )
 

@@ -18,6 +18,8 @@ def printable_lines(text: str) -> str:
 
 def encodable(text: str) -> str:
     """A text without lone surrogates, which JSON has and UTF-8 has not."""
+    if text.isascii():
+        return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,11 +89,15 @@ def imports_first(deploy: str, folder: Path, environment: dict[str, str]) -> Non
 
 def logged(url: str) -> list[tuple[int, str]]:
     """The level and the message of all that stands in Prefect's log."""
-    request = urllib.request.Request(
-        f"{url}/logs/filter", b'{"sort": "TIMESTAMP_ASC"}', {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return [(each["level"], each["message"]) for each in json.load(answer)]
+    found: list[dict[str, Any]] = []
+    while True:  # it gives two hundred at a time
+        asked = json.dumps({"sort": "TIMESTAMP_ASC", "offset": len(found)}).encode()
+        where, kind = f"{url}/logs/filter", {"Content-Type": "application/json"}
+        request = urllib.request.Request(where, asked, kind)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            if not (page := json.load(answer)):
+                return [(each["level"], each["message"]) for each in found]
+        found += page
 
 
 @pytest.mark.prefect

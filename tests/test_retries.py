@@ -190,9 +190,11 @@ def test_refused_rows_are_read_again_where_the_disk_failed(
     with path.open("rb") as file:
         monkeypatch.setattr(parquet, "_open", raising(OSError(errno.EIO, "torn")))
         with pytest.raises(OSError, match="torn"):
-            parquet.read_raw(file, [0], 1)
+            list(parquet.read_raw(file, [0], 1, whole=False))
         monkeypatch.setattr(parquet, "_open", raising(OSError("damaged")))
-        assert parquet.read_raw(file, [0], 1) == {}
+        assert list(parquet.read_raw(file, [0], 1, whole=False)) == []
+        with pytest.raises(OSError, match="damaged"):
+            list(parquet.read_raw(file, [0], 1, whole=True))
 
 
 def raising(error: Exception) -> Callable[..., Any]:

@@ -1,6 +1,6 @@
 """Files to rows, a batch at a time: memory is bounded by a batch, whatever the file's size."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import polars as pl
 from polars.exceptions import PanicException
@@ -33,20 +33,24 @@ def read_rows(source: SourceFile) -> Iterator[pl.DataFrame]:
         raise UnreadableError([Fault(UNREADABLE_FILE, f"cannot be read: {reason}")]) from error
 
 
-def read_raw(source: SourceFile, rows: list[int]) -> list[str | None]:
+def read_raw(
+    source: SourceFile, rows: Iterable[int], *, whole: bool = False
+) -> Iterator[tuple[int, str]]:
     """Read some rows again, as JSON. What JSON does not have, such as NaN, stands as text.
 
     Args:
         source: a file that was read before.
-        rows: row numbers, ascending.
+        rows: row numbers, ascending, which are taken as they are needed.
+        whole: raise an error where a column is damaged, rather than leave the column or the row
+            out.
 
-    Returns:
-        JSON texts in that order; a JSONL line that is no JSON object as a JSON string; None for a
-        row that cannot be read again.
+    Yields:
+        The rows that can be read again, with their numbers: JSON texts; a JSONL line that is no
+        JSON object as a JSON string.
 
     Raises:
         OSError: the file cannot be opened, or the disk or the network failed.
+        Exception: the file is damaged, and rows are to be whole.
     """
     with open_file(source.path) as file:
-        found = source.format.read_raw(file, rows, BATCH_ROWS)
-    return [found.get(row) for row in rows]
+        yield from source.format.read_raw(file, rows, BATCH_ROWS, whole=whole)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack
 
-from kp_batch.operations.results import Comparison, Forgotten, Removed, Verification
+from kp_batch.operations.results import Comparison, Exported, Forgotten, Removed, Verification
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.describe import PlanDescription
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
@@ -117,6 +117,24 @@ def _verify(tell: Tell[Verification], warehouse: str, folder: str, **how: Unpack
     tell(verify(Path(warehouse), Staging(Path(folder)), **how))
 
 
+def _export(  # noqa: PLR0913, PLR0917 (all that it needs)
+    tell: Tell[Exported],
+    warehouse: str,
+    folder: str,
+    choice: Mapping[str, Any],
+    ending: str,
+    output: str,
+) -> None:
+    """Export; `folder` as for `_plan`, `choice` the fields of `Choice`, the form by its ending."""
+    from kp_batch.operations.export import export
+    from kp_batch.operations.export_choice import Choice
+    from kp_batch.operations.export_forms import FORMS
+    from kp_batch.staging import Staging
+
+    given = Path(warehouse), Staging(Path(folder)), Choice(**choice)
+    tell(export(*given, FORMS[ending], Path(output)))
+
+
 def _vacuum(tell: Tell[Removed], warehouse: str, keep_seconds: float) -> None:
     from kp_batch.operations.vacuum import vacuum
 
@@ -152,6 +170,7 @@ RUN = Command("run", _run, Summary)
 PLAN = Command("plan", _plan, PlanDescription)
 COMPARE = Command("compare", _compare, Comparison)
 VERIFY = Command("verify", _verify, Verification)
+EXPORT = Command("export", _export, Exported)
 VACUUM = Command("vacuum", _vacuum, Removed)
 WHAT_TO_REMOVE = Command("vacuum --dry-run", _what_to_remove, Removed)
 FORGET = Command("forget", _forget, Forgotten)
@@ -159,7 +178,7 @@ WHAT_TO_FORGET = Command("forget --dry-run", _what_to_forget, Forgotten)
 COMMANDS = {
     each.name: each
     for each in (
-        *(RUN, PLAN, COMPARE, VERIFY),
+        *(RUN, PLAN, COMPARE, VERIFY, EXPORT),
         *(VACUUM, WHAT_TO_REMOVE, FORGET, WHAT_TO_FORGET),
     )
 }

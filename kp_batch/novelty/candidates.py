@@ -14,7 +14,7 @@ from kp_batch.vectors import Bools, Float32s, Int64s, nonzero
 
 # float32 products of unit vectors were off by at most 1.3e-6; a band of 1e-5 misses
 # no true maximum and nominates few others.
-_BAND = np.float32(1e-5)
+BAND = np.float32(1e-5)
 # float64 ones are off by at most `dimensions * 2**-53`, as are cosines: 1e-9 is beyond doubt.
 _NARROW_BAND = 1e-9
 # So many pairs cost as much in a float64 product as one of them by `cosines`.
@@ -60,7 +60,7 @@ class Candidates:
             _blank_unseen(product, columns, first, self.starts[first:last])
             np.maximum(greatest, product.max(axis=0), out=greatest)
             # flatnonzero is several times as fast as nonzero where hits are this rare.
-            hits = np.flatnonzero(product > greatest - _BAND)
+            hits = np.flatnonzero(product > greatest - BAND)
             column, row = np.divmod(hits, len(block))
             oldest = self.twin[columns[column]] < self.starts[row + first]
             column, row = _narrowed(tile, block, column[oldest], row[oldest])

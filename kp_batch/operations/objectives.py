@@ -53,14 +53,14 @@ def objectives(places: Iterable[Place]) -> dict[str, Objective]:
 
 def _in_file(path: str, places: list[Place]) -> Iterator[tuple[str, Objective]]:
     rows = sorted({place.row for place in places if place.row is not None})
-    found: dict[int, str | None] = {}
+    found: dict[int, str] = {}
     unread: Unread = "changed"
     try:
         source = described(path)
         if source.size > _MOST_BYTES:
             unread = "large"
         elif holds(source, places[0].file_id):
-            found = dict(zip(rows, read_raw(source, rows), strict=True))
+            found = dict(read_raw(source, rows))
     except FileNotFoundError:
         unread = "gone"
     except Exception:  # noqa: BLE001 (file systems raise errors of many kinds)

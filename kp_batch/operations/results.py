@@ -148,3 +148,15 @@ class Imported:
     passed_over: dict[str, int]  # what is no agent's trace, by what it is
     unmapped_domains: dict[str, int]  # values that the map of domains lacks
     rules: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export has written, and what it has left out."""
+
+    chosen: int  # traces that meet the conditions; the others are these, by what became of them
+    exported: int
+    private: int
+    similar: int  # to a better one
+    unread: dict[Unread, int]  # not in their files any more as they were scored, by what is wrong
+    unread_files: tuple[str, ...]  # the first few of these files

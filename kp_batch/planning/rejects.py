@@ -97,7 +97,7 @@ def _with_raw(refused: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
     for (path,), rows in lacking.group_by("source_file", maintain_order=True):
         entry = ledger[cast("str", path)]
         if entry.status == "read":
-            again = read_raw(entry.source, rows.get_column("row").to_list())
-            for at, text in zip(rows.get_column("at"), again, strict=True):
-                raw[at] = text
+            again = dict(read_raw(entry.source, rows.get_column("row")))
+            for at, row in rows.select("at", "row").iter_rows():
+                raw[at] = again.get(row)
     return refused.with_columns(raw=pl.Series(raw, dtype=pl.String))

@@ -1,13 +1,23 @@
 """The file formats of an archive, one module each."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 import polars as pl
 
 from kp_batch.archive.formats import jsonl, parquet
+
+
+class ReadRaw(Protocol):
+    """See `Format`."""
+
+    def __call__(
+        self, file: IO[bytes], rows: Iterable[int], batch_rows: int, /, *, whole: bool
+    ) -> Iterator[tuple[int, str]]:
+        """Read some rows again."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -19,14 +29,15 @@ class Format:
         endings: of file names, in lower case.
         read_rows: takes the file's name, the file, and the number of rows a batch; gives its rows
             as frames of `ROWS`, unchecked and in their order.
-        read_raw: takes the file, ascending row numbers, and the number of rows a batch; gives the
-            JSON texts of those rows that can be read, by row number.
+        read_raw: takes the file, ascending row numbers, the number of rows a batch, and whether
+            damage is raised; gives the JSON texts of those rows that can be read, with their
+            numbers.
     """
 
     name: str
     endings: tuple[str, ...]
     read_rows: Callable[[str, IO[bytes], int], Iterator[pl.DataFrame]]
-    read_raw: Callable[[IO[bytes], list[int], int], dict[int, str]]
+    read_raw: ReadRaw
 
 
 # The first is the format of files without a known ending.

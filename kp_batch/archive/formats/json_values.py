@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
@@ -23,6 +23,31 @@ def rows_from_objects(source_file: str, objects: Iterable[tuple[int, Any]]) -> p
     records = [_record(source_file, row, value) for row, value in objects]
     frame = pl.DataFrame(records, schema=_AS_GIVEN, orient="row")
     return frame.with_columns(created_at=from_text(frame.get_column("created_at")))
+
+
+def reader(
+    dtype: pl.DataType, text: Callable[[Any], str | None] | None = None
+) -> Callable[[Any], Any]:
+    """A function that reads a JSON value as a column of a nested type such as those of `TRACE`.
+
+    It leaves out all fields that the type lacks. What `ROWS` take from a trace stays the same.
+
+    Args:
+        dtype: of the column.
+        text: how a string is read; None for text alone.
+    """
+    if isinstance(dtype, pl.List):
+        each = reader(cast("pl.DataType", dtype.inner))
+        return lambda value: [each(one) for one in value] if isinstance(value, list) else None
+    if isinstance(dtype, pl.Struct):
+        types = {field.name: cast("pl.DataType", field.dtype) for field in dtype.fields}
+        readers = {name: reader(kind, _TEXTS.get(name)) for name, kind in types.items()}
+        return lambda value: (
+            {name: read(value.get(name)) for name, read in readers.items()}
+            if isinstance(value, _OBJECT)
+            else None
+        )
+    return text if text and dtype == pl.String() else _READ[dtype]
 
 
 def finite(value: Any) -> Any:
@@ -84,12 +109,22 @@ def _number(value: Any) -> float | None:
         return float("inf")
 
 
+def _whole(value: Any) -> int | None:
+    fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    return value if fits else None
+
+
 _READ: Mapping[pl.DataType, Callable[[Any], Any]] = {
     pl.String(): _text,
     TIMESTAMP: _text,
     pl.Boolean(): _flag,
     pl.Float64(): _number,
+    pl.Int64(): _whole,
 }
+# What a step, or an outcome, says may be any value.
+_TEXTS: Mapping[str, Callable[[Any], str | None]] = dict.fromkeys(
+    ("type", "content", "input", "output_summary", "result_summary"), _printed
+)
 _PRINTED = {"type", "step_types", "step_contents"}
 
 

@@ -1,7 +1,7 @@
 """JSONL files: a JSON object a line. Blank lines are skipped, and counted as rows."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
 import polars as pl
@@ -30,10 +30,22 @@ def _batches(file: IO[bytes], batch_rows: int) -> Iterator[list[tuple[int, bytes
         yield batch
 
 
-def read_raw(file: IO[bytes], rows: list[int], _batch_rows: int) -> dict[int, str]:
-    """Some lines as JSON texts, by row number; a line that is no JSON object as a JSON string."""
-    wanted = set(rows)
-    return {row: _as_json(line) for row, line in enumerate(file) if row in wanted}
+def read_raw(
+    file: IO[bytes], rows: Iterable[int], _batch_rows: int, *, whole: bool
+) -> Iterator[tuple[int, str]]:
+    """Some lines as JSON texts, with their numbers; one that is no JSON object as a JSON string.
+
+    The numbers ascend, and are taken as they are needed. Every line is `whole`.
+    """
+    del whole
+    wanted = iter(rows)
+    row = next(wanted, None)
+    for number, line in enumerate(file):
+        if row is None:
+            return
+        if number == row:
+            yield row, _as_json(line)
+            row = next(wanted, None)
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

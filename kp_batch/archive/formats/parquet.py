@@ -1,8 +1,7 @@
-"""Parquet files: their rows, and refused rows as JSON."""
+"""Parquet files: their rows, and some of them again as JSON."""
 
 import json
-from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import IO, Any, cast
 
@@ -29,7 +28,7 @@ def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFr
     if faults:
         raise UnreadableError(faults)
     first = 0
-    for batch in _batches(parquet, batch_rows, _leaves_read(parquet)):
+    for batch in _batches(parquet, batch_rows, _leaves(parquet, only_read=True)):
         batch.validate(full=True)  # later steps would break on text that is not UTF-8
         known = columns_read(batch.schema.remove_metadata())
         # A cast to the same types would copy nothing, and yet take as long as to read a small file.
@@ -44,26 +43,41 @@ def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFr
         first += len(frame)
 
 
-def read_raw(file: IO[bytes], rows: list[int], batch_rows: int) -> dict[int, str]:
-    """Some rows as JSON texts, by row number, without those that cannot be read.
+def read_raw(
+    file: IO[bytes], rows: Iterable[int], batch_rows: int, *, whole: bool
+) -> Iterator[tuple[int, str]]:
+    """Some rows as JSON texts, with their numbers, without those that cannot be read.
+
+    Each has all its columns. From where one that is not in `ROWS` is damaged, rows have the columns
+    of `ROWS` alone.
 
     Args:
         file: a Parquet file.
-        rows: row numbers, ascending.
+        rows: row numbers, ascending, which are taken as they are needed.
         batch_rows: rows to hold at a time.
+        whole: whether damage is raised.
 
-    Returns:
-        Each row with all its columns; with the columns of `ROWS` alone if another one is damaged.
+    Raises:
+        pa.ArrowException: a column is damaged, and rows are to be whole.
+        OSError: likewise, or the disk or the network failed.
     """
-    found: dict[int, str] = {}
-    for only_read in (True, False):
+    wanted = iter(rows)
+    row = next(wanted, None)
+    for only_read in (False, True):
         try:
-            for row, text in _raw_rows(file, rows, batch_rows, only_read=only_read):
-                found[row] = text  # noqa: PERF403 (rows before an error are kept)
+            for first, batch in _numbered_batches(file, batch_rows, only_read=only_read):
+                found: list[int] = []
+                while row is not None and row < first + len(batch):
+                    found.append(row)
+                    row = next(wanted, None)
+                yield from zip(found, _texts(batch, [each - first for each in found]), strict=True)
+                if row is None:
+                    return
         except (pa.ArrowException, OSError) as error:
-            if is_passing(error):
+            if whole or is_passing(error):
                 raise
-    return found
+        else:
+            return
 
 
 def _open(file: IO[bytes]) -> pq.ParquetFile:
@@ -93,14 +107,15 @@ def _rows_at_once(metadata: pq.FileMetaData, most: int) -> int:
     return max(min(most, BATCH_BYTES * metadata.num_rows // max(size, 1)), 1)
 
 
-def _leaves_read(parquet: pq.ParquetFile) -> list[str]:
-    """The physical columns that are read."""
+def _leaves(parquet: pq.ParquetFile, *, only_read: bool) -> list[str]:
+    """The physical columns: all of them, or those that are read."""
     leaves = [parquet.schema.column(index) for index in range(len(parquet.schema))]
     # pyarrow 26 reads a null column inside a list of structs too short; absent means the same.
     return [
         leaf.path
         for leaf in leaves
-        if is_read(leaf.path) and not ("." in leaf.path and str(leaf.logical_type) == "Null")
+        if (is_read(leaf.path) or not only_read)
+        and not ("." in leaf.path and str(leaf.logical_type) == "Null")
     ]
 
 
@@ -108,20 +123,36 @@ def _as_polars(data: pa.Table | pa.RecordBatch) -> pl.DataFrame:
     return cast("pl.DataFrame", pl.from_arrow(data, rechunk=False))
 
 
-def _raw_rows(
-    file: IO[bytes], rows: list[int], batch_rows: int, *, only_read: bool
-) -> Iterator[tuple[int, str]]:
-    parquet = _open(file)
-    columns = _leaves_read(parquet) if only_read else None
-    first = 0
-    for batch in _batches(parquet, batch_rows, columns):
-        for row in rows[bisect_left(rows, first) : bisect_left(rows, first + len(batch))]:
-            values = {
-                name: _value(column[row - first])
-                for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            }
-            yield row, json.dumps(values, ensure_ascii=False, default=str)
+def _numbered_batches(
+    file: IO[bytes], most: int, *, only_read: bool
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The file's rows, see `_batches`, each time with the number of the first one."""
+    parquet, first = _open(file), 0
+    for batch in _batches(parquet, most, _leaves(parquet, only_read=only_read)):
+        yield first, batch
         first += len(batch)
+
+
+def _texts(batch: pa.RecordBatch, rows: list[int]) -> list[str]:
+    """Some rows of a batch as JSON texts."""
+    taken = batch.take(pa.array(rows, pa.int64()))
+    try:  # of a hundred thousand rows, hardly one holds what JSON or Python lacks
+        return [_json(row, allow_nan=False) for row in taken.to_pylist()]
+    except (ValueError, OverflowError):
+        names = taken.schema.names
+        return [
+            _json({name: _value(column[row]) for name, column in zip(names, taken, strict=True)})
+            for row in range(len(taken))
+        ]
+
+
+def _json(row: dict[str, Any], *, allow_nan: bool = True) -> str:
+    return json.dumps(row, ensure_ascii=False, allow_nan=allow_nan, default=_as_text)
+
+
+def _as_text(value: Any) -> str:
+    """A value that JSON lacks as the text that is read as the same value."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _value(scalar: pa.Scalar) -> Any:
@@ -131,6 +162,8 @@ def _value(scalar: pa.Scalar) -> Any:
     if isinstance(scalar, pa.StructScalar):
         names = [field.name for field in scalar.type]
         return {name: _value(scalar[index]) for index, name in enumerate(names)}
+    if isinstance(scalar, pa.TimestampScalar) and scalar.type.unit == "ns":
+        scalar = scalar.cast(pa.timestamp("us", scalar.type.tz), safe=False)
     if isinstance(scalar, pa.ListScalar) and not isinstance(scalar, pa.MapScalar):
         return [_value(each) for each in scalar.values]
     try:

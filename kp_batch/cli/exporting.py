@@ -1,0 +1,146 @@
+"""`export`: the best traces out of a warehouse."""
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime
+from math import isnan
+from pathlib import Path
+from shutil import copyfileobj
+from tempfile import NamedTemporaryFile, TemporaryDirectory
+from typing import Any
+
+import click
+
+from kp_batch.cli.commands import EXPORT, json_line
+from kp_batch.cli.group import json_option, kp_batch, warehouse_option
+from kp_batch.cli.result_texts import exported_text
+from kp_batch.cli.supervisor import child_result
+from kp_batch.errors import KpBatchError
+from kp_batch.text import printable
+from kp_batch.whole_files import beside
+
+_STDOUT = "-"
+_ENDINGS = (".jsonl", ".parquet")  # of `FORMS`, which take long to import
+
+
+class _Number(click.FloatRange):
+    """A number in a range; NaN, which no bound holds off, is none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """See `click.ParamType`."""
+        number = float(super().convert(value, param, ctx))
+        return self.fail(f"{value!r} is no number", param, ctx) if isnan(number) else number
+
+
+_day = click.DateTime(["%Y-%m-%d"])
+
+
+@kp_batch.command()
+@warehouse_option
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
+    help="FILE.jsonl, FILE.parquet, or - for JSONL on stdout.",
+)
+@click.option(
+    "--min-score",
+    type=_Number(0, 1),
+    help="The least score.  [default: the warehouse's threshold]",
+)
+@click.option(
+    "--domain", "domains", multiple=True, help="Of that domain; may be given several times."
+)
+@click.option("--since", type=_day, metavar="DATE", help="Made on that day or later, in UTC.")
+@click.option("--until", type=_day, metavar="DATE", help="Made on that day or earlier.")
+@click.option("--where", metavar="SQL", help="A condition on the view scores.")
+@click.option(
+    "--distinct",
+    type=_Number(0, 1, min_open=True),
+    metavar="COSINE",
+    help="Leave out what resembles a better one that much: 0.95, or 1 for copies alone.",
+)
+@click.option("--include-private", is_flag=True, help="Export private traces, too.")
+@json_option
+def export(  # noqa: PLR0913 (each is an option)
+    warehouse: Path,
+    output: str,
+    *,
+    min_score: float | None,
+    domains: tuple[str, ...],
+    since: datetime | None,
+    until: datetime | None,
+    where: str | None,
+    distinct: float | None,
+    include_private: bool,
+    as_json: bool,
+) -> None:
+    """Write traces with their scores, by default those that are worth sharing.
+
+    They are read again from the archive. What is not there any more as it was scored is left out,
+    and so is what is private.
+    """
+    if as_json and output == _STDOUT:
+        raise click.UsageError("--json and -o - both write to stdout; name a file with -o")
+    ending = _ending(output)
+    choice = {
+        "min_score": min_score,
+        "domains": domains,
+        "since": since and str(since.date()),
+        "until": until and str(until.date()),
+        "where": where,
+        "distinct": distinct,
+        "private": include_private,
+    }
+    # The folder and the file are removed even where a signal ends the other process.
+    with (
+        TemporaryDirectory() as folder,
+        _written(output) as file,
+        child_result(EXPORT, None, str(warehouse), folder, choice, ending, str(file)) as exported,
+    ):
+        pass
+    # stdout may be the export itself.
+    told = json_line(exported) if as_json else exported_text(exported, output)
+    click.echo(told, err=output == _STDOUT)
+
+
+def _ending(output: str) -> str:
+    """The ending of the form that the output's name stands for."""
+    ending = _ENDINGS[0] if output == _STDOUT else Path(output).suffix.lower()
+    if ending not in _ENDINGS:
+        raise click.BadParameter(
+            f"a file ends with {' or '.join(_ENDINGS)}, or is -: got {output!r}", param_hint="-o"
+        )
+    return ending
+
+
+@contextmanager
+def _written(output: str) -> Generator[Path]:
+    """Give a file to write: it takes the place of the output once it is whole, or goes to stdout.
+
+    It is made before the work begins, which may take long.
+    """
+    if output == _STDOUT:
+        with NamedTemporaryFile() as file:
+            yield Path(file.name)
+            copyfileobj(file, sys.stdout.buffer)
+        return
+    try:
+        target = Path(output).resolve()
+        made = beside(target)
+        made.touch()
+    except (OSError, RuntimeError) as error:  # Python 3.11 tells a loop of links by the latter
+        reason = getattr(error, "strerror", None) or error
+        raise KpBatchError(
+            f"{printable(output)} cannot be written: {reason}; "
+            "name a file in a folder that is there"
+        ) from error
+    try:
+        yield made
+        made.replace(target)
+    finally:
+        made.unlink(missing_ok=True)

@@ -1,0 +1,89 @@
+"""Exports traces with their scores: as examples, as training data, or as another archive."""
+
+from pathlib import Path
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from kp_batch.contracts import TIMESTAMP, arrow_schema
+from kp_batch.operations.export_choice import Choice, choose
+from kp_batch.operations.export_distinct import choose_distinct
+from kp_batch.operations.export_forms import Form
+from kp_batch.operations.export_rows import LeftOut, read_chosen
+from kp_batch.operations.results import Exported
+from kp_batch.progress import progress
+from kp_batch.staging import Staging
+from kp_batch.warehouse.tables import quoted
+
+_KEY = {"trace_id": pl.String(), "created_at": TIMESTAMP}
+_ROWS = 1_000  # written at once
+_FILES_NAMED = 5
+
+
+def export(warehouse: Path, staging: Staging, choice: Choice, form: Form, output: Path) -> Exported:
+    """Write scored traces, read again from the archive, in the order of created_at and id.
+
+    Each has its score as `metadata.quality_score`, and as `metadata.quality_score_from` where that
+    is from: run_id, encoder_id, cache_id, profile_id and source_file. JSONL keeps all fields of a
+    trace as its file has them. Parquet has those of `contracts.EXPORTED`: it leaves out all others,
+    such as metadata.validated_by, and has what a step says as JSON where it is no text. Whoever
+    scores the export finds the content that was scored.
+
+    A trace is left out that its file no longer holds as it was scored, or that is private; see
+    `read_chosen`. Time is linear in what is read, but for --distinct; see `Distinct`. Memory is
+    that of a batch, and with --distinct of the vectors that are taken: the traces that were read
+    wait on the disk.
+
+    Args:
+        warehouse: the folder of the tables, of which nothing is changed.
+        staging: an empty folder elsewhere, where the traces wait.
+        choice: which traces.
+        form: of the file, one of `FORMS`.
+        output: the file, which is not whole until this returns.
+
+    Raises:
+        KpBatchError: see `choose`.
+        WarehouseError: it is no warehouse, or vectors are missing.
+    """
+    chosen, read = (staging.folder / f"{name}.parquet" for name in ("chosen", "read"))
+    with staging.connect() as connection, output.open("wb") as file:
+        count = choose(warehouse, choice, staging.folder, chosen)
+        left_out = _stage(chosen, count, read, form, private=choice.private)
+        connection.execute(f"CREATE VIEW chosen AS FROM read_parquet({quoted(str(chosen))})")
+        connection.execute(f"CREATE VIEW read AS FROM read_parquet({quoted(str(read))})")
+        kept = "read"
+        if choice.distinct is not None:
+            choose_distinct(warehouse, connection, staging.vectors, choice.distinct)
+            kept = "read SEMI JOIN kept USING (trace_id)"
+        [(written,)] = connection.execute(f"SELECT count(*) FROM {kept}").fetchall()  # noqa: S608
+        traces = connection.sql(f"FROM {kept} ORDER BY created_at, trace_id")
+        form.write(traces.to_arrow_reader(_ROWS), file)
+    return _told(count, int(written), left_out)
+
+
+def _stage(chosen: Path, count: int, read: Path, form: Form, *, private: bool) -> LeftOut:
+    """Write the traces that can be read again into a file, and tell which ones cannot."""
+    left_out, schema = LeftOut(), pl.Schema({**_KEY, **form.schema})
+    with (
+        pq.ParquetWriter(read, arrow_schema(schema), compression="lz4") as writer,
+        progress("reading again", count, "trace") as shown,
+    ):
+        for batch in read_chosen(chosen, left_out, private=private):
+            keys = [(each.trace_id, each.created_at) for each, _ in batch]
+            traces = form.held([trace for _, trace in batch])
+            held = pl.DataFrame(keys, schema=_KEY, orient="row").hstack(traces)
+            writer.write_table(held.to_arrow())
+            shown.add(len(batch))
+    return left_out
+
+
+def _told(count: int, written: int, left_out: LeftOut) -> Exported:
+    unread = left_out.unread.total()
+    return Exported(
+        chosen=count,
+        exported=written,
+        private=left_out.private,
+        similar=count - left_out.private - unread - written,
+        unread=dict(left_out.unread),
+        unread_files=tuple(left_out.files)[:_FILES_NAMED],
+    )

@@ -1,0 +1,118 @@
+"""Chooses the traces of an export, and finds where the archive holds them."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from kp_batch.errors import KpBatchError
+from kp_batch.memory import duckdb_limit
+from kp_batch.planning.scorer import NO_FINGERPRINT
+from kp_batch.sql import sql
+from kp_batch.text import number, one_line
+from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.relations import relation
+from kp_batch.warehouse.tables import quoted
+
+# What DuckDB raises of a condition that is wrong, or that looks elsewhere.
+_WRONG = (duckdb.ProgrammingError, duckdb.DataError, duckdb.PermissionException)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which traces are exported: those that meet every condition.
+
+    Attributes:
+        min_score: the least score, 0..1; None for the threshold of the warehouse.
+        domains: of which one is the trace's; empty for any.
+        since: the first day of created_at, in UTC, such as 2026-01-31; None for any.
+        until: the last day, likewise.
+        where: SQL, a condition on the view `scores`; None for none.
+        distinct: the least cosine, above 0 and at most 1, at which a trace is left out for a better
+            one that it resembles; None to leave out none.
+        private: whether private traces are exported, too.
+    """
+
+    min_score: float | None = None
+    domains: Sequence[str] = ()
+    since: str | None = None
+    until: str | None = None
+    where: str | None = None
+    distinct: float | None = None
+    private: bool = False
+
+
+def choose(warehouse: Path, choice: Choice, folder: Path, path: Path) -> int:
+    """Write which traces are chosen by what the tables hold; see chosen.sql.
+
+    Args:
+        warehouse: the folder of the tables, of which nothing is changed.
+        choice: the conditions.
+        folder: the only one beside the warehouse that DuckDB may look into.
+        path: the Parquet file, in that folder.
+
+    Returns:
+        How many traces.
+
+    Raises:
+        KpBatchError: DuckDB refuses the condition in SQL, or traces without a vector were to be
+            distinct.
+        WarehouseError: it is no warehouse.
+    """
+    with connect(warehouse) as connection:
+        connection.execute(f"SET memory_limit = '{duckdb_limit()}B'")
+        inside = [str(warehouse.resolve()), str(folder.resolve())]
+        connection.execute("SET allowed_directories = ?", [inside])
+        connection.execute("SET enable_external_access = false")
+        _create_wanted(connection, choice)
+        if choice.distinct is not None:
+            _check_vectors(connection)
+        [(told,)] = connection.execute("SELECT tables FROM manifest").fetchall()
+        tables: dict[str, int] = json.loads(told)
+        rows = {name: relation(warehouse, name, tables.get(name)) for name in ("scores", "facts")}
+        connection.execute("SET VARIABLE path = ?", [str(path)])
+        [(count,)] = connection.execute(sql(__name__, "chosen.sql", **rows)).fetchall()
+        return int(count)
+
+
+def _create_wanted(connection: duckdb.DuckDBPyConnection, choice: Choice) -> None:
+    """Create the table wanted: the rows of the view `scores` that meet the conditions."""
+    wanted = connection.table("scores")
+    connection.execute("SET VARIABLE domains = ?", [list(choice.domains)])
+    for condition in _conditions(choice):
+        wanted = wanted.filter(condition)
+    try:
+        if choice.where is not None:
+            wanted = wanted.filter(choice.where)  # which takes one expression, and no statement
+        connection.execute(f"CREATE TEMP TABLE wanted AS {wanted.sql_query()}")
+    except _WRONG as error:
+        raise KpBatchError(
+            f"the condition {choice.where!r} cannot be asked of the view scores: "
+            f"{one_line(str(error))}"
+        ) from error
+
+
+def _conditions(choice: Choice) -> Iterator[str]:
+    if choice.min_score is None:
+        yield "meets_threshold"
+    else:
+        yield f"score >= {choice.min_score!r}::DOUBLE"
+    if choice.domains:
+        yield "list_contains(getvariable('domains'), task_domain)"
+    if choice.since:
+        yield f"day_of(created_at) >= {quoted(choice.since)}::DATE"
+    if choice.until:
+        yield f"day_of(created_at) <= {quoted(choice.until)}::DATE"
+
+
+def _check_vectors(connection: duckdb.DuckDBPyConnection) -> None:
+    """Refuse traces that were scored without an encoder."""
+    query = "SELECT count(*) FROM wanted WHERE encoder_id = ?"
+    [(count,)] = connection.execute(query, [NO_FINGERPRINT]).fetchall()
+    if count:
+        raise KpBatchError(
+            f"{number(count, 'chosen trace')} cannot be told apart by --distinct: scored without "
+            "an embedder, they have no vectors; leave --distinct away, or run with one first"
+        )
