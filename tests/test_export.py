@@ -43,6 +43,7 @@ from kp_batch.sample import write_sample
 from kp_batch.staging import Staging
 from kp_batch.vectors import Float32s, cosines, normalised
 from kp_batch.warehouse.layout import Layout
+from tests.answers import ask
 from tests.archives import SCHEMA, retyped, step, trace, write_jsonl, write_parquet
 from tests.buckets import Machine
 from tests.odd_rows import BOTH, JSON_ALONE, PARQUET_ALONE
@@ -102,8 +103,14 @@ def test_an_export_of_all_is_scored_as_its_archive(
 ) -> None:
     path = tmp_path / f"all.{ending}"
     assert exported(sample.warehouse, path) == Exported(120, 120, 0, 0, {}, ())
-    again = scores(scored(tmp_path, path, threshold=0.6))
-    assert again.drop("source_file").equals(scores(sample).drop("source_file"))
+    given = scored(tmp_path, path, threshold=0.6)
+    again = scores(given)
+    theirs = ("source_file", "recorded_score")
+    assert again.drop(theirs).equals(scores(sample).drop(theirs))
+    assert again["recorded_score"].equals(again["score"].alias("recorded_score"))
+    asked = "sum(traces), max(mean_absolute_difference)"
+    told = ask(given.warehouse, f"SELECT {asked} FROM recorded_score_differences")
+    assert told.rows() == [(sum(again["score"] != 0), 0.0)]
     order = scores(sample).sort("created_at", "trace_id").get_column("trace_id")
     assert ids(path) == order.to_list()
 
