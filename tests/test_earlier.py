@@ -1,5 +1,6 @@
 """Warehouses that the kp_batch before recorded scores left: none of their traces is lost."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,11 @@ from deltalake.transaction import AddAction
 
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import PARTITIONED_BY, TABLES, arrow_schema
+from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
+from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.staging import Staging
 from kp_batch.warehouse import catalog
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, rebuild, writing
@@ -121,7 +125,7 @@ def test_all_files_of_a_table_have_its_columns_then(earlier: Path) -> None:
 
 def test_a_run_that_fails_leaves_the_tables_as_they_were(earlier: Path) -> None:
     write_jsonl(earlier / "archive" / "3.jsonl", [trace(id="new"), trace(steps=[])])
-    with pytest.raises(Exception, match="rejected"):
+    with pytest.raises(ArchiveError, match="rejected"):
         rescore_archive(config(earlier, max_reject_share=0))
     assert recorded(earlier / "warehouse") == [(name, None) for name, _ in ALL]
     (earlier / "archive" / "3.jsonl").unlink()
@@ -152,3 +156,35 @@ def test_a_catalog_of_other_sql_is_read_past_and_made_anew_by_who_writes(
     assert path.read_bytes() == before
     with writing(warehouse, wait=False):
         assert is_current(warehouse, manifest)
+
+
+def test_runs_that_fail_leave_no_copies(earlier: Path) -> None:
+    warehouse = earlier / "warehouse"
+    before = {name: len([*(warehouse / name).rglob("*.parquet")]) for name in WITH_IT}
+    write_jsonl(earlier / "archive" / "3.jsonl", [trace(id="new"), trace(steps=[])])
+    for _ in range(2):
+        with pytest.raises(ArchiveError, match="rejected"):
+            rescore_archive(config(earlier, max_reject_share=0))
+    now = {name: len([*(warehouse / name).rglob("*.parquet")]) for name in WITH_IT}
+    assert now == before
+
+
+def test_verify_takes_no_column_that_came_since_for_wrong(earlier: Path) -> None:
+    staging = Staging(earlier / "staging")
+    staging.make()
+    found = verify(earlier / "warehouse", staging, traces=9, seed=1, embed=False)
+    assert (found.checked, found.wrong) == (6, "")
+
+
+def test_the_format_before_is_read_and_the_one_before_that_refused(earlier: Path) -> None:
+    warehouse = earlier / "warehouse"
+    (warehouse / "kp.duckdb").unlink()
+    for version in (7, 6):
+        manifest = require_manifest(warehouse)
+        told = json.loads(manifest.as_json())
+        told |= {"format_version": version, "publication": manifest.publication_in(version)}
+        (warehouse / "manifest.json").write_text(json.dumps(told))
+        if version == 7:
+            assert len(recorded(warehouse)) == len(ALL)
+    with pytest.raises(WarehouseError, match="has format 6"):
+        recorded(warehouse)

@@ -18,7 +18,7 @@ from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
 from tests.test_rescore import config
 
-OLDER = FORMAT_VERSION - 1
+OLDER = 6
 LINE = rf"has format {OLDER}, and this version of kp_batch writes format {FORMAT_VERSION}; "
 
 

@@ -202,7 +202,12 @@ def furthest(scores: pl.DataFrame) -> pl.DataFrame:
     weights = {each.name: each.novelty for each in load_profiles().values()}
     difference = pl.col("score") - pl.col("recorded_score")
     weight = pl.col("profile").replace_strict(weights)
-    implied = pl.when(~pl.col("single_thought")).then(pl.col("novelty") - difference / weight)
+    unbound = pl.col("composite") + 0.1 * (
+        pl.col("recovery_bonus").cast(pl.Int8) - pl.col("low_diversity_penalty").cast(pl.Int8)
+    )
+    is_told = ~pl.col("single_thought") & (pl.col("recorded_score") < 1)
+    novelty = pl.col("novelty") + (pl.col("recorded_score") - unbound) / weight
+    implied = pl.when(is_told).then(novelty)
     told = scores.filter(pl.col("recorded_score") != 0)
     return told.with_columns(difference=difference, implied_novelty=implied)
 
@@ -339,7 +344,8 @@ def test_the_furthest_from_what_was_recorded_come_first_with_what_they_met(
     assert len(found) == scores.filter(pl.col("recorded_score") != 0).height > 0
     assert_same(found, furthest(scores).select(found.columns))
     assert found["difference"].abs().is_sorted(descending=True)
-    assert found["implied_novelty"].null_count() == found["single_thought"].sum() > 0
+    held = found["single_thought"] | (found["recorded_score"] >= 1)
+    assert found["implied_novelty"].null_count() == held.sum() > 0
 
 
 def test_rejects_are_counted_by_file_and_code(warehouse: Path) -> None:

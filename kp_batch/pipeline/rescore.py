@@ -126,7 +126,6 @@ def open_run(
         opened = OpenRun(run, timed)
         run.staging.begin()
         try:
-            opened.run = replace(run, tables=_complete_tables(run))
             yield opened
         except (Exception, PanicException) as error:
             if _is_about_what_is_asked(opened, error):
@@ -140,9 +139,9 @@ def open_run(
             run.staging.end()
 
 
-def _complete_tables(run: Run) -> dict[str, int]:
+def _completed(run: Run) -> dict[str, int]:
     """Give the tables that an earlier kp_batch wrote all columns; returns their versions."""
-    tables = DeltaTables(run.config.warehouse, run.published.tables, run.run_id)
+    tables = DeltaTables(run.config.warehouse, run.tables, run.run_id)
     complete(run.config.warehouse, tables)
     return tables.versions
 
@@ -177,6 +176,7 @@ def execute(run: Run, plan: Plan, executor: Timed) -> Plan:
         return plan
     check_fit(run, plan)
     call = executor.call
+    run = replace(run, tables=_completed(run))
     windows = call(EMBED, run, plan, executor)
     done = replace(plan, counts=replace(plan.counts, windows=windows))
     replayed = call(REPLAY, run, done, executor)

@@ -15,6 +15,7 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.progress import progress
 from kp_batch.run import Run
 from kp_batch.warehouse.data_files import DataFile, move_data_file, write_data_file
+from kp_batch.warehouse.earlier import nulls
 from kp_batch.warehouse.tables import DeltaTables
 
 
@@ -82,6 +83,7 @@ def _rows(part: DayPart, run: Run, scorer: Scorer, replayed: Sequence[Replayed])
     files = pl.scan_parquet(list(part.paths), glob=False, hive_partitioning=False)
     rows = files.slice(first, last - first)
     if not part.on_timeline:
+        rows = rows.with_columns(nulls("scores", part.paths))
         return rows.with_columns(replayed=False, facts_changed=False, content_changed=False)
     chosen = np.zeros(last - first, dtype=np.bool_)
     for begin, end in part.ranges:

@@ -40,6 +40,7 @@ def commit_files(
         properties: of the commit.
 
     Raises:
+        ValueError: the table has other columns, and some of its files would stay.
         CommitFailedError: another writer changed the table at the same time.
     """
     schema = Schema.from_arrow(arrow_schema(TABLES[name]))
@@ -48,6 +49,8 @@ def commit_files(
     if DeltaTable.is_deltatable(str(folder)):
         table = DeltaTable(str(folder))
         if table.schema().fields != schema.fields:
+            if replaced is not None:
+                raise ValueError(f"files of {name} have other columns than those that would stay")
             # Only this mode takes other columns, and all files with them.
             table.create_write_transaction(
                 [*added], "overwrite", schema, by, commit_properties=properties

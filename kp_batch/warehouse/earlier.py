@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from uuid import uuid4
 
 import polars as pl
 
@@ -25,6 +24,11 @@ def lacking(name: str, paths: Sequence[Path]) -> Mapping[str, pl.DataType]:
     }
 
 
+def nulls(name: str, paths: Sequence[Path]) -> list[pl.Expr]:
+    """What adds the columns that a table's files lack; see `lacking`."""
+    return [pl.lit(None, dtype).alias(column) for column, dtype in lacking(name, paths).items()]
+
+
 def complete(warehouse: Path, tables: DeltaTables) -> None:
     """Write the files anew of tables that lack columns, with nulls there.
 
@@ -41,12 +45,13 @@ def complete(warehouse: Path, tables: DeltaTables) -> None:
 
 def _complete(warehouse: Path, name: str, path: Path) -> DataFile:
     rows = pl.scan_parquet(path, glob=False, hive_partitioning=False)
-    nulls = [pl.lit(None, dtype).alias(column) for column, dtype in lacking(name, [path]).items()]
-    made = f"completed-{uuid4().hex}"
+    made = f"completed-{path.stem}"  # the same in each try
     by = PARTITIONED_BY.get(name)
     if by is None:
-        rows = rows.with_columns(nulls).select(list(TABLES[name]))
+        rows = rows.with_columns(nulls(name, [path])).select(list(TABLES[name]))
         return sink_data_file(warehouse, name, rows, made)
     day = date.fromisoformat(path.parent.name.removeprefix(f"{by}="))
-    dated = rows.with_columns(*nulls, pl.lit(day).alias(by)).select(list(TABLES[name]))
+    dated = rows.with_columns(*nulls(name, [path]), pl.lit(day).alias(by)).select(
+        list(TABLES[name])
+    )
     return write_data_file(warehouse, name, dated.collect(), made)

@@ -19,7 +19,8 @@ from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.places import shown
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
+_READ = (7, FORMAT_VERSION)  # 7 has tables that lack columns; see `earlier`
 
 _LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
@@ -40,7 +41,11 @@ class Manifest:
     @property
     def publication(self) -> str:
         """What tells two publications apart: the same contents have the same, whoever asks."""
-        contents = {"format_version": FORMAT_VERSION, **asdict(self)}
+        return self.publication_in(FORMAT_VERSION)
+
+    def publication_in(self, version: int) -> str:
+        """The same in a version of the format."""
+        contents = {"format_version": version, **asdict(self)}
         canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
@@ -115,7 +120,7 @@ def _parsed(warehouse: Path, content: bytes) -> Manifest:
         found = {"format_version": found[0]}
     _check_format(warehouse, found["format_version"])
     manifest = Manifest(found["settings"], found["tables"], found["failed"])
-    if manifest.publication != found["publication"]:
+    if manifest.publication_in(found["format_version"]) != found["publication"]:
         raise ValueError("the publication is not that of its contents")
     return manifest
 
@@ -143,7 +148,7 @@ def _of_catalog(warehouse: Path) -> Manifest | None:
 
 def _check_format(warehouse: Path, version: int) -> None:
     """Refuse another format; of an older one nothing but the vectors is worth keeping."""
-    if version == FORMAT_VERSION:
+    if version in _READ:
         return
     found = (
         f"{warehouse} has format {version}, and this version of kp_batch writes format "

@@ -12,7 +12,7 @@ import polars as pl
 from kp_batch.contracts import PARTITIONED_BY, TABLES
 from kp_batch.errors import WarehouseError
 from kp_batch.run_record import RunRecord
-from kp_batch.warehouse.earlier import lacking
+from kp_batch.warehouse.earlier import lacking, nulls
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.tables import additions, files_of, quoted
 
@@ -36,9 +36,7 @@ def scan(warehouse: Path, name: str, version: int | None) -> pl.LazyFrame:
     if not paths:
         return TABLES[name].to_frame().lazy()
     rows = pl.scan_parquet(paths, glob=False, hive_partitioning=False)
-    return rows.with_columns(
-        pl.lit(None, dtype).alias(column) for column, dtype in lacking(name, paths).items()
-    )
+    return rows.with_columns(nulls(name, paths))
 
 
 def run_records(warehouse: Path, version: int | None) -> list[RunRecord]:
@@ -66,8 +64,8 @@ def parquet_relation(name: str, paths: Sequence[Path]) -> str:
     if paths:
         listed = ", ".join(quoted(str(path)) for path in paths)
         rows = f"read_parquet([{listed}], hive_partitioning = false)"
-        nulls = _nulls(lacking(name, paths))
-        return f"(SELECT *, {nulls} FROM {rows})" if nulls else rows  # noqa: S608 (names of this module's)
+        came_since = _nulls(lacking(name, paths))
+        return f"(SELECT *, {came_since} FROM {rows})" if came_since else rows  # noqa: S608 (names of this module's)
     return f"(SELECT {_nulls(TABLES[name])} WHERE false)"
 
 

@@ -1,5 +1,6 @@
 -- `implied_novelty`: with which the trace would have got the recorded score, by the same weights and
 -- overrides. From 0 to 1, another cache explains the difference: its size or ttl, the clock, the model.
+-- A single thought has one score whatever its novelty, and so has what an override holds at 0 or 1.
 CREATE VIEW furthest_from_recorded AS
 SELECT
     trace_id,
@@ -10,8 +11,13 @@ SELECT
     score,
     score - recorded_score AS difference,
     scores.novelty,
-    CASE WHEN NOT single_thought THEN scores.novelty - difference / nullif(profiles.novelty, 0) END
-        AS implied_novelty,
+    CASE
+        WHEN NOT single_thought AND recorded_score < 1
+            THEN scores.novelty + (
+                recorded_score
+                - (composite + 0.1 * recovery_bonus::INTEGER - 0.1 * low_diversity_penalty::INTEGER)
+            ) / nullif(profiles.novelty, 0)
+    END AS implied_novelty,
     max_similarity,
     nearest_trace_id,
     nearest_age_s,
