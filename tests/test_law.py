@@ -229,7 +229,7 @@ class Nights(RuleBasedStateMachine):
 
 TestNights = Nights.TestCase
 TestNights.settings = settings(
-    max_examples=int(os.environ.get("KP_LAW_EXAMPLES", "6")),
+    max_examples=int(os.environ.get("KP_LAW_EXAMPLES", "4")),
     stateful_step_count=15,
     # Shrinking would take longer than a test may: what was found is told as it is.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),

@@ -215,7 +215,7 @@ def test_workers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
         for line in running.stderr or ():
             if "identifying" in line:
                 break
-        while running.poll() is None and killed < 6:
+        while running.poll() is None and killed < 4:
             time.sleep(2 * chance.random())
             workers = [each for each in of_ray() - before if is_at_work(each)]
             if workers:

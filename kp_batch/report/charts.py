@@ -137,37 +137,33 @@ def thresholds(data: ReportData, frame: pl.DataFrame) -> Drawing:
 
 def drift(data: ReportData, frame: pl.DataFrame) -> Drawing:
     """Draw a bar for each domain, to the left or right of zero."""
-    bars = chosen(frame).mark_bar(size=14)
     shifts = dict.fromkeys(("mean_shift", "p5_shift", "p50_shift", "p95_shift"), "+.4f")
-    return bars.encode(
-        alt.X("mean_shift:Q", title="shift of the mean score", axis=alt.Axis(format="+")),
-        rows(data, frame),
-        colour(data),
-        tooltip=[
-            "domain:N",
-            *numbers(traces_a=",", traces_b=",", **shifts, stability_index=".4f"),
-        ],
-    ).properties(height=height(frame))
+    told = numbers(traces_a=",", traces_b=",", **shifts, stability_index=".4f")
+    return _about_zero(data, frame, "mean_shift", "shift of the mean score", told)
 
 
 def recorded(data: ReportData, frame: pl.DataFrame) -> Drawing:
     """Draw a bar for each domain, to the left or right of zero."""
+    told = numbers(
+        traces=",",
+        placeholders=",",
+        mean_difference="+.4f",
+        mean_absolute_difference=".4f",
+        now_reaching=",",
+        no_longer_reaching=",",
+    )
+    return _about_zero(data, frame, "mean_difference", "score above the recorded one", told)
+
+
+def _about_zero(
+    data: ReportData, frame: pl.DataFrame, value: str, title: str, told: list[alt.Tooltip]
+) -> Drawing:
     bars = chosen(frame).mark_bar(size=14)
     return bars.encode(
-        alt.X("mean_difference:Q", title="score above the recorded one", axis=alt.Axis(format="+")),
+        alt.X(f"{value}:Q", title=title, axis=alt.Axis(format="+")),
         rows(data, frame),
         colour(data),
-        tooltip=[
-            "domain:N",
-            *numbers(
-                traces=",",
-                placeholders=",",
-                mean_difference="+.4f",
-                mean_absolute_difference=".4f",
-                now_reaching=",",
-                no_longer_reaching=",",
-            ),
-        ],
+        tooltip=["domain:N", *told],
     ).properties(height=height(frame))
 
 
