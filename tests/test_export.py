@@ -30,6 +30,7 @@ from kp_batch.embedding.chunks import write_chunk
 from kp_batch.errors import KpBatchError
 from kp_batch.facts import with_facts
 from kp_batch.novelty import distinct
+from kp_batch.novelty.candidates import BAND
 from kp_batch.novelty.distinct import Distinct
 from kp_batch.operations import export_rows
 from kp_batch.operations.export import export
@@ -86,7 +87,7 @@ def said(number: int, words: str, **more: Any) -> dict[str, Any]:
     return trace(id=f"t{number}", created_at=at, steps=[step("thought", words)] * 2, **more)
 
 
-def with_metadata(given: dict[str, Any], **more: str) -> dict[str, Any]:
+def with_metadata(given: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {**given, "metadata": {**given["metadata"], **more}}
 
 
@@ -393,6 +394,18 @@ def test_private_traces_are_left_out_unless_asked_for(tmp_path: Path) -> None:
     assert [each["metadata"]["visibility"] for each in found] == ["private", None, "org"]
 
 
+def test_what_is_not_said_to_be_shared_is_private(tmp_path: Path) -> None:
+    odd = ["Private", " private", ["private"], {"is": "private"}, "public", "", True, "Org"]
+    said_of = [{name: each} for name in ("visibility", "privacy_level") for each in odd]
+    shared = {"visibility": "network", "privacy_level": "aggregated"}
+    all_of = [*said_of, shared, {"visibility": "org"}, {"privacy_level": None}]
+    traces = [with_metadata(said(n, "a"), **each) for n, each in enumerate(all_of)]
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
+    warehouse = scored(tmp_path, path, embedder="none").warehouse
+    assert exported(warehouse, tmp_path / "a.jsonl", private=False).private == len(said_of)
+    assert ids(tmp_path / "a.jsonl") == ["t16", "t17", "t18"]
+
+
 def test_forgotten_traces_stay_away_where_their_file_still_has_them(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "a"), said(1, "b")])
     warehouse = scored(tmp_path, path).warehouse
@@ -470,7 +483,9 @@ def test_law_what_is_taken_is_what_a_plain_search_takes(data: st.DataObject) -> 
     vectors[rng.random(count) < 0.1] = 0
     left, right = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, count - 1))
     exact = float(cosines(vectors[left : left + 1], vectors[right : right + 1])[0])
-    nearby = [exact, np.nextafter(exact, 2), np.nextafter(exact, 0), 0.9, 1.0]
+    band = float(BAND)
+    beside = [np.nextafter(exact, 2), np.nextafter(exact, 0), exact + band, exact - band]
+    nearby = [exact, *beside, 0.9, 1.0]
     bound = float(np.clip(data.draw(st.sampled_from(nearby)), 1e-3, 1.0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distinct, "_ROWS", data.draw(st.integers(1, 50)))
@@ -491,6 +506,14 @@ def test_what_reaches_the_bound_is_alike_and_so_is_a_copy() -> None:
         assert Distinct(float(np.nextafter(exact, 2))).take(pair).tolist() == [True, True]
         assert Distinct(1.0).take(pair[[0, 0]]).tolist() == [True, False]
     assert Distinct(1.0).take(np.zeros((2, 24), dtype=np.float32)).tolist() == [True, True]
+
+
+def test_at_the_edge_of_the_band_no_pair_is_passed_over() -> None:
+    first = np.array([1, 0], dtype=np.float32)
+    for bound in np.linspace(0.1, 0.9, 99, dtype=np.float32):
+        for cosine in (bound + BAND, np.nextafter(bound + BAND, np.float32(1))):
+            second = np.array([cosine, np.sqrt(1 - cosine**2)], dtype=np.float32)
+            assert Distinct(float(bound)).take(np.stack([first, second])).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
