@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -303,6 +304,15 @@ def test_rows_of_every_shape_come_out_with_the_same_content(tmp_path: Path) -> N
     files.append(write_parquet(archive / "c.parquet", [trace(id="c", created_at=at[0])], finer))
     binary = retyped(SCHEMA, "task/objective", pa.binary())
     files.append(write_parquet(archive / "d.parquet", [trace(objective="é".encode())], binary))
+    decimal = retyped(SCHEMA, "outcome/confidence", pa.decimal128(38, 18))
+    exact = trace(id="e", confidence=Decimal("0.123456789012345678"))
+    files.append(write_parquet(archive / "e.parquet", [exact], decimal))
+    views = retyped(SCHEMA, "task/objective", pa.string_view())
+    files.append(write_parquet(archive / "f.parquet", [trace(id="f")], views))
+    surrogates = json.dumps(trace(id="h")).encode().replace(b"Fix", b"\xed\xa0\x80")
+    lists = f"{'[' * 700}{']' * 700}".encode()
+    deep = json.dumps(trace(id="g", extra="lists")).encode().replace(b'"lists"', lists)
+    files.append(write_jsonl(archive / "g.jsonl", [surrogates, deep, trace(id="i")]))
     warehouse = scored(tmp_path, archive, embedder="none").warehouse
     wanted = {name: content for path in files for name, content in hashes(path).items()}
     for ending in ENDINGS:
