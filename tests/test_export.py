@@ -3,12 +3,13 @@
 import json
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
 import click
 import duckdb
@@ -38,6 +39,7 @@ from kp_batch.operations.export import export
 from kp_batch.operations.export_choice import Choice
 from kp_batch.operations.export_distinct import choose_distinct
 from kp_batch.operations.export_forms import FORMS
+from kp_batch.operations.export_output import check_output
 from kp_batch.operations.forget import forget
 from kp_batch.operations.results import Exported
 from kp_batch.pipeline.rescore import rescore_archive
@@ -77,8 +79,8 @@ def ids(path: Path) -> list[str]:
     return [each["id"] for each in found]
 
 
-def scored(folder: Path, archive: Path, **changes: Any) -> RescoreConfig:
-    given = config(folder, archive, max_reject_share=1, **changes)
+def scored(folder: Path, *archive: Path, **changes: Any) -> RescoreConfig:
+    given = config(folder, *archive, max_reject_share=1, **changes)
     rescore_archive(given)
     return given
 
@@ -240,6 +242,7 @@ def test_the_command_takes_every_option(
         (["-o", "a.jsonl", "--distinct", "1.5"], "0<x<=1"),
         (["-o", "a.jsonl", "--min-score", "nan"], "nan"),
         (["-o", "a.jsonl", "--since", "soon"], "soon"),
+        (["-o", "a.jsonl", "--since", "2026-01-08", "--until", "2026-01-07"], "after --until 2026"),
         ([], "--output"),
     ],
 )
@@ -255,6 +258,11 @@ def test_a_file_is_whole_or_as_it_was(sample: RescoreConfig, tmp_path: Path) -> 
     asked = ("--warehouse", sample.warehouse, "-o")
     with pytest.raises(KpBatchError, match=r"none/a.jsonl cannot be written: No such file"):
         command(*asked, tmp_path / "none" / "a.jsonl")
+    folder = tmp_path / "b.jsonl"
+    folder.mkdir()
+    with pytest.raises(KpBatchError, match=r"b\.jsonl cannot be written: it is a folder; name"):
+        command(*asked, folder, "--where", "nonsense")
+    folder.rmdir()
     with pytest.raises(KpBatchError, match="nonsense"):
         command(*asked, path, "--where", "nonsense")
     assert path.read_text() == "as it was"
@@ -423,6 +431,55 @@ def test_forgotten_traces_stay_away_where_their_file_still_has_them(tmp_path: Pa
     exported(warehouse, tmp_path / "a.jsonl")
     assert b"t0" in path.read_bytes()
     assert ids(tmp_path / "a.jsonl") == ["t1"]
+
+
+def test_an_export_during_which_traces_are_forgotten_fails(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "a"), said(1, "b")])
+    warehouse, form = scored(tmp_path, path).warehouse, FORMS[".jsonl"]
+
+    def forget_and_write(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
+        forget(warehouse, ["t0"])
+        form.write(batches, file)
+
+    late, staging = replace(form, write=forget_and_write), Staging(tmp_path / "staging")
+    staging.make()
+    with pytest.raises(KpBatchError, match="forgotten meanwhile; export again"):
+        export(warehouse, staging, Choice(min_score=0), late, tmp_path / "a.jsonl")
+    assert exported(warehouse, tmp_path / "b.jsonl").exported == 1
+
+
+def test_an_export_stays_out_of_its_archive_and_its_warehouse(tmp_path: Path) -> None:
+    archive, linked = tmp_path / "archive", tmp_path / "linked"
+    path = write_jsonl(archive / "a.jsonl", [said(0, "a")])
+    elsewhere = write_jsonl(tmp_path / "elsewhere" / "b.jsonl", [said(1, "b")])
+    (archive / "b.jsonl").symlink_to(elsewhere)
+    write_jsonl(archive / "d" / "d.jsonl", [said(3, "d")])
+    earlier = write_jsonl(tmp_path / "earlier" / "c.jsonl", [said(2, "c")])
+    warehouse = scored(tmp_path, earlier).warehouse
+    linked.symlink_to(archive)
+    (tmp_path / "tables").symlink_to(warehouse)
+    (tmp_path / "elsewhere" / "d").symlink_to(archive / "d")
+
+    def refused(name: str, where: str) -> None:
+        with pytest.raises(KpBatchError, match=where) as told:
+            check_output(warehouse, tmp_path / name)
+        assert str(told.value).endswith("; choose another folder for the export")
+
+    inside = ("archive/a.jsonl", "archive/new.jsonl", "linked/b.jsonl", "linked/d/new.jsonl")
+    for names in ([archive], [tmp_path / "earlier" / "*", archive / "*.jsonl", archive / "d*"]):
+        scored(tmp_path, *names)
+        for name in inside:
+            refused(name, "in the archive")
+    scored(tmp_path, path)
+    refused("earlier/c.jsonl", "a file of the archive")
+    for name in ("warehouse/a.jsonl", "tables/scores/a.parquet"):
+        refused(name, "in the warehouse")
+    before = listing(archive)
+    with pytest.raises(KpBatchError, match=r"a\.jsonl is in the archive"):
+        command("--warehouse", warehouse, "-o", tmp_path / "elsewhere" / "d" / ".." / "a.jsonl")
+    assert listing(archive) == before
+    command("--warehouse", warehouse, "--min-score", 0, "-o", archive / "new.jsonl")
+    assert "t0" in ids(archive / "new.jsonl")
 
 
 def test_of_similar_traces_the_best_public_one_stays(tmp_path: Path) -> None:
