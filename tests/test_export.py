@@ -3,11 +3,13 @@
 import json
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
 import click
 import duckdb
@@ -30,12 +32,14 @@ from kp_batch.embedding.chunks import write_chunk
 from kp_batch.errors import KpBatchError
 from kp_batch.facts import with_facts
 from kp_batch.novelty import distinct
+from kp_batch.novelty.candidates import BAND
 from kp_batch.novelty.distinct import Distinct
 from kp_batch.operations import export_rows
 from kp_batch.operations.export import export
 from kp_batch.operations.export_choice import Choice
 from kp_batch.operations.export_distinct import choose_distinct
 from kp_batch.operations.export_forms import FORMS
+from kp_batch.operations.export_output import check_output
 from kp_batch.operations.forget import forget
 from kp_batch.operations.results import Exported
 from kp_batch.pipeline.rescore import rescore_archive
@@ -75,8 +79,8 @@ def ids(path: Path) -> list[str]:
     return [each["id"] for each in found]
 
 
-def scored(folder: Path, archive: Path, **changes: Any) -> RescoreConfig:
-    given = config(folder, archive, max_reject_share=1, **changes)
+def scored(folder: Path, *archive: Path, **changes: Any) -> RescoreConfig:
+    given = config(folder, *archive, max_reject_share=1, **changes)
     rescore_archive(given)
     return given
 
@@ -86,7 +90,7 @@ def said(number: int, words: str, **more: Any) -> dict[str, Any]:
     return trace(id=f"t{number}", created_at=at, steps=[step("thought", words)] * 2, **more)
 
 
-def with_metadata(given: dict[str, Any], **more: str) -> dict[str, Any]:
+def with_metadata(given: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {**given, "metadata": {**given["metadata"], **more}}
 
 
@@ -238,6 +242,7 @@ def test_the_command_takes_every_option(
         (["-o", "a.jsonl", "--distinct", "1.5"], "0<x<=1"),
         (["-o", "a.jsonl", "--min-score", "nan"], "nan"),
         (["-o", "a.jsonl", "--since", "soon"], "soon"),
+        (["-o", "a.jsonl", "--since", "2026-01-08", "--until", "2026-01-07"], "after --until 2026"),
         ([], "--output"),
     ],
 )
@@ -253,6 +258,11 @@ def test_a_file_is_whole_or_as_it_was(sample: RescoreConfig, tmp_path: Path) -> 
     asked = ("--warehouse", sample.warehouse, "-o")
     with pytest.raises(KpBatchError, match=r"none/a.jsonl cannot be written: No such file"):
         command(*asked, tmp_path / "none" / "a.jsonl")
+    folder = tmp_path / "b.jsonl"
+    folder.mkdir()
+    with pytest.raises(KpBatchError, match=r"b\.jsonl cannot be written: it is a folder; name"):
+        command(*asked, folder, "--where", "nonsense")
+    folder.rmdir()
     with pytest.raises(KpBatchError, match="nonsense"):
         command(*asked, path, "--where", "nonsense")
     assert path.read_text() == "as it was"
@@ -302,6 +312,15 @@ def test_rows_of_every_shape_come_out_with_the_same_content(tmp_path: Path) -> N
     files.append(write_parquet(archive / "c.parquet", [trace(id="c", created_at=at[0])], finer))
     binary = retyped(SCHEMA, "task/objective", pa.binary())
     files.append(write_parquet(archive / "d.parquet", [trace(objective="é".encode())], binary))
+    decimal = retyped(SCHEMA, "outcome/confidence", pa.decimal128(38, 18))
+    exact = trace(id="e", confidence=Decimal("0.123456789012345678"))
+    files.append(write_parquet(archive / "e.parquet", [exact], decimal))
+    views = retyped(SCHEMA, "task/objective", pa.string_view())
+    files.append(write_parquet(archive / "f.parquet", [trace(id="f")], views))
+    surrogates = json.dumps(trace(id="h")).encode().replace(b"Fix", b"\xed\xa0\x80")
+    lists = f"{'[' * 700}{']' * 700}".encode()
+    deep = json.dumps(trace(id="g", extra="lists")).encode().replace(b'"lists"', lists)
+    files.append(write_jsonl(archive / "g.jsonl", [surrogates, deep, trace(id="i")]))
     warehouse = scored(tmp_path, archive, embedder="none").warehouse
     wanted = {name: content for path in files for name, content in hashes(path).items()}
     for ending in ENDINGS:
@@ -393,6 +412,18 @@ def test_private_traces_are_left_out_unless_asked_for(tmp_path: Path) -> None:
     assert [each["metadata"]["visibility"] for each in found] == ["private", None, "org"]
 
 
+def test_what_is_not_said_to_be_shared_is_private(tmp_path: Path) -> None:
+    odd = ["Private", " private", ["private"], {"is": "private"}, "public", "", True, "Org"]
+    said_of = [{name: each} for name in ("visibility", "privacy_level") for each in odd]
+    shared = {"visibility": "network", "privacy_level": "aggregated"}
+    all_of = [*said_of, shared, {"visibility": "org"}, {"privacy_level": None}]
+    traces = [with_metadata(said(n, "a"), **each) for n, each in enumerate(all_of)]
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
+    warehouse = scored(tmp_path, path, embedder="none").warehouse
+    assert exported(warehouse, tmp_path / "a.jsonl", private=False).private == len(said_of)
+    assert ids(tmp_path / "a.jsonl") == ["t16", "t17", "t18"]
+
+
 def test_forgotten_traces_stay_away_where_their_file_still_has_them(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "a"), said(1, "b")])
     warehouse = scored(tmp_path, path).warehouse
@@ -400,6 +431,55 @@ def test_forgotten_traces_stay_away_where_their_file_still_has_them(tmp_path: Pa
     exported(warehouse, tmp_path / "a.jsonl")
     assert b"t0" in path.read_bytes()
     assert ids(tmp_path / "a.jsonl") == ["t1"]
+
+
+def test_an_export_during_which_traces_are_forgotten_fails(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "a"), said(1, "b")])
+    warehouse, form = scored(tmp_path, path).warehouse, FORMS[".jsonl"]
+
+    def forget_and_write(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
+        forget(warehouse, ["t0"])
+        form.write(batches, file)
+
+    late, staging = replace(form, write=forget_and_write), Staging(tmp_path / "staging")
+    staging.make()
+    with pytest.raises(KpBatchError, match="forgotten meanwhile; export again"):
+        export(warehouse, staging, Choice(min_score=0), late, tmp_path / "a.jsonl")
+    assert exported(warehouse, tmp_path / "b.jsonl").exported == 1
+
+
+def test_an_export_stays_out_of_its_archive_and_its_warehouse(tmp_path: Path) -> None:
+    archive, linked = tmp_path / "archive", tmp_path / "linked"
+    path = write_jsonl(archive / "a.jsonl", [said(0, "a")])
+    elsewhere = write_jsonl(tmp_path / "elsewhere" / "b.jsonl", [said(1, "b")])
+    (archive / "b.jsonl").symlink_to(elsewhere)
+    write_jsonl(archive / "d" / "d.jsonl", [said(3, "d")])
+    earlier = write_jsonl(tmp_path / "earlier" / "c.jsonl", [said(2, "c")])
+    warehouse = scored(tmp_path, earlier).warehouse
+    linked.symlink_to(archive)
+    (tmp_path / "tables").symlink_to(warehouse)
+    (tmp_path / "elsewhere" / "d").symlink_to(archive / "d")
+
+    def refused(name: str, where: str) -> None:
+        with pytest.raises(KpBatchError, match=where) as told:
+            check_output(warehouse, tmp_path / name)
+        assert str(told.value).endswith("; choose another folder for the export")
+
+    inside = ("archive/a.jsonl", "archive/new.jsonl", "linked/b.jsonl", "linked/d/new.jsonl")
+    for names in ([archive], [tmp_path / "earlier" / "*", archive / "*.jsonl", archive / "d*"]):
+        scored(tmp_path, *names)
+        for name in inside:
+            refused(name, "in the archive")
+    scored(tmp_path, path)
+    refused("earlier/c.jsonl", "a file of the archive")
+    for name in ("warehouse/a.jsonl", "tables/scores/a.parquet"):
+        refused(name, "in the warehouse")
+    before = listing(archive)
+    with pytest.raises(KpBatchError, match=r"a\.jsonl is in the archive"):
+        command("--warehouse", warehouse, "-o", tmp_path / "elsewhere" / "d" / ".." / "a.jsonl")
+    assert listing(archive) == before
+    command("--warehouse", warehouse, "--min-score", 0, "-o", archive / "new.jsonl")
+    assert "t0" in ids(archive / "new.jsonl")
 
 
 def test_of_similar_traces_the_best_public_one_stays(tmp_path: Path) -> None:
@@ -470,7 +550,9 @@ def test_law_what_is_taken_is_what_a_plain_search_takes(data: st.DataObject) -> 
     vectors[rng.random(count) < 0.1] = 0
     left, right = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, count - 1))
     exact = float(cosines(vectors[left : left + 1], vectors[right : right + 1])[0])
-    nearby = [exact, np.nextafter(exact, 2), np.nextafter(exact, 0), 0.9, 1.0]
+    band = float(BAND)
+    beside = [np.nextafter(exact, 2), np.nextafter(exact, 0), exact + band, exact - band]
+    nearby = [exact, *beside, 0.9, 1.0]
     bound = float(np.clip(data.draw(st.sampled_from(nearby)), 1e-3, 1.0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distinct, "_ROWS", data.draw(st.integers(1, 50)))
@@ -491,6 +573,14 @@ def test_what_reaches_the_bound_is_alike_and_so_is_a_copy() -> None:
         assert Distinct(float(np.nextafter(exact, 2))).take(pair).tolist() == [True, True]
         assert Distinct(1.0).take(pair[[0, 0]]).tolist() == [True, False]
     assert Distinct(1.0).take(np.zeros((2, 24), dtype=np.float32)).tolist() == [True, True]
+
+
+def test_at_the_edge_of_the_band_no_pair_is_passed_over() -> None:
+    first = np.array([1, 0], dtype=np.float32)
+    for bound in np.linspace(0.1, 0.9, 99, dtype=np.float32):
+        for cosine in (bound + BAND, np.nextafter(bound + BAND, np.float32(1))):
+            second = np.array([cosine, np.sqrt(1 - cosine**2)], dtype=np.float32)
+            assert Distinct(float(bound)).take(np.stack([first, second])).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

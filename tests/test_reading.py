@@ -692,6 +692,26 @@ def test_parquet_rows_are_given_raw_as_they_stand(tmp_path: Path) -> None:
     assert row["outcome"].keys() == {OUTCOME.field(i).name for i in range(OUTCOME.num_fields)}
 
 
+def test_columns_of_views_and_decimals_are_given_raw(tmp_path: Path) -> None:
+    schema = retyped(SCHEMA, "id", pa.string_view())
+    schema = retyped(retyped(schema, "extra", pa.binary_view()), "share", pa.decimal128(5, 2))
+    traces = [trace(id=each, extra=b"\xc3\xa9", share=Decimal("0.1")) for each in "abcd"]
+    traces[2]["outcome"]["confidence"] = math.inf  # which JSON lacks
+    got = raw(write_parquet(tmp_path / "a.parquet", traces, schema), [0, 2, 3])
+    told = [json.loads(text or "") for text in got.values()]
+    assert [each["id"] for each in told] == ["a", "c", "d"]
+    assert {(each["extra"], each["share"]) for each in told} == {("é", 0.1)}
+    assert [each["outcome"]["confidence"] for each in told] == [0.8, "inf", 0.8]
+
+
+def test_a_line_that_is_nested_deep_hides_no_other(tmp_path: Path) -> None:
+    lines = [f'{{"id": {"[" * depth}{"]" * depth}}}' for depth in (700, 990, 2_000, 1)]
+    got = raw(write_jsonl(tmp_path / "a.jsonl", [each.encode() for each in lines]), [0, 1, 2, 3])
+    assert got[0] == lines[0]
+    assert got[2] == json.dumps(lines[2])
+    assert got[3] == lines[3]
+
+
 def test_lines_are_given_raw_as_they_stand(tmp_path: Path) -> None:
     lines = [
         b'  {"id":  "a",\t"id": "b", "x": 1e5}  \r',
@@ -699,14 +719,18 @@ def test_lines_are_given_raw_as_they_stand(tmp_path: Path) -> None:
         b'{"id": "\xff"}',
         b'{"id": "\\ud800 \xc3\xa9"}',
         b'[1, "x"]',
+        b'{"id": "\xed\xa0\x80"}',
+        b'{"id": [1e999, -Infinity, NaN, 0.5, 1]}',
         b"not here",
     ]
-    got = raw(write_jsonl(tmp_path / "a.jsonl", lines), [0, 2, 3, 4])
+    got = raw(write_jsonl(tmp_path / "a.jsonl", lines), [0, 2, 3, 4, 5, 6])
     assert got == {
         0: '{"id":  "a",\t"id": "b", "x": 1e5}',
         2: json.dumps('{"id": "\ufffd"}', ensure_ascii=False),
         3: '{"id": "\\ud800 é"}',
         4: json.dumps('[1, "x"]'),
+        5: '{"id": "\ufffd"}',
+        6: '{"id": ["inf", "-inf", "nan", 0.5, 1]}',
     }
     for text in got.values():
         json.loads(text)

@@ -8,6 +8,7 @@ from typing import Any
 
 from kp_batch.archive import buckets, folders
 from kp_batch.archive.folders import IS_WAREHOUSE
+from kp_batch.archive.globs import Glob
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.errors import ArchiveError, KpBatchError, is_passing
 from kp_batch.storage.urls import SCHEMES, is_url
@@ -91,6 +92,24 @@ def described(path: str) -> SourceFile:
     return buckets.described(path) if is_url(path) else folders.described(path)
 
 
+def covers(name: str, file: Path) -> bool:
+    """Whether a name of an archive stands for a file, were it there, whatever its ending.
+
+    Args:
+        name: see `discover`.
+        file: a path without links.
+    """
+    if is_url(name):
+        return False
+    path = _absolute(name.removeprefix("file://"))
+    glob = None if Path(path).exists() else Glob.of(path)
+    folder = Path(glob.folder if glob else path).resolve()
+    if not file.is_relative_to(folder):
+        return False
+    below = file.relative_to(folder).parts
+    return not glob or any(glob.matches(below[: end + 1]) for end in range(len(below)))
+
+
 def _found(name: str, own: str | None) -> Iterator[SourceFile]:
     """The files of one name."""
     if not name:
@@ -100,8 +119,11 @@ def _found(name: str, own: str | None) -> Iterator[SourceFile]:
     local = name.removeprefix("file://")
     if "://" in local:
         raise ValueError(f"a URL begins with file:// or {', '.join(f'{x}://' for x in SCHEMES)}")
-    path = os.path.abspath(Path(local).expanduser())  # noqa: PTH100 (it takes x/.. out)
-    return folders.look(path, own)
+    return folders.look(_absolute(local), own)
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(Path(path).expanduser())  # noqa: PTH100 (it takes x/.. out)
 
 
 def _reason(error: Exception) -> str:

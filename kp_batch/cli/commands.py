@@ -123,16 +123,23 @@ def _export(  # noqa: PLR0913, PLR0917 (all that it needs)
     folder: str,
     choice: Mapping[str, Any],
     ending: str,
-    output: str,
+    written: str,
+    output: str | None,
 ) -> None:
-    """Export; `folder` as for `_plan`, `choice` the fields of `Choice`, the form by its ending."""
+    """Export; `folder` as for `_plan`, `choice` the fields of `Choice`, the form by its ending.
+
+    `written` is the file until it is whole, `output` the one whose place it takes then, if any.
+    """
     from kp_batch.operations.export import export
     from kp_batch.operations.export_choice import Choice
     from kp_batch.operations.export_forms import FORMS
+    from kp_batch.operations.export_output import check_output
     from kp_batch.staging import Staging
 
+    if output:
+        check_output(Path(warehouse), Path(output))
     given = Path(warehouse), Staging(Path(folder)), Choice(**choice)
-    tell(export(*given, FORMS[ending], Path(output)))
+    tell(export(*given, FORMS[ending], Path(written)))
 
 
 def _vacuum(tell: Tell[Removed], warehouse: str, keep_seconds: float) -> None:

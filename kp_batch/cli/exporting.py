@@ -4,6 +4,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime
+from errno import EISDIR
 from math import isnan
 from pathlib import Path
 from shutil import copyfileobj
@@ -86,7 +87,10 @@ def export(  # noqa: PLR0913 (each is an option)
     """
     if as_json and output == _STDOUT:
         raise click.UsageError("--json and -o - both write to stdout; name a file with -o")
+    if since and until and since > until:
+        raise click.UsageError(f"--since {since.date()} is after --until {until.date()}")
     ending = _ending(output)
+    target = None if output == _STDOUT else str(Path(output).absolute())
     choice = {
         "min_score": min_score,
         "domains": domains,
@@ -100,7 +104,9 @@ def export(  # noqa: PLR0913 (each is an option)
     with (
         TemporaryDirectory() as folder,
         _written(output) as file,
-        child_result(EXPORT, None, str(warehouse), folder, choice, ending, str(file)) as exported,
+        child_result(
+            EXPORT, None, str(warehouse), folder, choice, ending, str(file), target
+        ) as exported,
     ):
         pass
     # stdout may be the export itself.
@@ -131,6 +137,8 @@ def _written(output: str) -> Generator[Path]:
         return
     try:
         target = Path(output).resolve()
+        if target.is_dir():
+            raise IsADirectoryError(EISDIR, "it is a folder")
         made = beside(target)
         made.touch()
     except (OSError, RuntimeError) as error:  # Python 3.11 tells a loop of links by the latter

@@ -75,9 +75,9 @@ class Distinct:
 
     def _alike(self, left: Float32s, right: Float32s) -> Bools:
         """Which pairs reach the bound: bool, shape (left, right)."""
-        product = left @ right.T
-        alike = product > self._bound + BAND
-        near = np.flatnonzero(np.abs(product - np.float32(self._bound)) <= BAND)
+        above = left @ right.T - np.float32(self._bound)
+        alike = above > BAND
+        near = np.flatnonzero(np.abs(above) <= BAND)
         for start in range(0, len(near), _PAIRS):
             pairs = near[start : start + _PAIRS]
             row, column = np.divmod(pairs, len(right))

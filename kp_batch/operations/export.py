@@ -6,6 +6,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from kp_batch.contracts import TIMESTAMP, arrow_schema
+from kp_batch.errors import KpBatchError
 from kp_batch.operations.export_choice import Choice, choose
 from kp_batch.operations.export_distinct import choose_distinct
 from kp_batch.operations.export_forms import Form
@@ -13,6 +14,7 @@ from kp_batch.operations.export_rows import LeftOut, read_chosen
 from kp_batch.operations.results import Exported
 from kp_batch.progress import progress
 from kp_batch.staging import Staging
+from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.tables import quoted
 
 _KEY = {"trace_id": pl.String(), "created_at": TIMESTAMP}
@@ -42,9 +44,10 @@ def export(warehouse: Path, staging: Staging, choice: Choice, form: Form, output
         output: the file, which is not whole until this returns.
 
     Raises:
-        KpBatchError: see `choose`.
+        KpBatchError: see `choose`; or traces were forgotten meanwhile, which may be in the file.
         WarehouseError: it is no warehouse, or vectors are missing.
     """
+    forgotten = _forgotten(warehouse)
     chosen, read = (staging.folder / f"{name}.parquet" for name in ("chosen", "read"))
     with staging.connect() as connection, output.open("wb") as file:
         count = choose(warehouse, choice, staging.folder, chosen)
@@ -58,7 +61,14 @@ def export(warehouse: Path, staging: Staging, choice: Choice, form: Form, output
         [(written,)] = connection.execute(f"SELECT count(*) FROM {kept}").fetchall()  # noqa: S608
         traces = connection.sql(f"FROM {kept} ORDER BY created_at, trace_id")
         form.write(traces.to_arrow_reader(_ROWS), file)
+    if _forgotten(warehouse) != forgotten:
+        raise KpBatchError("traces were forgotten meanwhile; export again")
     return _told(count, int(written), left_out)
+
+
+def _forgotten(warehouse: Path) -> int | None:
+    """The version of the table that tells which traces are forgotten."""
+    return require_manifest(warehouse).tables.get("forgotten")
 
 
 def _stage(chosen: Path, count: int, read: Path, form: Form, *, private: bool) -> LeftOut:

@@ -22,6 +22,8 @@ from kp_batch.operations.results import Unread
 # Of what is looked at together: no more of either, unless one trace is more.
 _ROWS = 2_000
 _LETTERS = 16 << 20  # of JSON
+# What a trace may say of itself to be shared; so may one that says nothing.
+_SHARED = {"visibility": ("network", "org"), "privacy_level": ("aggregated", "federated")}
 
 
 class Chosen(NamedTuple):
@@ -145,8 +147,9 @@ def _same(batch: list[tuple[Chosen, str]], left_out: LeftOut) -> list[Read]:
 
 
 def _is_private(trace: Trace) -> bool:
+    """Whether it says anything else than that it may be shared, such as "Private"."""
     metadata = trace["metadata"]
-    return "private" in (metadata.get("visibility"), metadata.get("privacy_level"))
+    return any(metadata.get(name) not in (None, *shared) for name, shared in _SHARED.items())
 
 
 def _add_score(trace: Trace, chosen: Chosen) -> None:

@@ -1,12 +1,15 @@
 """JSONL files: a JSON object a line. Blank lines are skipped, and counted as rows."""
 
 import json
+import math
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import IO, Any
 
 import polars as pl
 
-from kp_batch.archive.formats.json_values import BATCH_BYTES, finite, rows_from_objects
+from kp_batch.archive.formats.json_values import BATCH_BYTES, rows_from_objects
+from kp_batch.text import encodable
 
 
 def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFrame]:
@@ -58,8 +61,22 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def _as_json(line: bytes) -> str:
-    value = _object(line)
-    text = line.decode("utf-8-sig", "replace").strip()
-    if value is None:
-        return json.dumps(text, ensure_ascii=False)
-    return text if finite(value) == value else json.dumps(finite(value))
+    with suppress(RecursionError):  # Python reads what is nested a little too deep to be written
+        if (value := _object(line)) is not None:
+            return _object_as_json(line, value)
+    return json.dumps(line.decode("utf-8-sig", "replace").strip(), ensure_ascii=False)
+
+
+def _object_as_json(line: bytes, value: dict[str, Any]) -> str:
+    try:  # hardly a line holds what JSON lacks
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(json.loads(line, parse_float=_finite, parse_constant=_finite))
+    text = line.decode(json.detect_encoding(line), "surrogatepass")  # as json.loads does
+    return encodable(text.strip())
+
+
+def _finite(number: str) -> float | str:
+    """A number; NaN and infinity, which JSON lacks, as text."""
+    value = float(number)
+    return value if math.isfinite(value) else str(value)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from functools import lru_cache
 from typing import IO, Any, cast
 
@@ -135,7 +136,10 @@ def _numbered_batches(
 
 def _texts(batch: pa.RecordBatch, rows: list[int]) -> list[str]:
     """Some rows of a batch as JSON texts."""
-    taken = batch.take(pa.array(rows, pa.int64()))
+    if not rows:
+        return []
+    # Arrow's take lacks columns of views.
+    taken = pa.concat_batches([batch.slice(row, 1) for row in rows])
     try:  # of a hundred thousand rows, hardly one holds what JSON or Python lacks
         return [_json(row, allow_nan=False) for row in taken.to_pylist()]
     except (ValueError, OverflowError):
@@ -147,11 +151,13 @@ def _texts(batch: pa.RecordBatch, rows: list[int]) -> list[str]:
 
 
 def _json(row: dict[str, Any], *, allow_nan: bool = True) -> str:
-    return json.dumps(row, ensure_ascii=False, allow_nan=allow_nan, default=_as_text)
+    return json.dumps(row, ensure_ascii=False, allow_nan=allow_nan, default=_in_json)
 
 
-def _as_text(value: Any) -> str:
-    """A value that JSON lacks as the text that is read as the same value."""
+def _in_json(value: Any) -> str | float:
+    """A value that JSON lacks as one that is read as the same value."""
+    if isinstance(value, Decimal):
+        return float(value)
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
