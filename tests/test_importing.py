@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
 from random import Random
@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from kp_batch.contracts import TRACE
 from kp_batch.errors import ArchiveError, BusyError, KpBatchError
+from kp_batch.importers.archive import Archive
 from kp_batch.importers.day_files import DayFiles
 from kp_batch.importers.draft import Draft, Refused, Unit
 from kp_batch.importers.format import Format, by_ending
@@ -434,6 +435,42 @@ def test_a_killed_import_is_made_good_by_the_next(
         for x in (archive, tmp_path / "never")
     ]
     assert content[0] == content[1]
+
+
+@pytest.mark.parametrize("later", ["another", "none"])
+@pytest.mark.parametrize("killed_at", ["2026-03-05", "2026-03-02"])  # before, and between
+def test_a_trace_stands_in_one_day_though_its_file_is_gone_after_a_kill(
+    source: Path,
+    archive: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    killed_at: str,
+    later: str,
+) -> None:
+    import_all(source, archive)
+    write_json(source / "b.json", kp_trace("b", 5))
+    fetch = Archive.fetch
+
+    def killed(archive: Archive, names: Iterable[str]) -> None:
+        if f"{killed_at}.parquet" in set(names):
+            raise KeyboardInterrupt
+        fetch(archive, names)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Archive, "fetch", killed)
+        with pytest.raises(KeyboardInterrupt):
+            import_all(source, archive)
+    (source / "b.json").unlink()
+    if later == "another":
+        write_json(source / "d.json", kp_trace("d", 3))
+    import_all(source, archive)
+    days = {name[9:]: row["metadata"]["created_at"][9] for name, row in imported(archive).items()}
+    others = {"d": "3"} if later == "another" else {}
+    stays = "2" if killed_at == "2026-03-05" else "5"
+    assert days == {"a": "1", "b": stays, "c": "1", **others}
+    notes = pl.read_parquet(archive / "_import" / "_days.parquet")
+    assert {x[9:]: day[9] for day, x, _ in notes.iter_rows()} == days
+    assert len(notes) == len(days)
+    assert set(notes["turn"]) == {0}
 
 
 def test_rules_that_name_what_is_not_there_are_told_before_anything_is_written(

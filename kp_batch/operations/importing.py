@@ -12,7 +12,7 @@ import duckdb
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.importers.archive import Archive
 from kp_batch.importers.format import Format, Input
-from kp_batch.importers.index import Index
+from kp_batch.importers.index import BEGUN, Index
 from kp_batch.importers.looks import Looks
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.work import Work
@@ -78,7 +78,8 @@ def import_traces(
         source = _chosen(files, work, index)
         if not source.inputs:
             raise ArchiveError(f"no file of {form.name} at {', '.join(sources)}")
-        if not _changed(source, _known(index, work)):  # nobody is disturbed
+        # Nobody is disturbed, unless an import was killed: then traces may stand in two days.
+        if index.is_done and not _changed(source, _known(index, work)):
             return _imported(work, source)
         with place.alone() as opened:
             return _import(work, source, opened, connection)
@@ -113,7 +114,8 @@ def _import(
     blank |= dict.fromkeys(stale, "")
     # Before any file is changed: who is killed after that reads the same files again.
     units = work.units.all_files
-    index = index.save(index.made_by or made_by, blank, (), units, connection)
+    before = {**(index.made_by or made_by), **BEGUN}
+    index = index.save(before, blank, (), units, connection)
     files_changed = work.write(archive, made_by, connection)
     source.looks.save(archive)
     done = {path: source.stamps[path] for path in read - stale}
