@@ -192,6 +192,18 @@ def test_what_is_deleted_stays(registry: Registry, archive: Path, tmp_path: Path
     assert objective(archive, "a") == "of the database"
 
 
+def test_a_deleted_unit_has_nothing_read_again_on_a_calm_night(
+    registry: Registry, archive: Path, tmp_path: Path
+) -> None:
+    registry.put(kp_trace("a"), "2 days")
+    registry.put(kp_trace("b"))
+    import_all(archive, registry.url)
+    registry.do("DELETE FROM knowledge_units WHERE id = 'kp:trace:a'")
+    path = str(write_json(tmp_path / "a.json", kp_trace("a")))
+    assert import_all(archive, registry.url, path).left == 1
+    assert import_all(archive, registry.url, path).files_read == 0
+
+
 def test_what_was_not_read_again_is_still_known(
     registry: Registry, archive: Path, tmp_path: Path
 ) -> None:
@@ -356,13 +368,16 @@ def test_a_password_is_refused_and_never_written(
         "PostgreSQL://kp:s3cret@/x",
         "postgresql://kp@/x?sslmode=require&pass%77ord=s3cret",
         "postgresql://kp@/x?sslpassword=s3cret",
+        "postgresql://kp@/x?PASSWORD=s3cret",
+        "postgresql://kp@/x?pass=s3cret",
+        "postgresql://kp@/x?sslmode=require;passwd=s3cret",
     ):
         with pytest.raises(KpBatchError, match=r"holds a password.*PGPASSWORD") as failed:
             import_all(archive, url)
         assert "s3c" not in str(failed.value)
     monkeypatch.setenv("PGPASSWORD", "s3cret")
     registry.put(kp_trace("a"))
-    import_all(archive, registry.url, "postgresql://kp@127.0.0.1:1/x")
+    import_all(archive, registry.url, "postgresql://kp@127.0.0.1:1/x?passfile=.pgpass")
     assert b"s3cret" not in b"".join(x.read_bytes() for x in archive.rglob("*") if x.is_file())
 
 

@@ -397,9 +397,26 @@ def test_odd_letters_stop_nothing(tmp_path: Path) -> None:
     assert "name" in refusals(folder / "archive")[0]["message"]
 
 
-def test_an_index_that_is_damaged_is_named(nights: Path, archive: Path) -> None:
+def test_files_that_tell_of_a_trace_with_an_odd_id_are_not_read_in_turn(
+    nights: Path, archive: Path
+) -> None:
+    odd = "\ud800"
+    for second in (1, 2):
+        write_lines(nights / f"{second}.jsonl", [span(odd, second)])
     import_spans(nights, archive)
-    (archive / "_import" / "_index.parquet").write_bytes(b"no Parquet")
+    write_lines(nights / "1.jsonl", [span(odd, 1), span(odd, 3)])
+    assert import_spans(nights, archive).left == 0
+    assert import_spans(nights, archive).files_read == 0
+    assert said(archive) == {"\ufffd": ["1", "2", "3"]}
+
+
+CUT = b"PAR1" + bytes(20) + b"\x14\0\0\0PAR1"  # whose end is none of Parquet's
+
+
+@pytest.mark.parametrize("damage", [b"no Parquet", CUT])
+def test_an_index_that_is_damaged_is_named(nights: Path, archive: Path, damage: bytes) -> None:
+    import_spans(nights, archive)
+    (archive / "_import" / "_index.parquet").write_bytes(damage)
     with pytest.raises(KpBatchError, match=r"_index\.parquet is damaged .* remove it"):
         import_spans(nights, archive)
 

@@ -51,7 +51,7 @@ class Index:
             told = pq.read_schema(path).metadata or {}
             known = pl.scan_parquet(path, glob=False).filter(pl.col("trace").is_null())
             stamps = known.select("path", "stamp").collect()
-        except (pl.exceptions.PolarsError, pa.ArrowException) as error:
+        except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
             raise KpBatchError(
                 f"{archive.name}/{_NAME} is damaged ({one_line(str(error))}); remove it: then all "
                 "files that are there are read again, and traces of others are taken for none that "

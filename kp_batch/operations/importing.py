@@ -197,8 +197,8 @@ def _read_again(
     left: set[str] = set()
     stale: set[str] = set()
     for path, still, traces in index.also_told(work.units.all_files, whole, connection):
-        told = work.read_again(again[path], traces) if still and path in again else set[str]()
-        left |= traces - told
-        if still and not told:  # one that tells of them no more has nothing to tell again
+        told = work.read_again(again[path], traces) if still and path in again else None
+        left |= traces - (told or set())
+        if still and told is None:  # one that tells of them no more has nothing to tell again
             stale.add(path)
     return left, stale
