@@ -292,6 +292,22 @@ def test_a_server_that_is_away_for_a_night_stops_no_other_source(
     assert refusals(archive) == []
 
 
+def test_a_database_whose_state_cannot_be_asked_is_not_taken_for_read(
+    registry: Registry, archive: Path
+) -> None:
+    registry.put(kp_trace("a"))
+    registry.do(
+        "CREATE FUNCTION hashtextextended(text, int) RETURNS int8 LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'busy'; END $$"
+    )
+    for _ in range(2):
+        assert import_all(archive, registry.url).refused == {"unreadable_file": 1}
+    assert "busy" in refusals(archive)[0]["message"]
+    registry.do("DROP FUNCTION hashtextextended(text, int)")
+    assert import_all(archive, registry.url).traces == 1
+    assert refusals(archive) == []
+
+
 def test_a_file_that_tells_of_the_same_while_the_server_is_away_waits_for_it(
     registry: Registry, archive: Path, tmp_path: Path
 ) -> None:

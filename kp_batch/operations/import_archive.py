@@ -66,7 +66,7 @@ class InFolder:
     def alone(self) -> Generator[Archive]:
         """See `Place`."""
         archive = self.look()
-        with locked(archive.folder / _OWN, wait=False):
+        with locked(archive.folder / _OWN, wait=False, archive=self.name):
             for part in (*archive.folder.glob(_PART), *archive.folder.glob(f"{_OWN}/{_PART}")):
                 part.unlink()  # of one that was killed
             yield archive
@@ -101,7 +101,7 @@ class InBucket:
     @contextmanager
     def alone(self) -> Generator[Archive]:
         """See `Place`."""
-        with alone(f"{self.url}/{_OWN}") as lease:
+        with alone(f"{self.url}/{_OWN}", self.url) as lease:
             yield replace(self.look(), store=partial(self._store, lease))
 
     def _bring(self, name: str) -> None:

@@ -44,12 +44,19 @@ def source_of(form: Format, stamps: Mapping[str, str], looks: Looks) -> Source:
     """Choose among files; those whose names cannot be written are refused."""
     named = [path for path in stamps if path == encodable(path)]
     odd = [encodable(path) for path in stamps if path != encodable(path)]
-    inputs = [*form.inputs(named, looks.at), *(Input(path, refused=_NO_NAME) for path in odd)]
+    chosen = (_if_asked(each, stamps[each.path]) for each in form.inputs(named, looks.at))
+    inputs = [*chosen, *(Input(path, refused=_NO_NAME) for path in odd)]
     return Source(
         {each.path: each for each in inputs},
         {each.path: _with_beside(each, stamps) for each in inputs},
         looks,
     )
+
+
+def _if_asked(given: Input, stamp: str) -> Input:
+    """An input; a database that could not be asked is refused: nobody knows what was read of it."""
+    told = json.loads(stamp) if is_database(given.path) else {}
+    return replace(given, refused=Refused(*told)) if isinstance(told, list) else given
 
 
 def _with_beside(given: Input, stamps: Mapping[str, str]) -> str:
@@ -117,7 +124,7 @@ def _database(url: str) -> dict[str, str]:
     try:
         until, state = state_of(url)
     except UnreadableError as error:
-        return {url: json.dumps([str(error)])}
+        return {url: json.dumps([[error.code], str(error)])}
     return {url: json.dumps({"until": until, "state": state})}
 
 
