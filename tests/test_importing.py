@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kp_batch.contracts import TRACE
-from kp_batch.errors import ArchiveError, BusyError, KpBatchError
+from kp_batch.errors import ArchiveError, BusyError, KpBatchError, WarehouseError
 from kp_batch.importers.archive import Archive
 from kp_batch.importers.day_files import DayFiles
 from kp_batch.importers.draft import Draft, Refused, Unit
@@ -28,6 +28,7 @@ from kp_batch.importers.json_files import read_json_lines
 from kp_batch.importers.knowledgepulse import FORMAT
 from kp_batch.importers.rules import Rules, load_rules
 from kp_batch.importers.times import time_of
+from kp_batch.operations import importing
 from kp_batch.operations.importing import import_traces
 from kp_batch.operations.results import Imported
 from kp_batch.pipeline.rescore import rescore_archive
@@ -419,6 +420,39 @@ def test_an_index_that_is_damaged_is_named(nights: Path, archive: Path, damage: 
     (archive / "_import" / "_index.parquet").write_bytes(damage)
     with pytest.raises(KpBatchError, match=r"_index\.parquet is damaged .* remove it"):
         import_spans(nights, archive)
+
+
+def test_sources_that_are_imported_in_turn_and_share_a_trace_settle(
+    nights: Path, archive: Path
+) -> None:
+    for night in range(2):
+        for name in ("1.jsonl", "2.jsonl"):
+            done = import_spans(nights / name, archive)
+            assert (done.files_read, done.left) == (1 - night, 0)
+    assert said(archive) == {"a": ["1"], "b": ["2", "3"], "c": ["4"]}
+    write_lines(nights / "1.jsonl", [span("b", 5)])
+    assert import_spans(nights / "2.jsonl", archive).files_read == 0
+    write_lines(nights / "2.jsonl", [span("b", 6)])
+    assert import_spans(nights / "2.jsonl", archive).left == 1  # until the other is imported
+    assert import_spans(nights, archive).left == 0
+    assert said(archive) == {"a": ["1"], "b": ["5", "6"], "c": ["4"]}
+
+
+def test_an_archive_is_of_the_format_that_it_has(
+    source: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("e", "f"):
+        import_traces(None, [str(source)], archive, load_rules(None, {}))
+        write_json(source / f"{name}.json", kp_trace(name))
+    monkeypatch.setattr(importing, "recognised", None)  # no file is looked into for it
+    import_traces(None, [str(source)], archive, load_rules(None, {}))
+    assert len(imported(archive)) == 5
+
+
+def test_an_archive_is_no_url_but_of_a_bucket(source: Path) -> None:
+    with pytest.raises(WarehouseError, match="URL of ftp://: name a folder") as failed:
+        import_traces(FORMAT, [str(source)], "ftp://me:s3cret@host/archive", load_rules(None, {}))
+    assert "s3cret" not in str(failed.value)
 
 
 def test_an_archive_has_one_format(nights: Path, source: Path, archive: Path) -> None:

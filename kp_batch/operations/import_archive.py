@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from kp_batch.errors import BusyError
+from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.importers.archive import Archive
 from kp_batch.storage.at_once import at_once
 from kp_batch.storage.faults import ConflictError
@@ -46,6 +46,12 @@ def place_of(name: str, folder: Path) -> Place:
         WarehouseError: none can be written there.
     """
     if not is_url(name):
+        scheme, is_other, _ = name.partition("://")  # the rest may hold a password
+        if is_other:
+            raise WarehouseError(
+                f"no archive can stand at a URL of {scheme}://: name a folder, or one of s3:// or "
+                "az://"
+            )
         return InFolder(name)
     url = name.rstrip("/")
     folder_of(url)

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from kp_batch.archive import buckets
 from kp_batch.archive.sources import open_file
-from kp_batch.errors import ArchiveError
+from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.importers.draft import Refused, UnreadableError
 from kp_batch.importers.format import Format, Input
 from kp_batch.importers.knowledgepulse_postgres import state_of
@@ -126,6 +126,16 @@ def _database(url: str) -> dict[str, str]:
     except UnreadableError as error:
         return {url: json.dumps([[error.code], str(error)])}
     return {url: json.dumps({"until": until, "state": state})}
+
+
+def as_known(form: Format, path: str, stamp: str) -> Input | None:
+    """A file that may be none of the sources, if it still is what it was when it was read."""
+    try:
+        files = _stamps(path)
+        found = source_of(form, files, Looks(form, files, content_of))
+    except (KpBatchError, OSError):
+        return None
+    return found.inputs.get(path) if found.stamps.get(path) == stamp else None
 
 
 def newer(given: Input, stamp: str) -> Input:
