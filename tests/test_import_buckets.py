@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import polars as pl
@@ -168,6 +169,23 @@ def die_after(writes: int, patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Store, "write", mortal(Store.write))
     patch.setattr(Store, "delete", mortal(Store.delete))
+
+
+def test_large_files_are_stored_one_after_another(
+    nights: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_archive, "_LARGE", 0)
+    alone, write = Lock(), Store.write
+
+    def writing(*given: Any, **kwargs: Any) -> str:
+        assert alone.acquire(blocking=False)
+        try:
+            return write(*given, **kwargs)
+        finally:
+            alone.release()
+
+    monkeypatch.setattr(Store, "write", writing)
+    assert import_spans(nights, url).traces == 5
 
 
 def test_another_import_is_told_and_waited_for(nights: Path, url: str) -> None:

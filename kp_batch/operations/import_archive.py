@@ -20,6 +20,7 @@ from kp_batch.warehouse.sharing import alone
 from kp_batch.whole_files import HALF_WRITTEN
 
 _OWN = "_import"  # the folder of what is known for the next import
+_LARGE = 32 << 20  # bytes; a write with a condition has the whole object in memory
 _PART = f"*{HALF_WRITTEN}"
 
 
@@ -114,7 +115,14 @@ class InBucket:
         store_at(self.url).download(name, self.folder / name)
 
     def _store(self, lease: Lease, names: Sequence[str]) -> None:
-        at_once(partial(self._store_one, lease), names)
+        small = [name for name in names if not self._is_large(name)]
+        at_once(partial(self._store_one, lease), small)
+        for name in filter(self._is_large, names):
+            self._store_one(lease, name)
+
+    def _is_large(self, name: str) -> bool:
+        file = self.folder / name
+        return file.exists() and file.stat().st_size > _LARGE
 
     def _store_one(self, lease: Lease, name: str) -> None:
         lease.check()
