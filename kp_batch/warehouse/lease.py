@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from kp_batch.errors import BusyError, WarehouseError
+from kp_batch.errors import BusyError, WarehouseError, busy
 from kp_batch.storage.faults import ConflictError
 from kp_batch.storage.store import Store
-from kp_batch.warehouse.lock import busy
 
 LEASE = "kp.lock"  # the object, by which an archive's reader knows a warehouse, too
 _PROBE = "kp.probe"

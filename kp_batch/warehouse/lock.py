@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from kp_batch.errors import BusyError
+from kp_batch.errors import busy
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.places import shown
 
@@ -49,18 +49,6 @@ def locked(warehouse: Path, *, wait: bool, archive: str = "") -> Generator[bool]
         yield is_first
     finally:
         lock.release()
-
-
-def busy(where: str, holder: str, *, waits: bool) -> BusyError:
-    """The error of who finds another writer.
-
-    Args:
-        where: the warehouse, or the archive, as its user names it.
-        holder: who it is.
-        waits: whether the command has --wait.
-    """
-    remedy = "wait for its end with --wait, or run later" if waits else "import again later"
-    return BusyError(f"another run is writing to {where} ({holder}); {remedy}")
 
 
 def _holder(path: Path) -> str:
