@@ -8,6 +8,7 @@ from prefect.cache_policies import NO_CACHE
 
 from kp_batch.clock import Clock
 from kp_batch.config import RescoreConfig
+from kp_batch.executor import Step
 from kp_batch.executors.prefect import rescore_in_tasks, silence_at_exit, told_in_log
 from kp_batch.operations.import_config import ImportConfig
 from kp_batch.operations.import_text import as_text
@@ -31,11 +32,16 @@ def import_and_rescore(imports: list[ImportConfig], config: RescoreConfig) -> di
     silence_at_exit()
     clock = Clock()
     with told_in_log():
-        for each in map(ImportConfig.read, imports):
-            _import(each)
+        # All of it first: what is wrong is told before any work.
+        config = RescoreConfig.read(config)
+        given = [ImportConfig.read(each, number) for number, each in enumerate(imports, 1)]
+        for each in given:
+            import_new(each)
     return asdict(rescore_in_tasks(config, clock))
 
 
 @task(name="import", cache_policy=NO_CACHE, persist_result=False)
-def _import(given: ImportConfig) -> None:
-    say(as_text(given.run(), given.archive))
+def import_new(given: ImportConfig) -> None:
+    """Import, again after a while where the disk or the network fails; see `Step`."""
+    done = Step(f"import into {given.archive}", given.run)()
+    say(as_text(done, given.archive))

@@ -70,6 +70,18 @@ class BusyError(WarehouseError):
     """Another process is writing to the warehouse."""
 
 
+def busy(where: str, holder: str, *, waits: bool) -> BusyError:
+    """The error of who finds another writer.
+
+    Args:
+        where: the warehouse, or the archive, as its user names it.
+        holder: who it is.
+        waits: whether the command has --wait.
+    """
+    remedy = "wait for its end with --wait, or run later" if waits else "import again later"
+    return BusyError(f"another run is writing to {where} ({holder}); {remedy}")
+
+
 def is_passing(error: BaseException) -> bool:
     """Whether a failure may be over soon: of the disk or the network, not of the logic.
 

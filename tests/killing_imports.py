@@ -2,9 +2,11 @@
 
 The source changes every night: spans come late, files are written anew, rules are others. After
 each kill the next import has to leave what one leaves that was never killed, equal to the byte.
+Where the source changes before that import, each trace has to stand in one day.
 """
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from pathlib import Path
 from kp_batch.importers.catalogue import FORMATS
 from kp_batch.importers.rules import Rules
 from kp_batch.operations.importing import import_traces
+from tests.importing import imported
 from tests.shuffled_spans import SPANS, span_lines
 
 # An import alone, of the source, into the archive and by the rules that argv names.
@@ -74,6 +77,15 @@ class Nights:
             import_traces(FORMATS["otlp"], [str(self.source)], archive, self.rules)
         assert contents(self.killed) == contents(self.never)
 
+    def finish_another(self) -> None:
+        """The import that comes after, of a source that is another one by then."""
+        self.source.joinpath(f"{self.random.randrange(_FILES)}.jsonl").unlink(missing_ok=True)
+        self.change()
+        import_traces(FORMATS["otlp"], [str(self.source)], self.killed, self.rules)
+        imported(self.killed)
+        shutil.rmtree(self.never, ignore_errors=True)
+        shutil.copytree(self.killed, self.never)
+
     def _rules(self, domain: str) -> Rules:
         return Rules.model_validate(
             {
@@ -96,7 +108,7 @@ def torture_imports(folder: Path, kills: int, seed: int) -> int:
     for _ in range(kills):
         killed += nights.kill()
         if nights.random.random() < 0.7:  # else the next night finds what two left
-            nights.finish()
+            nights.random.choice([nights.finish, nights.finish_another])()
             nights.change()
     nights.finish()
     return killed

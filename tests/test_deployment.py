@@ -157,7 +157,7 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
     [summary] = [message for level, message in told if "600 traces scored in" in message]
     assert "\n  unreadable " in summary
     errors = [message for level, message in told if level == 40]
-    faults = [each for each in errors if "the settings of the import have faults: " in each]
+    faults = [each for each in errors if "the settings of import 1 have faults: " in each]
     assert faults
     assert all("--format: 'otel' is none of atif, " in each for each in faults)
     unmounted = "ArchiveError: no Parquet or JSONL file at 'unmounted'"

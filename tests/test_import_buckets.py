@@ -2,7 +2,9 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import polars as pl
@@ -10,7 +12,7 @@ import pytest
 
 from kp_batch.errors import ArchiveError, BusyError, WarehouseError
 from kp_batch.explaining import explained
-from kp_batch.importers import atif, langfuse
+from kp_batch.importers import atif, knowledgepulse, langfuse
 from kp_batch.importers.format import Format
 from kp_batch.importers.rules import Rules, load_rules
 from kp_batch.operations import import_archive
@@ -23,6 +25,7 @@ from tests.buckets import fill
 from tests.faulty import Faulty, between
 from tests.importing import write_json
 from tests.test_import_atif import result, short
+from tests.test_import_knowledgepulse import registry, unit
 from tests.test_import_langfuse import CONVERSATION, lines, manifest, observation, root
 from tests.test_importing import RULES, import_spans, span, write_lines
 from tests.test_rescore import config
@@ -168,10 +171,29 @@ def die_after(writes: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Store, "delete", mortal(Store.delete))
 
 
+def test_large_files_are_stored_one_after_another(
+    nights: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_archive, "_LARGE", 0)
+    alone, write = Lock(), Store.write
+
+    def writing(*given: Any, **kwargs: Any) -> str:
+        assert alone.acquire(blocking=False)
+        try:
+            return write(*given, **kwargs)
+        finally:
+            alone.release()
+
+    monkeypatch.setattr(Store, "write", writing)
+    assert import_spans(nights, url).traces == 5
+
+
 def test_another_import_is_told_and_waited_for(nights: Path, url: str) -> None:
     with (
         leased(store_at(f"{url}/_import"), "another machine's"),
-        pytest.raises(BusyError, match=f"another run is writing to {url}/_import"),
+        pytest.raises(
+            BusyError, match=rf"another run is writing to {url} \(.*\); import again later$"
+        ),
     ):
         import_spans(nights, url)
     assert import_spans(nights, url).traces == 5
@@ -185,10 +207,10 @@ def test_what_another_import_did_just_before_is_not_lost(
     write_lines(tmp_path / "others" / "4.jsonl", [on(1, "other"), on(4, "another")])
     alone = import_archive.alone
 
-    def beaten(place: str) -> Any:
+    def beaten(place: str, archive: str) -> Any:
         monkeypatch.setattr(import_archive, "alone", alone)
         import_spans(tmp_path / "others", url)
-        return alone(place)
+        return alone(place, archive)
 
     monkeypatch.setattr(import_archive, "alone", beaten)
     import_spans(nights, url)
@@ -283,6 +305,19 @@ def test_a_source_is_an_object_a_folder_or_a_glob(
     for nothing in (f"{bucket}/z", f"{bucket}/x-1.json", f"{bucket}/*.txt"):
         with pytest.raises(ArchiveError, match="there is no file at"):
             import_spans(nothing, tmp_path / "0")
+
+
+def test_a_registry_that_is_written_to_is_read_with_its_newest_rows(
+    tmp_path: Path, bucket: str
+) -> None:
+    with closing(registry(tmp_path / "r.sqlite", [unit("a")])) as live:
+        live.execute("PRAGMA wal_checkpoint")
+        live.execute("INSERT INTO knowledge_units VALUES (?, ?, ?, ?)", unit("b"))
+        live.commit()
+        for ending in ("", "-wal", "-shm"):
+            store_at(bucket).write(f"r.sqlite{ending}", tmp_path / f"r.sqlite{ending}")
+    rules = load_rules(None, {})
+    assert import_traces(knowledgepulse.FORMAT, [bucket], tmp_path / "archive", rules).traces == 2
 
 
 def test_an_archive_below_its_source_is_none_of_it(nights: Path, bucket: str) -> None:

@@ -21,7 +21,7 @@ from kp_batch.importers.draft import UnreadableError
 from kp_batch.importers.knowledgepulse import FORMAT
 from kp_batch.importers.knowledgepulse_postgres import rows_of
 from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import format_of, import_traces
+from kp_batch.operations.importing import import_traces
 from kp_batch.operations.results import Imported
 from tests.importing import imported, kp_trace, refusals, write_json
 from tests.postgres import POSTGRES, Registry, make_registry, postgres_server
@@ -192,6 +192,18 @@ def test_what_is_deleted_stays(registry: Registry, archive: Path, tmp_path: Path
     assert objective(archive, "a") == "of the database"
 
 
+def test_a_deleted_unit_has_nothing_read_again_on_a_calm_night(
+    registry: Registry, archive: Path, tmp_path: Path
+) -> None:
+    registry.put(kp_trace("a"), "2 days")
+    registry.put(kp_trace("b"))
+    import_all(archive, registry.url)
+    registry.do("DELETE FROM knowledge_units WHERE id = 'kp:trace:a'")
+    path = str(write_json(tmp_path / "a.json", kp_trace("a")))
+    assert import_all(archive, registry.url, path).left == 1
+    assert import_all(archive, registry.url, path).files_read == 0
+
+
 def test_what_was_not_read_again_is_still_known(
     registry: Registry, archive: Path, tmp_path: Path
 ) -> None:
@@ -280,6 +292,22 @@ def test_a_server_that_is_away_for_a_night_stops_no_other_source(
     assert refusals(archive) == []
 
 
+def test_a_database_whose_state_cannot_be_asked_is_not_taken_for_read(
+    registry: Registry, archive: Path
+) -> None:
+    registry.put(kp_trace("a"))
+    registry.do(
+        "CREATE FUNCTION hashtextextended(text, int) RETURNS int8 LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'busy'; END $$"
+    )
+    for _ in range(2):
+        assert import_all(archive, registry.url).refused == {"unreadable_file": 1}
+    assert "busy" in refusals(archive)[0]["message"]
+    registry.do("DROP FUNCTION hashtextextended(text, int)")
+    assert import_all(archive, registry.url).traces == 1
+    assert refusals(archive) == []
+
+
 def test_a_file_that_tells_of_the_same_while_the_server_is_away_waits_for_it(
     registry: Registry, archive: Path, tmp_path: Path
 ) -> None:
@@ -356,18 +384,20 @@ def test_a_password_is_refused_and_never_written(
         "PostgreSQL://kp:s3cret@/x",
         "postgresql://kp@/x?sslmode=require&pass%77ord=s3cret",
         "postgresql://kp@/x?sslpassword=s3cret",
+        "postgresql://kp@/x?PASSWORD=s3cret",
+        "postgresql://kp@/x?pass=s3cret",
+        "postgresql://kp@/x?sslmode=require;passwd=s3cret",
     ):
         with pytest.raises(KpBatchError, match=r"holds a password.*PGPASSWORD") as failed:
             import_all(archive, url)
         assert "s3c" not in str(failed.value)
     monkeypatch.setenv("PGPASSWORD", "s3cret")
     registry.put(kp_trace("a"))
-    import_all(archive, registry.url, "postgresql://kp@127.0.0.1:1/x")
+    import_all(archive, registry.url, "postgresql://kp@127.0.0.1:1/x?passfile=.pgpass")
     assert b"s3cret" not in b"".join(x.read_bytes() for x in archive.rglob("*") if x.is_file())
 
 
 def test_a_url_is_recognised_by_itself(registry: Registry, archive: Path) -> None:
-    assert format_of(["postgres://kp@127.0.0.1:1/x"], str(archive)).name == "knowledgepulse"
     registry.put(kp_trace("a"))
     command = [sys.executable, "-m", "kp_batch", "import", "auto", registry.url, "-o", archive]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
 from random import Random
@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kp_batch.contracts import TRACE
-from kp_batch.errors import ArchiveError, BusyError, KpBatchError
+from kp_batch.errors import ArchiveError, BusyError, KpBatchError, WarehouseError
+from kp_batch.importers.archive import Archive
 from kp_batch.importers.day_files import DayFiles
 from kp_batch.importers.draft import Draft, Refused, Unit
 from kp_batch.importers.format import Format, by_ending
@@ -27,6 +28,7 @@ from kp_batch.importers.json_files import read_json_lines
 from kp_batch.importers.knowledgepulse import FORMAT
 from kp_batch.importers.rules import Rules, load_rules
 from kp_batch.importers.times import time_of
+from kp_batch.operations import importing
 from kp_batch.operations.importing import import_traces
 from kp_batch.operations.results import Imported
 from kp_batch.pipeline.rescore import rescore_archive
@@ -325,7 +327,7 @@ def test_one_import_at_a_time_changes_an_archive(nights: Path, archive: Path) ->
     with lock:
         assert lock.stdout
         lock.stdout.readline()
-        with pytest.raises(BusyError, match="another run is writing"):
+        with pytest.raises(BusyError, match=rf"writing to {archive} \(.*\); import again later$"):
             import_spans(nights, archive)
         lock.kill()
     import_spans(nights, archive)
@@ -396,11 +398,61 @@ def test_odd_letters_stop_nothing(tmp_path: Path) -> None:
     assert "name" in refusals(folder / "archive")[0]["message"]
 
 
-def test_an_index_that_is_damaged_is_named(nights: Path, archive: Path) -> None:
+def test_files_that_tell_of_a_trace_with_an_odd_id_are_not_read_in_turn(
+    nights: Path, archive: Path
+) -> None:
+    odd = "\ud800"
+    for second in (1, 2):
+        write_lines(nights / f"{second}.jsonl", [span(odd, second)])
     import_spans(nights, archive)
-    (archive / "_import" / "_index.parquet").write_bytes(b"no Parquet")
+    write_lines(nights / "1.jsonl", [span(odd, 1), span(odd, 3)])
+    assert import_spans(nights, archive).left == 0
+    assert import_spans(nights, archive).files_read == 0
+    assert said(archive) == {"\ufffd": ["1", "2", "3"]}
+
+
+CUT = b"PAR1" + bytes(20) + b"\x14\0\0\0PAR1"  # whose end is none of Parquet's
+
+
+@pytest.mark.parametrize("damage", [b"no Parquet", CUT])
+def test_an_index_that_is_damaged_is_named(nights: Path, archive: Path, damage: bytes) -> None:
+    import_spans(nights, archive)
+    (archive / "_import" / "_index.parquet").write_bytes(damage)
     with pytest.raises(KpBatchError, match=r"_index\.parquet is damaged .* remove it"):
         import_spans(nights, archive)
+
+
+def test_sources_that_are_imported_in_turn_and_share_a_trace_settle(
+    nights: Path, archive: Path
+) -> None:
+    for night in range(2):
+        for name in ("1.jsonl", "2.jsonl"):
+            done = import_spans(nights / name, archive)
+            assert (done.files_read, done.left) == (1 - night, 0)
+    assert said(archive) == {"a": ["1"], "b": ["2", "3"], "c": ["4"]}
+    write_lines(nights / "1.jsonl", [span("b", 5)])
+    assert import_spans(nights / "2.jsonl", archive).files_read == 0
+    write_lines(nights / "2.jsonl", [span("b", 6)])
+    assert import_spans(nights / "2.jsonl", archive).left == 1  # until the other is imported
+    assert import_spans(nights, archive).left == 0
+    assert said(archive) == {"a": ["1"], "b": ["5", "6"], "c": ["4"]}
+
+
+def test_an_archive_is_of_the_format_that_it_has(
+    source: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("e", "f"):
+        import_traces(None, [str(source)], archive, load_rules(None, {}))
+        write_json(source / f"{name}.json", kp_trace(name))
+    monkeypatch.setattr(importing, "recognised", None)  # no file is looked into for it
+    import_traces(None, [str(source)], archive, load_rules(None, {}))
+    assert len(imported(archive)) == 5
+
+
+def test_an_archive_is_no_url_but_of_a_bucket(source: Path) -> None:
+    with pytest.raises(WarehouseError, match="URL of ftp://: name a folder") as failed:
+        import_traces(FORMAT, [str(source)], "ftp://me:s3cret@host/archive", load_rules(None, {}))
+    assert "s3cret" not in str(failed.value)
 
 
 def test_an_archive_has_one_format(nights: Path, source: Path, archive: Path) -> None:
@@ -434,6 +486,42 @@ def test_a_killed_import_is_made_good_by_the_next(
         for x in (archive, tmp_path / "never")
     ]
     assert content[0] == content[1]
+
+
+@pytest.mark.parametrize("later", ["another", "none"])
+@pytest.mark.parametrize("killed_at", ["2026-03-05", "2026-03-02"])  # before, and between
+def test_a_trace_stands_in_one_day_though_its_file_is_gone_after_a_kill(
+    source: Path,
+    archive: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    killed_at: str,
+    later: str,
+) -> None:
+    import_all(source, archive)
+    write_json(source / "b.json", kp_trace("b", 5))
+    fetch = Archive.fetch
+
+    def killed(archive: Archive, names: Iterable[str]) -> None:
+        if f"{killed_at}.parquet" in set(names):
+            raise KeyboardInterrupt
+        fetch(archive, names)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Archive, "fetch", killed)
+        with pytest.raises(KeyboardInterrupt):
+            import_all(source, archive)
+    (source / "b.json").unlink()
+    if later == "another":
+        write_json(source / "d.json", kp_trace("d", 3))
+    import_all(source, archive)
+    days = {name[9:]: row["metadata"]["created_at"][9] for name, row in imported(archive).items()}
+    others = {"d": "3"} if later == "another" else {}
+    stays = "2" if killed_at == "2026-03-05" else "5"
+    assert days == {"a": "1", "b": stays, "c": "1", **others}
+    notes = pl.read_parquet(archive / "_import" / "_days.parquet")
+    assert {x[9:]: day[9] for day, x, _ in notes.iter_rows()} == days
+    assert len(notes) == len(days)
+    assert set(notes["turn"]) == {0}
 
 
 def test_rules_that_name_what_is_not_there_are_told_before_anything_is_written(

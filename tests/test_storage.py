@@ -3,11 +3,13 @@
 import errno
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from kp_batch.errors import is_passing
 from kp_batch.storage import store as storage
+from kp_batch.storage.at_once import at_once
 from kp_batch.storage.faults import ConflictError
 from kp_batch.storage.store import Store, bucket_and_path, store_at
 from kp_batch.storage.traffic import TRAFFIC
@@ -121,3 +123,17 @@ def test_an_answer_that_is_cut_off_is_an_error_that_passes(
     assert not list(tmp_path.iterdir())  # not even a part
     store.download("a", tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == b"0123456789" * 10
+
+
+def test_after_an_error_no_further_object_is_begun() -> None:
+    begun: list[int] = []
+
+    def work(part: int) -> None:
+        begun.append(part)
+        if part == 1:
+            raise OSError("full")
+        Event().wait(0.05 if part else 1)
+
+    with pytest.raises(OSError, match="full"):
+        at_once(work, range(100))
+    assert len(begun) < 60  # of which 16 are on their way at once

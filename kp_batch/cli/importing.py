@@ -12,7 +12,6 @@ import click
 from kp_batch.cli.group import json_option, kp_batch
 from kp_batch.storage.urls import is_url
 
-_AUTO = "auto"
 _RULES = """\
 # Rules to start from: what makes a success, how confident it is, and of which domain a trace is.
 # recovery = "after_tool_error"    # the first thought after a failed tool recovers from an error
@@ -100,16 +99,17 @@ def import_(  # noqa: PLR0913 (each is an option)
 ) -> None:
     """Make an archive of other systems' traces.
 
-    FORMAT is one of those that --list tells, or auto: what the files hold.
+    FORMAT is one of those that --list tells, or auto: that of the archive, or what the files hold.
     """
-    from kp_batch.importers.catalogue import FORMATS
     from kp_batch.importers.rules import load_rules
+    from kp_batch.operations.import_config import format_named
     from kp_batch.operations.import_text import as_text
-    from kp_batch.operations.importing import format_of, import_traces
+    from kp_batch.operations.importing import import_traces
 
-    if name not in (*FORMATS, _AUTO):
-        raise click.BadParameter(f"{name!r} is none of {', '.join(FORMATS)}", param_hint="FORMAT")
-    form = format_of(sources, archive) if name == _AUTO else FORMATS[name]
+    try:
+        form = format_named(name)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="FORMAT") from error
     given = {**_success(success), **_confidence(confidence), **_domain(domain)}
     done = import_traces(form, sources, archive, load_rules(path, given))
     if as_json:

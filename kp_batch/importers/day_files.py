@@ -54,7 +54,8 @@ class DayFiles:
         """
         self._stage(new.keys(), touched)
         days = TraceDays(self._archive, self._connection)
-        self._connection.execute("CREATE TABLE stands AS FROM days SEMI JOIN touched USING (id)")
+        days.find_moving()
+        self._connection.execute(f"CREATE TABLE stands AS {sql(__name__, 'stands.sql')}")
         gaining, losing = (
             [day for (day,) in self._connection.execute(sql(__name__, name)).fetchall()]
             for name in ("gaining.sql", "losing.sql")

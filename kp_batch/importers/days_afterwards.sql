@@ -1,5 +1,5 @@
 -- In which day each trace stands once all files are changed.
-SELECT day, id FROM days ANTI JOIN touched USING (id)
+SELECT day, id, 0 AS turn FROM days ANTI JOIN stands USING (day, id)
 UNION ALL
-SELECT day, id FROM new
+SELECT day, id, 0 FROM new
 ORDER BY day, id

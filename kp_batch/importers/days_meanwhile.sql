@@ -1,2 +1,7 @@
 -- In which days a trace may stand while files are changed: where it was, and where it goes.
-SELECT day, id FROM days UNION SELECT day, id FROM new ORDER BY day, id
+WITH
+    goes AS (SELECT day, id, (SELECT coalesce(max(turn), 0) + 1 FROM days) AS turn FROM new)
+SELECT day, id, max(turn) AS turn
+FROM (SELECT day, id, turn FROM days UNION ALL FROM goes)
+GROUP BY day, id
+ORDER BY day, id

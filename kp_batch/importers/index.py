@@ -23,6 +23,7 @@ from kp_batch.sql import sql
 from kp_batch.text import one_line
 
 _NAME = "_import/_index.parquet"
+BEGUN = {"kp_batch.begun": ""}  # the metadata of an index whose import has not come to its end
 _ROWS = pl.Schema({"path": pl.String, "stamp": pl.String, "trace": pl.String, "told": pl.Boolean})
 _READ = pl.Schema({"path": pl.String, "stamp": pl.String, "whole": pl.Boolean})
 
@@ -34,6 +35,7 @@ class Index:
     archive: Archive
     made_by: Mapping[str, str]  # the metadata of that import; empty where there was none
     stamps: Mapping[str, str]  # of each file that it knows: what it was when it was read
+    is_done: bool = True  # whether that import came to its end
 
     @classmethod
     def of(cls, archive: Archive) -> Self:
@@ -49,14 +51,15 @@ class Index:
             told = pq.read_schema(path).metadata or {}
             known = pl.scan_parquet(path, glob=False).filter(pl.col("trace").is_null())
             stamps = known.select("path", "stamp").collect()
-        except (pl.exceptions.PolarsError, pa.ArrowException) as error:
+        except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
             raise KpBatchError(
                 f"{archive.name}/{_NAME} is damaged ({one_line(str(error))}); remove it: then all "
                 "files that are there are read again, and traces of others are taken for none that "
                 "came before"
             ) from error
         made_by = {name.decode(): value.decode() for name, value in told.items()}
-        return cls(archive, made_by, dict(stamps.iter_rows()))
+        own = {name: value for name, value in made_by.items() if name not in BEGUN}
+        return cls(archive, own, dict(stamps.iter_rows()), is_done=own == made_by)
 
     @property
     def _path(self) -> Path:
@@ -98,7 +101,7 @@ class Index:
         """Put in what was read, and leave the rest as it is.
 
         Args:
-            made_by: the metadata of this import.
+            made_by: the metadata of this import, and `BEGUN` until all else is written.
             stamps: of the files that were read, and of known files that have to be read again.
             whole: those of them that no longer tell of other traces than those of their units.
             units: Parquet files with the columns `file` and `trace`, of these files and others.

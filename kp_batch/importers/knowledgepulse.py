@@ -31,9 +31,10 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 def inputs(paths: Sequence[str], look: Look) -> Iterator[Input]:
     """See `Format`."""
     yield from (Input(path) for path in paths if is_database(path))
+    named = set(paths)
     for found in by_ending(*_FILES, ".json")([x for x in paths if not is_database(x)], look):
         log = f"{found.path}{_LOG}"  # all that is new may stand there alone
-        yield Input(found.path, (log,) if Path(log).exists() else ())
+        yield Input(found.path, (log,) if log in named or Path(log).exists() else ())
 
 
 def rows(url: str, since: str | None) -> Iterator[Unit | PassedOver]:
@@ -42,10 +43,10 @@ def rows(url: str, since: str | None) -> Iterator[Unit | PassedOver]:
         yield _of_row(*row)
 
 
-def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver]:
-    """See `Format`."""
+def units(path: Path, beside: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver]:
+    """See `Format`; beside a database is its -wal."""
     if path.name.lower().endswith(_FILES):
-        yield from _of_file(path)
+        yield from _of_file(path, *beside)
         return
     content = read_json(path)
     found = _exported(content)
@@ -55,10 +56,10 @@ def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver
         yield _unit(each)
 
 
-def _of_file(path: Path) -> Iterator[Unit | PassedOver]:
+def _of_file(path: Path, log: Path | None = None) -> Iterator[Unit | PassedOver]:
     """Read without leaving a file beside the database, where none may be written, too."""
     try:
-        with _opened(path) as database:
+        with _opened(path, log or path.with_name(path.name + _LOG)) as database:
             columns = {each[1] for each in database.execute(_COLUMNS)}
             status = _STATUS if _STATUS in columns else "NULL"  # older registries have none
             for row in database.execute(_UNITS.format(status=status)):
@@ -68,12 +69,13 @@ def _of_file(path: Path) -> Iterator[Unit | PassedOver]:
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[sqlite3.Connection]:
+def _opened(path: Path, log: Path) -> Generator[sqlite3.Connection]:
     """Open read-only; a registry that writes meanwhile has its newest rows in the file's -wal.
 
-    Where only that stands beside the file, as in a copy, SQLite would make another file.
+    Where only that stands beside the file, as in a copy, SQLite would make another file; and of
+    objects, each has a folder of its own.
     """
-    log, shared = (path.with_name(path.name + ending) for ending in (_LOG, "-shm"))
+    shared = log.with_name(f"{path.name}-shm")
     how = "mode=ro" if log.exists() else "mode=ro&immutable=1"
     with TemporaryDirectory(prefix="kp-import-") as folder:
         if log.exists() and not shared.exists():

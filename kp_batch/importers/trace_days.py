@@ -1,8 +1,10 @@
 """In which day each trace stands: `_import/_days.parquet`, so that no other day is looked into.
 
-Before a trace moves, the day where it goes is noted, too: so the next import finds it in either, if
-this one is killed.
+Before a trace moves, the day where it goes is noted, too, with a turn above 0: so the next import
+finds it in either, if this one is killed, and leaves it in the one that was put last.
 """
+
+from pathlib import Path
 
 import duckdb
 import polars as pl
@@ -16,11 +18,11 @@ from kp_batch.sql import sql
 from kp_batch.text import one_line
 
 _NAME = "_import/_days.parquet"
-_ROWS = pl.Schema({"day": pl.String, "id": pl.String})
+_ROWS = pl.Schema({"day": pl.String, "id": pl.String, "turn": pl.Int64})
 
 
 class TraceDays:
-    """The table `days` of a connection: the days and ids of an archive's traces.
+    """The table `days` of a connection: the days and ids of an archive's traces, and their turns.
 
     Args:
         archive: of these.
@@ -32,7 +34,7 @@ class TraceDays:
 
     def __init__(self, archive: Archive, connection: duckdb.DuckDBPyConnection) -> None:
         self._archive, self._connection = archive, connection
-        connection.execute("CREATE TABLE days (day VARCHAR, id VARCHAR)")
+        connection.execute("CREATE TABLE days (day VARCHAR, id VARCHAR, turn BIGINT)")
         self._take_noted()
         noted = connection.execute("SELECT DISTINCT day FROM days").fetchall()
         # All of them, where the notes are lost.
@@ -48,6 +50,23 @@ class TraceDays:
         ):
             for batch in rows.to_arrow_reader(100_000):
                 writer.write_batch(batch.cast(schema))
+
+    def find_moving(self) -> None:
+        """Tell the connection what was on its way when an import was killed, and is not `touched`.
+
+        Its table `moving` has where such traces may stand, and `held` where they do.
+        """
+        query = sql(__name__, "moving.sql")
+        self._connection.execute(f"CREATE TABLE moving AS {query}")
+        self._connection.execute("CREATE TABLE held AS FROM moving LIMIT 0")
+        may = self._connection.execute("SELECT DISTINCT day FROM moving").fetchall()
+        days = self._archive.days().intersection(day for (day,) in may)
+        names = {day: f"{day}.parquet" for day in sorted(days)}
+        self._archive.fetch(names.values())
+        for day, name in names.items():
+            self._connection.register("rows", _ids_of(self._archive.here(name), day).to_arrow())
+            self._connection.execute("INSERT INTO held FROM moving SEMI JOIN rows USING (day, id)")
+            self._connection.unregister("rows")
 
     def _take_noted(self) -> None:
         path = self._archive.here(_NAME)
@@ -67,10 +86,14 @@ class TraceDays:
         names = {day: f"{day}.parquet" for day in sorted(days)}
         self._archive.fetch(names.values())
         for day, name in names.items():
-            ids = pl.read_parquet(self._archive.here(name), columns=["id"], glob=False)
-            self._take(ids.select(pl.lit(day).alias("day"), "id").to_arrow())
+            self._take(_ids_of(self._archive.here(name), day).to_arrow())
 
     def _take(self, rows: pa.Table) -> None:
         self._connection.register("rows", rows)
-        self._connection.execute("INSERT INTO days SELECT day, id FROM rows")
+        self._connection.execute("INSERT INTO days SELECT day, id, turn FROM rows")
         self._connection.unregister("rows")
+
+
+def _ids_of(path: Path, day: str) -> pl.DataFrame:
+    ids = pl.read_parquet(path, columns=["id"], glob=False)
+    return ids.select(pl.lit(day).alias("day"), "id", pl.lit(0, pl.Int64).alias("turn"))

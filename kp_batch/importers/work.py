@@ -20,7 +20,7 @@ from kp_batch.importers.refusals import Refusals
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.spool import Spool
 from kp_batch.importers.units_by_trace import TraceUnits, UnitsByTrace
-from kp_batch.text import one_line
+from kp_batch.text import encodable, one_line
 
 _IDS = pl.Schema({"id": pl.String})
 _PATHS = pl.Schema({"path": pl.String})
@@ -53,7 +53,6 @@ class Work:
         self.units = UnitsByTrace(folder / "units")
         self.refusals = Refusals(folder / "refused")
         self._new = NewTraces(folder / "new")
-        self.failed: set[str] = set()  # files that could not be read
         self._ids = Spool(folder / "ids", _IDS)
         self._files = Spool(folder / "files", _PATHS)
 
@@ -68,20 +67,21 @@ class Work:
                 self.tally.passed_over[found.what] += 1
         return beside is not None
 
-    def read_again(self, given: Input, traces: Collection[str]) -> set[str]:
-        """Take the units of some traces, of a file that was read before.
+    def read_again(self, given: Input, traces: Collection[str]) -> set[str] | None:
+        """Take the units of some traces, as the index has them, of a file that was read before.
 
         Returns:
-            Those that it tells of still; none if it cannot be read.
+            Those that it tells of still; None if it cannot be read.
         """
         told: set[str] = set()
 
         def counts(trace: str) -> bool:
-            if trace in traces:
-                told.add(trace)
-            return trace in traces
+            name = encodable(trace)
+            if name in traces:
+                told.add(name)
+            return name in traces
 
-        return set() if self._read(given, counts) is None else told
+        return None if self._read(given, counts) is None else told
 
     def _read(
         self, given: Input, counts: Callable[[str], bool]
@@ -104,7 +104,6 @@ class Work:
         return beside
 
     def _refuse_file(self, given: Input, refused: Refused) -> None:
-        self.failed.add(given.path)
         self.refusals.add(refused, given.path)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from kp_batch.errors import BusyError
+from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.importers.archive import Archive
 from kp_batch.storage.at_once import at_once
 from kp_batch.storage.faults import ConflictError
@@ -20,6 +20,7 @@ from kp_batch.warehouse.sharing import alone
 from kp_batch.whole_files import HALF_WRITTEN
 
 _OWN = "_import"  # the folder of what is known for the next import
+_LARGE = 32 << 20  # bytes; a write with a condition has the whole object in memory
 _PART = f"*{HALF_WRITTEN}"
 
 
@@ -46,6 +47,12 @@ def place_of(name: str, folder: Path) -> Place:
         WarehouseError: none can be written there.
     """
     if not is_url(name):
+        scheme, is_other, _ = name.partition("://")  # the rest may hold a password
+        if is_other:
+            raise WarehouseError(
+                f"no archive can stand at a URL of {scheme}://: name a folder, or one of s3:// or "
+                "az://"
+            )
         return InFolder(name)
     url = name.rstrip("/")
     folder_of(url)
@@ -66,7 +73,7 @@ class InFolder:
     def alone(self) -> Generator[Archive]:
         """See `Place`."""
         archive = self.look()
-        with locked(archive.folder / _OWN, wait=False):
+        with locked(archive.folder / _OWN, wait=False, archive=self.name):
             for part in (*archive.folder.glob(_PART), *archive.folder.glob(f"{_OWN}/{_PART}")):
                 part.unlink()  # of one that was killed
             yield archive
@@ -101,14 +108,21 @@ class InBucket:
     @contextmanager
     def alone(self) -> Generator[Archive]:
         """See `Place`."""
-        with alone(f"{self.url}/{_OWN}") as lease:
+        with alone(f"{self.url}/{_OWN}", self.url) as lease:
             yield replace(self.look(), store=partial(self._store, lease))
 
     def _bring(self, name: str) -> None:
         store_at(self.url).download(name, self.folder / name)
 
     def _store(self, lease: Lease, names: Sequence[str]) -> None:
-        at_once(partial(self._store_one, lease), names)
+        small = [name for name in names if not self._is_large(name)]
+        at_once(partial(self._store_one, lease), small)
+        for name in filter(self._is_large, names):
+            self._store_one(lease, name)
+
+    def _is_large(self, name: str) -> bool:
+        file = self.folder / name
+        return file.exists() and file.stat().st_size > _LARGE
 
     def _store_one(self, lease: Lease, name: str) -> None:
         lease.check()

@@ -8,16 +8,27 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from kp_batch.config import faults
 from kp_batch.errors import KpBatchError
 from kp_batch.importers.catalogue import FORMATS
+from kp_batch.importers.format import Format
 from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import format_of, import_traces
+from kp_batch.operations.importing import import_traces
 from kp_batch.operations.results import Imported
 
-AUTO = "auto"
+_AUTO = "auto"
+
+
+def format_named(name: str) -> Format | None:
+    """The format of a name; None for auto, which leaves it to `import_traces`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in (*FORMATS, _AUTO):
+        raise ValueError(f"{name!r} is none of {', '.join(FORMATS)}, or {_AUTO}")
+    return FORMATS.get(name)
 
 
 def _known(name: str) -> str:
-    if name not in (*FORMATS, AUTO):
-        raise ValueError(f"{name!r} is none of {', '.join(FORMATS)}, or {AUTO}")
+    format_named(name)
     return name
 
 
@@ -27,15 +38,19 @@ class ImportConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Annotated[str, AfterValidator(_known)] = Field(
-        AUTO, description="One that kp-batch import --list tells, or auto."
+        _AUTO, description="One that kp-batch import --list tells, or auto."
     )
     sources: tuple[str, ...] = Field(min_length=1, description="Files, folders, or URLs.")
     archive: str = Field(min_length=1, description="The archive's folder, or its URL in a bucket.")
     rules: Path | None = Field(None, description="A TOML file that decides what they do not tell.")
 
     @classmethod
-    def read(cls, given: object) -> "ImportConfig":
+    def read(cls, given: object, number: int) -> "ImportConfig":
         """Read the config from the values of a form, or take it as it is.
+
+        Args:
+            given: the values, or the config.
+            number: which import it is, for the message.
 
         Raises:
             KpBatchError: values have faults; the message lists all of them.
@@ -44,11 +59,10 @@ class ImportConfig(BaseModel):
             return cls.model_validate(given)
         except ValidationError as error:
             raise KpBatchError(
-                f"the settings of the import have faults: {faults(error)}"
+                f"the settings of import {number} have faults: {faults(error)}"
             ) from error
 
     def run(self) -> Imported:
         """Import; see `import_traces`."""
-        named = self.format != AUTO
-        form = FORMATS[self.format] if named else format_of(self.sources, self.archive)
-        return import_traces(form, self.sources, self.archive, load_rules(self.rules, {}))
+        form, rules = format_named(self.format), load_rules(self.rules, {})
+        return import_traces(form, self.sources, self.archive, rules)

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from kp_batch.archive import buckets
 from kp_batch.archive.sources import open_file
-from kp_batch.errors import ArchiveError
+from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.importers.draft import Refused, UnreadableError
 from kp_batch.importers.format import Format, Input
 from kp_batch.importers.knowledgepulse_postgres import state_of
@@ -44,12 +44,19 @@ def source_of(form: Format, stamps: Mapping[str, str], looks: Looks) -> Source:
     """Choose among files; those whose names cannot be written are refused."""
     named = [path for path in stamps if path == encodable(path)]
     odd = [encodable(path) for path in stamps if path != encodable(path)]
-    inputs = [*form.inputs(named, looks.at), *(Input(path, refused=_NO_NAME) for path in odd)]
+    chosen = (_if_asked(each, stamps[each.path]) for each in form.inputs(named, looks.at))
+    inputs = [*chosen, *(Input(path, refused=_NO_NAME) for path in odd)]
     return Source(
         {each.path: each for each in inputs},
         {each.path: _with_beside(each, stamps) for each in inputs},
         looks,
     )
+
+
+def _if_asked(given: Input, stamp: str) -> Input:
+    """An input; a database that could not be asked is refused: nobody knows what was read of it."""
+    told = json.loads(stamp) if is_database(given.path) else {}
+    return replace(given, refused=Refused(*told)) if isinstance(told, list) else given
 
 
 def _with_beside(given: Input, stamps: Mapping[str, str]) -> str:
@@ -117,8 +124,18 @@ def _database(url: str) -> dict[str, str]:
     try:
         until, state = state_of(url)
     except UnreadableError as error:
-        return {url: json.dumps([str(error)])}
+        return {url: json.dumps([[error.code], str(error)])}
     return {url: json.dumps({"until": until, "state": state})}
+
+
+def as_known(form: Format, path: str, stamp: str) -> Input | None:
+    """A file that may be none of the sources, if it still is what it was when it was read."""
+    try:
+        files = _stamps(path)
+        found = source_of(form, files, Looks(form, files, content_of))
+    except (KpBatchError, OSError):
+        return None
+    return found.inputs.get(path) if found.stamps.get(path) == stamp else None
 
 
 def newer(given: Input, stamp: str) -> Input:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,8 +11,9 @@ import duckdb
 
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.importers.archive import Archive
+from kp_batch.importers.catalogue import FORMATS
 from kp_batch.importers.format import Format, Input
-from kp_batch.importers.index import Index
+from kp_batch.importers.index import BEGUN, Index
 from kp_batch.importers.looks import Looks
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.work import Work
@@ -21,6 +22,7 @@ from kp_batch.operations.import_archive import place_of
 from kp_batch.operations.import_rules import check_rules
 from kp_batch.operations.import_sources import (
     Source,
+    as_known,
     content_of,
     files_of,
     here,
@@ -36,18 +38,8 @@ IMPORTER = 1  # the version of how formats become traces
 _FORMAT = "kp_batch.format"
 
 
-def format_of(sources: Sequence[str], archive: str) -> Format:
-    """The format of sources, by what their files hold; those of the archive are left out.
-
-    Raises:
-        KpBatchError: they may be of none, or of more than one.
-        ArchiveError: there is no such file or folder.
-    """
-    return recognised([*files_of(sources, archive)], content_of, here)
-
-
 def import_traces(
-    form: Format, sources: Sequence[str], archive: str | PathLike[str], rules: Rules
+    form: Format | None, sources: Sequence[str], archive: str | PathLike[str], rules: Rules
 ) -> Imported:
     """Import traces; see `Format` and `Rules`.
 
@@ -56,32 +48,39 @@ def import_traces(
     the source takes nothing away.
 
     Args:
-        form: of the sources.
+        form: of the sources; None for that of the archive, or of a new one what their files hold.
         sources: files, and folders of which all files count, or URLs of these; URLs of databases.
         archive: the folder of the archive, or its URL in a bucket; made where it is missing.
         rules: what decides where the format does not.
 
     Raises:
         KpBatchError: the rules leave something open, or name what the sources have not; or the
-            archive is of another format.
+            archive is of another format, or theirs is not to be told.
         ArchiveError: there is no file of the format.
     """
-    check_rules(form, rules)
     files = files_of(sources, str(archive))
-    with (
-        TemporaryDirectory(prefix="kp-import-") as name,
-        closing(Work(form, rules, Path(name), here)) as work,
-        duckdb.connect(config=duckdb_config(Path(name) / "spill")) as connection,
-    ):
+    with TemporaryDirectory(prefix="kp-import-") as name, ExitStack() as held:
         place = place_of(str(archive), Path(name) / "archive")
-        index = _index_of(place.look(), work)
+        index = Index.of(place.look())
+        form = form or _format_of(files, index)
+        check_rules(form, rules)
+        work = held.enter_context(closing(Work(form, rules, Path(name), here)))
+        _check_format(index, work)
         source = _chosen(files, work, index)
         if not source.inputs:
             raise ArchiveError(f"no file of {form.name} at {', '.join(sources)}")
-        if not _changed(source, _known(index, work)):  # nobody is disturbed
+        # Nobody is disturbed, unless an import was killed: then traces may stand in two days.
+        if index.is_done and not _changed(source, _known(index, work)):
             return _imported(work, source)
-        with place.alone() as opened:
+        spilling = duckdb_config(Path(name) / "spill")
+        with place.alone() as opened, duckdb.connect(config=spilling) as connection:
             return _import(work, source, opened, connection)
+
+
+def _format_of(files: Mapping[str, str], index: Index) -> Format:
+    """The format of the archive, so that no file is looked into only to find it out."""
+    name = index.made_by.get(_FORMAT, "")
+    return FORMATS.get(name) or recognised([*files], content_of, here)
 
 
 def _chosen(files: Mapping[str, str], work: Work, index: Index) -> Source:
@@ -96,7 +95,8 @@ def _import(
     work: Work, source: Source, archive: Archive, connection: duckdb.DuckDBPyConnection
 ) -> Imported:
     """Import what is new or changed; nobody else changes the archive meanwhile."""
-    index, made_by = _index_of(archive, work), _made_by(work)
+    index, made_by = Index.of(archive), _made_by(work)
+    _check_format(index, work)
     known = _known(index, work)
     new = {x: newer(source.inputs[x], known.get(x, "")) for x in _changed(source, known)}
     read = _read(work, new.values())
@@ -112,28 +112,27 @@ def _import(
     blank = {path: unread(new[path]) for path in new if path in read or path in known}
     blank |= dict.fromkeys(stale, "")
     # Before any file is changed: who is killed after that reads the same files again.
-    units = work.units.all_files
-    index = index.save(index.made_by or made_by, blank, (), units, connection)
+    before = {**(index.made_by or made_by), **BEGUN}
+    index = index.save(before, blank, (), work.units.all_files, connection)
     files_changed = work.write(archive, made_by, connection)
     source.looks.save(archive)
     done = {path: source.stamps[path] for path in read - stale}
-    index.save(made_by, blank | done, whole, units, connection)
+    index.save(made_by, blank | done, whole, work.units.all_files, connection)
     return _imported(work, source, len(new), files_changed, len(left))
 
 
 def _imported(
     work: Work, source: Source, read: int = 0, changed: int = 0, left: int = 0
 ) -> Imported:
-    tally = work.tally
     return Imported(
-        traces=tally.traces,
+        traces=work.tally.traces,
         files=len(source.inputs),
         files_read=read,
         files_changed=changed,
         left=left,
         refused=dict(work.refusals.counts),
-        passed_over=dict(tally.passed_over),
-        unmapped_domains=dict(tally.unmapped),
+        passed_over=dict(work.tally.passed_over),
+        unmapped_domains=dict(work.tally.unmapped),
         rules=json.loads(work.rules.as_json()),
     )
 
@@ -157,15 +156,13 @@ def _changed(source: Source, known: Mapping[str, str]) -> list[str]:
     return sorted(path for path, stamp in source.stamps.items() if known.get(path) != stamp)
 
 
-def _index_of(archive: Archive, work: Work) -> Index:
-    index, name = Index.of(archive), work.form.name
-    before = index.made_by.get(_FORMAT, name)
-    if before != name:
+def _check_format(index: Index, work: Work) -> None:
+    before = index.made_by.get(_FORMAT, work.form.name)
+    if before != work.form.name:
         raise KpBatchError(
-            f"{archive.name} has traces of {before}, and an archive has those of one format; name "
-            "another one: a run takes several"
+            f"{index.archive.name} has traces of {before}, and an archive has those of one format; "
+            "name another one: a run takes several"
         )
-    return index
 
 
 def _read(work: Work, inputs: Collection[Input]) -> set[str]:
@@ -195,8 +192,11 @@ def _read_again(
     left: set[str] = set()
     stale: set[str] = set()
     for path, still, traces in index.also_told(work.units.all_files, whole, connection):
-        told = work.read_again(again[path], traces) if still and path in again else set[str]()
-        left |= traces - told
-        if still and not told:  # one that tells of them no more has nothing to tell again
+        given = again.get(path) if still else None
+        if still and given is None:  # imported before, from other sources
+            given = as_known(work.form, path, index.stamps[path])
+        told = work.read_again(given, traces) if given else None
+        left |= traces - (told or set())
+        if still and told is None:  # one that tells of them no more has nothing to tell again
             stale.add(path)
     return left, stale

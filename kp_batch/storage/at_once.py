@@ -1,7 +1,7 @@
 """Does some work for many objects at once."""
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 _OBJECTS = 16  # that are on their way
@@ -14,7 +14,8 @@ def at_once(work: Callable[[T], object], parts: Iterable[T]) -> None:
     with ThreadPoolExecutor(_OBJECTS) as pool:
         begun = [pool.submit(work, part) for part in parts]
         try:
-            for each in begun:
-                each.result()
+            wait(begun, return_when=FIRST_EXCEPTION)
         finally:
             pool.shutdown(cancel_futures=True)
+        for each in begun:  # those that are cancelled stand after the one that failed
+            each.result()

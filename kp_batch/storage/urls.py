@@ -1,11 +1,13 @@
 """URLs of buckets, of files on the web, and of databases."""
 
-from urllib.parse import parse_qsl, urlsplit
+import re
+from urllib.parse import unquote, urlsplit
 
 from kp_batch.errors import KpBatchError
 
 SCHEMES = ("s3", "gs", "az", "https", "http")
 _DATABASES = ("postgresql://", "postgres://")
+_PASSWORD = re.compile(r"pass(?!file\b)\w*=", re.IGNORECASE)  # as one may write libpq's parameter
 
 
 def is_url(name: str) -> bool:
@@ -30,9 +32,8 @@ def check_database(url: str) -> None:
         KpBatchError: it does; the message does not tell it.
     """
     scheme, _, rest = url.partition("://")
-    options = parse_qsl(rest.partition("?")[2])
     # Up to the last @, since a password may hold any sign that has a meaning in a URL.
-    if ":" in rest.rpartition("@")[0] or any("password" in name for name, _ in options):
+    if ":" in rest.rpartition("@")[0] or _PASSWORD.search(unquote(rest)):
         raise KpBatchError(
             f"a URL of {scheme}:// holds a password, which would stand in files and logs; give it "
             "in PGPASSWORD, ~/.pgpass or a service that PGSERVICE names"

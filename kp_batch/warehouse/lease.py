@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from kp_batch.errors import BusyError, WarehouseError
+from kp_batch.errors import BusyError, WarehouseError, busy
 from kp_batch.storage.faults import ConflictError
 from kp_batch.storage.store import Store
 
@@ -72,12 +72,13 @@ class Lease:
 
 
 @contextmanager
-def leased(store: Store, copy_id: str) -> Generator[Lease]:
+def leased(store: Store, copy_id: str, archive: str = "") -> Generator[Lease]:
     """Hold the lease of a warehouse in a bucket.
 
     Args:
         store: of the warehouse.
         copy_id: of this machine's copy, on which only this process works.
+        archive: see `locked`.
 
     Raises:
         BusyError: another process is writing.
@@ -89,7 +90,7 @@ def leased(store: Store, copy_id: str) -> Generator[Lease]:
         "host": socket.gethostname(),
         "since": datetime.now(UTC).isoformat(),
     }
-    lease = Lease(store, who, _taken(store, who))
+    lease = Lease(store, who, _taken(store, who, archive))
     ended = threading.Event()
 
     def renew() -> None:
@@ -109,7 +110,7 @@ def leased(store: Store, copy_id: str) -> Generator[Lease]:
                 store.write(LEASE, b"{}", instead_of=lease.etag)
 
 
-def _taken(store: Store, who: Mapping[str, object]) -> str:
+def _taken(store: Store, who: Mapping[str, object], archive: str) -> str:
     """Take the lease; returns its ETag."""
     now_ns = _probed(store)
     holder, etag, age_s = _holder(store, now_ns)
@@ -118,11 +119,11 @@ def _taken(store: Store, who: Mapping[str, object]) -> str:
         with suppress(ConflictError):  # another one was faster
             return store.write(LEASE, json.dumps(who).encode(), instead_of=etag, new=not etag)
         holder, _, age_s = _holder(store, now_ns)
-    raise BusyError(
-        f"another run is writing to {store.url} (process {holder.get('pid')} on "
-        f"{holder.get('host')} since {holder.get('since')}, last heard of {max(age_s, 0):.0f} s "
-        "ago); wait for its end with --wait, or run later"
+    told = (
+        f"process {holder.get('pid')} on {holder.get('host')} since {holder.get('since')}, "
+        f"last heard of {max(age_s, 0):.0f} s ago"
     )
+    raise busy(archive or store.url, told, waits=not archive)
 
 
 def _holder(store: Store, now_ns: int) -> tuple[dict[str, object], str, float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from kp_batch.errors import BusyError
+from kp_batch.errors import busy
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.places import shown
 
@@ -18,7 +18,7 @@ _MOMENT_S = 0.2
 
 
 @contextmanager
-def locked(warehouse: Path, *, wait: bool) -> Generator[bool]:
+def locked(warehouse: Path, *, wait: bool, archive: str = "") -> Generator[bool]:
     """Hold the lock of the warehouse; gives whether this process did not hold it already.
 
     The operating system releases the lock of a process that dies, so no lock is ever left behind;
@@ -27,6 +27,7 @@ def locked(warehouse: Path, *, wait: bool) -> Generator[bool]:
     Args:
         warehouse: the folder of the tables; made if it is missing.
         wait: whether to wait for another writer to end.
+        archive: the name of the archive that is imported into, if it is none of a warehouse.
 
     Raises:
         BusyError: another process is writing, and `wait` is false.
@@ -40,10 +41,7 @@ def locked(warehouse: Path, *, wait: bool) -> Generator[bool]:
         # A reader of a bucket's copy looks for a moment whether there is a writer.
         lock.acquire(timeout=-1 if wait else _MOMENT_S)
     except Timeout as error:
-        raise BusyError(
-            f"another run is writing to {shown(warehouse)} ({_holder(path)}); "
-            "wait for its end with --wait, or run later"
-        ) from error
+        raise busy(archive or shown(warehouse), _holder(path), waits=not archive) from error
     try:
         since = datetime.now(UTC).isoformat(timespec="seconds")
         who = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}

@@ -46,8 +46,8 @@ def shared(folder: Path) -> Generator[None]:
 
 
 @contextmanager
-def alone(url: str) -> Generator[Lease]:
-    """Be the only one who writes below a URL where no warehouse stands.
+def alone(url: str, archive: str) -> Generator[Lease]:
+    """Be the only one who writes below a URL of an archive, where no warehouse stands.
 
     Raises:
         BusyError: another process is writing.
@@ -55,10 +55,10 @@ def alone(url: str) -> Generator[Lease]:
         OSError: it cannot be read or written.
     """
     folder = Path(folder_of(url))
-    with locked(folder, wait=False):
+    with locked(folder, wait=False, archive=archive):
         files = CopiedFiles.of(folder)
         files.keep()  # by its id, the lease of one that was killed here is known
-        with leased(store_at(url), files.copy_id) as lease:
+        with leased(store_at(url), files.copy_id, archive) as lease:
             yield lease
 
 

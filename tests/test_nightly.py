@@ -1,0 +1,45 @@
+"""The flow that imports first: its settings are read before any work, and its disk may fail."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows import nightly
+from kp_batch.errors import KpBatchError
+from kp_batch.importers.day_files import DayFiles
+from kp_batch.operations.import_config import ImportConfig
+from tests.importing import imported, kp_trace, write_json
+from tests.test_retries import once_torn, waited  # noqa: F401 (a fixture)
+
+pytestmark = pytest.mark.prefect
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> dict[str, Any]:
+    write_json(tmp_path / "source" / "a.json", kp_trace("a"))
+    return {"sources": [str(tmp_path / "source")], "archive": str(tmp_path / "archive")}
+
+
+def test_all_settings_are_read_before_the_first_import(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nightly, "silence_at_exit", lambda: None)
+    config = {"archive": [given["archive"]], "warehouse": str(tmp_path / "warehouse")}
+    wrong = {**given, "format": "otel"}
+    with pytest.raises(KpBatchError, match="of import 2 have faults: --format: 'otel' is none"):
+        nightly.import_and_rescore.fn([given, wrong], config)
+    with pytest.raises(KpBatchError, match="of the run have faults: --ttl"):
+        nightly.import_and_rescore.fn([given], {**config, "ttl": "soon"})
+    assert not Path(given["archive"]).exists()
+
+
+def test_an_import_whose_disk_fails_is_tried_again(
+    given: dict[str, Any],
+    waited: list[float],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(DayFiles, "put", once_torn(DayFiles.put))
+    nightly.import_new.fn(ImportConfig.read(given, 1))
+    assert imported(Path(given["archive"])).keys() == {"kp:trace:a"}
+    assert waited == [5]
