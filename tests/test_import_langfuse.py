@@ -495,16 +495,17 @@ def test_an_import_of_parquet(tmp_path: Path) -> None:
         frame.write_parquet(export / table / f"{run}.parquet")
         (export / table / "2026-08-03T11-00-00.parquet").write_bytes(b"cut")
     keys = [f"p/{table}/{run}.parquet" for table in tables]
+    keys.append(f"p/scores/{run}.jsonl")  # is not there
     write_json(export / "manifests" / f"{run}.json", manifest(*keys))
     write_json(export / "cut.json", {})
 
     told = import_traces(langfuse.FORMAT, [str(export)], tmp_path / "archive", RULES)
     assert told.traces == 1
-    assert told.refused == {"unfinished_run": 2, "unreadable_file": 1}
+    assert told.refused == {"unfinished_run": 2, "unreadable_file": 2}
     (row,) = imported(tmp_path / "archive").values()
     assert row["id"] == "kp:trace:t"
     assert row["metadata"]["created_at"] == "2026-08-03T09:00:00.000000Z"
     assert row["metadata"]["success"] is True
     assert row["metadata"]["task_domain"] == "finance"
     assert [step["type"] for step in row["steps"]] == [kind for kind, _ in STEPS]
-    assert len(refusals(tmp_path / "archive")) == 3
+    assert len(refusals(tmp_path / "archive")) == 4

@@ -44,7 +44,7 @@ def source_of(form: Format, stamps: Mapping[str, str], looks: Looks) -> Source:
     """Choose among files; those whose names cannot be written are refused."""
     named = [path for path in stamps if path == encodable(path)]
     odd = [encodable(path) for path in stamps if path != encodable(path)]
-    chosen = (_if_asked(each, stamps[each.path]) for each in form.inputs(named, looks.at))
+    chosen = (_if_asked(each, stamps) for each in form.inputs(named, looks.at))
     inputs = [*chosen, *(Input(path, refused=_NO_NAME) for path in odd)]
     return Source(
         {each.path: each for each in inputs},
@@ -53,9 +53,9 @@ def source_of(form: Format, stamps: Mapping[str, str], looks: Looks) -> Source:
     )
 
 
-def _if_asked(given: Input, stamp: str) -> Input:
+def _if_asked(given: Input, stamps: Mapping[str, str]) -> Input:
     """An input; a database that could not be asked is refused: nobody knows what was read of it."""
-    told = json.loads(stamp) if is_database(given.path) else {}
+    told = json.loads(stamps[given.path]) if is_database(given.path) else {}
     return replace(given, refused=Refused(*told)) if isinstance(told, list) else given
 
 
