@@ -1,5 +1,7 @@
 """The flow that imports first: its settings are read before any work, and its disk may fail."""
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,16 @@ from tests.importing import imported, kp_trace, write_json
 from tests.test_retries import once_torn, waited  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.prefect
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """The flow has its log hear all that is told: afterwards nobody does."""
+    log = logging.getLogger("kp_batch")
+    level, handlers, propagate = log.level, [*log.handlers], log.propagate
+    yield
+    log.setLevel(level)
+    log.handlers, log.propagate = handlers, propagate
 
 
 @pytest.fixture
