@@ -101,7 +101,7 @@ def covers(name: str, file: Path) -> bool:
     """
     if is_url(name):
         return False
-    path = _absolute(name.removeprefix("file://"))
+    path = absolute(name.removeprefix("file://"))
     glob = None if Path(path).exists() else Glob.of(path)
     folder = Path(glob.folder if glob else path).resolve()
     if not file.is_relative_to(folder):
@@ -119,10 +119,11 @@ def _found(name: str, own: str | None) -> Iterator[SourceFile]:
     local = name.removeprefix("file://")
     if "://" in local:
         raise ValueError(f"a URL begins with file:// or {', '.join(f'{x}://' for x in SCHEMES)}")
-    return folders.look(_absolute(local), own)
+    return folders.look(absolute(local), own)
 
 
-def _absolute(path: str) -> str:
+def absolute(path: str) -> str:
+    """A path of this machine in full, as its files are named."""
     return os.path.abspath(Path(path).expanduser())  # noqa: PTH100 (it takes x/.. out)
 
 

@@ -60,7 +60,7 @@ class LeftOut:
 
 
 def read_chosen(path: Path, left_out: LeftOut, *, private: bool) -> Iterator[list[Read]]:
-    """Read chosen traces again, each with its score; see `_with_score`.
+    """Read chosen traces again, each with its score; see `_add_score`.
 
     Every file is opened once, and read as far as it is needed. A trace is left out if it is not
     what was scored any more: its row has another id or content now, as ingest names it.

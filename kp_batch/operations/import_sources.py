@@ -4,7 +4,6 @@ A database stands among them, as one file of which only what is new is read agai
 """
 
 import json
-import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kp_batch.archive import buckets
-from kp_batch.archive.sources import open_file
+from kp_batch.archive.sources import absolute, open_file
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.importers.draft import Refused, UnreadableError
 from kp_batch.importers.format import Format, Input
@@ -80,7 +79,7 @@ def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
         OSError: a bucket cannot be looked at.
     """
     found: dict[str, str] = {}
-    own = f"{archive.rstrip('/') if is_url(archive) else _absolute(archive)}/"
+    own = f"{archive.rstrip('/') if is_url(archive) else absolute(archive)}/"
     for source in sources:
         files = _stamps(source)
         if not files:
@@ -102,13 +101,9 @@ def _objects(url: str) -> dict[str, str]:
 
 
 def _files(name: str) -> dict[str, str]:
-    path = Path(_absolute(name))
+    path = Path(absolute(name))
     found = (each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
     return {str(each): _stamp(each) for each in found if each.exists()}
-
-
-def _absolute(name: str) -> str:
-    return os.path.abspath(Path(name).expanduser())  # noqa: PTH100 (it takes x/.. out)
 
 
 def _stamp(path: Path) -> str:

@@ -124,6 +124,11 @@ def data_file(path: Path) -> DataFile:
     return DataFile(path.name, rows, path.stat().st_size, None)
 
 
+def partition_of(table: str, path: Path) -> date:
+    """The partition of a table's file, by the name of its folder."""
+    return date.fromisoformat(path.parent.name.removeprefix(f"{PARTITIONED_BY[table]}="))
+
+
 def check_schema(table: str, schema: pl.Schema) -> None:
     """Check that rows are the table's.
 

@@ -1,13 +1,12 @@
 """Tables as an earlier kp_batch left them: columns that came since are null in all rows."""
 
 from collections.abc import Mapping, Sequence
-from datetime import date
 from pathlib import Path
 
 import polars as pl
 
 from kp_batch.contracts import PARTITIONED_BY, TABLES
-from kp_batch.warehouse.data_files import DataFile, sink_data_file, write_data_file
+from kp_batch.warehouse.data_files import DataFile, partition_of, sink_data_file, write_data_file
 from kp_batch.warehouse.tables import DeltaTables, files_of
 
 
@@ -44,14 +43,10 @@ def complete(warehouse: Path, tables: DeltaTables) -> None:
 
 
 def _complete(warehouse: Path, name: str, path: Path) -> DataFile:
-    rows = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+    found = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+    rows, columns = found.with_columns(nulls(name, [path])), list(TABLES[name])
     made = f"completed-{path.stem}"  # the same in each try
-    by = PARTITIONED_BY.get(name)
-    if by is None:
-        rows = rows.with_columns(nulls(name, [path])).select(list(TABLES[name]))
-        return sink_data_file(warehouse, name, rows, made)
-    day = date.fromisoformat(path.parent.name.removeprefix(f"{by}="))
-    dated = rows.with_columns(*nulls(name, [path]), pl.lit(day).alias(by)).select(
-        list(TABLES[name])
-    )
-    return write_data_file(warehouse, name, dated.collect(), made)
+    if name not in PARTITIONED_BY:
+        return sink_data_file(warehouse, name, rows.select(columns), made)
+    day = pl.lit(partition_of(name, path)).alias(PARTITIONED_BY[name])
+    return write_data_file(warehouse, name, rows.with_columns(day).select(columns).collect(), made)

@@ -12,6 +12,7 @@ import polars as pl
 from kp_batch.contracts import PARTITIONED_BY, TABLES
 from kp_batch.errors import WarehouseError
 from kp_batch.run_record import RunRecord
+from kp_batch.warehouse.data_files import partition_of
 from kp_batch.warehouse.earlier import lacking, nulls
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.tables import additions, files_of, quoted
@@ -140,6 +141,5 @@ def partitions_of(warehouse: Path, name: str, version: int | None) -> dict[date,
     """
     days: dict[date, list[Path]] = {}
     for path in files_of(warehouse.resolve(), name, version):
-        day = date.fromisoformat(path.parent.name.removeprefix(f"{PARTITIONED_BY[name]}="))
-        days.setdefault(day, []).append(path)
+        days.setdefault(partition_of(name, path), []).append(path)
     return days
