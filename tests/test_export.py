@@ -31,10 +31,10 @@ from kp_batch.contracts import EXPORTED
 from kp_batch.embedding.chunks import write_chunk
 from kp_batch.errors import KpBatchError
 from kp_batch.facts import with_facts
+from kp_batch.ingest import again
 from kp_batch.novelty import distinct
 from kp_batch.novelty.candidates import BAND
 from kp_batch.novelty.distinct import Distinct
-from kp_batch.operations import export_rows
 from kp_batch.operations.export import export
 from kp_batch.operations.export_choice import Choice
 from kp_batch.operations.export_distinct import choose_distinct
@@ -588,8 +588,8 @@ def test_batches_change_nothing(
     sample: RescoreConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     exported(sample.warehouse, tmp_path / f"a.{ending}")
-    monkeypatch.setattr(export_rows, "_ROWS", 7)
-    monkeypatch.setattr(export_rows, "_LETTERS", 5_000)
+    monkeypatch.setattr(again, "_ROWS", 7)
+    monkeypatch.setattr(again, "_LETTERS", 5_000)
     monkeypatch.setattr("kp_batch.archive.reading.BATCH_ROWS", 4)
     exported(sample.warehouse, tmp_path / f"b.{ending}")
     assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from kp_batch.errors import ArchiveError, BusyError, WarehouseError
-from kp_batch.explaining import explained
+from kp_batch.failures import explained
 from kp_batch.importers import atif, knowledgepulse, langfuse
 from kp_batch.importers.format import Format
 from kp_batch.importers.rules import Rules, load_rules

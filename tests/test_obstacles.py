@@ -19,7 +19,7 @@ from kp_batch.cli import group
 from kp_batch.cli.supervisor import _send, _started
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
-from kp_batch.explaining import explained
+from kp_batch.failures import explained
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse.reader import connect

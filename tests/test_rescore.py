@@ -22,7 +22,7 @@ from kp_batch.embedding.chunks import count_vectors
 from kp_batch.embedding.hashing import Hashing
 from kp_batch.errors import ArchiveError, KpBatchError, ProfileError, StorageError
 from kp_batch.executor import Step
-from kp_batch.explaining import explained
+from kp_batch.failures import explained
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles

@@ -14,7 +14,7 @@ from importlib import import_module
 
 from kp_batch.cli.commands import COMMANDS, json_line
 from kp_batch.errors import KpBatchError
-from kp_batch.explaining import explained
+from kp_batch.failures import explained
 from kp_batch.progress import say, show_on_stderr
 from kp_batch.storage.traffic import TRAFFIC
 

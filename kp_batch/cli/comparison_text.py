@@ -6,15 +6,10 @@ from heapq import nlargest
 from kp_batch.operations.results import Comparison, DomainMoves, Mover
 from kp_batch.reasons import Reason
 from kp_batch.text import aligned, number, one_line, printable, shortened
+from kp_batch.unread import UNREAD
 
 _DOMAINS = 50  # shown at the most
 _DOMAIN, _IDENTITY, _LINE = 17, 45, 120  # characters: the row of a mover fits into its line
-_UNREAD = {
-    "gone": "its file is gone from the archive",
-    "changed": "its file has changed in the archive",
-    "large": "its file is too large to be read again for this",
-    "unreadable": "its file cannot be read",
-}
 
 
 def comparison_text(result: Comparison) -> str:
@@ -120,7 +115,7 @@ def _mover(row: Mover) -> dict[str, str]:
 def _objective(row: Mover) -> str:
     single = f"(a single thought in the {row.single_thought} run) " if row.single_thought else ""
     if row.objective is None:
-        return f"{single}({_UNREAD[row.unread or 'unreadable']})"
+        return f"{single}({UNREAD[row.unread or 'unreadable']})"
     return single + one_line(row.objective)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
-from kp_batch.explaining import explained
+from kp_batch.failures import explained
 from kp_batch.text import printable_lines
 from kp_batch.warehouse.places import folder_of, url_of
 

@@ -19,7 +19,7 @@ from kp_batch.clock import PREFECT, START, Clock
 from kp_batch.config import RescoreConfig
 from kp_batch.executor import Executor, P, R, Step, T
 from kp_batch.executors.ray import workers_of
-from kp_batch.explaining import known
+from kp_batch.failures import known
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary, as_table, as_text

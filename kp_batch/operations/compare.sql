@@ -106,7 +106,11 @@ FROM moves WHERE change <> 0 ORDER BY abs(change) DESC, trace_id LIMIT 10;
 
 -- Where the archive held the movers as the second run scored them.
 CREATE TEMP TABLE places AS
-SELECT trace_id, source_file, files.file_id, max(facts."row") AS "row"
+SELECT
+    source_file,
+    coalesce(max(facts."row"), 9223372036854775807) AS "row", -- beyond all rows: not known any more
+    trace_id,
+    content_hash
 FROM movers
 JOIN second.scores AS scores USING (trace_id)
 JOIN second.files AS files USING (source_file)

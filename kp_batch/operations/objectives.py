@@ -1,28 +1,24 @@
-"""Reads again what some scored traces were to do: the archive alone holds their texts."""
+"""Reads again what some scored traces were to do."""
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
+from typing import NamedTuple
 
-from kp_batch.archive.reading import read_raw
-from kp_batch.archive.sources import described, holds
-from kp_batch.operations.results import Unread
+from kp_batch.ingest.again import read_again
+from kp_batch.unread import Unread
 
 _LENGTH = 200  # characters
-# Ten files of this size, each read twice, are 5 GiB: a minute of a disk or a network.
+# Ten files of this size are 2.5 GiB: half a minute of a disk or a network.
 _MOST_BYTES = 256 << 20
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where the archive held a trace."""
+class Place(NamedTuple):
+    """A scored trace, and where the archive held it; see `again.Placed`."""
 
-    trace_id: str
     source_file: str
-    file_id: str  # the content of the file
-    row: int | None  # null: it is not known any more what stands where in that content
+    row: int
+    trace_id: str
+    content_hash: str
 
 
 @dataclass(frozen=True)
@@ -37,41 +33,14 @@ def objectives(places: Iterable[Place]) -> dict[str, Objective]:
     """Read the objectives of some traces, by trace_id.
 
     Args:
-        places: few, since every file is read whole that is not too large; the places in one file
-            have the same file_id.
+        places: few, since every file is read that is not too large.
     """
+    found: dict[str, Objective] = {}
 
-    def file(place: Place) -> str:
-        return place.source_file
+    def unread(place: Place, why: Unread) -> None:
+        found[place.trace_id] = Objective(None, why)
 
-    return {
-        trace_id: objective
-        for path, in_file in groupby(sorted(places, key=file), key=file)
-        for trace_id, objective in _in_file(path, list(in_file))
-    }
-
-
-def _in_file(path: str, places: list[Place]) -> Iterator[tuple[str, Objective]]:
-    rows = sorted({place.row for place in places if place.row is not None})
-    found: dict[int, str] = {}
-    unread: Unread = "changed"
-    try:
-        source = described(path)
-        if source.size > _MOST_BYTES:
-            unread = "large"
-        elif holds(source, places[0].file_id):
-            found = dict(read_raw(source, rows))
-    except FileNotFoundError:
-        unread = "gone"
-    except Exception:  # noqa: BLE001 (file systems raise errors of many kinds)
-        unread = "unreadable"
-    for place in places:
-        text = None if place.row is None else found.get(place.row)
-        objective = Objective(None, unread) if text is None else Objective(_start(text), None)
-        yield place.trace_id, objective
-
-
-def _start(trace: str) -> str:
-    """The start of a trace's objective, from its JSON."""
-    given: Any = json.loads(trace)
-    return str(given["task"]["objective"])[:_LENGTH]
+    for batch in read_again(sorted(places), unread, most_bytes=_MOST_BYTES):
+        for place, trace in batch:
+            found[place.trace_id] = Objective(str(trace["task"]["objective"])[:_LENGTH], None)
+    return found

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kp_batch.reasons import Reason
+from kp_batch.unread import Unread
 
 Quantiles = tuple[float, float, float, float, float]  # 0.05, 0.25, 0.5, 0.75, 0.95
-Unread = Literal["gone", "changed", "large", "unreadable"]
 
 
 @dataclass(frozen=True)
