@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import polars as pl
 
-from kp_batch.dimensions import DIMENSIONS
+from kp_batch.dimensions import DIMENSIONS, OVERRIDES
 from kp_batch.scoring.profiles import DEFAULT, WeightProfile
 
 
@@ -43,15 +43,22 @@ def composite(profiles: Iterable[WeightProfile]) -> pl.Expr:
     return (terms[0] + terms[1] + terms[2] + terms[3]).alias("composite")
 
 
-def score() -> pl.Expr:
-    """The composite after the overrides, each on the result of the one before.
+def overridden() -> list[pl.Expr]:
+    """The composite after each of `OVERRIDES`, each on the result of the one before.
 
     Formulas, in order: single_thought: 0.1; recovery_bonus: min(1, score + 0.1);
     low_diversity_penalty: max(0, score - 0.1).
 
-    Takes composite and the Boolean columns of the three overrides. Returns Float64 in 0..1.
+    Takes composite and the Boolean columns of the three overrides. Returns three Float64 columns,
+    of the overrides' names.
     """
-    start = pl.when("single_thought").then(0.1).otherwise(pl.col("composite"))
-    raised = pl.when("recovery_bonus").then(pl.min_horizontal(1.0, start + 0.1)).otherwise(start)
-    lowered = pl.max_horizontal(0.0, raised - 0.1)
-    return pl.when("low_diversity_penalty").then(lowered).otherwise(raised).alias("score")
+    first, second, third = OVERRIDES
+    start = pl.when(first).then(0.1).otherwise(pl.col("composite"))
+    raised = pl.when(second).then(pl.min_horizontal(1.0, start + 0.1)).otherwise(start)
+    lowered = pl.when(third).then(pl.max_horizontal(0.0, raised - 0.1)).otherwise(raised)
+    return [start.alias(first), raised.alias(second), lowered.alias(third)]
+
+
+def score() -> pl.Expr:
+    """The composite after all overrides, Float64 in 0..1; see `overridden`."""
+    return overridden()[-1].alias("score")

@@ -1,0 +1,129 @@
+"""Reads scored traces again: the archive alone holds their texts."""
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, groupby
+from typing import Any, Protocol, TypeVar
+
+from kp_batch.archive.formats.json_values import rows_from_objects
+from kp_batch.archive.reading import read_raw
+from kp_batch.archive.sources import described
+from kp_batch.archive.validation import reasons
+from kp_batch.facts import with_facts
+from kp_batch.unread import Unread
+
+# Of what is looked at together: no more of either, unless one trace is more.
+_ROWS = 2_000
+_LETTERS = 16 << 20  # of JSON
+
+Trace = dict[str, Any]
+
+
+class Placed(Protocol):
+    """A scored trace, and where the archive held it."""
+
+    @property
+    def source_file(self) -> str:
+        """The path of its file."""
+        ...
+
+    @property
+    def row(self) -> int:
+        """Its row there, from 0; beyond all rows where that is not known any more."""
+        ...
+
+    @property
+    def trace_id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def content_hash(self) -> str:
+        """Its content as it was scored; see `facts.content_hash`."""
+        ...
+
+
+P = TypeVar("P", bound=Placed)
+
+
+def read_again(
+    places: Iterable[P], unread: Callable[[P, Unread], None], *, most_bytes: int | None = None
+) -> Iterator[list[tuple[P, Trace]]]:
+    """Read scored traces again, as JSON values with all their fields.
+
+    Every file is opened once, and read as far as it is needed. A trace that is not what was scored
+    any more, since its row has another id or content now, is not read.
+
+    Args:
+        places: in the order of their files, and in each by row.
+        unread: takes each trace that is not read, with what has become of its file.
+        most_bytes: files that are larger are not read; None: all are.
+
+    Yields:
+        Some traces at a time, in the order of the places.
+    """
+    by_file = groupby(places, key=lambda each: each.source_file)
+    texts = chain.from_iterable(
+        _texts(path, in_file, unread, most_bytes) for path, in_file in by_file
+    )
+    for batch in _batches(texts):
+        yield list(_same(batch, unread))
+
+
+def _texts(
+    path: str, places: Iterator[P], unread: Callable[[P, Unread], None], most_bytes: int | None
+) -> Iterator[tuple[P, str]]:
+    """The JSON of some rows of one file, as far as they can be read again."""
+    asked: deque[P] = deque()  # no more than a batch of the file, whatever is asked of it
+
+    def rows() -> Iterator[int]:
+        for each in places:
+            asked.append(each)
+            yield each.row
+
+    why: Unread = "changed"
+    try:
+        source = described(path)
+        if most_bytes is not None and source.size > most_bytes:
+            why = "large"
+        else:
+            for row, text in read_raw(source, rows(), whole=True):
+                while (each := asked.popleft()).row != row:
+                    unread(each, why)
+                yield each, text
+    except FileNotFoundError:
+        why = "gone"
+    except Exception:  # noqa: BLE001 (file systems and damage raise errors of many kinds)
+        why = "unreadable"
+    for each in chain(asked, places):
+        unread(each, why)
+
+
+def _batches(texts: Iterator[tuple[P, str]]) -> Iterator[list[tuple[P, str]]]:
+    batch: list[tuple[P, str]] = []
+    letters = 0
+    for place, text in texts:
+        if batch and (len(batch) == _ROWS or letters + len(text) > _LETTERS):
+            yield batch
+            batch, letters = [], 0
+        batch.append((place, text))
+        letters += len(text)
+    if batch:
+        yield batch
+
+
+def _same(
+    batch: list[tuple[P, str]], unread: Callable[[P, Unread], None]
+) -> Iterator[tuple[P, Trace]]:
+    """The traces that are still what was scored."""
+    traces = [json.loads(text) for _, text in batch]
+    # Of the JSON, which is what is shown and written, whatever the file's format: who scores an
+    # export must find the same content.
+    facts = with_facts(rows_from_objects("", enumerate(traces)), reasons())
+    now = facts.select("trace_id", "content_hash").iter_rows()
+    for (place, _), trace, found in zip(batch, traces, now, strict=True):
+        if found == (place.trace_id, place.content_hash):
+            yield place, trace
+        else:
+            unread(place, "changed")
