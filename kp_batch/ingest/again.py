@@ -4,13 +4,16 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, groupby
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import duckdb
 
 from kp_batch.archive.formats.json_values import rows_from_objects
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.sources import described
 from kp_batch.archive.validation import reasons
 from kp_batch.facts import with_facts
+from kp_batch.sql import sql
 from kp_batch.unread import Unread
 
 # Of what is looked at together: no more of either, unless one trace is more.
@@ -44,7 +47,36 @@ class Placed(Protocol):
         ...
 
 
+class Place(NamedTuple):
+    """The least that is `Placed`."""
+
+    source_file: str
+    row: int
+    trace_id: str
+    content_hash: str
+
+
 P = TypeVar("P", bound=Placed)
+
+
+def find_places(
+    connection: duckdb.DuckDBPyConnection, wanted: str, files: str, facts: str
+) -> list[Place]:
+    """Find where the archive held some traces, in the order of their files, in each by row.
+
+    Args:
+        connection: runs the SQL.
+        wanted: SQL for rows with trace_id, source_file and content_hash.
+        files: SQL for the rows of the table `files`.
+        facts: SQL for those of `facts`.
+    """
+    rows = connection.sql(places_query(wanted, files, facts)).select(*Place._fields)
+    return sorted(map(Place._make, rows.fetchall()))
+
+
+def places_query(wanted: str, files: str, facts: str) -> str:
+    """The SQL of `find_places`, whose rows have all columns of `wanted`; see places.sql."""
+    return sql(__name__, "places.sql", wanted=wanted, files=files, facts=facts)
 
 
 def read_again(

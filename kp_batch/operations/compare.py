@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 import duckdb
 
 from kp_batch.errors import KpBatchError
-from kp_batch.operations.objectives import Place, objectives
+from kp_batch.ingest.again import find_places
+from kp_batch.operations.objectives import objectives
 from kp_batch.operations.results import Comparison, DomainMoves, Mover
 from kp_batch.reasons import OF_ENCODER, Reason, file_changes, listed, setting_changes
 from kp_batch.run_record import RunRecord, incomparable
@@ -98,7 +99,7 @@ def _changes(
 
 def _movers(connection: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
     """The traces that moved most, with the start of their objectives."""
-    read_again = objectives([Place(**row) for row in _rows(connection, "places")])
+    read_again = objectives(find_places(connection, "moved", "second.files", "facts"))
     for row in _rows(connection, "movers"):
         objective = read_again[row["trace_id"]]
         yield {**row, "objective": objective.start, "unread": objective.unread}

@@ -104,19 +104,9 @@ ORDER BY scope NULLS FIRST;
 CREATE TEMP TABLE movers AS
 FROM moves WHERE change <> 0 ORDER BY abs(change) DESC, trace_id LIMIT 10;
 
--- Where the archive held the movers as the second run scored them.
-CREATE TEMP TABLE places AS
-SELECT
-    source_file,
-    coalesce(max(facts."row"), 9223372036854775807) AS "row", -- beyond all rows: not known any more
-    trace_id,
-    content_hash
-FROM movers
-JOIN second.scores AS scores USING (trace_id)
-JOIN second.files AS files USING (source_file)
-LEFT JOIN (FROM facts WHERE len(reasons) = 0) AS facts
-    USING (file_id, trace_id, content_hash)
-GROUP BY ALL;
+-- The movers as the second run scored them.
+CREATE TEMP VIEW moved AS
+SELECT trace_id, source_file, content_hash FROM movers JOIN second.scores USING (trace_id);
 
 -- What became of the archive's files, as a run counts it: see `FileChanges`. A file_id names its
 -- content and ends with the version of the facts.

@@ -8,6 +8,7 @@ from pathlib import Path
 import duckdb
 
 from kp_batch.errors import KpBatchError
+from kp_batch.ingest.again import places_query
 from kp_batch.memory import duckdb_limit
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.sql import sql
@@ -72,8 +73,12 @@ def choose(warehouse: Path, choice: Choice, folder: Path, path: Path) -> int:
         [(told,)] = connection.execute("SELECT tables FROM manifest").fetchall()
         tables: dict[str, int] = json.loads(told)
         rows = {name: relation(warehouse, name, tables.get(name)) for name in ("scores", "facts")}
+        hashes = f"SELECT trace_id, content_hash FROM {rows['scores']}"  # noqa: S608 (our own names)
+        hashed = f"(FROM wanted JOIN ({hashes}) AS hashes USING (trace_id))"
+        found = places_query(hashed, "files", rows["facts"])
         connection.execute("SET VARIABLE path = ?", [str(path)])
-        [(count,)] = connection.execute(sql(__name__, "chosen.sql", **rows)).fetchall()
+        copied = connection.execute(sql(__name__, "chosen.sql", places=found))
+        [(count,)] = copied.fetchall()
         return int(count)
 
 

@@ -1,0 +1,12 @@
+-- Where the archive held some traces as they were scored, in the order in which its files are read.
+-- What is not known to stand anywhere any more stands beyond all rows.
+-- Given, in SQL: wanted (rows with trace_id, source_file and content_hash), and the rows of the tables
+-- files and facts.
+SELECT wanted.*, coalesce(max(facts."row"), 9223372036854775807) AS "row"
+FROM $wanted AS wanted
+LEFT JOIN (SELECT source_file, file_id FROM $files) AS files USING (source_file)
+LEFT JOIN (
+    SELECT file_id, trace_id, content_hash, "row" FROM $facts WHERE len(reasons) = 0
+) AS facts USING (file_id, trace_id, content_hash)
+GROUP BY ALL
+ORDER BY wanted.source_file, "row"
