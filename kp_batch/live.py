@@ -20,7 +20,7 @@ from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
 
 # A single trace is scored at `now`: its score depends neither on its id nor on its created_at.
-_NOT_NEEDED = {"missing_id", "bad_created_at"}
+NOT_NEEDED = frozenset({"missing_id", "bad_created_at"})
 _lock = threading.Lock()
 
 
@@ -67,7 +67,7 @@ def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
 def _facts_of(trace: Mapping[str, Any]) -> pl.DataFrame:
     """The trace's facts, a frame of one row."""
     frame = with_facts(rows_from_objects("", [(0, trace)]), reasons())
-    faults = [code for code in frame.item(0, "reasons") if code not in _NOT_NEEDED]
+    faults = [code for code in frame.item(0, "reasons") if code not in NOT_NEEDED]
     if faults:
         sentences = "; ".join(f"{code}: {MESSAGES[code]}" for code in faults)
         raise TraceError(f"the trace cannot be scored ({sentences})", tuple(faults))

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack
 
+from kp_batch.operations.explained import Explanation
 from kp_batch.operations.results import Comparison, Exported, Forgotten, Removed, Verification
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.describe import PlanDescription
@@ -101,6 +102,14 @@ def _compare(
     tell(compare(Path(warehouse), Staging(Path(folder)), first, second, force=force))
 
 
+def _explain(tell: Tell[Explanation], warehouse: str, folder: str, name: str) -> None:
+    """Explain; `folder` as for `_plan`."""
+    from kp_batch.operations.explain import explain
+    from kp_batch.staging import Staging
+
+    tell(explain(Path(warehouse), Staging(Path(folder)), name))
+
+
 class _How(TypedDict):
     """How to verify; see `verify`."""
 
@@ -176,6 +185,7 @@ def _what_to_forget(
 RUN = Command("run", _run, Summary)
 PLAN = Command("plan", _plan, PlanDescription)
 COMPARE = Command("compare", _compare, Comparison)
+EXPLAIN = Command("explain", _explain, Explanation)
 VERIFY = Command("verify", _verify, Verification)
 EXPORT = Command("export", _export, Exported)
 VACUUM = Command("vacuum", _vacuum, Removed)
@@ -185,7 +195,7 @@ WHAT_TO_FORGET = Command("forget --dry-run", _what_to_forget, Forgotten)
 COMMANDS = {
     each.name: each
     for each in (
-        *(RUN, PLAN, COMPARE, VERIFY, EXPORT),
+        *(RUN, PLAN, COMPARE, EXPLAIN, VERIFY, EXPORT),
         *(VACUUM, WHAT_TO_REMOVE, FORGET, WHAT_TO_FORGET),
     )
 }

@@ -1,13 +1,11 @@
-"""`sample` and `score`: synthetic traces, and single ones."""
+"""`sample`: synthetic traces."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from kp_batch.cli.group import kp_batch
-from kp_batch.errors import TraceError
 
 
 @kp_batch.command()
@@ -22,19 +20,3 @@ def sample(folder: Path, **shape: Any) -> None:
 
     paths = write_sample(folder, **shape)
     click.echo(f"kp-batch: {shape['traces']:,} traces in {len(paths)} files in {folder}", err=True)
-
-
-@kp_batch.command()
-@click.argument("file", type=click.File("rb"))
-def score(file: Any) -> None:
-    """Score one trace, FILE.json or - for stdin, as a live engine would score its first."""
-    try:
-        trace = json.load(file)
-    except (ValueError, RecursionError) as error:
-        raise TraceError(f"{file.name} is no JSON: {error}") from error
-    from kp_batch.live import compare_profiles, evaluate_value
-
-    if not isinstance(trace, dict):
-        raise TraceError(f"{file.name} holds no JSON object; give one trace")
-    by_profile = compare_profiles(trace)
-    click.echo(json.dumps({"score": evaluate_value(trace), "by_profile": by_profile}))

@@ -59,7 +59,8 @@ def compare(
         # Of now: what a file holds is known by its content, and old facts are removed earlier.
         facts = relation(warehouse, "facts", require_manifest(warehouse).tables.get("facts"))
         connection.execute(f"CREATE VIEW facts AS FROM {facts}")
-        connection.execute(sql(__name__, "compare.sql"))
+        for each in ("moves.sql", "compare.sql"):
+            connection.execute(sql(__name__, each))
         [traces] = _rows(connection, "traces")
         return Comparison(
             first=old.run_id,

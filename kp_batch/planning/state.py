@@ -55,12 +55,16 @@ class State:
         """
         return self.ask(sql(__name__, "fingerprints.sql"))
 
+    def rows_by_day(self) -> pl.DataFrame:
+        """Count the published scores by day: `day` and `rows`. The log tells it."""
+        return rows_by_day(self._warehouse, "scores", self._tables["scores"])
+
     def days_alone(self) -> pl.DataFrame:
         """How many scores are published by day, as `fingerprints`, where none of these is stale.
 
         The log tells it: no file is opened. Whatever else the scores bear is null.
         """
-        counts = rows_by_day(self._warehouse, "scores", self._tables["scores"])
+        counts = self.rows_by_day()
         names = ("task_domain", "encoder_id", "cache_id", "profile_id")
         return counts.select(
             "day",

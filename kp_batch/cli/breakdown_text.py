@@ -1,0 +1,124 @@
+"""Writes a score as a sum, for a terminal."""
+
+from collections.abc import Iterator
+
+from kp_batch.operations.explained import Counts, Scored, Unscored
+from kp_batch.scoring.breakdown import Breakdown
+from kp_batch.text import aligned, number, printable, shortened
+
+_NAME, _FINGERPRINT = 30, 60  # characters
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_WHEN = {
+    "single_thought": "its only step is a thought: 0.1, whatever the composite",
+    "recovery_bonus": "more than 2 error recoveries, and success",
+    "low_diversity_penalty": "tools, and at most 1 distinct one",
+}
+
+
+def breakdown_lines(
+    breakdown: Breakdown, counts: Counts, max_similarity: float | None
+) -> Iterator[str]:
+    """Write each dimension, the composite, each override that applies, and the score.
+
+    Args:
+        breakdown: the score.
+        counts: what the dimensions were computed from.
+        max_similarity: what novelty was computed from; None where nothing came before.
+    """
+    whys = _whys(counts, max_similarity)
+    profile = shortened(breakdown.profile, _NAME)
+    lines = [
+        *(
+            (_cells(term.dimension, term.product, term.value, term.weight), whys[term.dimension])
+            for term in breakdown.terms
+        ),
+        (
+            _cells("composite", breakdown.composite),
+            f"weights of {profile} ({shortened(breakdown.profile_id, _FINGERPRINT)})",
+        ),
+        *(
+            (_cells(each.name, each.change, sign="+"), _WHEN[each.name])
+            for each in breakdown.overrides
+            if each.applies
+        ),
+        (_cells("score", breakdown.score), _not_applied(breakdown)),
+    ]
+    head, *rows = aligned([cells for cells, _ in lines])
+    yield head
+    for row, (_, note) in zip(rows, lines, strict=True):
+        yield f"{row}    {note}".rstrip()
+
+
+def scored_text(result: Scored | Unscored) -> str:
+    """Format the score of a new trace, or why it has none."""
+    head = (
+        f"line {result.line:,}: {shortened(result.trace_id or 'a trace without an id', _NAME * 2)}"
+    )
+    if isinstance(result, Unscored):
+        return f"{head} cannot be scored: {printable(result.message)}\n"
+    nearest = [
+        {
+            "similarity": f"{each.similarity:.4f}",
+            "trace": shortened(each.trace_id, _FINGERPRINT),
+            "domain": shortened(each.task_domain, _NAME),
+            "older by": age(each.age_s),
+        }
+        for each in result.neighbours
+    ]
+    others = (f"{shortened(name, _NAME)} {score:.4f}" for name, score in result.by_profile.items())
+    return "\n".join(
+        [
+            f"{head}, {shortened(result.task_domain, _NAME)}: {result.score:.4f}",
+            *breakdown_lines(result.breakdown, result.counts, result.max_similarity),
+            *aligned(nearest),
+            f"  by profile: {', '.join(others)}",
+            "",
+        ]
+    )
+
+
+def age(seconds: float) -> str:
+    """Write a duration in its largest unit."""
+    return next(
+        (f"{seconds / size:.1f} {unit}" for size, unit in _UNITS if seconds >= size), "under 1 s"
+    )
+
+
+def _cells(
+    name: str, adds: float, value: float | None = None, weight: float | None = None, sign: str = ""
+) -> dict[str, str]:
+    return {
+        "": name.replace("_", " "),
+        "value": "" if value is None else f"{value:.4f}",
+        "weight": "" if weight is None else f"{weight:g}",
+        "adds": f"{adds:{sign}.4f}",
+    }
+
+
+def _whys(counts: Counts, max_similarity: float | None) -> dict[str, str]:
+    """What each dimension was computed from, as far as that is known."""
+    steps = number(counts.n_steps, "step")
+    known = [
+        None if counts.n_types is None else f"{counts.n_types} of 4 types of steps",
+        steps,
+        None if counts.n_recoveries is None else _recoveries(counts.n_recoveries),
+    ]
+    met = "nothing to compare with"
+    if max_similarity is not None:
+        met = f"1 - {max_similarity:.4f}, the greatest similarity to what came before, within 0..1"
+    confidence = "" if counts.confidence is None else f"confidence {counts.confidence:g}, "
+    return {
+        "complexity": ", ".join(each for each in known if each),
+        "novelty": met,
+        "tool_diversity": f"{number(counts.n_tools, 'distinct tool')} in {steps}",
+        "outcome_confidence": f"{confidence}{'success' if counts.success else 'failure: times 0.3'}",
+    }
+
+
+def _recoveries(count: int) -> str:
+    return "1 error recovery" if count == 1 else f"{count:,} error recoveries"
+
+
+def _not_applied(breakdown: Breakdown) -> str:
+    left = [each.name.replace("_", " ") for each in breakdown.overrides if not each.applies]
+    return f"not applied: {', '.join(left)}" if left else ""

@@ -1,0 +1,115 @@
+"""`explain` and `score`: what the score of one trace is made of."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from kp_batch.cli.breakdown_text import scored_text
+from kp_batch.cli.commands import EXPLAIN, json_line
+from kp_batch.cli.explanation_text import explanation_text
+from kp_batch.cli.group import Warehouse, json_option, kp_batch, warehouse_option
+from kp_batch.cli.supervisor import child_result
+from kp_batch.errors import TraceError
+from kp_batch.operations.explained import Unscored
+from kp_batch.text import number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kp_batch.operations.score import Meet
+    from kp_batch.scoring.profiles import WeightProfile
+
+
+@kp_batch.command()
+@click.argument("trace")
+@warehouse_option
+@json_option
+def explain(trace: str, warehouse: Path, *, as_json: bool) -> None:
+    """Tell why TRACE, an id or the beginning of one, has its score, and what it resembled."""
+    # The folder is removed even where a signal ends the other process.
+    with (
+        TemporaryDirectory() as folder,
+        child_result(EXPLAIN, None, str(warehouse), folder, trace) as explanation,
+    ):
+        click.echo(json_line(explanation) if as_json else explanation_text(explanation))
+
+
+class _Time(click.ParamType):
+    """A time as ISO 8601 has it; without a zone it is UTC."""
+
+    name = "time"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        """See `click.ParamType`."""
+        try:
+            time = datetime.fromisoformat(value)
+            return time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC)
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is no time such as 2026-01-31T12:00:00Z", param, ctx)
+
+
+@kp_batch.command()
+@click.argument("file", type=click.File("rb"))
+@click.option("--profiles", metavar="FILE", help="Weight by a TOML file of profiles.")
+@click.option(
+    "--warehouse",
+    type=Warehouse(file_okay=False, readable=False, path_type=Path),
+    help="Meet the cache of this warehouse, and take its profiles.",
+)
+@click.option("--at", type=_Time(), metavar="TIME", help="Meet it at this time.  [default: now]")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["json", "text"]),
+    default="json",
+    show_default=True,
+    help="A line of JSON a trace, or text.",
+)
+def score(
+    file: IO[bytes],
+    profiles: str | None,
+    warehouse: Path | None,
+    at: datetime | None,
+    output_format: str,
+) -> None:
+    """Score new traces: FILE, or - for stdin, is one as JSON, or JSONL.
+
+    Each is scored as a live engine would score its first one, or with --warehouse as if it came
+    next to that one, which stays as it is.
+    """
+    from kp_batch.operations.score import score_lines
+
+    if at and not warehouse:
+        raise click.UsageError("--at needs a --warehouse, whose cache is met at that time")
+    unscored = lines = 0
+    with _scorer(warehouse, profiles, at or datetime.now(UTC)) as (weights, meet):
+        for told in score_lines(file, weights, meet):
+            lines, unscored = lines + 1, unscored + isinstance(told, Unscored)
+            click.echo(json_line(told) if output_format == "json" else scored_text(told))
+    if unscored or not lines:
+        raise TraceError(f"{unscored:,} of {number(lines, 'trace')} cannot be scored")
+
+
+@contextmanager
+def _scorer(
+    warehouse: Path | None, profiles: str | None, moment: datetime
+) -> Generator[tuple["Mapping[str, WeightProfile]", "Meet"]]:
+    """The profiles in force, and what is met."""
+    from kp_batch.operations.score import meet_nobody
+    from kp_batch.scoring.profiles import load_profiles
+
+    given = load_profiles(profiles) if profiles else None
+    if warehouse is None:
+        yield given or load_profiles(), meet_nobody
+        return
+    from kp_batch.operations.coming import coming
+
+    with TemporaryDirectory() as folder, coming(warehouse, Path(folder), moment) as (own, meet):
+        yield given or own, meet

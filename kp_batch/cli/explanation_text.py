@@ -1,0 +1,153 @@
+"""Formats the explanation of a trace for a terminal."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import zip_longest
+from textwrap import wrap
+
+from kp_batch.cli.breakdown_text import age, breakdown_lines
+from kp_batch.operations.explained import Explanation, Held, Neighbour, Past, Piece
+from kp_batch.text import aligned, number, one_line, printable, shortened
+from kp_batch.unread import UNREAD
+
+_STEPS = 12  # shown at the most
+_LINE, _ID = 120, 45  # characters
+_BESIDE = 5  # lines of two texts beside each other
+
+
+def explanation_text(result: Explanation) -> str:
+    """The trace, its score as a sum, what it met, other weights, its past."""
+    return "\n".join(
+        [
+            *_trace(result),
+            *("", *_sum(result)),
+            *("", *breakdown_lines(result.breakdown, result.counts, result.max_similarity)),
+            *("", *_met(result)),
+            *("", *_other_profiles(result)),
+            *("", *_history(result.history)),
+        ]
+    )
+
+
+def _trace(result: Explanation) -> Iterator[str]:
+    by = [shortened(each, 30) for each in (result.agent_id, result.framework) if each]
+    outcome = "success" if result.success else "failure"
+    made = [_time(result.created_at), shortened(result.task_domain, 40), outcome, *by]
+    row = "" if result.row is None else f", row {result.row:,}"
+    yield f"trace {printable(result.trace_id)}"
+    yield f"  made       {', '.join(made)}"
+    yield f"  file       {printable(result.source_file)}{row}"
+    if result.objective is None or result.steps is None:
+        yield f"  text       cannot be read again: {UNREAD[result.unread or 'unreadable']}"
+        return
+    yield f"  objective  {shortened(one_line(result.objective), _LINE - 13)}"
+    for place, step in enumerate(result.steps[:_STEPS]):
+        tool = f" {shortened(step.tool, 30)}" if step.tool else ""
+        kind = f"{step.type}{tool}"
+        head = "steps" if place == 0 else ""
+        room = _LINE - 13 - len(kind) - 2
+        yield f"  {head:<9}  {kind}: {shortened(one_line(step.content), max(room, 20))}"
+    more = len(result.steps) - _STEPS
+    if more > 0:
+        yield f"             and {number(more, 'more step')}"
+
+
+def _sum(result: Explanation) -> Iterator[str]:
+    reaches = "reaches" if result.breakdown.score >= result.threshold else "is below"
+    recorded = (
+        "" if result.recorded_score is None else f"; recorded live: {result.recorded_score:.4f}"
+    )
+    yield (
+        f"score {result.breakdown.score:.4f}, which {reaches} the threshold "
+        f"{result.threshold}{recorded}"
+    )
+
+
+def _other_profiles(result: Explanation) -> Iterator[str]:
+    yield "under the profiles in force:"
+    yield from aligned(
+        [
+            {
+                "profile": shortened(name, 40) + (" (its own)" if name == own else ""),
+                "score": f"{score:.4f}",
+                "change": f"{score - result.breakdown.score + 0.0:+.4f}",
+            }
+            for own in [result.breakdown.profile]
+            for name, score in sorted(result.by_profile.items(), key=lambda each: -each[1])
+        ]
+    )
+
+
+def _met(result: Explanation) -> Iterator[str]:
+    if result.held:
+        yield from _held(result.held)
+    if result.unmet:
+        yield f"  {printable(result.unmet)}"
+    if not result.neighbours:
+        return
+    yield "the nearest, [shared words] marked:"
+    for each in result.neighbours:
+        yield from _neighbour(each)
+
+
+def _held(held: Held) -> Iterator[str]:
+    ttl = "no ttl" if held.ttl == "none" else f"a ttl of {held.ttl}"
+    met = number(held.size, "trace")
+    yield f"it met {met} in the cache, which holds {held.capacity:,}, with {ttl}"
+    if held.oldest and held.newest:
+        domains = [f"{shortened(name, 30)} {count:,}" for name, count in held.domains.items()]
+        more = f", {len(domains) - 5:,} more" if len(domains) > 5 else ""
+        span = f"from {_time(held.oldest)} to {_time(held.newest)}"
+        yield f"  made {span}: {', '.join(domains[:5])}{more}"
+
+
+def _neighbour(each: Neighbour) -> Iterator[str]:
+    yield (
+        f"  {each.similarity:.4f}  {shortened(each.trace_id, _ID)}, "
+        f"{shortened(each.task_domain, 30)}, {age(each.age_s)} earlier"
+    )
+    if each.text is None or each.own_text is None:
+        yield f"          its text cannot be read again: {UNREAD[each.unread or 'unreadable']}"
+        return
+    if each.text == each.own_text:
+        yield "          the same text"
+        return
+    width = (_LINE - 11) // 2
+    columns = (_lines(pieces, width) for pieces in (each.own_text, each.text))
+    for left, right in zip_longest(*columns, fillvalue=""):
+        yield f"    {left:<{width}} | {right}".rstrip()
+
+
+def _lines(pieces: Sequence[Piece], width: int) -> list[str]:
+    marked = "".join(f"[{each.text}]" if each.shared else each.text for each in pieces)
+    return wrap(printable(one_line(marked)), width, max_lines=_BESIDE, placeholder=" …")
+
+
+def _time(text: str) -> str:
+    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _history(history: Sequence[Past]) -> Iterator[str]:
+    yield "over the runs that are kept:"
+    yield from aligned(
+        [
+            {
+                "run": each.run_id,
+                "score": f"{each.score:.4f}",
+                **{
+                    name: "" if value is None else f"{round(value, 4) + 0.0:+.4f}"
+                    for name, value in (
+                        ("change", each.change),
+                        ("facts", each.from_facts),
+                        ("novelty", each.from_novelty),
+                        ("weights", each.from_weights),
+                        ("overrides", each.from_overrides),
+                    )
+                },
+            }
+            for each in history
+        ]
+    )
+    for each in history:
+        if each.reasons:
+            yield f"  {each.run_id[:23]}  {shortened('; '.join(each.reasons), _LINE - 27)}"

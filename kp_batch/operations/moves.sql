@@ -1,0 +1,50 @@
+-- How each score moved from one run to another, and by what, over the ids in both.
+-- Given: the schemas first and second (scores and profiles of each run), and the catalog's macros.
+CREATE OR REPLACE TEMP TABLE moves AS
+WITH first_scores AS (
+    SELECT s.*, p.complexity AS wc, p.novelty AS wn, p.tool_diversity AS wd,
+        p.outcome_confidence AS wo
+    FROM first.scores AS s
+    JOIN first.profiles AS p USING (profile_id)
+),
+steps AS (
+    SELECT
+        b.trace_id,
+        b.task_domain,
+        a.score AS first_score,
+        b.score AS second_score,
+        a.single_thought AS was_single,
+        b.single_thought AS is_single,
+        a.composite AS before,
+        composite(
+            b.complexity, a.novelty, b.tool_diversity, b.outcome_confidence, wc, wn, wd, wo
+        ) AS with_facts,
+        composite(
+            b.complexity, b.novelty, b.tool_diversity, b.outcome_confidence, wc, wn, wd, wo
+        ) AS with_novelty,
+        b.composite AS with_weights
+    FROM first_scores AS a
+    JOIN second.scores AS b USING (trace_id)
+)
+-- A single thought's score is 0.1 whatever its composite: on either side of that, nothing of the
+-- change comes from the composite.
+SELECT
+    trace_id,
+    task_domain,
+    first_score,
+    second_score,
+    second_score - first_score AS change,
+    CASE
+        WHEN was_single AND is_single THEN 'both'
+        WHEN was_single THEN 'first'
+        WHEN is_single THEN 'second'
+    END AS single_thought,
+    CASE WHEN single_thought IS NULL THEN with_facts - before ELSE 0 END AS from_facts,
+    CASE WHEN single_thought IS NULL THEN with_novelty - with_facts ELSE 0 END AS from_novelty,
+    CASE WHEN single_thought IS NULL THEN with_weights - with_novelty ELSE 0 END AS from_weights,
+    CASE
+        WHEN single_thought IS NULL
+            THEN (second_score - with_weights) - (first_score - before)
+        ELSE second_score - first_score
+    END AS from_overrides
+FROM steps;
