@@ -51,9 +51,8 @@ def breakdown_lines(
 
 def scored_text(result: Scored | Unscored) -> str:
     """Format the score of a new trace, or why it has none."""
-    head = (
-        f"line {result.line:,}: {shortened(result.trace_id or 'a trace without an id', _NAME * 2)}"
-    )
+    name = shortened(result.trace_id or "a trace without an id", _FINGERPRINT)
+    head = f"line {result.line:,}: {name}"
     if isinstance(result, Unscored):
         return f"{head} cannot be scored: {printable(result.message)}\n"
     nearest = [
@@ -105,13 +104,15 @@ def _whys(counts: Counts, max_similarity: float | None) -> dict[str, str]:
     ]
     met = "nothing to compare with"
     if max_similarity is not None:
-        met = f"1 - {max_similarity:.4f}, the greatest similarity to what came before, within 0..1"
-    confidence = "" if counts.confidence is None else f"confidence {counts.confidence:g}, "
+        met = f"1 - {max_similarity:.4f}, the greatest similarity to what came before"
+    outcome = "success" if counts.success else "failure: times 0.3"
+    if counts.confidence is not None:
+        outcome = f"confidence {counts.confidence:g}, {outcome}"
     return {
         "complexity": ", ".join(each for each in known if each),
         "novelty": met,
         "tool_diversity": f"{number(counts.n_tools, 'distinct tool')} in {steps}",
-        "outcome_confidence": f"{confidence}{'success' if counts.success else 'failure: times 0.3'}",
+        "outcome_confidence": outcome,
     }
 
 

@@ -39,7 +39,7 @@ def explain(trace: str, warehouse: Path, *, as_json: bool) -> None:
         click.echo(json_line(explanation) if as_json else explanation_text(explanation))
 
 
-class _Time(click.ParamType):
+class _Time(click.ParamType[datetime]):
     """A time as ISO 8601 has it; without a zone it is UTC."""
 
     name = "time"

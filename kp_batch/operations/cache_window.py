@@ -119,7 +119,7 @@ class CacheWindow:
         """Where it holds a trace, None if it does not."""
         query = "SELECT position FROM cache_window WHERE trace_id = ?"
         found = self._state.connection.execute(query, [trace_id]).fetchone()
-        return found and int(found[0])
+        return int(found[0]) if found else None
 
     def _parts(self) -> Iterator[Float32s]:
         with pq.ParquetFile(self._places) as file:

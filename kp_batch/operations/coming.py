@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from kp_batch.config import RescoreConfig
@@ -39,7 +38,7 @@ def coming(
         EncoderError: the model cannot be found.
     """
     published = require_manifest(warehouse)
-    given = RescoreConfig(archive=("",), warehouse=warehouse)
+    given = RescoreConfig.model_validate({"archive": [""], "warehouse": warehouse})
     config = given.completed(published.settings)
     with State(warehouse, published.tables, Staging(folder)) as state:
         yield config.profiles, Coming(warehouse, state, config, moment).meet
@@ -90,9 +89,7 @@ class Coming:
             replaced = 0  # the oldest has gone
         nearby = self._window.nearby(vector, _NEIGHBOURS, without=replaced)
         rows = self._window.rows(nearby).to_dicts()
-        nearest = tuple(Similar(**similar(row, self._moment)) for row in rows)
-        greatest = nearby.max_similarity
-        return np.nan if greatest is None else greatest, nearest
+        return nearby.max_similarity, tuple(Similar(**similar(row, self._moment)) for row in rows)
 
     def _vectors(self, encoder: Encoder, facts: pl.DataFrame) -> list[Float32s]:
         """The vectors of the traces; those that are stored are not made again."""

@@ -5,6 +5,7 @@ from itertools import chain
 from json import loads
 from typing import IO, cast
 
+import numpy as np
 import polars as pl
 
 from kp_batch.archive.formats.json_values import rows_from_objects
@@ -21,15 +22,15 @@ from kp_batch.scoring.profiles import WeightProfile
 
 _ROWS = 256  # scored at once
 
-# What a trace meets: the greatest similarity, NaN where there is nothing, and the nearest traces.
-Met = tuple[float, tuple[Similar, ...]]
+# What a trace meets: the greatest similarity, None where there is nothing, and the nearest traces.
+Met = tuple[float | None, tuple[Similar, ...]]
 # What each trace of a frame of `with_facts` meets.
 Meet = Callable[[pl.DataFrame], list[Met]]
 
 
 def meet_nobody(facts: pl.DataFrame) -> list[Met]:
     """What traces meet that come first: each an empty cache."""
-    return [(float("nan"), ())] * len(facts)
+    return [(None, ())] * len(facts)
 
 
 def score_lines(
@@ -84,7 +85,7 @@ def _scored(
     facts: pl.DataFrame, profiles: Mapping[str, WeightProfile], meet: Meet
 ) -> Iterator[Scored]:
     met = meet(facts)
-    similarity = [each for each, _ in met]
+    similarity = np.array([each for each, _ in met], dtype=np.float64)  # None is NaN
     rows = facts.with_columns(novelty=pl.Series(novelty(similarity))).with_columns(assign(profiles))
     told = breakdowns(rows, profiles.values())
     for row, (greatest, nearest), breakdown in zip(rows.to_dicts(), met, told, strict=True):
@@ -96,7 +97,7 @@ def _scored(
             by_profile=scores_by_profile(row, profiles),
             counts=counts_of(row),
             breakdown=breakdown,
-            max_similarity=None if greatest != greatest else greatest,
+            max_similarity=greatest,
             neighbours=nearest,
         )
 
