@@ -16,7 +16,7 @@ from kp_batch.cli.group import Warehouse, json_option, kp_batch, warehouse_optio
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import TraceError
 from kp_batch.operations.explained import Unscored
-from kp_batch.text import number
+from kp_batch.text import number, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,7 +93,9 @@ def score(
         for told in score_lines(file, weights, meet):
             lines, unscored = lines + 1, unscored + isinstance(told, Unscored)
             click.echo(json_line(told) if output_format == "json" else scored_text(told))
-    if unscored or not lines:
+    if not lines:
+        raise TraceError(f"there is no trace in {printable(file.name)}")
+    if unscored:
         raise TraceError(f"{unscored:,} of {number(lines, 'trace')} cannot be scored")
 
 

@@ -78,7 +78,7 @@ def _is_object(text: bytes) -> bool:
 
 
 def _faults() -> pl.Expr:
-    return reasons().list.set_difference(sorted(NOT_NEEDED))
+    return reasons().list.filter(~pl.element().is_in(sorted(NOT_NEEDED)))
 
 
 def _scored(
