@@ -717,7 +717,7 @@ def test_score_gives_one_trace_its_score(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(json.dumps({"task": {}}))
     refused = kp_batch("score", tmp_path / "t.json")
     assert refused.returncode == 1
-    assert "empty_objective" in refused.stderr
+    assert "task.objective is " in refused.stderr
 
 
 WEIGHT_OF_NOVELTY = {

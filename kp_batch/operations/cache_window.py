@@ -118,8 +118,8 @@ class CacheWindow:
     def position(self, trace_id: str | None) -> int | None:
         """Where it holds a trace, None if it does not."""
         query = "SELECT position FROM cache_window WHERE trace_id = ?"
-        found = self._state.connection.execute(query, [trace_id]).fetchone()
-        return int(found[0]) if found else None
+        found = self._state.connection.execute(query, [trace_id]).fetchall()
+        return int(found[0][0]) if found else None
 
     def _parts(self) -> Iterator[Float32s]:
         with pq.ParquetFile(self._places) as file:

@@ -51,10 +51,10 @@ def find_trace(warehouse: Path, state: State, name: str) -> dict[str, Any]:
 def _why(state: State, name: str) -> str:
     """Why a trace is not there, as far as that is known, and what to do."""
     rejected = state.connection.execute(
-        "SELECT source_file, message FROM published.rejects WHERE trace_id = ?", [name]
-    ).fetchone()
-    if rejected:
-        return f": it was rejected, in {rejected[0]}: {rejected[1]}"
+        "SELECT source_file, message FROM published.rejects WHERE trace_id = ? LIMIT 1", [name]
+    ).fetchall()
+    for source_file, message in rejected:
+        return f": it was rejected, in {source_file}: {message}"
     digest = pl.select(trace_id=pl.lit(name)).select(id_hash()).item()
     forgotten = "SELECT count(*) FROM published.forgotten WHERE id_hash = ?"
     if state.connection.execute(forgotten, [digest]).fetchall() != [(0,)]:
