@@ -311,6 +311,37 @@ def test_sql_answers_in_every_format(scored: Scored) -> None:
     assert json.loads(kp_batch(*ask, "--format", "json").stdout) == [{"traces": 120}]
 
 
+def test_sql_reads_its_query_from_a_file_or_stdin(scored: Scored, tmp_path: Path) -> None:
+    query = "SELECT count(*) AS traces FROM scores"
+    file = tmp_path / "query.sql"
+    file.write_text(f"\ufeff{query};\n", "utf-8")
+    ask = ["sql", "--warehouse", scored.warehouse, "--format", "csv"]
+    assert kp_batch(*ask, "-f", file).stdout == "traces\n120\n"
+    assert kp_batch(*ask, "-f", "-", stdin=query).stdout == "traces\n120\n"
+    for wrong in ([], [query, "-f", file]):
+        refused = kp_batch(*ask, *wrong)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr.splitlines()[-1] == "Error: give one of QUERY and -f FILE"
+    file.write_bytes(b"SELECT '\xff'")
+    refused = kp_batch(*ask, "-f", file)
+    assert refused.returncode == 2
+    assert f"SQL is UTF-8, and {file} is not" in refused.stderr
+
+
+def test_a_table_keeps_to_a_width_only_where_there_is_one(
+    scored: Scored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines(columns: str) -> list[str]:
+        monkeypatch.setenv("COLUMNS", columns)
+        asked = ["sql", "FROM scores LIMIT 1", "--warehouse", scored.warehouse]
+        done = subprocess.run(command(asked), capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    assert lines("120")[-1] == "1 row"
+    [top, *_] = lines("")
+    assert len(top) > 500
+
+
 def test_sql_answers_as_of_a_run(scored: Scored) -> None:
     query = (
         "SELECT count(DISTINCT cache_id) AS caches, (SELECT count(*) FROM runs) AS runs FROM scores"

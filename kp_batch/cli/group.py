@@ -43,9 +43,10 @@ warehouse_option = click.option(
 format_option = click.option(
     "--format",
     "output_format",
-    type=click.Choice(["table", "csv", "json"]),
+    type=click.Choice(["table", "line", "csv", "json"]),
     default="table",
     show_default=True,
+    help="line: one for each value, as of a table that is wider than the terminal.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 
