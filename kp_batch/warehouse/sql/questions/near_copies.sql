@@ -1,6 +1,6 @@
 CREATE MACRO near_copies(similarity) AS TABLE
 SELECT trace_id, task_domain, created_at, max_similarity, nearest_trace_id, nearest_age_s, score
-FROM scores
+FROM kp.scores
 WHERE max_similarity >= similarity
 ORDER BY max_similarity DESC, trace_id;
 

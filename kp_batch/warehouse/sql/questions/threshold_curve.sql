@@ -2,7 +2,7 @@
 -- by a bit, so that its floor is put right by comparing the score with the thresholds themselves.
 CREATE MACRO threshold_curve(steps) AS TABLE
 WITH floored AS (
-    SELECT task_domain, score, floor(score * steps) AS near FROM scores
+    SELECT task_domain, score, floor(score * steps) AS near FROM kp.scores
 ),
 counted AS (
     SELECT
