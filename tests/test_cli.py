@@ -328,6 +328,21 @@ def test_sql_reads_its_query_from_a_file_or_stdin(scored: Scored, tmp_path: Path
     assert f"SQL is UTF-8, and {file} is not" in refused.stderr
 
 
+def test_the_questions_are_told_with_examples_and_named_by_the_help_of_sql() -> None:
+    told = json.loads(kp_batch("questions", "--json").stdout)
+    shown = kp_batch("questions").stdout
+    named = kp_batch("sql", "--help").stdout
+    for each in told:
+        assert f"  {each['call']}\n    {each['comment']}\n    {each['example']}\n" in shown
+        assert re.search(rf"\b{each['name']}\b", named)
+    [drift] = json.loads(kp_batch("questions", "drift", "--json").stdout)
+    assert drift["example"] == "FROM drift(previous(), latest())"
+    assert kp_batch("questions", "drift").stdout.splitlines()[1] == "  drift(run_a, run_b)"
+    unknown = kp_batch("questions", "drif")
+    assert unknown.returncode == 2
+    assert "there is no question 'drif'" in unknown.stderr
+
+
 def test_a_table_keeps_to_a_width_only_where_there_is_one(
     scored: Scored, monkeypatch: pytest.MonkeyPatch
 ) -> None:

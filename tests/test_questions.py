@@ -20,6 +20,7 @@ from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
+from kp_batch.warehouse.questions import columns, questions
 from kp_batch.warehouse.reader import connect
 from tests.answers import ask, assert_same, day, gaps, override_effects
 from tests.archives import step, trace, write_jsonl
@@ -425,13 +426,36 @@ def test_every_question_says_what_it_answers_and_stands_in_the_readme(warehouse:
     assert {name for name in names if f"`{name}" in readme} == names
 
 
-def test_the_examples_of_the_readme_have_answers(warehouse: Path) -> None:
+def test_every_question_has_an_example_with_an_answer_as_the_readme_shows_it(
+    warehouse: Path,
+) -> None:
+    told = questions()
+    assert {each.name for each in told} == {path.stem for path in QUESTIONS.glob("*.sql")}
+    for each in told:
+        assert each.name in each.example
+        assert len(ask(warehouse, each.example)) > 0, each
     readme = (ROOT / "README.md").read_text("utf-8")
     [block] = re.findall(r"^```sql\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
-    queries = [line for line in block.splitlines() if line and not line.startswith("--")]
-    assert len(queries) == len(list(QUESTIONS.glob("*.sql")))
-    for query in queries:
-        assert len(ask(warehouse, query.partition(" --")[0])) > 0, query
+    assert block == "".join(f"{each.example};\n" for each in told)
+
+
+def test_what_is_told_of_a_question_is_what_the_catalog_has(warehouse: Path) -> None:
+    told = {each.name: each for each in questions()}
+    with connect(warehouse) as connection:
+        views = "SELECT view_name, comment FROM duckdb_views()"
+        macros = "SELECT function_name, comment FROM duckdb_functions() WHERE schema_name = 'main'"
+        comments = dict(connection.execute(f"{views} UNION ALL {macros}").fetchall())
+        assert {name: comments[name] for name in told} == {
+            name: each.comment for name, each in told.items()
+        }
+        found = columns(told["score_histogram"], connection)
+    assert found == {
+        "task_domain": "VARCHAR",
+        "low": "DOUBLE",
+        "high": "DOUBLE",
+        "traces": "BIGINT",
+    }
+    assert told["score_histogram"].call == "score_histogram(bins)"
 
 
 CALLED = (

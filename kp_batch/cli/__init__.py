@@ -5,7 +5,15 @@ The child process imports this package, too, and none of its commands.
 
 from importlib import import_module
 
-_COMMANDS = ("run", "query", "traces", "maintenance", "importing", "exporting")  # modules
+_COMMANDS = (
+    "run",
+    "query",
+    "questions",
+    "traces",
+    "maintenance",
+    "importing",
+    "exporting",
+)  # modules
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import click
 from kp_batch.cli.commands import COMPARE, VERIFY, json_line
 from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.cli.group import format_option, json_option, kp_batch, warehouse_option
+from kp_batch.cli.questions import QuestionsHelp
 from kp_batch.cli.result_texts import settings_text, verification_text
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import KpBatchError
@@ -37,7 +38,7 @@ _RUNS = """
 """
 
 
-@kp_batch.command()
+@kp_batch.command(cls=QuestionsHelp)
 @click.argument("query", required=False)
 @click.option("-f", "--file", type=click.File("rb"), help="A file that holds QUERY; - is stdin.")
 @warehouse_option
@@ -50,7 +51,7 @@ def sql(
     output_format: str,
     as_of: str | None,
 ) -> None:
-    """Ask QUERY of the views scores, rejects, profiles, runs and files.
+    """Ask QUERY of the views scores, rejects, profiles, runs, files and distributions.
 
     Of several statements each answer is shown; csv and json hold one.
     """

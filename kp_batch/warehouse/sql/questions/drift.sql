@@ -1,3 +1,5 @@
+-- Group: between runs
+-- Example: FROM drift(previous(), latest());
 CREATE MACRO drift(run_a, run_b) AS TABLE
 SELECT
     a.task_domain,

@@ -1,3 +1,5 @@
+-- Group: what if
+-- Example: FROM profile_comparison WHERE other_profile = 'code' LIMIT 10;
 -- `here`: the view answers whatever its catalog is called.
 CREATE VIEW profile_comparison AS
 WITH weighted AS (

@@ -1,3 +1,5 @@
+-- Group: distribution
+-- Example: FROM score_histogram(20);
 CREATE MACRO score_histogram(bins) AS TABLE
 SELECT
     task_domain,

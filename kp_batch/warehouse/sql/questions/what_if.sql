@@ -1,3 +1,5 @@
+-- Group: what if
+-- Example: FROM what_if(0.25, 0.25, 0.25, 0.25) ORDER BY change DESC LIMIT 10;
 CREATE MACRO what_if(wc, wn, wd, wo) AS TABLE
 WITH weighted AS (
     SELECT
