@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -22,6 +23,7 @@ from kp_batch.cli.group import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.executor import Local
+from kp_batch.importers.catalogue import FORMATS
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
@@ -341,6 +343,47 @@ def test_the_questions_are_told_with_examples_and_named_by_the_help_of_sql() -> 
     unknown = kp_batch("questions", "drif")
     assert unknown.returncode == 2
     assert "there is no question 'drif'" in unknown.stderr
+
+
+def completed(*arguments: object, **environment: object) -> list[str]:
+    """What a shell offers for the last one."""
+    told = {name: str(value) for name, value in environment.items()}
+    line = shlex.join(["kp-batch", *map(str, arguments)])
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(arguments))}
+    done = subprocess.run(
+        [Path(sys.executable).with_name("kp-batch")],
+        env=os.environ | told | words | {"_KP_BATCH_COMPLETE": "bash_complete"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return [each.removeprefix("plain,") for each in done.stdout.split()]
+
+
+def test_a_shell_completes_runs_and_domains_and_changes_nothing(scored: Scored) -> None:
+    before = contents(scored.warehouse)
+    names = ["latest", "previous", *reversed(scored.runs)]
+    place = {"KP_BATCH_WAREHOUSE": scored.warehouse}
+    assert completed("compare", "--warehouse", scored.warehouse, "latest", "") == names
+    assert completed("sql", "--as-of", "p", **place) == ["previous"]
+    assert completed("sql", "--as-of", scored.runs[0], **place) == [scored.runs[0]]
+    assert completed("export", "--domain", "cu", **place) == ["customer_service"]
+    assert contents(scored.warehouse) == before
+
+
+def test_a_shell_completes_questions_and_formats() -> None:
+    assert completed("questions", "novelty_by_a") == ["novelty_by_age"]
+    assert completed("import", "") == sorted(["auto", *FORMATS])
+
+
+def test_a_shell_is_told_nothing_of_a_warehouse_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "kp.duckdb").write_text("no database")
+    for place in (tmp_path, tmp_path / "nowhere", "s3://bucket/warehouse", "gs://no/warehouse"):
+        there = {"KP_BATCH_WAREHOUSE": place, "XDG_CACHE_HOME": tmp_path / "cache"}
+        assert completed("compare", "", **there) == ["latest", "previous"]
+        assert completed("export", "--domain", "", **there) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["kp.duckdb"]
 
 
 def test_a_table_keeps_to_a_width_only_where_there_is_one(

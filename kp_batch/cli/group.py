@@ -25,7 +25,8 @@ class Warehouse(click.Path):
     ) -> Any:
         """See `click.ParamType`."""
         folder = Path(os.fsdecode(super().convert(folder_of(value), param, ctx)))
-        if url_of(folder) and ctx and ctx.command.name != "run":  # which does so when it begins
+        # A run does so when it begins, and what a shell completes is read from the copy as it is.
+        if url_of(folder) and ctx and ctx.command.name != "run" and not ctx.resilient_parsing:
             from kp_batch.warehouse.sharing import refresh
 
             refresh(folder)

@@ -8,6 +8,7 @@ from typing import IO
 
 import click
 
+from kp_batch.cli import completion
 from kp_batch.cli.commands import COMPARE, VERIFY, json_line
 from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.cli.group import format_option, json_option, kp_batch, warehouse_option
@@ -43,7 +44,12 @@ _RUNS = """
 @click.option("-f", "--file", type=click.File("rb"), help="A file that holds QUERY; - is stdin.")
 @warehouse_option
 @format_option
-@click.option("--as-of", metavar="RUN", help=f"The tables as that run left them: {_RUN}.")
+@click.option(
+    "--as-of",
+    metavar="RUN",
+    shell_complete=completion.runs,
+    help=f"The tables as that run left them: {_RUN}.",
+)
 def sql(
     query: str | None,
     file: IO[bytes] | None,
@@ -78,8 +84,8 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
 
 
 @kp_batch.command()
-@click.argument("first", metavar="RUN")
-@click.argument("second", metavar="RUN")
+@click.argument("first", metavar="RUN", shell_complete=completion.runs)
+@click.argument("second", metavar="RUN", shell_complete=completion.runs)
 @warehouse_option
 @click.option("--force", is_flag=True, help="Compare different encoders or formulas, too.")
 @json_option

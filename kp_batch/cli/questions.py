@@ -4,6 +4,7 @@ from itertools import groupby
 
 import click
 
+from kp_batch.cli import completion
 from kp_batch.cli.commands import json_line
 from kp_batch.cli.group import json_option, kp_batch
 from kp_batch.warehouse.questions import Question
@@ -26,7 +27,7 @@ class QuestionsHelp(click.Command):
 
 
 @kp_batch.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completion.questions)
 @json_option
 def questions(name: str | None, *, as_json: bool) -> None:
     """Tell the questions that sql answers by name, or one of them, with an example of each."""
