@@ -490,11 +490,16 @@ def test_the_catalog_answers_the_same_where_it_is_attached(
     warehouse: Path, answers: list[list[Any]], alias: str, use: str | None, catalog: str
 ) -> None:
     assert all(answers)
+    told = questions()
+    names = re.compile(rf"\b({'|'.join(each.name for each in told)})\b")
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH '{warehouse / 'kp.duckdb'}' AS {alias} (READ_ONLY)")
         if use:
             connection.execute(f"USE {use}")
         assert called(connection, catalog) == answers
+        for each in told:
+            example = names.sub(rf"{catalog}\1", each.example)
+            assert connection.execute(example).fetchone(), example
 
 
 def test_a_catalog_whose_file_is_called_otherwise_answers_where_it_is_used(
