@@ -34,15 +34,15 @@ def hold() -> None:
 def stopping(gap: str, stop: Callable[[], object], publication: int = 1) -> Generator[None]:
     """Call `stop` in a gap of one of the publications that follow; the first is 1."""
     numbers = count(1)
-    create_macros, replace = catalog.create_macros, Path.replace
+    catalog_id, replace = catalog.catalog_id, Path.replace
 
     def reach(place: str) -> None:
         if place == gap and next(numbers) == publication:
             stop()
 
-    def creating(connection: object) -> None:
+    def building() -> str:
         reach(BUILDING)
-        create_macros(connection)
+        return catalog_id()
 
     def replacing(path: Path, target: Path) -> Path:
         reach(f"before {target.name} is replaced")
@@ -51,7 +51,7 @@ def stopping(gap: str, stop: Callable[[], object], publication: int = 1) -> Gene
         return replaced
 
     with (
-        patch.object(catalog, "create_macros", creating),
+        patch.object(catalog, "catalog_id", building),
         patch.object(Path, "replace", replacing),
     ):
         yield

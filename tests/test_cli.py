@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -22,6 +23,7 @@ from kp_batch.cli.group import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.executor import Local
+from kp_batch.importers.catalogue import FORMATS
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
@@ -309,6 +311,93 @@ def test_sql_answers_in_every_format(scored: Scored) -> None:
     assert "120" in kp_batch(*ask).stdout
     assert kp_batch(*ask, "--format", "csv").stdout == "traces\n120\n"
     assert json.loads(kp_batch(*ask, "--format", "json").stdout) == [{"traces": 120}]
+
+
+def test_sql_reads_its_query_from_a_file_or_stdin(scored: Scored, tmp_path: Path) -> None:
+    query = "SELECT count(*) AS traces FROM scores"
+    file = tmp_path / "query.sql"
+    file.write_text(f"\ufeff{query};\n", "utf-8")
+    ask = ["sql", "--warehouse", scored.warehouse, "--format", "csv"]
+    assert kp_batch(*ask, "-f", file).stdout == "traces\n120\n"
+    assert kp_batch(*ask, "-f", "-", stdin=query).stdout == "traces\n120\n"
+    for wrong in ([], [query, "-f", file]):
+        refused = kp_batch(*ask, *wrong)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr.splitlines()[-1] == "Error: give one of QUERY and -f FILE"
+    file.write_bytes(b"SELECT '\xff'")
+    refused = kp_batch(*ask, "-f", file)
+    assert refused.returncode == 2
+    assert f"SQL is UTF-8, and {file} is not" in refused.stderr
+
+
+def test_the_questions_are_told_with_examples_and_named_by_the_help_of_sql() -> None:
+    told = json.loads(kp_batch("questions", "--json").stdout)
+    shown = kp_batch("questions").stdout
+    named = kp_batch("sql", "--help").stdout
+    for each in told:
+        assert f"  {each['call']}\n    {each['comment']}\n    {each['example']}\n" in shown
+        assert re.search(rf"\b{each['name']}\b", named)
+    [drift] = json.loads(kp_batch("questions", "drift", "--json").stdout)
+    assert drift["example"] == "FROM drift(previous(), latest())"
+    assert kp_batch("questions", "drift").stdout.splitlines()[1] == "  drift(run_a, run_b)"
+    unknown = kp_batch("questions", "drif")
+    assert unknown.returncode == 2
+    assert "there is no question 'drif'" in unknown.stderr
+
+
+def completed(*arguments: object, **environment: object) -> list[str]:
+    """What a shell offers for the last one."""
+    told = {name: str(value) for name, value in environment.items()}
+    line = shlex.join(["kp-batch", *map(str, arguments)])
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(arguments))}
+    done = subprocess.run(
+        [Path(sys.executable).with_name("kp-batch")],
+        env=os.environ | told | words | {"_KP_BATCH_COMPLETE": "bash_complete"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return [each.removeprefix("plain,") for each in done.stdout.split()]
+
+
+def test_a_shell_completes_runs_and_domains_and_changes_nothing(scored: Scored) -> None:
+    before = contents(scored.warehouse)
+    names = ["latest", "previous", *reversed(scored.runs)]
+    place = {"KP_BATCH_WAREHOUSE": scored.warehouse}
+    assert completed("compare", "--warehouse", scored.warehouse, "latest", "") == names
+    assert completed("sql", "--as-of", "p", **place) == ["previous"]
+    assert completed("sql", "--as-of", scored.runs[0], **place) == [scored.runs[0]]
+    assert completed("export", "--domain", "cu", **place) == ["customer_service"]
+    assert contents(scored.warehouse) == before
+
+
+def test_a_shell_completes_questions_and_formats() -> None:
+    assert completed("questions", "novelty_by_a") == ["novelty_by_age"]
+    assert completed("import", "") == sorted(["auto", *FORMATS])
+
+
+def test_a_shell_is_told_nothing_of_a_warehouse_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "kp.duckdb").write_text("no database")
+    for place in (tmp_path, tmp_path / "nowhere", "s3://bucket/warehouse", "gs://no/warehouse"):
+        there = {"KP_BATCH_WAREHOUSE": place, "XDG_CACHE_HOME": tmp_path / "cache"}
+        assert completed("compare", "", **there) == ["latest", "previous"]
+        assert completed("export", "--domain", "", **there) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["kp.duckdb"]
+
+
+def test_a_table_keeps_to_a_width_only_where_there_is_one(
+    scored: Scored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines(columns: str) -> list[str]:
+        monkeypatch.setenv("COLUMNS", columns)
+        asked = ["sql", "FROM scores LIMIT 1", "--warehouse", scored.warehouse]
+        done = subprocess.run(command(asked), capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    assert lines("120")[-1] == "1 row"
+    [top, *_] = lines("")
+    assert len(top) > 500
 
 
 def test_sql_answers_as_of_a_run(scored: Scored) -> None:

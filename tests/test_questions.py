@@ -18,6 +18,9 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
+from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.publication import publish
+from kp_batch.warehouse.questions import columns, questions
 from kp_batch.warehouse.reader import connect
 from tests.answers import ask, assert_same, day, gaps, override_effects
 from tests.archives import step, trace, write_jsonl
@@ -409,7 +412,10 @@ def test_drift_is_told_from_what_the_runs_left(warehouse: Path) -> None:
 def test_every_question_says_what_it_answers_and_stands_in_the_readme(warehouse: Path) -> None:
     with connect(warehouse) as connection:
         views = "SELECT view_name, comment FROM duckdb_views() WHERE NOT internal"
-        macros = "SELECT function_name, comment FROM duckdb_functions() WHERE NOT internal"
+        macros = (
+            "SELECT function_name, comment FROM duckdb_functions() "
+            "WHERE NOT internal AND schema_name = 'main' AND NOT contains(function_name, ' of ')"
+        )
         told = dict(connection.execute(f"{views} UNION ALL {macros}").fetchall())
     names = {path.stem for path in QUESTIONS.glob("*.sql")}
     formulas = {name for each in MACROS.glob("*.sql") for name in MACRO.findall(each.read_text())}
@@ -420,16 +426,99 @@ def test_every_question_says_what_it_answers_and_stands_in_the_readme(warehouse:
     assert {name for name in names if f"`{name}" in readme} == names
 
 
-def test_the_examples_of_the_readme_have_answers(warehouse: Path) -> None:
+def test_every_question_has_an_example_with_an_answer_as_the_readme_shows_it(
+    warehouse: Path,
+) -> None:
+    told = questions()
+    assert {each.name for each in told} == {path.stem for path in QUESTIONS.glob("*.sql")}
+    for each in told:
+        assert each.name in each.example
+        assert len(ask(warehouse, each.example)) > 0, each
     readme = (ROOT / "README.md").read_text("utf-8")
     [block] = re.findall(r"^```sql\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
-    queries = [line for line in block.splitlines() if line and not line.startswith("--")]
-    assert len(queries) == len(list(QUESTIONS.glob("*.sql")))
-    for query in queries:
-        assert len(ask(warehouse, query.partition(" --")[0])) > 0, query
+    assert block == "".join(f"{each.example};\n" for each in told)
 
 
-def test_the_catalog_opens_in_any_duckdb_and_answers_there(warehouse: Path) -> None:
+def test_what_is_told_of_a_question_is_what_the_catalog_has(warehouse: Path) -> None:
+    told = {each.name: each for each in questions()}
+    with connect(warehouse) as connection:
+        views = "SELECT view_name, comment FROM duckdb_views()"
+        macros = "SELECT function_name, comment FROM duckdb_functions() WHERE schema_name = 'main'"
+        comments = dict(connection.execute(f"{views} UNION ALL {macros}").fetchall())
+        assert {name: comments[name] for name in told} == {
+            name: each.comment for name, each in told.items()
+        }
+        found = columns(told["score_histogram"], connection)
+    assert found == {
+        "task_domain": "VARCHAR",
+        "low": "DOUBLE",
+        "high": "DOUBLE",
+        "traces": "BIGINT",
+    }
+    assert told["score_histogram"].call == "score_histogram(bins)"
+
+
+CALLED = (
+    "SELECT {0}latest(), {0}previous()",
+    "FROM {0}drift({0}previous(), {0}latest())",
+    "FROM {0}what_if(0.1, 0.2, 0.3, 0.4) ORDER BY ALL",
+    "FROM {0}near_copies(0.9)",
+    "FROM {0}score_histogram(20)",
+    "FROM {0}threshold_curve(4)",
+    "FROM {0}profile_comparison ORDER BY ALL",
+    "SELECT {0}score_bins(score), {0}stability_index([1, 2], [3, 4]) FROM {0}scores",
+    "SELECT {0}apply_overrides(composite, true, true, true) FROM {0}scores",
+)
+
+
+def called(connection: duckdb.DuckDBPyConnection, catalog: str = "") -> list[list[Any]]:
+    return [connection.execute(each.format(catalog)).fetchall() for each in CALLED]
+
+
+@pytest.fixture(scope="module")
+def answers(warehouse: Path) -> list[list[Any]]:
+    """What is called of the catalog alone, opened by any DuckDB."""
     with duckdb.connect(str(warehouse / "kp.duckdb"), read_only=True) as connection:
-        rows: list[Any] = connection.execute("FROM threshold_curve(4)").fetchall()
-    assert rows
+        return called(connection)
+
+
+@pytest.mark.parametrize(
+    ("alias", "use", "catalog"),
+    [("kp", None, "kp."), ("kp", "kp", ""), ("kp", "kp.here", ""), ("other", "other.here", "")],
+)
+def test_the_catalog_answers_the_same_where_it_is_attached(
+    warehouse: Path, answers: list[list[Any]], alias: str, use: str | None, catalog: str
+) -> None:
+    assert all(answers)
+    told = questions()
+    names = re.compile(rf"\b({'|'.join(each.name for each in told)})\b")
+    with duckdb.connect() as connection:
+        connection.execute(f"ATTACH '{warehouse / 'kp.duckdb'}' AS {alias} (READ_ONLY)")
+        if use:
+            connection.execute(f"USE {use}")
+        assert called(connection, catalog) == answers
+        for each in told:
+            example = names.sub(rf"{catalog}\1", each.example)
+            assert connection.execute(example).fetchone(), example
+
+
+def test_a_catalog_whose_file_is_called_otherwise_answers_where_it_is_used(
+    warehouse: Path, answers: list[list[Any]], tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.duckdb"
+    copy.write_bytes((warehouse / "kp.duckdb").read_bytes())
+    with duckdb.connect(str(copy), read_only=True) as connection:
+        connection.execute("USE here")
+        assert called(connection) == answers
+
+
+def test_no_catalog_answers_from_another_one_that_is_called_kp(
+    warehouse: Path, tmp_path: Path
+) -> None:
+    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
+    with duckdb.connect() as connection:
+        connection.execute(f"ATTACH '{tmp_path / 'kp.duckdb'}' AS kp (READ_ONLY)")
+        connection.execute(f"ATTACH '{warehouse / 'kp.duckdb'}' AS other (READ_ONLY)")
+        for query in CALLED[:6]:
+            with pytest.raises(duckdb.CatalogException, match=f" of {warehouse} does not exist"):
+                connection.execute(query.format("other."))

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from pathlib import Path
 
 import duckdb
@@ -196,11 +197,19 @@ def test_a_frame_of_another_schema_is_refused(tmp_path: Path) -> None:
     assert open_table(tmp_path, "profiles") is None
 
 
-def answer(warehouse: Path, query: str, output_format: str) -> str:
+def answer(warehouse: Path, query: str, output_format: str, width: int = 80) -> str:
     out = io.StringIO()
     with connect(warehouse) as connection:
-        write_answer(connection, query, output_format, out, 80)
+        write_answer(connection, query, output_format, out, width)
     return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def nothing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse in which nothing is published."""
+    folder = tmp_path_factory.mktemp("nothing")
+    publish(folder, Manifest({"threshold": 0.75}, {}))
+    return folder
 
 
 def test_answers_as_csv_and_json(tmp_path: Path) -> None:
@@ -209,7 +218,90 @@ def test_answers_as_csv_and_json(tmp_path: Path) -> None:
     assert answer(tmp_path, query, "csv") == 'name,half\n"a ""name"", with\ncommas",0.5\n'
     expected = '[\n{"name": "a \\"name\\", with\\ncommas", "half": 0.5}\n]\n'
     assert answer(tmp_path, query, "json") == expected
-    assert json.loads(answer(tmp_path, "SELECT 1 AS a WHERE false", "json")) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("0.5916723898322814::DOUBLE", "0.5917"),
+        ("2475.54321::DOUBLE", "2475.5432"),
+        ("0.0123456::DOUBLE", "0.01235"),
+        ("-1.23456e-7::DOUBLE", "-1.235e-07"),
+        ("5e-324::DOUBLE", "5e-324"),
+        ("'inf'::DOUBLE", "inf"),
+        ("0.0::DOUBLE", "0.0"),
+        ("0.123456::FLOAT", "0.1235"),
+        ("[0.123456::DOUBLE, NULL]", "[0.1235, NULL]"),
+        ("0.123456::DECIMAL(7, 6)", "0.123456"),
+        ("1234567890123", "1234567890123"),
+        ("TIMESTAMP '2026-01-05 08:00:00.123456'", "2026-01-05 08:00:00.123456"),
+        ("NULL", "NULL"),
+    ],
+)
+def test_numbers_are_rounded_for_reading_and_none_becomes_0(
+    nothing: Path, value: str, shown: str
+) -> None:
+    query = f'SELECT {value} AS "the ""value"""'
+    assert answer(nothing, query, "line") == f'the "value"  {shown}\n\n1 row\n'
+    assert f"│ {shown} │" in re.sub(" +", " ", answer(nothing, query, "table"))
+
+
+def test_csv_and_json_are_exact(nothing: Path) -> None:
+    query = "SELECT 0.5916723898322814::DOUBLE AS a"
+    assert answer(nothing, query, "csv") == "a\n0.5916723898322814\n"
+    assert answer(nothing, query, "json") == '[\n{"a": 0.5916723898322814}\n]\n'
+
+
+def test_a_table_that_does_not_fit_becomes_lines_and_hides_no_column(nothing: Path) -> None:
+    query = "SELECT repeat('x', 40) AS a, NULL AS bb, repeat('é', 20) AS a FROM range(2)"
+    row = f"a   {'x' * 40}\nbb  NULL\na   {'é' * 20}\n"
+    lines = f"{row}\n{row}\n2 rows\n"
+    table = answer(nothing, query, "table", 76)
+    assert {len(line) for line in table.splitlines()} == {76}
+    assert answer(nothing, query, "table", 75) == lines
+    assert answer(nothing, query, "line", 76) == lines
+
+
+def test_no_value_looks_like_another_one_or_rules_the_terminal(nothing: Path) -> None:
+    query = "SELECT E'x\ny  1' || chr(27) AS a, 2 AS y"
+    assert answer(nothing, query, "line") == "a  x\n   y  1\\x1b\ny  2\n\n1 row\n"
+    assert "x\\ny  1\\e" in answer(nothing, query, "table")
+
+
+def test_an_empty_answer_shows_its_columns(nothing: Path) -> None:
+    query = "SELECT 1 AS one, 2 AS two WHERE false"
+    assert answer(nothing, query, "line") == "one\ntwo\n0 rows\n"
+    assert answer(nothing, query, "csv") == "one,two\n"
+    assert answer(nothing, query, "json") == "[]\n"
+    *head, last = answer(nothing, query, "table").splitlines()
+    assert "│  one  │  two  │" in head
+    assert last.strip() == "0 rows"
+
+
+@pytest.mark.parametrize("output_format", ["table", "line"])
+def test_how_many_rows_there_are_is_told(nothing: Path, output_format: str) -> None:
+    query = "SELECT n AS a FROM range({}) AS r(n) ORDER BY n DESC"
+    assert "first" not in answer(nothing, query.format(100), output_format)
+    told = answer(nothing, query.format(123_456), output_format)
+    assert [int(each) for each in re.findall(r"\d{6}", told)] == list(range(123_455, 123_355, -1))
+    last = "123,456 rows, the first 100 of them shown; --format csv or json has all"
+    assert told.splitlines()[-1] == last
+
+
+def test_each_statement_that_has_an_answer_is_answered(nothing: Path) -> None:
+    query = (
+        "SET VARIABLE x = 7; CREATE TEMP TABLE t AS SELECT 1 AS a; INSERT INTO t VALUES (2);"
+        "FROM t ORDER BY a; SELECT getvariable('x') AS x"
+    )
+    assert answer(nothing, query, "line") == "a  1\n\na  2\n\n2 rows\n\nx  7\n\n1 row\n"
+    only_one = query.rpartition(";")[0]
+    assert answer(nothing, only_one, "csv") == "a\n1\n2\n"
+    for output_format in ("csv", "json"):
+        with pytest.raises(KpBatchError, match=f"^{output_format} holds one answer, .* have 2; "):
+            answer(nothing, query, output_format)
+    pivot = "PIVOT (SELECT unnest(['x', 'y']) AS k) ON k USING count(*)"
+    assert answer(nothing, pivot, "csv") == "x,y\n1,1\n"
+    assert "│     1 │     1 │" in answer(nothing, pivot, "table")
 
 
 def test_json_holds_no_nan_and_each_name_once(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from importlib import import_module
 _COMMANDS = (
     "run",
     "query",
+    "questions",
     "explaining",
     "traces",
     "maintenance",

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from kp_batch.cli import completion
 from kp_batch.cli.commands import EXPORT, json_line
 from kp_batch.cli.group import json_option, kp_batch, warehouse_option
 from kp_batch.cli.result_texts import exported_text
@@ -54,7 +55,11 @@ _day = click.DateTime(["%Y-%m-%d"])
     help="The least score.  [default: the warehouse's threshold]",
 )
 @click.option(
-    "--domain", "domains", multiple=True, help="Of that domain; may be given several times."
+    "--domain",
+    "domains",
+    multiple=True,
+    shell_complete=completion.domains,
+    help="Of that domain; may be given several times.",
 )
 @click.option("--since", type=_day, metavar="DATE", help="Made on that day or later, in UTC.")
 @click.option("--until", type=_day, metavar="DATE", help="Made on that day or earlier.")

@@ -25,7 +25,8 @@ class Warehouse(click.Path):
     ) -> Any:
         """See `click.ParamType`."""
         folder = Path(os.fsdecode(super().convert(folder_of(value), param, ctx)))
-        if url_of(folder) and ctx and ctx.command.name != "run":  # which does so when it begins
+        # A run does so when it begins, and what a shell completes is read from the copy as it is.
+        if url_of(folder) and ctx and ctx.command.name != "run" and not ctx.resilient_parsing:
             from kp_batch.warehouse.sharing import refresh
 
             refresh(folder)
@@ -43,9 +44,10 @@ warehouse_option = click.option(
 format_option = click.option(
     "--format",
     "output_format",
-    type=click.Choice(["table", "csv", "json"]),
+    type=click.Choice(["table", "line", "csv", "json"]),
     default="table",
     show_default=True,
+    help="line: one for each value, as of a table that is wider than the terminal.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from kp_batch.cli import completion
 from kp_batch.cli.group import json_option, kp_batch
 from kp_batch.storage.urls import is_url
 
@@ -57,7 +58,7 @@ class _Archive(click.Path):
 
 
 @kp_batch.command("import")
-@click.argument("name", metavar="FORMAT")
+@click.argument("name", metavar="FORMAT", shell_complete=completion.formats)
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.option(
     "-o",

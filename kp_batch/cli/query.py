@@ -4,17 +4,21 @@ import shutil
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 import click
 
+from kp_batch.cli import completion
 from kp_batch.cli.commands import COMPARE, VERIFY, json_line
 from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.cli.group import format_option, json_option, kp_batch, warehouse_option
+from kp_batch.cli.questions import QuestionsHelp
 from kp_batch.cli.result_texts import settings_text, verification_text
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import KpBatchError
 from kp_batch.text import printable
 
+_ANY_WIDTH = 10**6  # characters, where nothing says how wide it is
 _RUN = "its id, the beginning of it, latest or previous"
 _RUNS = """
     SELECT run_id, status,
@@ -35,14 +39,29 @@ _RUNS = """
 """
 
 
-@kp_batch.command()
-@click.argument("query")
+@kp_batch.command(cls=QuestionsHelp)
+@click.argument("query", required=False)
+@click.option("-f", "--file", type=click.File("rb"), help="A file that holds QUERY; - is stdin.")
 @warehouse_option
 @format_option
-@click.option("--as-of", metavar="RUN", help=f"The tables as that run left them: {_RUN}.")
-def sql(query: str, warehouse: Path, output_format: str, as_of: str | None) -> None:
-    """Ask QUERY of the views scores, rejects, profiles, runs and files."""
-    ask(warehouse, query, output_format, as_of)
+@click.option(
+    "--as-of",
+    metavar="RUN",
+    shell_complete=completion.runs,
+    help=f"The tables as that run left them: {_RUN}.",
+)
+def sql(
+    query: str | None,
+    file: IO[bytes] | None,
+    warehouse: Path,
+    output_format: str,
+    as_of: str | None,
+) -> None:
+    """Ask QUERY of the views scores, rejects, profiles, runs, files and distributions.
+
+    Of several statements each answer is shown; csv and json hold one.
+    """
+    ask(warehouse, _query(query, file), output_format, as_of)
 
 
 @kp_batch.command()
@@ -65,8 +84,8 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
 
 
 @kp_batch.command()
-@click.argument("first", metavar="RUN")
-@click.argument("second", metavar="RUN")
+@click.argument("first", metavar="RUN", shell_complete=completion.runs)
+@click.argument("second", metavar="RUN", shell_complete=completion.runs)
 @warehouse_option
 @click.option("--force", is_flag=True, help="Compare different encoders or formulas, too.")
 @json_option
@@ -142,11 +161,22 @@ def report(warehouse: Path, output_format: str, output: str | None) -> None:
         click.echo(f"kp-batch: the report is in {printable(output)}", err=True)
 
 
+def _query(query: str | None, file: IO[bytes] | None) -> str:
+    if (query is None) == (file is None):
+        raise click.UsageError("give one of QUERY and -f FILE")
+    if file is None:
+        return query or ""
+    try:
+        return file.read().decode("utf-8-sig")
+    except UnicodeError as error:
+        raise click.UsageError(f"SQL is UTF-8, and {file.name} is not: {error}") from error
+
+
 def ask(warehouse: Path, query: str, output_format: str, as_of: str | None = None) -> None:
     """Print the answer to a query."""
     from kp_batch.warehouse.answers import write_answer
     from kp_batch.warehouse.reader import connect
 
-    width = shutil.get_terminal_size((120, 24)).columns
+    width = shutil.get_terminal_size((_ANY_WIDTH, 0)).columns
     with connect(warehouse, as_of) as connection:
         write_answer(connection, query, output_format, sys.stdout, width)

@@ -17,15 +17,15 @@ from kp_batch.warehouse.layout import Layout, check_apart, make_folder
 
 DEMO_QUERIES = {
     "How do scores differ by domain?": (
-        "SELECT task_domain, count(*) AS traces, round(avg(score), 3) AS mean_score, "
+        "SELECT task_domain, count(*) AS traces, avg(score) AS mean_score, "
         "count(*) FILTER (meets_threshold) AS worth_sharing FROM scores GROUP BY ALL ORDER BY ALL"
     ),
     "Which traces are worth sharing most?": (
-        "SELECT left(trace_id, 17) AS trace, task_domain, round(novelty, 3) AS novelty, "
-        "n_tools, round(score, 3) AS score FROM scores ORDER BY score DESC LIMIT 5"
+        "SELECT left(trace_id, 17) AS trace, task_domain, novelty, n_tools, score "
+        "FROM scores ORDER BY score DESC LIMIT 5"
     ),
     "What is least novel without being a copy, and what was it like?": (
-        "SELECT left(trace_id, 17) AS trace, round(max_similarity, 6) AS max_similarity, "
+        "SELECT left(trace_id, 17) AS trace, max_similarity, "
         "left(nearest_trace_id, 17) AS nearest, round(nearest_age_s / 60) AS minutes_ago "
         "FROM scores WHERE max_similarity < 0.9999 ORDER BY novelty LIMIT 5"
     ),

@@ -1,5 +1,5 @@
--- Given: the view kept, and the view labels. The questions of the catalog find these before its own
--- views of the same names, so that they are answered by label, however many domains there are.
+-- Given: the view kept, and the view labels. The macros of the schema `here` find these before the
+-- views of the catalog, so that they answer by label, however many domains there are.
 CREATE OR REPLACE TEMP VIEW scores AS
 SELECT kept.* REPLACE (domain AS task_domain) FROM kept JOIN labels USING (task_domain);
 

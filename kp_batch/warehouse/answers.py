@@ -1,52 +1,88 @@
-"""Writes a query's answer as a table, as CSV, or as JSON."""
+"""Writes a query's answer: laid out for reading, as CSV, or as JSON."""
 
 import csv
 import json
 import math
-from collections.abc import Iterator
-from contextlib import redirect_stdout
-from io import StringIO
-from typing import IO, TYPE_CHECKING, Any, cast
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any
 
 import duckdb
 
 from kp_batch.errors import KpBatchError
 from kp_batch.text import printable_lines
+from kp_batch.warehouse.answer_text import answer_text
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 _ROWS_AT_ONCE = 10_000
-_ROWS_SHOWN = 100  # in a table; csv and json have all rows
 
 
 def write_answer(
     connection: duckdb.DuckDBPyConnection, query: str, output_format: str, out: IO[str], width: int
 ) -> None:
-    """Write the answer to a query.
+    """Write the answer to a query; of several statements, the answer to each that has one.
 
     Args:
         connection: the catalog.
         query: SQL over its views.
-        output_format: table, csv or json (a list of objects).
-        out: where the answer goes; control characters are written out in a table, and wherever
+        output_format: table (as line where it is too wide), line (a line for each value), csv or
+            json (a list of objects), which hold one answer.
+        out: where the answer goes; control characters are written out for reading, and wherever
             `out` is a terminal.
-        width: of the table, in characters.
+        width: of a table, in characters.
 
     Raises:
-        KpBatchError: DuckDB refuses the query; the message is its own.
+        KpBatchError: DuckDB refuses the query, and the message is its own; or csv or json would
+            hold several answers.
     """
     try:
-        if output_format != "table":
-            _WRITERS[output_format](
-                connection.execute(query), _Terminal(out) if out.isatty() else out
-            )
-        elif answer := cast("duckdb.DuckDBPyRelation | None", connection.sql(query)):
-            with redirect_stdout(StringIO()) as shown:
-                answer.show(max_width=width, max_rows=_ROWS_SHOWN)
-            out.write(printable_lines(shown.getvalue()))
+        statements = connection.extract_statements(query)
+        if output_format in _WRITERS:
+            safe = _Terminal(out) if out.isatty() else out
+            _write_data(connection, statements, output_format, safe)
+        else:
+            _write_text(connection, statements, None if output_format == "line" else width, out)
     except duckdb.Error as error:
         raise KpBatchError(str(error)) from error
+
+
+def _write_text(
+    connection: duckdb.DuckDBPyConnection,
+    statements: Sequence[duckdb.Statement],
+    width: int | None,
+    out: IO[str],
+) -> None:
+    between = ""
+    for statement in statements:
+        answer = connection.sql(statement)
+        if _has_answer(statement):
+            out.write(f"{between}{answer_text(answer, width)}")
+            between = "\n"
+
+
+def _write_data(
+    connection: duckdb.DuckDBPyConnection,
+    statements: Sequence[duckdb.Statement],
+    output_format: str,
+    out: "SupportsWrite[str]",
+) -> None:
+    answers = sum(map(_has_answer, statements))
+    if answers > 1:
+        raise KpBatchError(
+            f"{output_format} holds one answer, and these statements have {answers}; "
+            "ask one at a time, or with --format table"
+        )
+    for statement in statements:
+        cursor = connection.execute(statement)
+        if _has_answer(statement):
+            _WRITERS[output_format](cursor, out)
+
+
+def _has_answer(statement: duckdb.Statement) -> bool:
+    """Whether it reads; what others return says that they are done, or counts rows."""
+    reads = statement.expected_result_type == [duckdb.ExpectedResultType.QUERY_RESULT]
+    return reads or statement.type is duckdb.StatementType.MULTI  # PIVOT
 
 
 class _Terminal:
@@ -71,10 +107,11 @@ def _write_json(cursor: duckdb.DuckDBPyConnection, out: "SupportsWrite[str]") ->
         raise KpBatchError(f"an object holds a name once; name the columns apart: {columns}")
     objects = (dict(zip(columns, map(_finite, row), strict=True)) for row in _rows(cursor))
     lines = (json.dumps(each, ensure_ascii=False, default=str) for each in objects)
-    out.write("[")
-    for number, line in enumerate(lines):
-        out.write(f"{',' if number else ''}\n{line}")
-    out.write("\n]\n")
+    before = "["
+    for line in lines:
+        out.write(f"{before}\n{line}")
+        before = ","
+    out.write("[]\n" if before == "[" else "\n]\n")
 
 
 def _columns(cursor: duckdb.DuckDBPyConnection) -> list[str]:

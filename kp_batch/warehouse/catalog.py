@@ -5,6 +5,7 @@ versions that the manifest names.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
@@ -44,13 +45,16 @@ def build(
             connection.register_filesystem(file_system)
         # Clients of DuckDB 1.4 and later can open this format; the newest only by 2.0.
         connection.execute(f"ATTACH {quoted(str(path))} AS kp (STORAGE_VERSION 'v1.4.0')")
+        connection.execute("CREATE SCHEMA kp.here")
         connection.execute("USE kp")
         _copy_manifest(connection, warehouse, manifest)
-        create_macros(connection)
+        _create(connection, "macros", warehouse)
         values = {**rows, "threshold": repr(manifest.threshold)}
         for name in VIEWS:
             connection.execute(Template(view(name)).substitute(values))
-        _execute_all(connection, "questions")
+            function = f"CREATE MACRO {_rows_of(name, warehouse)} AS TABLE FROM kp.{name}"
+            connection.execute(function)
+        _create(connection, "questions", warehouse)
         connection.execute("USE memory")
         connection.execute("DETACH kp")
 
@@ -118,7 +122,8 @@ def build_as_of(
 
 def create_macros(connection: duckdb.DuckDBPyConnection) -> None:
     """Create the formulas as macros in the connection's current database: see sql/macros."""
-    _execute_all(connection, "macros")
+    for statement in statements("macros"):
+        connection.execute(_anywhere(statement))
 
 
 def _copy_manifest(
@@ -141,6 +146,34 @@ def _copy_manifest(
     connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?)", list(row.values()))
 
 
-def _execute_all(connection: duckdb.DuckDBPyConnection, folder: str) -> None:
+def _create(connection: duckdb.DuckDBPyConnection, folder: str, warehouse: str) -> None:
+    """Create the macros or questions; the macros that name others once more, in the schema `here`.
+
+    DuckDB looks for what a macro names where a query runs, not where the macro stands. Those of
+    `main` name all of it with the catalog: they answer wherever that is called kp, in use or not.
+    Those of `here` answer in the catalog that is in use, whatever it is called.
+    """
     for statement in statements(folder):
-        connection.execute(statement)
+        connection.execute(_of_views(statement, warehouse))
+        if "kp." in statement:
+            connection.execute("USE kp.here")
+            connection.execute(_anywhere(statement))
+            connection.execute("USE kp")
+
+
+def _anywhere(statement: str) -> str:
+    return statement.replace("kp.", "")
+
+
+def _of_views(statement: str, warehouse: str) -> str:
+    """Name the views by functions that no other catalog has, which may be called kp meanwhile."""
+    return re.sub(
+        rf"\bkp\.({'|'.join(VIEWS)})\b",
+        lambda found: f"kp.{_rows_of(found[1], warehouse)}",
+        statement,
+    )
+
+
+def _rows_of(name: str, warehouse: str) -> str:
+    """The function that has the rows of a view."""
+    return '"' + f"{name} of {warehouse}".replace('"', '""') + '"()'

@@ -1,4 +1,4 @@
 -- The number of scores in each of twenty bins, by domain.
 SELECT task_domain AS domain, low, high, traces
-FROM score_histogram(20)
+FROM here.score_histogram(20)
 ORDER BY ALL;

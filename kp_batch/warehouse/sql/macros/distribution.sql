@@ -3,7 +3,7 @@ CREATE MACRO bin_of(value, bins) AS least(floor(value * bins), bins - 1);
 COMMENT ON MACRO bin_of IS 'The number, from 0, of the bin that a value in 0..1 falls into, of so many of equal width; 1 falls into the last.';
 
 CREATE MACRO score_bins(score) AS list_transform(
-    range(10), lambda bin: coalesce(histogram(bin_of(score, 10)::INTEGER)[bin], 0)::BIGINT
+    range(10), lambda bin: coalesce(histogram(kp.bin_of(score, 10)::INTEGER)[bin], 0)::BIGINT
 );
 
 COMMENT ON MACRO score_bins IS 'An aggregate: how many scores fall into each of ten bins of equal width.';

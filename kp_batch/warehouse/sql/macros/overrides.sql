@@ -14,8 +14,8 @@ CREATE MACRO apply_low_diversity_penalty(score, holds) AS
 COMMENT ON MACRO apply_low_diversity_penalty IS 'The score after the third override: 0.1 less, at least 0, where all tool steps use one tool.';
 
 CREATE MACRO apply_overrides(composite, single_thought, recovery_bonus, low_diversity_penalty) AS
-    apply_low_diversity_penalty(
-        apply_recovery_bonus(apply_single_thought(composite, single_thought), recovery_bonus),
+    kp.apply_low_diversity_penalty(
+        kp.apply_recovery_bonus(kp.apply_single_thought(composite, single_thought), recovery_bonus),
         low_diversity_penalty
     );
 

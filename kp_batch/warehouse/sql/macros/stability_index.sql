@@ -6,7 +6,7 @@ COMMENT ON MACRO bin_shares IS 'The share of each bin in a list of counts, at le
 
 CREATE MACRO stability_index(bins_a, bins_b) AS list_sum(
     list_transform(
-        list_zip(bin_shares(bins_a), bin_shares(bins_b)),
+        list_zip(kp.bin_shares(bins_a), kp.bin_shares(bins_b)),
         lambda share: (share[2] - share[1]) * ln(share[2] / share[1])
     )
 );

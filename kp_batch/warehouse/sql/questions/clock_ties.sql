@@ -1,3 +1,5 @@
+-- Group: data quality
+-- Example: FROM clock_ties LIMIT 10;
 -- The times are counted before any ids are listed: few are shared, and a list of each takes memory.
 CREATE VIEW clock_ties AS
 WITH shared AS (

@@ -1,3 +1,5 @@
+-- Group: data quality
+-- Example: FROM days_without_traces;
 CREATE VIEW days_without_traces AS
 WITH days AS (
     SELECT DISTINCT day_of(created_at) AS day FROM scores

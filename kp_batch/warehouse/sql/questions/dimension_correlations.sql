@@ -1,3 +1,5 @@
+-- Group: dimensions
+-- Example: FROM dimension_correlations;
 CREATE VIEW dimension_correlations AS
 SELECT
     task_domain,

@@ -1,3 +1,5 @@
+-- Group: dimensions
+-- Example: FROM dimension_statistics;
 CREATE VIEW dimension_statistics AS
 SELECT
     task_domain,

@@ -1,3 +1,5 @@
+-- Group: between runs
+-- Example: FROM drift(previous(), latest());
 CREATE MACRO drift(run_a, run_b) AS TABLE
 SELECT
     a.task_domain,
@@ -9,9 +11,9 @@ SELECT
     b.p50 - a.p50 AS p50_shift,
     b.p75 - a.p75 AS p75_shift,
     b.p95 - a.p95 AS p95_shift,
-    stability_index(a.bins, b.bins) AS stability_index
-FROM distributions AS a
-JOIN distributions AS b ON a.task_domain IS NOT DISTINCT FROM b.task_domain
+    kp.stability_index(a.bins, b.bins) AS stability_index
+FROM kp.distributions AS a
+JOIN kp.distributions AS b ON a.task_domain IS NOT DISTINCT FROM b.task_domain
 WHERE a.run_id = run_a AND b.run_id = run_b
 ORDER BY a.task_domain NULLS FIRST;
 

@@ -1,3 +1,5 @@
+-- Group: live engines
+-- Example: FROM furthest_from_recorded LIMIT 10;
 -- `implied_novelty`: with which the trace would have got the recorded score, by the same weights and
 -- overrides. From 0 to 1, another cache explains the difference: its size or ttl, the clock, the model.
 -- A single thought has one score whatever its novelty, and so has what an override holds at 0 or 1.

@@ -1,6 +1,8 @@
+-- Group: novelty
+-- Example: FROM near_copies(0.99) LIMIT 10;
 CREATE MACRO near_copies(similarity) AS TABLE
 SELECT trace_id, task_domain, created_at, max_similarity, nearest_trace_id, nearest_age_s, score
-FROM scores
+FROM kp.scores
 WHERE max_similarity >= similarity
 ORDER BY max_similarity DESC, trace_id;
 

@@ -1,3 +1,5 @@
+-- Group: novelty
+-- Example: FROM novelty_by_age;
 CREATE VIEW novelty_by_age AS
 WITH banded AS (
     SELECT

@@ -1,3 +1,5 @@
+-- Group: novelty
+-- Example: FROM novelty_by_repetition;
 CREATE VIEW novelty_by_repetition AS
 WITH counted AS (
     SELECT

@@ -1,3 +1,5 @@
+-- Group: novelty
+-- Example: FROM novelty_by_similarity;
 CREATE VIEW novelty_by_similarity AS
 SELECT
     CASE

@@ -1,3 +1,5 @@
+-- Group: dimensions
+-- Example: FROM override_effects WHERE override = 'low_diversity_penalty';
 CREATE VIEW override_effects AS
 WITH steps AS (
     SELECT

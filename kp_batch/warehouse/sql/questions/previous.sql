@@ -1,5 +1,7 @@
+-- Group: between runs
+-- Example: SELECT previous();
 CREATE MACRO previous() AS (
-    SELECT run_id FROM runs WHERE status = 'done'
+    SELECT run_id FROM kp.runs WHERE status = 'done'
     ORDER BY started_at DESC, run_id DESC LIMIT 1 OFFSET 1
 );
 

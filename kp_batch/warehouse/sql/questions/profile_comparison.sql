@@ -1,3 +1,6 @@
+-- Group: what if
+-- Example: FROM profile_comparison WHERE other_profile = 'code' LIMIT 10;
+-- `here`: the view answers whatever its catalog is called.
 CREATE VIEW profile_comparison AS
 WITH weighted AS (
     SELECT
@@ -17,7 +20,7 @@ SELECT
     score,
     other_profile,
     other_profile_id,
-    apply_overrides(other_composite, single_thought, recovery_bonus, low_diversity_penalty)
+    here.apply_overrides(other_composite, single_thought, recovery_bonus, low_diversity_penalty)
         AS other_score
 FROM weighted;
 

@@ -1,3 +1,5 @@
+-- Group: live engines
+-- Example: FROM recorded_score_differences;
 -- Ranks of equal values are their mean, so that their correlation is Spearman's.
 CREATE VIEW recorded_score_differences AS
 WITH recorded AS (

@@ -1,3 +1,5 @@
+-- Group: data quality
+-- Example: FROM rejects_by_code;
 CREATE VIEW rejects_by_code AS
 SELECT
     source_file,

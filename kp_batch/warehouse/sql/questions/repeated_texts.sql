@@ -1,3 +1,5 @@
+-- Group: novelty
+-- Example: FROM repeated_texts LIMIT 10;
 CREATE VIEW repeated_texts AS
 SELECT
     text_hash,

@@ -1,3 +1,5 @@
+-- Group: distribution
+-- Example: FROM score_distribution;
 CREATE VIEW score_distribution AS
 SELECT
     task_domain,

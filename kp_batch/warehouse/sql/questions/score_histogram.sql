@@ -1,10 +1,12 @@
+-- Group: distribution
+-- Example: FROM score_histogram(20);
 CREATE MACRO score_histogram(bins) AS TABLE
 SELECT
     task_domain,
-    bin_of(score, bins) / bins AS low,
-    (bin_of(score, bins) + 1) / bins AS high,
+    kp.bin_of(score, bins) / bins AS low,
+    (kp.bin_of(score, bins) + 1) / bins AS high,
     count(*) AS traces
-FROM scores
+FROM kp.scores
 GROUP BY ALL
 ORDER BY ALL;
 

@@ -1,3 +1,5 @@
+-- Group: distribution
+-- Example: FROM scores_by_day WHERE task_domain = 'code';
 CREATE VIEW scores_by_day AS
 SELECT
     day_of(created_at) AS day,

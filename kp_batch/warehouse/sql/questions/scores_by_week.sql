@@ -1,3 +1,5 @@
+-- Group: distribution
+-- Example: FROM scores_by_week WHERE worth_sharing > 0;
 CREATE VIEW scores_by_week AS
 SELECT
     date_trunc('week', day_of(created_at))::DATE AS week,

@@ -1,8 +1,10 @@
+-- Group: distribution
+-- Example: FROM threshold_curve(20) WHERE threshold = 0.5;
 -- `met`: how many of the thresholds 1/steps, 2/steps, ... 1 a score reaches. The product may be off
 -- by a bit, so that its floor is put right by comparing the score with the thresholds themselves.
 CREATE MACRO threshold_curve(steps) AS TABLE
 WITH floored AS (
-    SELECT task_domain, score, floor(score * steps) AS near FROM scores
+    SELECT task_domain, score, floor(score * steps) AS near FROM kp.scores
 ),
 counted AS (
     SELECT

@@ -1,18 +1,20 @@
+-- Group: what if
+-- Example: FROM what_if(0.25, 0.25, 0.25, 0.25) ORDER BY change DESC LIMIT 10;
 CREATE MACRO what_if(wc, wn, wd, wo) AS TABLE
 WITH weighted AS (
     SELECT
         *,
-        composite(
+        kp.composite(
             complexity, novelty, tool_diversity, outcome_confidence,
             wc::DOUBLE, wn::DOUBLE, wd::DOUBLE, wo::DOUBLE
         ) AS other_composite
-    FROM scores
+    FROM kp.scores
 )
 SELECT
     trace_id,
     task_domain,
     score,
-    apply_overrides(other_composite, single_thought, recovery_bonus, low_diversity_penalty)
+    kp.apply_overrides(other_composite, single_thought, recovery_bonus, low_diversity_penalty)
         AS other_score,
     other_score - score AS change
 FROM weighted;

@@ -1,0 +1,78 @@
+"""Lays out an answer for reading: as a table, or where that is too wide, a line for each value."""
+
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from io import StringIO
+
+import duckdb
+
+from kp_batch.text import number, printable, printable_lines
+
+_ROWS_SHOWN = 100
+_ANY_WIDTH = 10**6  # characters; of less, DuckDB hides the columns that do not fit
+# To 4 decimals; a number below 0.1 to its first 4 digits, so that none becomes 0.
+_ROUNDED = (
+    "if(isfinite({0}) AND {0} <> 0, "
+    "round({0}, greatest(4, 3 - floor(log10(abs({0}))))::INTEGER), {0})"
+)
+_EACH_ROUNDED = f"list_transform({{0}}, lambda each: {_ROUNDED.format('each')})"
+_READABLE = {
+    "DOUBLE": _ROUNDED,
+    "FLOAT": _ROUNDED,
+    "DOUBLE[]": _EACH_ROUNDED,
+    "FLOAT[]": _EACH_ROUNDED,
+}
+
+
+def answer_text(answer: duckdb.DuckDBPyRelation, width: int | None) -> str:
+    """Lay out an answer, its numbers rounded and its control characters written out.
+
+    Args:
+        answer: of many rows the first ones are laid out, and how many there are is told.
+        width: how wide a table may be, in characters; None: none is made.
+
+    Returns:
+        A table, or where it is too wide, a line for each value; of no rows the columns at least.
+    """
+    first = answer.limit(_ROWS_SHOWN + 1).materialize()  # once: a question may take long
+    is_cut = len(first) > _ROWS_SHOWN
+    shown = _rounded(first.limit(_ROWS_SHOWN), answer.columns)
+    rows = number(len(answer) if is_cut else len(first), "row")
+    cut = f", the first {_ROWS_SHOWN} of them shown; --format csv or json has all" if is_cut else ""
+    if width is not None and (table := _table(shown)).index("\n") <= width:
+        return f"{table}{rows}{cut}\n" if is_cut else table
+    return f"{_lines(shown, answer.columns)}{rows}{cut}\n"
+
+
+def _rounded(shown: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> duckdb.DuckDBPyRelation:
+    """By place, as two columns may have one name."""
+    values = (
+        _READABLE.get(str(kind), "{0}").format(f"#{place}")
+        for place, kind in enumerate(shown.types, 1)
+    )
+    names = ('"' + column.replace('"', '""') + '"' for column in columns)
+    return shown.project(
+        ", ".join(f"{value} AS {name}" for value, name in zip(values, names, strict=True))
+    )
+
+
+def _table(shown: duckdb.DuckDBPyRelation) -> str:
+    with redirect_stdout(StringIO()) as drawn:
+        shown.show(max_width=_ANY_WIDTH, max_rows=_ROWS_SHOWN)
+    return f"{printable_lines(drawn.getvalue().rstrip())}\n"
+
+
+def _lines(shown: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> str:
+    """A line for each value and an empty one after each row; of no rows, the columns."""
+    heads = [printable(column) for column in columns]
+    widest = max(map(len, heads))
+    # A value of several lines stays in its place, so that none of them looks like another value.
+    next_line = "\n" + " " * (widest + 2)
+    texts = shown.project(", ".join(f"#{place}::VARCHAR" for place, _ in enumerate(heads, 1)))
+    lines: list[str] = []
+    for row in texts.fetchall():
+        for head, value in zip(heads, row, strict=True):
+            text = "NULL" if value is None else next_line.join(map(printable, value.split("\n")))
+            lines.append(f"{head:<{widest}}  {text}")
+        lines.append("")
+    return "\n".join([*(lines or heads), ""])
