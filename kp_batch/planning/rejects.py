@@ -9,7 +9,8 @@ import polars as pl
 
 from kp_batch.archive.ledger import Ledger, as_ledger
 from kp_batch.archive.reading import read_raw
-from kp_batch.archive.validation import SUPERSEDED, message
+from kp_batch.archive.reject_messages import reject_message
+from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.contracts import REJECTS
 from kp_batch.executor import cut
 from kp_batch.ingest.staged_rows import RowGroups
@@ -48,12 +49,12 @@ def stage_rejects(run: Run, detected: Detected) -> bool:
     rejects = RowGroups(run.staging.table("rejects"), REJECTS, PART_ROWS)
     differ = False
     for rows in _in_parts(refused):
-        told = _with_raw(rows, ledger).with_columns(
-            message=pl.coalesce("message", message(pl.col("reasons")))
-        )
+        told = _with_message(_with_raw(rows, ledger))
         differ |= told.get_column("run_id").null_count() > 0
         differ |= not told.get_column("raw").equals(rows.get_column("raw"))
-        rejects.add(told.with_columns(pl.col("run_id").fill_null(run.run_id)))
+        differ |= not told.get_column("message").equals(rows.get_column("known_message"))
+        named = pl.col("run_id").fill_null(run.run_id)
+        rejects.add(told.drop("known_message").with_columns(named))
     rejects.close()
     before, now = (
         detected.state.ask(f"SELECT count(*) FROM {name}").item()  # noqa: S608
@@ -101,3 +102,10 @@ def _with_raw(refused: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
             for at, row in rows.select("at", "row").iter_rows():
                 raw[at] = again.get(row)
     return refused.with_columns(raw=pl.Series(raw, dtype=pl.String))
+
+
+def _with_message(refused: pl.DataFrame) -> pl.DataFrame:
+    """Say why the rows are rejected that have no message: a function of their JSON and number."""
+    rows = refused.select("message", "reasons", "row", "raw").iter_rows()
+    told = [known or reject_message(codes, row, raw) for known, codes, row, raw in rows]
+    return refused.with_columns(message=pl.Series(told, dtype=pl.String))

@@ -54,6 +54,7 @@ COPY (
         refused.reasons,
         refused.message,
         known.raw,
+        known.message AS known_message,
         CASE WHEN known.reasons = refused.reasons
             AND known.message = coalesce(refused.message, known.message)
             THEN known.run_id END AS run_id,

@@ -64,7 +64,7 @@ def _as_json(line: bytes) -> str:
     with suppress(RecursionError):  # Python reads what is nested a little too deep to be written
         if (value := _object(line)) is not None:
             return _object_as_json(line, value)
-    return json.dumps(line.decode("utf-8-sig", "replace").strip(), ensure_ascii=False)
+    return json.dumps(line.decode("utf-8-sig", "replace").rstrip(), ensure_ascii=False)
 
 
 def _object_as_json(line: bytes, value: dict[str, Any]) -> str:
