@@ -111,7 +111,7 @@ CHECKS: Mapping[str, Check] = {
         _value("confidence", "no number from 0 to 1"),
     ),
 }
-# Every code that a row or a file can be refused with.
+# Every code that a row or a file can be rejected with.
 REASONS = (
     *(*CHECKS, MALFORMED_JSON, SUPERSEDED),
     *(UNREADABLE_FILE, MISSING_COLUMN, WRONG_COLUMN_TYPE),
