@@ -301,6 +301,12 @@ def test_what_if_is_what_the_engine_gives_under_these_weights(
     )
 
 
+@pytest.mark.parametrize("weights", ["1, 1, 1, 1", "0.5, 0.5, 0.25, -0.25"])
+def test_what_if_takes_the_weights_of_a_profile_alone(warehouse: Path, weights: str) -> None:
+    with pytest.raises(duckdb.Error, match="weights of what_if must sum to 1, and none be below 0"):
+        ask(warehouse, f"FROM what_if({weights})")
+
+
 def test_every_trace_under_every_profile_is_what_the_engine_gives(
     warehouse: Path, scores: pl.DataFrame
 ) -> None:

@@ -463,5 +463,5 @@ def test_no_warehouse_is_told(tmp_path: Path) -> None:
 def test_a_scored_trace_that_stands_in_no_file_is_found(folder: Path, name: str) -> None:
     tamper(folder, setting("t4", name, pl.lit("invented")))
     told = checked(folder)
-    assert "1 scored traces (such as " in told.wrong
+    assert "1 scored trace (such as " in told.wrong
     assert "no known file has the content of" in told.wrong

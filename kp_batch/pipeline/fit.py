@@ -48,8 +48,8 @@ def check_fit(run: Run, plan: Plan) -> None:
     if written > free:
         raise ResourceError(
             f"{number(plan.texts.missing, 'new vector')} and the scores take about "
-            f"{_told(written)}, and the disk of {run.config.warehouse} has {_told(free)} left; free some space, or "
-            "choose another folder"
+            f"{_told(written)}, and the disk of {run.config.warehouse} has {_told(free)} left; "
+            "free some space, or choose another folder"
         )
 
 
