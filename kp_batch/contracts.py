@@ -160,7 +160,7 @@ REJECTS = pl.Schema(
         "reasons": pl.List(pl.String),
         "message": pl.String,
         "raw": pl.String,  # the row as JSON; null for a whole file, and if the file is gone
-        "run_id": pl.String,  # of the run that refused it first
+        "run_id": pl.String,  # of the run that rejected it first
         "file_id": pl.String,  # of the content that holds it; null for a whole file
     }
 )

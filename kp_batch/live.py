@@ -11,7 +11,8 @@ from typing import Any
 import polars as pl
 
 from kp_batch.archive.formats.json_values import rows_from_objects
-from kp_batch.archive.validation import MESSAGES, reasons
+from kp_batch.archive.reject_messages import fault_sentence
+from kp_batch.archive.validation import reasons
 from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.errors import TraceError
 from kp_batch.facts import with_facts
@@ -69,7 +70,7 @@ def _facts_of(trace: Mapping[str, Any]) -> pl.DataFrame:
     frame = with_facts(rows_from_objects("", [(0, trace)]), reasons())
     faults = [code for code in frame.item(0, "reasons") if code not in NOT_NEEDED]
     if faults:
-        sentences = "; ".join(f"{code}: {MESSAGES[code]}" for code in faults)
+        sentences = "; ".join(f"{code}: {fault_sentence(code, trace)}" for code in faults)
         raise TraceError(f"the trace cannot be scored ({sentences})", tuple(faults))
     return frame
 

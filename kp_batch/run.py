@@ -48,7 +48,7 @@ class Run:
 
     @property
     def look_at_rejects(self) -> str:
-        """The command that shows the rows and files that it refuses."""
+        """The command that shows the rows and files that it rejects."""
         return f"kp-batch sql 'FROM rejects' --warehouse {quote(str(self.config.warehouse))}"
 
     def in_range(self, day: str) -> pl.Expr:

@@ -39,6 +39,11 @@ def number(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
+def are(count: int) -> str:
+    """The verb that follows a count."""
+    return "is" if count == 1 else "are"
+
+
 def code(text: str) -> str:
     """Write text as a code span of markdown, which obeys nothing in it."""
     return f"`{text.translate(_WRITTEN_OUT)}`"

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import polars as pl
 
+from kp_batch.archive.reject_messages import reject_message
+from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.reader import connect
@@ -65,9 +67,17 @@ def _of_a_full_run(
 
 
 def _without_lost_raw(wanted: pl.DataFrame, found: pl.DataFrame, present: set[str]) -> pl.DataFrame:
-    """The JSON of a row whose file was gone when it came to be refused is not to be had."""
+    """The JSON of a row whose file was gone when it came to be refused is not to be had or told."""
     if len(wanted) != len(found):
         return wanted
     is_gone = ~pl.col("source_file").is_in(sorted(present))
     lost = found.select(pl.col("raw").is_null() & is_gone).to_series()
-    return wanted.with_columns(raw=pl.when(lost).then(None).otherwise("raw"))
+    rows = wanted.select("reasons", "row", "message").iter_rows()
+    plain = [
+        message if codes == [SUPERSEDED] else reject_message(codes, row, None)
+        for codes, row, message in rows
+    ]
+    return wanted.with_columns(
+        raw=pl.when(lost).then(None).otherwise("raw"),
+        message=pl.when(lost).then(pl.Series(plain, dtype=pl.String)).otherwise("message"),
+    )

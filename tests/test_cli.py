@@ -251,7 +251,7 @@ def test_a_run_with_nothing_to_do_publishes_nothing(scored: Scored) -> None:
 
 def test_run_says_that_there_was_nothing_to_do(scored: Scored) -> None:
     done = kp_batch(*scored.run)
-    first = "nothing to do: all 120 traces are scored as they have to be"
+    first = "nothing to do: 120 traces scored as they have to be"
     assert done.stdout.splitlines()[0] == first
     assert not (scored.warehouse / "prefect").exists()
 
@@ -302,7 +302,7 @@ def test_a_run_that_waits_works_once_the_other_has_ended(scored: Scored) -> None
         assert run.poll() is None
         holder.stdin.close()
         assert run.wait(timeout=30) == 0
-        assert run.stdout.readline().startswith("nothing to do: all 120 traces")
+        assert run.stdout.readline().startswith("nothing to do: 120 traces")
         assert run.stderr.read().splitlines()[-1] == "kp-batch: nothing to do (no file changed)"
 
 
@@ -445,7 +445,7 @@ def test_runs_shows_all_it_knows_in_120_columns_and_why_a_run_failed(
     runs = ["runs", "--warehouse", tmp_path / "wh"]
     failed, other, _ = json.loads(kp_batch(*runs, "--format", "json").stdout)
     assert failed["status"] == "failed"
-    assert failed["changes"].startswith("1 of 2 rows are rejected, more than")
+    assert failed["changes"].startswith("1 of 2 rows is rejected, more than")
     weights_of = re.findall("weights of ([a-z_]+)(?:;|$)", other["changes"])
     assert {"code", "default"} <= set(weights_of)
     assert other["changes"].endswith("threshold 0.75 \N{RIGHTWARDS ARROW} 0.5")
@@ -550,7 +550,7 @@ def test_forget_removes_a_trace_for_good(scored: Scored, tmp_path: Path) -> None
     run_id, told = re.fullmatch(
         r"forgotten by run (\S+): (.*)", done.stdout.splitlines()[0]
     ).groups()
-    assert told == "1 scored trace, 0 refused rows"
+    assert told == "1 scored trace, 0 rejected rows"
     assert run_id not in scored.runs
     lost = f"2 runs can no longer be read with --as-of: from {scored.runs[0]} to {scored.runs[1]}"
     assert done.stdout.splitlines()[-1] == f"  lost       {lost}"
@@ -568,7 +568,7 @@ def test_a_failed_run_exits_1_with_one_clear_line(tmp_path: Path) -> None:
     )
     assert failed.returncode == 1
     assert failed.stdout == ""
-    assert "none of the archive's 1 rows" in failed.stderr.splitlines()[-1]
+    assert "none of the archive's 1 row" in failed.stderr.splitlines()[-1]
     assert "Traceback" not in failed.stderr
     reasons = kp_batch("sql", "SELECT reasons[1] AS r FROM rejects", "--warehouse", tmp_path / "wh")
     assert "missing_success" in reasons.stdout

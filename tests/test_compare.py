@@ -135,7 +135,7 @@ def told_of(rows: pl.DataFrame, domain: str | None, thresholds: tuple[float, flo
         "second_mean": pytest.approx(second.mean()),
         "first_quantiles": pytest.approx(list(np.quantile(first, QUANTILES))),
         "second_quantiles": pytest.approx(list(np.quantile(second, QUANTILES))),
-        "psi": pytest.approx(psi(first, second), abs=1e-12),
+        "stability_index": pytest.approx(psi(first, second), abs=1e-12),
         "rank_correlation": correlation(first, second),
         "rose": int((second > first).sum()),
         "fell": int((second < first).sum()),
@@ -240,7 +240,7 @@ def test_backwards_all_is_the_other_way_round(moved: tuple[Two, str, str]) -> No
     two, first, second = moved
     there, back = compared(two.warehouse, first, second), compared(two.warehouse, second, first)
     assert_told(back, two.warehouse, (0.45, 0.6))
-    assert there.domains[0].psi == pytest.approx(back.domains[0].psi)
+    assert there.domains[0].stability_index == pytest.approx(back.domains[0].stability_index)
     one, other = there.domains[0], back.domains[0]
     assert (one.rose, one.fell, one.stayed) == (other.fell, other.rose, other.stayed)
     assert (one.now_reach, one.no_longer_reach) == (other.no_longer_reach, other.now_reach)
@@ -257,7 +257,7 @@ def test_a_run_beside_itself_has_not_moved(moved: tuple[Two, str, str]) -> None:
         assert [getattr(row, f"from_{part}") for part in PARTS] == [0.0] * 4
         assert (row.rose, row.fell, row.stayed) == (0, 0, row.traces)
         assert row.now_reach + row.no_longer_reach == 0
-    assert [row.psi for row in told.domains] == [0.0] * len(told.domains)
+    assert [row.stability_index for row in told.domains] == [0.0] * len(told.domains)
     assert told.domains[0].rank_correlation == pytest.approx(1.0)
     lines = comparison_text(told).splitlines()
     assert "nothing differs between the runs" in lines
@@ -567,7 +567,7 @@ def test_scores_on_the_edges_of_bins_and_thresholds(tmp_path: Path) -> None:
     two.write(*(in_code(n, confidence=each, **changes) for n, each in reversed_))
     told = compared(two.warehouse, first, two.run(profiles=outcome, threshold=0.7))
     assert_told(told, two.warehouse, (0.3, 0.7))
-    assert told.domains[0].psi == 0.0
+    assert told.domains[0].stability_index == 0.0
     assert (told.domains[0].now_reach, told.domains[0].no_longer_reach) == (2, 5)
 
 

@@ -152,7 +152,7 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
     assert plan.startswith("plan: restate 600 traces (code 153, ")
     assert (20, "  reject     1 file (unreadable_file 1)") in told
     [warning, again] = [message for level, message in told if level == 30]
-    assert warning.startswith(f"{tmp_path}/bad.parquet is left out: ")
+    assert warning.startswith(f"{tmp_path}/bad.parquet is unreadable: ")
     assert again == warning
     [summary] = [message for level, message in told if "600 traces scored in" in message]
     assert "\n  unreadable " in summary
@@ -163,7 +163,7 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
     unmounted = "ArchiveError: no Parquet or JSONL file at 'unmounted'"
     assert sum(unmounted in each for each in errors) == 4 == len(errors) - len(faults)
     printed = (tmp_path / "output.log").read_text()
-    assert printed.count("bad.parquet is left out") == 2
+    assert printed.count("bad.parquet is unreadable") == 2
     assert "Traceback" not in printed
     assert "leaked" not in printed
     assert_scheduled(nights)

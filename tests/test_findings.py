@@ -63,7 +63,7 @@ TABLE = {"table", "thead", "tbody", "tr", "th", "td"}
 
 def rows(names: Iterable[str], *given: tuple[Any, ...]) -> pl.DataFrame:
     kinds = {name: pl.String if name in TEXT else pl.Float64 for name in names}
-    counts = ("traces", "traces_a", "traces_b", "worth_sharing", "refused", "days")
+    counts = ("traces", "traces_a", "traces_b", "worth_sharing", "rejected", "days")
     counted = {name: pl.Int64 for name in kinds if name in counts}
     told = {name: pl.Boolean for name in kinds if name.startswith("is_")}
     return pl.DataFrame(list(given), schema=kinds | counted | told, orient="row")
@@ -132,7 +132,7 @@ QUIET = ReportData(
     drift=rows(DRIFT),
     recorded=pl.DataFrame(schema=RECORDED),
     turnover=rows(TURNOVER),
-    rejects=rows(["code", "domain", "refused"]),
+    rejects=rows(["code", "domain", "rejected"]),
     gaps=rows(["first_day", "last_day", "days"]),
     traces=NOTHING,
 )
@@ -140,7 +140,7 @@ EXTENT = (
     "1,300 traces in 1 domain, from 2026-01-01 to 2026-02-01. The mean score is 0.413, the "
     "median 0.500; 130 (10.0%) of them reach the threshold of 0.75."
 )
-ALL_ACCEPTED = "No row and no file was refused."
+ALL_ACCEPTED = "No row was rejected, and no file is unreadable."
 EMPTY = replace(
     QUIET,
     run=None,
@@ -642,13 +642,14 @@ def test_of_many_that_shifted_the_three_that_did_most_are_told() -> None:
 
 def test_what_is_refused_is_told_by_reason_over_all_domains() -> None:
     rejects = rows(
-        ["code", "domain", "refused"],
+        ["code", "domain", "rejected"],
         ("no_steps", None, 1000),
         ("no_steps", "law", 234),
         ("bad_confidence", "law", 3),
         ("missing_id", None, 3),
     )
-    wanted = "Refused rows and files, by reason: no_steps 1,234, bad_confidence 3, missing_id 3."
+    counted = "no_steps 1,234, bad_confidence 3, missing_id 3"
+    wanted = f"Rejected rows and unreadable files, by reason: {counted}."
     assert [sentence(each) for each in findings(replace(QUIET, rejects=rejects))] == [
         EXTENT,
         wanted,
@@ -660,9 +661,9 @@ def test_unreadable_files_are_a_warning_that_names_the_first() -> None:
     run = counts(unreadable_files=["a\n.parquet", "b.parquet"])
     [first] = findings(replace(QUIET, run=run))[:-2]
     assert first.is_warning
-    assert first.parts == ("2 files could not be read, such as ", r"a\n.parquet", ".")
+    assert first.parts == ("2 files are unreadable, such as ", r"a\n.parquet", ".")
     assert isinstance(first.parts[1], Untrusted)
-    assert told(run=counts(unreadable_files=["a"])) == ["1 file could not be read: a."]
+    assert told(run=counts(unreadable_files=["a"])) == ["1 file is unreadable: a."]
 
 
 def test_the_longest_gap_is_told_if_it_is_of_a_week_or_more() -> None:

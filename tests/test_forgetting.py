@@ -167,7 +167,7 @@ def test_a_dry_run_ends_as_forgetting_would(warehouse: Path) -> None:
     status, told, error = asked()
     assert (status, told) == (1, "")
     assert "1 of 2 ids is unknown: typo; nothing was changed; --unseen-too " in error
-    head = "to be forgotten: 1 scored trace, 0 refused rows"
+    head = "to be forgotten: 1 scored trace, 0 rejected rows"
     assert asked("--dry-run") == (1, head, error)
     assert asked("--dry-run", "--unseen-too") == (0, head, "")
 
@@ -435,7 +435,7 @@ ALL = Forgotten("now", 1, 2, 1, 1, 2, "a, b", 1, 1_000, 1, 1, ("first", "last"))
 def test_what_was_forgotten_is_told() -> None:
     assert forgotten_text(NOTHING) == "nothing to forget"
     assert forgotten_text(ALL).splitlines() == [
-        "forgotten by run now: 1 scored trace, 2 refused rows",
+        "forgotten by run now: 1 scored trace, 2 rejected rows",
         "  replaced   1 id of content that counts no more",
         "  before     1 id forgotten before",
         "  unseen     2 ids never seen: a, b",
@@ -451,7 +451,7 @@ def test_what_was_forgotten_is_told() -> None:
         "  finish     what an earlier forget left is removed, too",
     ]
     head, *_, unseen, _, _, _, _, lost, end = forgotten_text(ALL, dry_run=True).splitlines()
-    assert head == "to be forgotten: 1 scored trace, 2 refused rows"
+    assert head == "to be forgotten: 1 scored trace, 2 rejected rows"
     assert unseen.endswith("2 ids never seen: a, b")
     assert "2 runs could no longer" in lost
     assert end == "nothing was changed"

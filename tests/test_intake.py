@@ -249,10 +249,10 @@ def test_refused_rows_are_kept_as_they_stand(
 
 
 def test_rejects_say_why_in_a_sentence(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "a.jsonl", [b"{", trace(id="", task_domain=None)])
+    write_jsonl(tmp_path / "a.jsonl", [b"[", trace(id="", task_domain=None)])
     assert take_in(tmp_path).rejects["message"].to_list() == [
-        "the line is no JSON object",
-        "id is null or empty; metadata.task_domain is null or empty",
+        "line 1 is no JSON object: Expecting value at character 2",
+        "id is empty; metadata.task_domain is null",
     ]
 
 
@@ -294,7 +294,7 @@ def test_whole_files_are_refused_with_all_their_faults(tmp_path: Path) -> None:
     assert [message.split("; ") for message in taken.rejects["message"]] == [
         ["the file is empty (0 bytes)"],
         [
-            "cannot be scored: no column id, steps",
+            "no column id, steps",
             "metadata.success is String, expected true or false",
         ],
     ]

@@ -102,7 +102,7 @@ def test_a_failed_run_changes_no_setting(rescore: Rescore, tmp_path: Path) -> No
     assert kept(tmp_path) == {}
     rescore(embedder="hashing")
     both = (str(tmp_path / "archive"), str(tmp_path / "bad"))
-    with pytest.raises(ArchiveError, match=r"1 of 3 rows are rejected"):
+    with pytest.raises(ArchiveError, match=r"1 of 3 rows is rejected"):
         rescore(archive=both, threshold=0.1, embedder="none")
     assert (kept(tmp_path)["threshold"], kept(tmp_path)["embedder"]) == (0.75, "hashing")
     rescore(max_reject_share=1)
@@ -223,7 +223,7 @@ def test_unreadable_files_fail_a_run_where_they_are_more_than_is_allowed(
         assert rescore(embedder="none", **given).counts.accepted == 3
         return
     match = (
-        rf"2 of 4 files cannot be read, more than --max-unreadable {limit} allows \(such as .*y\.p"
+        rf"2 of 4 files are unreadable, more than --max-unreadable {limit} allows \(such as .*y\.p"
     )
     with pytest.raises(ArchiveError, match=match):
         rescore(embedder="none", **given)
@@ -237,7 +237,7 @@ def test_a_plan_tells_that_a_run_would_fail_and_how_much_is_rejected(tmp_path: P
     told = night.described(embedder="none")
     assert (told.rows_rejected, told.rejected_by_code) == (1, {"missing_id": 1})
     assert told.excess
-    assert told.excess.startswith("1 of 2 rows are rejected, more than --max-reject-share 0.05")
+    assert told.excess.startswith("1 of 2 rows is rejected, more than --max-reject-share 0.05")
 
 
 def test_a_share_of_unreadable_files_is_exact() -> None:

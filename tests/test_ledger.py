@@ -248,7 +248,7 @@ def test_a_file_that_may_not_be_read_is_read_once_it_may(
         assert (counts.rows, counts.unreadable_files) == (2, [f"{night.archive}/b.jsonl"])
         entry = night.entry("b.jsonl")
         assert (entry["status"], entry["rows"]) == ("unreadable", 0)
-        assert entry["message"] == "cannot be read: Permission denied"
+        assert entry["message"] == "Permission denied"
         assert night.run().run_id is None
     assert night.differing() == {"changed": ["b.jsonl"]}
     night.run()
@@ -356,7 +356,7 @@ def test_a_file_that_grows_while_it_is_read_is_left_to_the_next_run(
         grow_when_read(patch, night.archive / "b.jsonl", b'{"id": "b6"}\n')
         night.run()
     message = "the file changed while it was read; the next run reads it again"
-    assert f"{night.archive}/b.jsonl is left out: {message}" in caplog.messages
+    assert f"{night.archive}/b.jsonl is unreadable: {message}" in caplog.messages
     assert night.ids == ["a1", "a2", "b1", "b2", "b3"]
     assert night.entry("b.jsonl")["message"] == message
     night.run(max_reject_share=1)
@@ -391,7 +391,7 @@ def test_an_archive_whose_half_cannot_be_read_is_told(
     night.run()
     assert caplog.messages[-1].endswith(
         "it holds 2 now, and held 5; 1 file is unreadable "
-        f"(such as {night.archive}/b.jsonl: cannot be read: Permission denied)"
+        f"(such as {night.archive}/b.jsonl: Permission denied)"
     )
 
 
@@ -401,9 +401,9 @@ def test_a_stray_lock_makes_no_known_file_gone(
     night.write("sub/c.jsonl", "c1", "c2", "c3", "c4", "c5")
     night.run()
     (night.archive / "sub" / "kp.lock").touch()
-    with pytest.raises(ArchiveError, match="2 of 4 files cannot be read"):
+    with pytest.raises(ArchiveError, match="2 of 4 files are unreadable"):
         night.run(prune=True, max_unreadable="0")
-    assert caplog.messages[0] == f"{night.archive}/sub is left out: {IS_WAREHOUSE}"
+    assert caplog.messages[0] == f"{night.archive}/sub is unreadable: {IS_WAREHOUSE}"
     assert caplog.messages[1].endswith(
         "it holds 5 now, and held 10; 1 file is unreadable "
         f"(such as {night.archive}/sub/c.jsonl: it is in {night.archive}/sub)"

@@ -166,7 +166,7 @@ def test_a_folder_that_may_not_be_read_is_one_reject_and_its_files_are_not_gone(
     with mode(archive / "sub", 0):
         done = kp_batch("run", f"{archive}{glob}", *settings)
     assert done.returncode == 0, done.stderr
-    assert f"warning: {archive}/sub is left out: {denied}\n" in done.stderr
+    assert f"warning: {archive}/sub is unreadable: {denied}\n" in done.stderr
     assert ask(warehouse, "SELECT source_file, message FROM rejects") == [
         (f"{archive}/sub", denied)
     ]
@@ -335,12 +335,12 @@ def test_the_first_unreadable_files_are_named_and_the_others_counted(
     settings = RescoreConfig(archive=(str(archive),), warehouse=tmp_path / "w", embedder="none")
     rescore_archive(settings)
     warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
-    lines = [line for line in warned if "left out" in line]
-    empty = "is left out: the file is empty (0 bytes)"
+    lines = [line for line in warned if "unreadable" in line]
+    empty = "is unreadable: the file is empty (0 bytes)"
     assert lines[:5] == [f"{archive}/empty-{number}.jsonl {empty}" for number in range(5)]
     look = f"kp-batch sql 'FROM rejects' --warehouse {tmp_path / 'w'}"
     are = "file is" if counted == 1 else "files are"
-    more = f"{counted} more {are} left out; a run lists all of them: {look}"
+    more = f"{counted} more {are} unreadable; a run lists all of them: {look}"
     assert lines[5:] == ([more] if counted else [])
 
 

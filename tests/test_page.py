@@ -184,7 +184,7 @@ def test_the_charts_and_tables_show_the_data(path: Path, warehouse: Path) -> Non
             ("dimensions", "circle", "mean", "mean"),
             ("overrides", "bar", "effect on the mean score", "effect_on_mean"),
             ("drift", "bar", "shift of the mean score", "mean_shift"),
-            ("rejects", "bar", "rows and files", "refused"),
+            ("rejects", "bar", "rows and files", "rejected"),
         ):
             shown = numbers(marks(page, chart, kind), title)
             of_domains = getattr(data, chart).drop_nulls("domain")

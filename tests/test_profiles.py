@@ -63,7 +63,7 @@ def test_weights_may_miss_a_sum_of_1_by_rounding(file: Path) -> None:
     file.write_text(table("legal", 0.25, 0.25, 0.25, 0.2500000009), "utf-8")
     assert "legal" in load_profiles(file)
     assert refusal(file, table("legal", 0.25, 0.25, 0.25, 0.2500000011)).endswith(
-        "1 fault(s): legal: the weights sum to 1.0000000011, not 1"
+        "1 fault: legal: the weights sum to 1.0000000011, not 1"
     )
 
 
@@ -85,7 +85,7 @@ def test_every_fault_of_a_file_is_reported_at_once(file: Path) -> None:
         ]
     )
     found = refusal(file, text)
-    assert found.startswith(f"the profiles file {file} has 12 fault(s): ")
+    assert found.startswith(f"the profiles file {file} has 12 faults: ")
     for fault in (
         "unknown key 'author' (profiles stand in [profiles.NAME])",
         "negative: complexity is a number from 0 to 1, got -0.5",

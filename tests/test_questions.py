@@ -304,6 +304,12 @@ def test_what_if_is_what_the_engine_gives_under_these_weights(
     )
 
 
+@pytest.mark.parametrize("weights", ["1, 1, 1, 1", "0.5, 0.5, 0.25, -0.25"])
+def test_what_if_takes_the_weights_of_a_profile_alone(warehouse: Path, weights: str) -> None:
+    with pytest.raises(duckdb.Error, match="weights of what_if must sum to 1, and none be below 0"):
+        ask(warehouse, f"FROM what_if({weights})")
+
+
 def test_every_trace_under_every_profile_is_what_the_engine_gives(
     warehouse: Path, scores: pl.DataFrame
 ) -> None:
@@ -354,11 +360,11 @@ def test_the_furthest_from_what_was_recorded_come_first_with_what_they_met(
 def test_rejects_are_counted_by_file_and_code(warehouse: Path) -> None:
     found = ask(warehouse, "FROM rejects_by_code")
     rejects = ask(warehouse, "FROM rejects").explode("reasons")
-    wanted = rejects.group_by("source_file", code="reasons").agg(refused=pl.len())
+    wanted = rejects.group_by("source_file", code="reasons").agg(rejected=pl.len())
     assert len(found) > 0
-    assert_same(found.drop("refused_on"), wanted)
+    assert_same(found.drop("rejected_on"), wanted)
     [(started,)] = ask(warehouse, "SELECT min(started_at) FROM runs").rows()
-    assert set(found["refused_on"]) == {date.fromisoformat(str(started)[:10])}
+    assert set(found["rejected_on"]) == {date.fromisoformat(str(started)[:10])}
 
 
 def standing(scores: pl.DataFrame) -> pl.DataFrame:

@@ -413,7 +413,7 @@ def test_files_that_are_no_parquet(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.parquet").write_bytes(content)
     ((code, message),) = reasons_of(tmp_path / "a.parquet")
     assert code == "unreadable_file"
-    assert message.startswith("cannot be read: ")
+    assert message
     assert "\n" not in message
 
 
@@ -460,10 +460,7 @@ def test_missing_columns_are_all_named_at_once(tmp_path: Path) -> None:
     assert reasons_of(write_parquet(tmp_path / "a.parquet", TRACES, schema)) == [
         (
             "missing_column",
-            (
-                "cannot be scored: no column id, metadata.created_at, outcome.confidence, "
-                "task.objective, steps[].type"
-            ),
+            ("no column id, metadata.created_at, outcome.confidence, task.objective, steps[].type"),
         )
     ]
 
@@ -474,7 +471,7 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
         (
             "missing_column",
             (
-                "cannot be scored: no column id, metadata.created_at, metadata.task_domain, "
+                "no column id, metadata.created_at, metadata.task_domain, "
                 "metadata.success, outcome.confidence, task.objective, steps"
             ),
         )
@@ -514,7 +511,7 @@ def test_hopeless_types_are_named(
 ) -> None:
     schema = retyped(SCHEMA, path, kind)
     assert reasons_of(write_parquet(tmp_path / "a.parquet", [], schema)) == [
-        ("wrong_column_type", f"cannot be scored: {message}")
+        ("wrong_column_type", message)
     ]
 
 
@@ -522,7 +519,7 @@ def test_faults_of_every_kind_are_told_together(tmp_path: Path) -> None:
     schema = retyped(retyped(SCHEMA, "id", None), "outcome", pa.struct({"confidence": pa.string()}))
     schema = retyped(schema, "steps/type", pa.bool_())
     assert reasons_of(write_parquet(tmp_path / "a.parquet", [], schema)) == [
-        ("missing_column", "cannot be scored: no column id"),
+        ("missing_column", "no column id"),
         (
             "wrong_column_type",
             (

@@ -8,6 +8,7 @@ import pytest
 
 import kp_batch.planning.rejects
 import kp_batch.planning.sizes
+import kp_batch.planning.why
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
@@ -107,6 +108,37 @@ def test_what_a_failed_run_refused_misleads_no_later_one(archive: Archive) -> No
     archive.write("b.jsonl", *later.splitlines())
     archive.run()
     assert archive.refused() == [SUPERSEDED, BAD, WORSE]
+
+
+def test_a_message_names_the_value_and_stays_once_the_file_is_gone(archive: Archive) -> None:
+    archive.write("c.jsonl", trace(id="three", confidence=2), b"[")
+    archive.run(prune=False)
+    told = archive.ask(f"SELECT message FROM rejects WHERE source_file LIKE '%c.jsonl' {ORDER}")
+    assert [message for (message,) in told] == [
+        "outcome.confidence is 2, no number from 0 to 1",
+        "line 2 is no JSON object: Expecting value at character 2",
+    ]
+    before = archive.ask(REFUSED)
+    (archive.files / "c.jsonl").unlink()
+    archive.run(prune=False)
+    assert archive.ask(REFUSED) == before
+
+
+def test_rejects_are_told_anew_once_the_words_differ(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setitem(kp_batch.planning.why.WORDS, "messages", 1)
+        earlier.setattr(kp_batch.planning.rejects, "reject_message", lambda *_: "bad")
+        first = archive.run()
+        assert archive.run().run_id is None
+    archive.run()
+    [(changes,)] = archive.ask("SELECT changes->>'$[0].words' FROM runs WHERE run_id = latest()")
+    assert changes == "the rejects are told in other words"
+    told = archive.ask(f'SELECT message, run_id FROM rejects WHERE "row" = 1 {ORDER}')
+    wanted = "line 2 is no JSON object: Expecting value at character 1"
+    assert told == [(wanted, first.run_id)] * 2
+    assert archive.run().run_id is None
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])

@@ -338,7 +338,7 @@ def rejects(told: Told) -> pl.DataFrame:
             {"code": code, "domain": LABEL_OF.get(domain, NO_LABEL[domain is None])}
             for code in codes
         ]
-    return pl.DataFrame(rows).group_by("code", "domain").agg(refused=pl.len())
+    return pl.DataFrame(rows).group_by("code", "domain").agg(rejected=pl.len())
 
 
 def longest_gaps(told: Told) -> pl.DataFrame:

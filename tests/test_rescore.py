@@ -167,7 +167,7 @@ def test_too_many_rejects_publish_their_reasons_and_no_scores(tmp_path: Path) ->
     write_parquet(good, [trace(id=f"kp:trace:{n}") for n in range(9)])
     rescore_archive(config(tmp_path, good))
     write_parquet(bad, [trace(id="kp:trace:bad", confidence=7.0, success=None)])
-    with pytest.raises(ArchiveError, match=r"1 of 10 rows are rejected.*0\.05.*bad_confidence 1"):
+    with pytest.raises(ArchiveError, match=r"1 of 10 rows is rejected.*0\.05.*bad_confidence 1"):
         rescore_archive(config(tmp_path, good, bad))
     settings = config(tmp_path, good, bad)
     assert ask(settings, "SELECT count(*) FROM scores") == [(9,)]
@@ -214,7 +214,7 @@ def test_a_damaged_file_leaves_none_of_its_rows_in_any_table(
 def test_an_archive_without_an_acceptable_row_fails(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", [trace(objective="")])
     settings = config(tmp_path, tmp_path / "a.parquet", max_reject_share=1)
-    with pytest.raises(ArchiveError, match="none of the archive's 1 rows"):
+    with pytest.raises(ArchiveError, match="none of the archive's 1 row"):
         rescore_archive(settings)
     assert ask(settings, "SELECT count(*) FROM scores") == [(0,)]
     assert ask(settings, "SELECT reasons FROM rejects") == [(["empty_objective"],)]

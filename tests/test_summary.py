@@ -65,8 +65,8 @@ def test_a_summary_reads_what_the_last_done_run_left(tmp_path: Path) -> None:
     )
     [every] = run(threshold=lowest)
     [one] = run(threshold=highest)  # a threshold alone makes a run
-    assert (every.share_over_threshold, one.share_over_threshold) == (1.0, 1 / 3)
-    assert replace(every, share_over_threshold=one.share_over_threshold) == one
+    assert (every.worth_sharing, one.worth_sharing) == (3, 1)
+    assert replace(every, worth_sharing=one.worth_sharing) == one
     write_jsonl(archive, [*sound, trace(id="refused", steps=[])])
     with pytest.raises(ArchiveError):
         run(threshold=0.5, max_reject_share=0)
@@ -121,7 +121,7 @@ def test_a_summary_tells_how_long_it_was_waited_for_and_what_for(tmp_path: Path)
         ({**alone, "prefect": 5.0}, "12.8 s (work 6.2 s, Prefect 5.0 s, start 1.6 s)"),
     ):
         first, *lines = as_text(replace(summary, seconds=seconds)).splitlines()
-        assert first == f"run {summary.run_id}: 1 traces scored in {told}"
+        assert first == f"run {summary.run_id}: 1 trace scored in {told}"
         assert "  seconds    read 2.25, write 4.00" in lines
 
 

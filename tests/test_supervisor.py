@@ -89,7 +89,7 @@ def test_a_run_works_in_a_folder_that_holds_modules_of_the_same_names(
 ) -> None:
     done = outside(request.getfixturevalue(way), folder)
     assert done.returncode == 0, done.stderr
-    assert "1 traces scored" in done.stdout
+    assert "1 trace scored" in done.stdout
     assert (folder / "wh" / "report.html").exists()
 
 
@@ -97,7 +97,7 @@ def test_a_run_works_in_a_folder_that_holds_modules_of_the_same_names(
 def test_a_flow_runs_out_of_a_wheel_in_such_a_folder(folder: Path, installed: Path) -> None:
     done = outside(installed, folder, "--prefect")
     assert done.returncode == 0, done.stderr + (folder / "wh" / "last-run.log").read_text()
-    assert "1 traces scored" in done.stdout
+    assert "1 trace scored" in done.stdout
 
 
 def test_the_wheel_ships_kp_batch_alone(installed: Path) -> None:
@@ -178,7 +178,7 @@ ODD = DomainMoves(
     second_mean=-0.0,
     first_quantiles=(0.1, 0.1 + 0.2, 1 / 3, 2 / 3, 1.0),
     second_quantiles=(-1e-7, 5e-324, 2.0**-52, 1.7976931348623157e308, 1e16),
-    psi=float("nan"),
+    stability_index=float("nan"),
     rank_correlation=None,
     rose=0,
     fell=-1,
@@ -233,7 +233,7 @@ SUMMARY = Summary(
     counts=RunCounts(*range(14), {"no_steps": 1}, ["a.jsonl"]),
     seconds={"start": 0.1, "embed": 1e16},
     domains=2,
-    scores=[DomainScores("é", 1, 1 / 3, 0.5, [0.1, 0.2, 0.3, 0.4, 0.5], [1] * 10)],
+    scores=[DomainScores("é", 3, 1, 0.5, [0.1, 0.2, 0.3, 0.4, 0.5], [1] * 10)],
 )
 VERIFICATION = Verification(
     seed=7,

@@ -1,17 +1,23 @@
 import json
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
+import pytest
 
 from kp_batch import live
-from kp_batch.archive.validation import MESSAGES, REASONS, message
+from kp_batch.archive.reading import read_raw
+from kp_batch.archive.reject_messages import fault_sentence, reject_message
+from kp_batch.archive.sources import discover
+from kp_batch.archive.validation import CHECKS, REASONS
+from kp_batch.contracts import STEP_TYPES
 from tests.archives import read, step, trace, write_jsonl, write_parquet
 
 ROOT = Path(__file__).parents[1]
 GOOD = step()
+NO_TYPE = f"none of {', '.join(STEP_TYPES)}"
 ACCEPTED = [
     trace(),
     trace(type=None),
@@ -163,14 +169,88 @@ def test_only_what_the_formulas_use_is_checked(tmp_path: Path) -> None:
     assert rows["n_tools"].to_list() == [0, 1, 1, 1, 1]
 
 
-def test_every_code_has_a_sentence() -> None:
-    assert list(MESSAGES) == [*EVERY_CODE, "malformed_json"]
-    frame = pl.DataFrame({"reasons": [["missing_id"], ["no_steps", "bad_confidence"], []]})
-    assert frame.select(message(pl.col("reasons")))["reasons"].to_list() == [
-        MESSAGES["missing_id"],
-        f"{MESSAGES['no_steps']}; {MESSAGES['bad_confidence']}",
-        "",
-    ]
+def test_every_code_has_a_sentence_for_rows_that_cannot_be_read_again() -> None:
+    assert list(CHECKS) == EVERY_CODE
+    told = f"{CHECKS['no_steps'].message}; {CHECKS['bad_confidence'].message}"
+    assert reject_message(["no_steps", "bad_confidence"], 0, None) == told
+    assert reject_message(["malformed_json"], 0, None) == "line 1 is no JSON object"
+
+
+def told(path: Path, codes: Sequence[Sequence[str]]) -> list[str]:
+    """The messages of all rows of a file, which have these codes."""
+    [source] = discover([str(path)])
+    raw = read_raw(source, range(len(codes)))
+    return [reject_message(found, row, text) for found, (row, text) in zip(codes, raw, strict=True)]
+
+
+def test_a_row_is_told_alike_from_parquet_and_from_jsonl(tmp_path: Path) -> None:
+    found, traces = zip(*REFUSED, strict=True)
+    as_parquet = told(write_parquet(tmp_path / "a.parquet", traces), found)
+    assert as_parquet == told(write_jsonl(tmp_path / "a.jsonl", traces), found)
+
+
+@pytest.mark.parametrize(
+    ("code", "changes", "message"),
+    [
+        ("missing_id", {"id": None}, "id is null"),
+        ("missing_id", {"id": 1.5}, "id is 1.5, neither text nor a whole number"),
+        ("wrong_type", {"type": "Other"}, '@type is "Other", not "ReasoningTrace"'),
+        (
+            "bad_created_at",
+            {"created_at": "yesterday"},
+            'metadata.created_at is "yesterday", no ISO 8601 time from year 1 to 9999',
+        ),
+        ("bad_created_at", {"metadata": 3}, "metadata.created_at is null"),
+        ("empty_domain", {"task_domain": ""}, "metadata.task_domain is empty"),
+        ("missing_success", {"success": 1}, "metadata.success is 1, neither true nor false"),
+        ("no_steps", {"steps": []}, "steps is empty"),
+        ("no_steps", {"steps": "thought"}, 'steps is "thought", no list'),
+        ("no_steps", {"steps": [GOOD, None]}, "steps[1] is null"),
+        (
+            "unknown_step_type",
+            {"steps": [GOOD, None, step("dream"), step(7)]},
+            f'steps[2].type is "dream", {NO_TYPE} (the first of 2 such steps)',
+        ),
+        ("bad_confidence", {"confidence": 1.7}, "outcome.confidence is 1.7, no number from 0 to 1"),
+        (
+            "bad_confidence",
+            {"confidence": math.nan},
+            'outcome.confidence is "nan", no number from 0 to 1',
+        ),
+        ("bad_confidence", {"confidence": 1}, "outcome.confidence is 1, no number from 0 to 1"),
+    ],
+)
+def test_a_fault_is_told_with_its_place_and_value(
+    code: str, changes: dict[str, Any], message: str
+) -> None:
+    assert fault_sentence(code, trace(**changes)) == message
+
+
+def test_a_value_is_shortened_and_made_printable() -> None:
+    sentence = fault_sentence("wrong_type", trace(type="\x1b[2J\u2028\ud800" + "x" * 100))
+    assert sentence == '@type is "\\u001b[2J\\u2028\\ud800' + "x" * 37 + '…, not "ReasoningTrace"'
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'  "id": "x",', "line 12 is no JSON object: Extra data at character 7"),
+        (b'{"id": TRUE}', "line 12 is no JSON object: Expecting value at character 8"),
+        (b'{"id": "\xff"}', "line 12 is no JSON object that can be read: it is not UTF-8"),
+        (b"[" * 100_000, "line 12 is no JSON object that can be read: it is nested too deep"),
+        (
+            b'{"id": ' + b"1" * 5_000 + b"}",
+            "line 12 is no JSON object that can be read: it holds a number of too many digits",
+        ),
+        (b'["text"]', 'line 12 is ["text"], no JSON object'),
+    ],
+)
+def test_a_malformed_line_is_told_with_its_number_and_place(
+    tmp_path: Path, line: bytes, message: str
+) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [b"{}"] * 11 + [line])
+    [(row, raw)] = read_raw(discover([str(path)])[0], [11])
+    assert reject_message(["malformed_json"], row, raw) == message
 
 
 def test_only_the_lines_that_are_no_json_are_malformed(tmp_path: Path) -> None:
@@ -212,4 +292,4 @@ def test_every_code_in_the_sources_is_a_reason() -> None:
     assert [room.count(f'"{code}"') for code in REASONS] == [1] * len(REASONS)
     faults = (package / "sample" / "faults.py").read_text("utf-8")
     assert set(re.findall(r'_Fault\("(\w+)"', faults)) < set(REASONS)
-    assert set(REASONS) > live._NOT_NEEDED  # noqa: SLF001
+    assert set(REASONS) > live.NOT_NEEDED  # noqa: SLF001

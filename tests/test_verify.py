@@ -268,7 +268,7 @@ def test_a_removed_score_is_missing(folder: Path) -> None:
     tamper(folder, lambda rows: rows.filter(pl.col("trace_id") != "t4"))
     told = checked(folder)
     assert (told.missing, told.sampled) == (1, 7)
-    assert "1 traces of the archive have no score" in told.wrong
+    assert "no score for 1 trace of the archive" in told.wrong
 
 
 def test_a_score_of_no_trace_of_the_archive_shows_in_those_that_meet_it(folder: Path) -> None:
@@ -463,5 +463,5 @@ def test_no_warehouse_is_told(tmp_path: Path) -> None:
 def test_a_scored_trace_that_stands_in_no_file_is_found(folder: Path, name: str) -> None:
     tamper(folder, setting("t4", name, pl.lit("invented")))
     told = checked(folder)
-    assert "1 scored traces (such as " in told.wrong
-    assert "stand in no known file with that content" in told.wrong
+    assert "1 scored trace (such as " in told.wrong
+    assert "no known file has the content of" in told.wrong

@@ -86,7 +86,7 @@ def _inside(glob: Glob, own: str | None) -> Iterator[SourceFile]:
         try:
             entries = _entries(folder)
         except OSError as error:
-            yield _refused(folder, "the folder cannot be read", error)
+            yield _unreadable(folder, "the folder cannot be read: ", error)
             continue
         if fault := fault_of({each.name for each in entries}):
             yield _closed(folder, fault)
@@ -115,7 +115,7 @@ def _file(entry: os.DirEntry[str]) -> Iterator[SourceFile]:
     except FileNotFoundError:  # a link to nowhere, or it is gone by now
         return
     except OSError as error:
-        yield _refused(entry.path, "cannot be read", error)
+        yield _unreadable(entry.path, "", error)
         return
     if S_ISREG(status.st_mode):
         yield _source(entry.path, status)
@@ -126,10 +126,10 @@ def _source(path: str, status: os.stat_result) -> SourceFile:
     return SourceFile(path, status.st_size, status.st_mtime_ns)
 
 
-def _refused(path: str, fault: str, error: OSError) -> SourceFile:
+def _unreadable(path: str, what: str, error: OSError) -> SourceFile:
     if is_passing(error):
         raise error
-    return _closed(path, f"{fault}: {error.strerror}")
+    return _closed(path, f"{what}{error.strerror}")
 
 
 def _closed(path: str, fault: str) -> SourceFile:

@@ -30,7 +30,7 @@ def read_rows(source: SourceFile) -> Iterator[pl.DataFrame]:
         raise
     except (Exception, PanicException) as error:  # damage raises errors of many kinds
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise UnreadableError([Fault(UNREADABLE_FILE, f"cannot be read: {reason}")]) from error
+        raise UnreadableError([Fault(UNREADABLE_FILE, reason)]) from error
 
 
 def read_raw(

@@ -1,18 +1,41 @@
 """Which rows can be scored, and the code of every reason why others cannot."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from typing import Any
 
 import polars as pl
 
+from kp_batch.archive.fields import FIELDS, STEPS
 from kp_batch.archive.file_faults import MISSING_COLUMN, UNREADABLE_FILE, WRONG_COLUMN_TYPE
+from kp_batch.archive.formats.json_values import value_at
 from kp_batch.contracts import STEP_TYPES
 
 MALFORMED_JSON = "malformed_json"
 SUPERSEDED = "superseded"  # found by rejects.sql
 
 _FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+_STEP_TYPE = f"none of {', '.join(STEP_TYPES)}"
+
+# Where a fault stands in a trace, the value there, and what that is not.
+_Places = Iterator[tuple[str, Any, str]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One fault that a row may have.
+
+    Attributes:
+        message: says so where the value at fault is not known.
+        fault: finds it in a frame of `ROWS`.
+        places: finds it again in the row's JSON.
+    """
+
+    message: str
+    fault: pl.Expr
+    places: Callable[[Mapping[str, Any]], _Places]
 
 
 def _empty(column: str) -> pl.Expr:
@@ -24,41 +47,75 @@ def _bad_step_type() -> pl.Expr:
     return ~pl.col("step_types").list.eval(known).list.all()
 
 
-# Each fault of a row: its code, its sentence, and the test that finds it in a frame of `ROWS`.
-_CHECKS: Mapping[str, tuple[str, pl.Expr]] = {
-    "missing_id": ("id is null or empty", _empty("trace_id")),
-    "wrong_type": (
+def _value(column: str, expected: str) -> Callable[[Mapping[str, Any]], _Places]:
+    """Finds the value of a column of `ROWS`, whatever it is."""
+    path = FIELDS[column].path
+    return lambda trace: iter([(".".join(path), value_at(trace, path), expected)])
+
+
+def _text(column: str) -> Callable[[Mapping[str, Any]], _Places]:
+    return _value(column, "neither text nor a whole number")
+
+
+def _steps(trace: Mapping[str, Any]) -> Sequence[Any]:
+    steps = trace.get(STEPS)
+    return steps if isinstance(steps, list | tuple) else ()
+
+
+def _no_steps(trace: Mapping[str, Any]) -> _Places:
+    if not _steps(trace):
+        yield STEPS, trace.get(STEPS), "no list"
+    for number, step in enumerate(_steps(trace)):
+        if not isinstance(step, Mapping):
+            yield f"{STEPS}[{number}]", step, "no object"
+
+
+def _step_types(trace: Mapping[str, Any]) -> _Places:
+    for number, step in enumerate(_steps(trace)):
+        if isinstance(step, Mapping) and (found := step.get("type")) not in STEP_TYPES:
+            yield f"{STEPS}[{number}].type", found, _STEP_TYPE
+
+
+CHECKS: Mapping[str, Check] = {
+    "missing_id": Check("id is null or empty", _empty("trace_id"), _text("trace_id")),
+    "wrong_type": Check(
         '@type is there and not "ReasoningTrace"',
         pl.col("type") != "ReasoningTrace",
+        _value("type", 'not "ReasoningTrace"'),
     ),
-    "bad_created_at": (
+    "bad_created_at": Check(
         "metadata.created_at is null or no ISO 8601 time from year 1 to 9999",
         ~pl.col("created_at").is_between(_FIRST, _LAST).fill_null(value=False),
+        _value("created_at", "no ISO 8601 time from year 1 to 9999"),
     ),
-    "empty_domain": ("metadata.task_domain is null or empty", _empty("task_domain")),
-    "missing_success": (
+    "empty_domain": Check(
+        "metadata.task_domain is null or empty", _empty("task_domain"), _text("task_domain")
+    ),
+    "missing_success": Check(
         "metadata.success is null or neither true nor false",
         pl.col("success").is_null(),
+        _value("success", "neither true nor false"),
     ),
-    "empty_objective": ("task.objective is null or empty", _empty("objective")),
-    "no_steps": (
+    "empty_objective": Check(
+        "task.objective is null or empty", _empty("objective"), _text("objective")
+    ),
+    "no_steps": Check(
         "steps is null or empty, or holds a null step",
         (pl.col("step_types").list.len() == 0).fill_null(value=True) | (pl.col("null_steps") > 0),
+        _no_steps,
     ),
-    "unknown_step_type": (f"a step's type is none of {', '.join(STEP_TYPES)}", _bad_step_type()),
-    "bad_confidence": (
+    "unknown_step_type": Check(f"a step's type is {_STEP_TYPE}", _bad_step_type(), _step_types),
+    "bad_confidence": Check(
         "outcome.confidence is null, NaN, or outside 0..1",
         ~pl.col("confidence").is_between(0, 1).fill_null(value=False),
+        _value("confidence", "no number from 0 to 1"),
     ),
 }
-
-# The sentence of each code that always has the same one.
-MESSAGES: Mapping[str, str] = {
-    **{code: sentence for code, (sentence, _) in _CHECKS.items()},
-    MALFORMED_JSON: "the line is no JSON object",
-}
-# Every code that a row or a file can be refused with.
-REASONS = (*MESSAGES, SUPERSEDED, UNREADABLE_FILE, MISSING_COLUMN, WRONG_COLUMN_TYPE)
+# Every code that a row or a file can be rejected with.
+REASONS = (
+    *(*CHECKS, MALFORMED_JSON, SUPERSEDED),
+    *(UNREADABLE_FILE, MISSING_COLUMN, WRONG_COLUMN_TYPE),
+)
 
 
 @cache
@@ -67,14 +124,9 @@ def reasons() -> pl.Expr:
 
     Takes a frame of `ROWS`. Returns a list of strings.
     """
-    codes = [pl.when(fault).then(pl.lit(code)) for code, (_, fault) in _CHECKS.items()]
+    codes = [pl.when(check.fault).then(pl.lit(code)) for code, check in CHECKS.items()]
     return (
         pl.when("is_object")
         .then(pl.concat_list(codes).list.drop_nulls())
         .otherwise(pl.lit([MALFORMED_JSON]))
     )
-
-
-def message(codes: pl.Expr) -> pl.Expr:
-    """The sentences for a list of codes, joined by semicolons."""
-    return codes.list.eval(pl.element().replace(MESSAGES)).list.join("; ")

@@ -26,7 +26,7 @@ def comparison_text(result: Comparison) -> str:
         shown = _largest(result.domains)
         more = len(result.domains) - len(shown)
         lines += ["", "how the scores moved:", *aligned([_scores(row) for row in shown])]
-        lines += [f"  {more:,} more domains, with fewer traces: see --json"] if more else []
+        lines += [f"  {number(more, 'more domain')}, with fewer traces: see --json"] if more else []
         lines += ["", *_crossings(result, shown)]
         lines += ["", *_movements(result, shown)]
     return "\n".join(lines)
@@ -97,7 +97,7 @@ def _scores(row: DomainMoves) -> dict[str, str]:
         "stayed": f"{row.stayed:,}",
         "mean": _signed(row.second_mean - row.first_mean),
         "median": _signed(row.second_quantiles[2] - row.first_quantiles[2]),
-        "psi": f"{row.psi:.4f}",
+        "stability index": f"{row.stability_index:.4f}",
         "rank corr": "" if row.rank_correlation is None else f"{row.rank_correlation:.4f}",
     }
 

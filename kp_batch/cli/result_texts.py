@@ -54,7 +54,7 @@ def removed_text(result: Removed, *, dry_run: bool = False) -> str:
 
 def forgotten_text(result: Forgotten, *, dry_run: bool = False) -> str:
     """Format what was forgotten for a terminal, or what would be."""
-    traces = f"{number(result.traces, 'scored trace')}, {number(result.rows, 'refused row')}"
+    traces = f"{number(result.traces, 'scored trace')}, {number(result.rows, 'rejected row')}"
     ids = [
         ("replaced", result.replaced, "of content that counts no more"),
         ("before", result.before, "forgotten before"),

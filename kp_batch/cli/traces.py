@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from kp_batch.cli.group import kp_batch
+from kp_batch.text import number
 
 
 @kp_batch.command()
@@ -18,5 +19,6 @@ def sample(folder: Path, **shape: Any) -> None:
     """Make a synthetic archive in FOLDER, one Parquet file a day."""
     from kp_batch.sample import write_sample
 
-    paths = write_sample(folder, **shape)
-    click.echo(f"kp-batch: {shape['traces']:,} traces in {len(paths)} files in {folder}", err=True)
+    files = len(write_sample(folder, **shape))
+    told = f"{number(shape['traces'], 'trace')} in {number(files, 'file')}"
+    click.echo(f"kp-batch: {told} in {folder}", err=True)

@@ -54,7 +54,7 @@ def _file_id(source: SourceFile) -> str:
     try:
         return content_digest(source) + VERSION
     except OSError as error:
-        reason = f"cannot be read: {error.strerror or error}"
+        reason = error.strerror or str(error)
         raise UnreadableError([Fault(UNREADABLE_FILE, reason)]) from error
 
 

@@ -15,7 +15,7 @@ from kp_batch.ingest.contents import VERSION
 from kp_batch.ingest.new_files import Found, read_new, rows_by_content
 from kp_batch.progress import warn
 from kp_batch.run import Run
-from kp_batch.text import number, printable
+from kp_batch.text import are, number, printable
 from kp_batch.warehouse.relations import scan
 
 # A file that was written this shortly before it was looked at may be written again within the same
@@ -144,10 +144,10 @@ def _warn_of_unreadable(run: Run, found: Ledger) -> None:
     """Name the first files and folders that cannot be read, and count the others."""
     told = [each for each in found.values() if each.reasons]
     for each in told[:_NAMED]:
-        warn(f"{printable(each.source_file)} is left out: {printable(each.message)}")
+        warn(f"{printable(each.source_file)} is unreadable: {printable(each.message)}")
     if (more := len(told) - _NAMED) > 0:
-        are = "file is" if more == 1 else "files are"
-        warn(f"{more:,} more {are} left out; a run lists all of them: {run.look_at_rejects}")
+        unreadable = f"{number(more, 'more file')} {are(more)} unreadable"
+        warn(f"{unreadable}; a run lists all of them: {run.look_at_rejects}")
 
 
 def _warn_of_loss(found: Ledger, before: Ledger) -> None:
@@ -164,7 +164,7 @@ def _warn_of_loss(found: Ledger, before: Ledger) -> None:
     }
     if held and 2 * rows <= held:
         causes = (
-            f"; {number(len(names), 'file')} {'is' if len(names) == 1 else 'are'} {cause} "
+            f"; {number(len(names), 'file')} {are(len(names))} {cause} "
             f"(such as {printable(names[0])})"
             for cause, names in lost.items()
             if names

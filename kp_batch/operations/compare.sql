@@ -34,7 +34,7 @@ SELECT
     score_mean(second_score) AS second_mean,
     score_quantiles(first_score)::DOUBLE[5] AS first_quantiles,
     score_quantiles(second_score)::DOUBLE[5] AS second_quantiles,
-    stability_index(score_bins(first_score), score_bins(second_score)) AS psi,
+    stability_index(score_bins(first_score), score_bins(second_score)) AS stability_index,
     nullif(corr(first_rank, second_rank), 'nan'::DOUBLE) AS rank_correlation,
     count(*) FILTER (second_score > first_score) AS rose,
     count(*) FILTER (second_score < first_score) AS fell,

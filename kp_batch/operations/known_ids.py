@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from kp_batch.facts import id_hash
-from kp_batch.text import number, shortened
+from kp_batch.text import are, number, shortened
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.relations import scan
 
@@ -23,7 +23,7 @@ class KnownIds:
     unseen: pl.DataFrame
     forgotten: int  # how many others were forgotten before
     traces: int  # that are scored
-    rows: int  # that are refused
+    rows: int  # that are rejected
     replaced: int  # ids that stand only in content which counts no more
     unseen_named: str  # a few of the unseen ones, and which ones may be meant
 
@@ -33,10 +33,10 @@ class KnownIds:
         if not len(self.unseen):
             return ""
         given = number(len(self.seen) + len(self.unseen) + self.forgotten, "id")
-        verb = "is" if len(self.unseen) == 1 else "are"
         return (
-            f"{len(self.unseen):,} of {given} {verb} unknown: {self.unseen_named}; nothing was "
-            "changed; --unseen-too also keeps out of later runs what was never seen"
+            f"{len(self.unseen):,} of {given} {are(len(self.unseen))} unknown: "
+            f"{self.unseen_named}; nothing was changed; --unseen-too also keeps out of later runs "
+            "what was never seen"
         )
 
 

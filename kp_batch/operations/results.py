@@ -22,7 +22,7 @@ class DomainMoves:
     second_mean: float
     first_quantiles: Quantiles
     second_quantiles: Quantiles
-    psi: float  # population stability index over ten bins of equal width; 0: as they were
+    stability_index: float  # of populations, over ten bins of equal width; 0: as they were
     rank_correlation: float | None  # Spearman's, -1..1; null where all scores of a run are one
     rose: int  # traces; a score rises or falls whatever the thresholds are
     fell: int
@@ -121,7 +121,7 @@ class Forgotten:
 
     run_id: str | None  # of the run that replayed the others; null: there was none
     traces: int  # scored
-    rows: int  # refused
+    rows: int  # rejected
     replaced: int  # ids that stand only in content which counts no more
     before: int  # ids that were forgotten before
     unseen: int  # ids that no row has ever had

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
-from json import loads
-from typing import IO, cast
+from typing import IO
 
 import numpy as np
 import polars as pl
 
 from kp_batch.archive.formats.json_values import rows_from_objects
-from kp_batch.archive.formats.jsonl import read_rows
-from kp_batch.archive.validation import message, reasons
+from kp_batch.archive.formats.jsonl import json_object, line_as_json, line_batches
+from kp_batch.archive.reject_messages import reject_message
+from kp_batch.archive.validation import reasons
 from kp_batch.facts import with_facts
 from kp_batch.live import NOT_NEEDED
 from kp_batch.novelty.cache import novelty
@@ -48,33 +48,25 @@ def score_lines(
     Yields:
         One for each line that is not blank, in their order.
     """
-    for rows in _rows(file):
-        facts = with_facts(rows, _faults())
-        good = facts.filter(pl.col("reasons").list.len() == 0)
-        scored = iter(_scored(good, profiles, meet))
-        for row in facts.with_columns(message=message(pl.col("reasons"))).iter_rows(named=True):
-            yield _unscored(row) if row["reasons"] else next(scored)
+    for lines in _lines(file):
+        objects = ((row, json_object(line)) for row, line in lines)
+        facts = with_facts(rows_from_objects("", objects), _faults())
+        scored = iter(_scored(facts.filter(pl.col("reasons").list.len() == 0), profiles, meet))
+        for row, (_, line) in zip(facts.iter_rows(named=True), lines, strict=True):
+            yield _unscored(row, line) if row["reasons"] else next(scored)
 
 
-def _rows(file: IO[bytes]) -> Iterator[pl.DataFrame]:
-    """The traces as frames of `ROWS`."""
+def _lines(file: IO[bytes]) -> Iterator[list[tuple[int, bytes]]]:
+    """Some lines at a time, with their numbers from 0; one trace on many lines as one of them."""
     first = next(file, b"")
-    if _is_object(first):
-        lines = chain([first], file)
+    if json_object(first) is not None:
+        yield from line_batches(chain([first], file), _ROWS)
+        return
+    text = first + file.read()
+    if json_object(text) is not None:
+        yield [(0, text)]
     else:
-        rest = file.read()
-        if _is_object(first + rest):
-            yield rows_from_objects("", [(0, loads(first + rest))])
-            return
-        lines = iter((first + rest).splitlines(keepends=True))
-    yield from read_rows("", cast("IO[bytes]", lines), _ROWS)
-
-
-def _is_object(text: bytes) -> bool:
-    try:
-        return isinstance(loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
+        yield from line_batches(text.splitlines(keepends=True), _ROWS)
 
 
 def _faults() -> pl.Expr:
@@ -102,5 +94,7 @@ def _scored(
         )
 
 
-def _unscored(row: Row) -> Unscored:
-    return Unscored(row["row"] + 1, row["trace_id"], tuple(row["reasons"]), row["message"])
+def _unscored(row: Row, line: bytes) -> Unscored:
+    codes, number = tuple(row["reasons"]), row["row"]
+    message = reject_message(codes, number, line_as_json(line))
+    return Unscored(number + 1, row["trace_id"], codes, message)

@@ -136,13 +136,13 @@ def _count_needless_facts(warehouse: Path, tables: Mapping[str, int]) -> int:
 
 
 def _is_old_raw(old: Collection[str]) -> pl.Expr:
-    """Whether a refused row has its JSON and is of an old run."""
+    """Whether a rejected row has its JSON and is of an old run."""
     has_raw = pl.col("raw").is_not_null() & (pl.col("raw") != _DROPPED)
     return pl.col("run_id").is_in(list(old)) & has_raw
 
 
 def _drop_raw(warehouse: Path, tables: DeltaTables, old: Collection[str]) -> int:
-    """Drop the JSON of the rows that old runs refused."""
+    """Drop the JSON of the rows that old runs rejected."""
     rejects = scan(warehouse, "rejects", tables.versions.get("rejects")).collect()
     dropping = _is_old_raw(old)
     dropped = rejects.select(dropping.sum()).item()

@@ -27,6 +27,7 @@ from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.sql import sql
 from kp_batch.staging import Staging
+from kp_batch.text import number
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.earlier import lacking
 from kp_batch.warehouse.manifest import require_manifest
@@ -107,11 +108,11 @@ def _sample(state: State, traces: int, seed: int) -> pl.DataFrame:
 def _wrong(missing: int, unknown: list[str], differences: Iterable[Difference]) -> Iterator[str]:
     if unknown:
         yield (
-            f"{len(unknown):,} scored traces (such as {unknown[0]}) stand in no known file "
-            "with that content"
+            f"no known file has the content of {number(len(unknown), 'scored trace')} (such as "
+            f"{unknown[0]})"
         )
     if missing:
-        yield f"{missing:,} traces of the archive have no score"
+        yield f"no score for {number(missing, 'trace')} of the archive"
     for each in differences:
         if not each.greatest <= each.tolerance:
             yield f"{each.column} of {each.trace_id} is off by {each.greatest:.3g}"

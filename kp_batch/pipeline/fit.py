@@ -9,6 +9,7 @@ from kp_batch.pipeline.loaded import EncoderName, loaded_encoder
 from kp_batch.pipeline.replay import span_bytes
 from kp_batch.planning.plan import Plan
 from kp_batch.run import Run
+from kp_batch.text import number
 from kp_batch.warehouse.layout import Layout
 
 # Besides the vectors of a span: the libraries, DuckDB on a small machine, a part of the work.
@@ -28,11 +29,11 @@ def check_fit(run: Run, plan: Plan) -> None:
     scores, there_is = plan.counts.accepted, available_bytes()
     for what, needed, remedy in (
         (
-            f"the vectors of {widest:,} traces",
+            f"the vectors of {number(widest, 'trace')}",
             span_bytes(plan.spans, dimensions),
             "a smaller --cache-size",
         ),
-        (f"the quantiles of {scores:,} scores", bytes_of_quantiles(scores), "fewer traces"),
+        (f"the quantiles of {number(scores, 'score')}", bytes_of_quantiles(scores), "fewer traces"),
     ):
         if _BESIDE_BYTES + needed > there_is:
             raise ResourceError(
@@ -46,9 +47,9 @@ def check_fit(run: Run, plan: Plan) -> None:
     free = disk_usage(run.config.warehouse).free
     if written > free:
         raise ResourceError(
-            f"{plan.texts.missing:,} new vectors and the scores take about {_told(written)}, and "
-            f"the disk of {run.config.warehouse} has {_told(free)} left; free some space, or "
-            "choose another folder"
+            f"{number(plan.texts.missing, 'new vector')} and the scores take about "
+            f"{_told(written)}, and the disk of {run.config.warehouse} has {_told(free)} left; "
+            "free some space, or choose another folder"
         )
 
 

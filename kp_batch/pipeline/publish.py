@@ -14,7 +14,7 @@ import polars as pl
 from kp_batch.archive.file_changes import changed_entries
 from kp_batch.contracts import DISTRIBUTIONS, RUNS, SCORES
 from kp_batch.planning.plan import Plan
-from kp_batch.planning.why import FORMULAS
+from kp_batch.planning.why import FORMULAS, WORDS
 from kp_batch.run import Run
 from kp_batch.run_record import last_done
 from kp_batch.sql import sql
@@ -154,9 +154,10 @@ def _counted(paths: Iterable[Path]) -> dict[str, Counter[str]]:
 
 
 def _versions() -> dict[str, str | int]:
-    """The versions of the formulas, and of the libraries that computed them."""
+    """The versions of the formulas and messages, and of the libraries that computed them."""
     return {
         **FORMULAS,
+        **WORDS,
         "python": platform.python_version(),
         **{name: found for name in _LIBRARIES if (found := _installed(name))},
     }

@@ -25,7 +25,7 @@ class DomainScores:
 
     task_domain: str
     traces: int
-    share_over_threshold: float  # 0..1
+    worth_sharing: int  # of them, by the threshold
     mean: float
     quantiles: list[float]  # see `_QUANTILES`
     bins: list[int]  # counts of ten bins of equal width
@@ -69,13 +69,13 @@ def as_text(summary: Summary) -> str:
     codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
     more = summary.domains - len(summary.scores)
     windows = "" if counts.windows is None else f" ({number(counts.windows, 'window')})"
-    done = f"run {summary.run_id}: {counts.accepted:,} traces scored in {_waited(summary)}"
-    nothing = f"nothing to do: all {counts.accepted:,} traces are scored as they have to be"
+    done = f"run {summary.run_id}: {number(counts.accepted, 'trace')} scored in {_waited(summary)}"
+    nothing = f"nothing to do: {number(counts.accepted, 'trace')} scored as they have to be"
     lines = [
         done if summary.run_id else nothing,
         (
-            f"  archive    {counts.files:,} files, {counts.rows:,} rows: "
-            f"{counts.accepted:,} accepted, {counts.duplicates:,} duplicates, "
+            f"  archive    {number(counts.files, 'file')}, {number(counts.rows, 'row')}: "
+            f"{counts.accepted:,} accepted, {number(counts.duplicates, 'duplicate')}, "
             f"{counts.superseded:,} superseded, {counts.rejected:,} rejected"
         ),
         *([f"  rejects    {codes}"] if codes else []),
@@ -84,7 +84,7 @@ def as_text(summary: Summary) -> str:
         (
             f"  traces     {counts.restated:,} restated ({counts.replayed:,} replayed, "
             f"{counts.reweighted:,} reweighted), {counts.removed:,} removed; "
-            f"{counts.partitions:,} partitions written"
+            f"{number(counts.partitions, 'partition')} written"
         ),
         "  seconds    " + ", ".join(f"{step} {spent:.2f}" for step, spent in steps.items()),
         "",
@@ -109,7 +109,7 @@ def as_table(summary: Summary) -> list[dict[str, str]]:
             "domain": printable(row.task_domain),
             "0 to 1": bar_line(row.bins),
             "traces": f"{row.traces:,}",
-            "shared": f"{row.share_over_threshold:.1%}",
+            "worth sharing": f"{row.worth_sharing / row.traces:.1%}",
             "mean": f"{row.mean:.3f}",
             **{name: f"{value:.3f}" for name, value in zip(_QUANTILES, row.quantiles, strict=True)},
         }

@@ -16,7 +16,7 @@ SELECT
     (SELECT count(*) FROM found) AS domains,
     task_domain,
     traces,
-    worth_sharing / traces AS share,
+    worth_sharing,
     mean,
     [p5, p25, p50, p75, p95] AS quantiles,
     bins

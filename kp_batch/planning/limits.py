@@ -1,7 +1,8 @@
-"""Checks that not too much of the archive is refused."""
+"""Checks that not too much of the archive is rejected."""
 
 from kp_batch.run import Run
 from kp_batch.run_record import RunCounts
+from kp_batch.text import are, number
 
 
 def excess(run: Run, counts: RunCounts) -> str | None:
@@ -14,17 +15,15 @@ def excess(run: Run, counts: RunCounts) -> str | None:
 
 def _rows(run: Run, counts: RunCounts) -> str | None:
     limit = run.config.max_reject_share
-    codes = ", ".join(f"{code} {count}" for code, count in counts.rejected_by_code.items())
+    codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
     if counts.accepted == 0:
         return (
-            f"none of the archive's {counts.rows} rows in {counts.files} files can be scored "
-            f"({codes or 'it is empty'})"
+            f"none of the archive's {number(counts.rows, 'row')} in {number(counts.files, 'file')} "
+            f"can be scored ({codes or 'it is empty'})"
         )
     if counts.rejected > limit * counts.rows:
-        return (
-            f"{counts.rejected} of {counts.rows} rows are rejected, more than --max-reject-share "
-            f"{limit} allows ({codes})"
-        )
+        rejected = _of(counts.rejected, counts.rows, "row")
+        return f"{rejected} rejected, more than --max-reject-share {limit} allows ({codes})"
     return None
 
 
@@ -36,6 +35,10 @@ def _files(run: Run, counts: RunCounts) -> str | None:
     if 100 * counts.unreadable <= most:
         return None
     return (
-        f"{counts.unreadable} of {counts.files} files cannot be read, more than --max-unreadable "
+        f"{_of(counts.unreadable, counts.files, 'file')} unreadable, more than --max-unreadable "
         f"{limit} allows (such as {counts.unreadable_files[0]})"
     )
+
+
+def _of(part: int, whole: int, what: str) -> str:
+    return f"{part:,} of {number(whole, what)} {are(part)}"

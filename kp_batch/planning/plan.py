@@ -148,7 +148,7 @@ def _counts(
         published: the number of scores.
     """
     ledger = pl.read_parquet(run.staging.table("files"), glob=False)
-    refused = count_rejects(run.staging.table("rejects"))
+    rejected = count_rejects(run.staging.table("rejects"))
     accepted = published + changes.added - changes.removed
     rows = int(ledger.get_column("rows").sum())
     return RunCounts(
@@ -162,10 +162,10 @@ def _counts(
         reweighted=workload.reweight,
         removed=changes.removed,
         partitions=len(changes.days | workload.days),
-        duplicates=rows - accepted - refused.superseded - refused.rows,
-        superseded=refused.superseded,
-        rejected=refused.rows,
+        duplicates=rows - accepted - rejected.superseded - rejected.rows,
+        superseded=rejected.superseded,
+        rejected=rejected.rows,
         unreadable=int((ledger.get_column("status") == "unreadable").sum()),
-        rejected_by_code=dict(refused.by_code),
-        unreadable_files=list(refused.files),
+        rejected_by_code=dict(rejected.by_code),
+        unreadable_files=list(rejected.files),
     )

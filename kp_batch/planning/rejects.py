@@ -1,4 +1,4 @@
-"""Lists the rows and files that are refused."""
+"""Lists the rows and files that are rejected."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ import polars as pl
 
 from kp_batch.archive.ledger import Ledger, as_ledger
 from kp_batch.archive.reading import read_raw
-from kp_batch.archive.validation import SUPERSEDED, message
+from kp_batch.archive.reject_messages import reject_message
+from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.contracts import REJECTS
 from kp_batch.executor import cut
 from kp_batch.ingest.staged_rows import RowGroups
@@ -21,8 +22,8 @@ from kp_batch.warehouse.tables import quoted
 
 
 @dataclass(frozen=True)
-class Refused:
-    """How much of the archive is refused."""
+class Rejected:
+    """How much of the archive is rejected."""
 
     rows: int  # that cannot be scored
     superseded: int  # rows whose id stands again, with other content, later in the archive
@@ -31,39 +32,39 @@ class Refused:
 
 
 def stage_rejects(run: Run, detected: Detected) -> bool:
-    """Stage the rows and files of the archive that are refused; see rejects.sql.
+    """Stage the rows and files of the archive that are rejected; see rejects.sql.
 
     Args:
-        run: the run; it is named as the one that refuses what was not refused before.
+        run: the run; it is named as the one that rejects what was not rejected before.
         detected: the archive beside what is published.
 
     Returns:
         Whether they differ from the published ones.
     """
-    refused = run.staging.folder / "refused.parquet"
-    detected.state.connection.execute("SET VARIABLE refused = ?", [str(refused)])
+    rejected = run.staging.folder / "rejected.parquet"
+    detected.state.connection.execute("SET VARIABLE rejected = ?", [str(rejected)])
     detected.state.connection.execute(sql(__name__, "rejects.sql"))
     ledger = as_ledger(pl.read_parquet(run.staging.table("files"), glob=False))
     REJECTS.to_frame().write_parquet(run.staging.table("rejects"))
     rejects = RowGroups(run.staging.table("rejects"), REJECTS, PART_ROWS)
     differ = False
-    for rows in _in_parts(refused):
-        told = _with_raw(rows, ledger).with_columns(
-            message=pl.coalesce("message", message(pl.col("reasons")))
-        )
+    for rows in _in_parts(rejected):
+        told = _with_message(_with_raw(rows, ledger))
         differ |= told.get_column("run_id").null_count() > 0
         differ |= not told.get_column("raw").equals(rows.get_column("raw"))
-        rejects.add(told.with_columns(pl.col("run_id").fill_null(run.run_id)))
+        differ |= not told.get_column("message").equals(rows.get_column("known_message"))
+        named = pl.col("run_id").fill_null(run.run_id)
+        rejects.add(told.drop("known_message").with_columns(named))
     rejects.close()
     before, now = (
         detected.state.ask(f"SELECT count(*) FROM {name}").item()  # noqa: S608
-        for name in ("published.rejects", f"read_parquet({quoted(str(refused))})")
+        for name in ("published.rejects", f"read_parquet({quoted(str(rejected))})")
     )
     return differ or now != before
 
 
-def count_rejects(rejects: Path) -> Refused:
-    """Count the refused rows and files.
+def count_rejects(rejects: Path) -> Rejected:
+    """Count the rejected rows and files.
 
     Args:
         rejects: a file of `REJECTS`.
@@ -75,12 +76,12 @@ def count_rejects(rejects: Path) -> Refused:
     is_row = pl.col("row").is_not_null()
     rows = frame.select(is_row.sum()).collect().item()
     files = frame.filter(~is_row).select("source_file").collect().get_column("source_file")
-    return Refused(rows - superseded, superseded, by_code, tuple(files))
+    return Rejected(rows - superseded, superseded, by_code, tuple(files))
 
 
-def _in_parts(refused: Path) -> Iterator[pl.DataFrame]:
-    """Cut the refused rows by their files, so that each file is read once."""
-    rows = pl.scan_parquet(refused, glob=False)
+def _in_parts(rejected: Path) -> Iterator[pl.DataFrame]:
+    """Cut the rejected rows by their files, so that each file is read once."""
+    rows = pl.scan_parquet(rejected, glob=False)
     files = rows.group_by("source_file").len().sort("source_file").collect(engine="streaming")
     first = 0
     for part in cut(files.iter_rows(), lambda file: file[1], PART_ROWS):
@@ -89,15 +90,22 @@ def _in_parts(refused: Path) -> Iterator[pl.DataFrame]:
         first += length
 
 
-def _with_raw(refused: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
+def _with_raw(rejected: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
     """Add the rows' JSON, read again unless it is known or the file is gone; the order stays."""
-    raw = refused.get_column("raw").to_list()
+    raw = rejected.get_column("raw").to_list()
     unknown = pl.col("raw").is_null() & pl.col("row").is_not_null()
-    lacking = refused.with_row_index("at").filter(unknown)
+    lacking = rejected.with_row_index("at").filter(unknown)
     for (path,), rows in lacking.group_by("source_file", maintain_order=True):
         entry = ledger[cast("str", path)]
         if entry.status == "read":
             again = dict(read_raw(entry.source, rows.get_column("row")))
             for at, row in rows.select("at", "row").iter_rows():
                 raw[at] = again.get(row)
-    return refused.with_columns(raw=pl.Series(raw, dtype=pl.String))
+    return rejected.with_columns(raw=pl.Series(raw, dtype=pl.String))
+
+
+def _with_message(rejected: pl.DataFrame) -> pl.DataFrame:
+    """Say why the rows are rejected that have no message: a function of their JSON and number."""
+    rows = rejected.select("message", "reasons", "row", "raw").iter_rows()
+    told = [known or reject_message(codes, row, raw) for known, codes, row, raw in rows]
+    return rejected.with_columns(message=pl.Series(told, dtype=pl.String))

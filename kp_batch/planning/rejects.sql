@@ -1,13 +1,13 @@
--- The rows and files that are refused as the archive stands now, in its order: unreadable files, rows
+-- The rows and files that are rejected as the archive stands now, in its order: unreadable files, rows
 -- that cannot be scored, and rows with an id that stands again, with other content, later in the
 -- archive. What is published of the same row of the same content is kept: its JSON, and the run that
--- refused it. Given: the schema published (its tables), the tables now, moved, touched and rivals and
--- the view facts (see changes.sql), and the variable refused (a path).
+-- rejected it. Given: the schema published (its tables), the tables now, moved, touched and rivals and
+-- the view facts (see changes.sql), and the variable rejected (a path).
 COPY (
     WITH as_before AS (
         FROM now ANTI JOIN moved USING (source_file, file_id)
     ),
-    refused AS (
+    rejected AS (
         SELECT source_file, NULL AS "row", NULL AS trace_id, reasons, message, NULL AS file_id
         FROM now
         WHERE len(reasons) > 0
@@ -35,7 +35,7 @@ COPY (
         JOIN now USING (file_id)
         WHERE content_hash <> last_content
         UNION ALL
-        -- All others are refused as they were.
+        -- All others are rejected as they were.
         SELECT
             source_file,
             "row",
@@ -48,20 +48,21 @@ COPY (
         WHERE hash(trace_id) NOT IN (SELECT id FROM touched)
     )
     SELECT
-        refused.source_file,
-        refused."row",
-        refused.trace_id,
-        refused.reasons,
-        refused.message,
+        rejected.source_file,
+        rejected."row",
+        rejected.trace_id,
+        rejected.reasons,
+        rejected.message,
         known.raw,
-        CASE WHEN known.reasons = refused.reasons
-            AND known.message = coalesce(refused.message, known.message)
+        known.message AS known_message,
+        CASE WHEN known.reasons = rejected.reasons
+            AND known.message = coalesce(rejected.message, known.message)
             THEN known.run_id END AS run_id,
-        refused.file_id
-    FROM refused
+        rejected.file_id
+    FROM rejected
     LEFT JOIN published.rejects AS known
-        ON known.source_file = refused.source_file
-        AND known."row" IS NOT DISTINCT FROM refused."row"
-        AND known.file_id IS NOT DISTINCT FROM refused.file_id
-    ORDER BY refused.source_file, refused."row"
-) TO (getvariable('refused')) (FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 16_384);
+        ON known.source_file = rejected.source_file
+        AND known."row" IS NOT DISTINCT FROM rejected."row"
+        AND known.file_id IS NOT DISTINCT FROM rejected.file_id
+    ORDER BY rejected.source_file, rejected."row"
+) TO (getvariable('rejected')) (FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 16_384);

@@ -16,7 +16,7 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.timeline import Timeline
 from kp_batch.run import Run
 from kp_batch.sql import sql
-from kp_batch.text import printable
+from kp_batch.text import number, printable
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.tables import quoted
 
@@ -58,9 +58,9 @@ def _sources(
     readable, lost = detected.locate("unread")
     if lost:
         raise ArchiveError(
-            f"traces of {len(lost):,} files that are gone or unreadable (such as "
+            f"traces of {number(len(lost), 'file')}, gone or unreadable (such as "
             f"{printable(min(lost))}) have no vectors of the encoder {scorer.encoder_id}; bring "
-            "these files back, or remove their traces with --prune"
+            "back what is missing, or remove their traces with --prune"
         )
     ledger = as_ledger(pl.read_parquet(run.staging.table("files"), glob=False))
     return tuple(ledger[path].source for path in sorted(readable))

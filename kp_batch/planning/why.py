@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from kp_batch.archive.file_changes import FileChanges
+from kp_batch.archive.reject_messages import MESSAGES_VERSION
 from kp_batch.embedding.encoders import ENCODER_VERSION
 from kp_batch.facts import FACTS_VERSION
 from kp_batch.ingest.observe import Observed
@@ -21,12 +22,14 @@ FORMULAS = {
     "replay": REPLAY_VERSION,
     "scoring": SCORING_VERSION,
 }
+WORDS = {"messages": MESSAGES_VERSION}  # likewise, of no score
 
 
 def is_settled(run: Run, scorer: Scorer, observed: Observed, last: RunRecord | None) -> bool:
     """Whether the last run left everything as this one would, so that no trace is looked at.
 
-    It planned from the same contents of the archive, and no score is stale.
+    It planned from the same contents of the archive and told the rejects in the same words, and no
+    score is stale.
 
     Args:
         run: the run.
@@ -35,7 +38,7 @@ def is_settled(run: Run, scorer: Scorer, observed: Observed, last: RunRecord | N
         last: the last run that is done.
     """
     is_open = run.published.failed or run.forgets or observed.differs
-    return not is_open and is_current(run, scorer, last)
+    return not is_open and _words_stand(last) and is_current(run, scorer, last)
 
 
 def is_current(run: Run, scorer: Scorer, last: RunRecord | None) -> bool:
@@ -81,6 +84,8 @@ def reasons(
         settings = [*setting_changes(run.published.settings, run.config.settings)]
         yield from settings
         yield from formula_changes(last.versions, FORMULAS)
+        if not _words_stand(last):
+            yield Reason("messages", "the rejects are told in other words")
         if not OF_ENCODER & {each.code for each in settings}:
             yield from _model_files(scorer, last)
     if run.published.failed:
@@ -88,6 +93,11 @@ def reasons(
     if run.forgets:
         yield Reason("forgotten", "traces to be forgotten")
     yield from file_changes({what: len(paths) for what, paths in asdict(files).items()})
+
+
+def _words_stand(last: RunRecord | None) -> bool:
+    """Whether the last run told why rows are rejected as this one would."""
+    return last is not None and last.versions.items() >= WORDS.items()
 
 
 def _model_files(scorer: Scorer, last: RunRecord) -> Iterator[Reason]:

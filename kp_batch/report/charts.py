@@ -24,7 +24,7 @@ from kp_batch.report.report_data import ReportData
 
 _OVERRIDES = ("single thought", "recovery bonus", "low diversity penalty")
 _QUANTILES = ("p5", "p25", "p50", "p75", "p95")
-_GREY = "#8a8f98"  # for refused rows whose domain is unknown or has no score
+_GREY = "#8a8f98"  # for rejected rows whose domain is unknown or has no score
 _AGES = ("<1 s", "<1 min", "<10 min", "<1 h", "<6 h", "<1 d", "<7 d", "<30 d", "≥30 d")
 
 
@@ -169,14 +169,14 @@ def _about_zero(
 
 def rejects(data: ReportData, frame: pl.DataFrame) -> Drawing:
     """Draw a bar for each reason."""
-    most = frame.group_by("code").agg(pl.col("refused").sum()).sort("refused", "code")
+    most = frame.group_by("code").agg(pl.col("rejected").sum()).sort("rejected", "code")
     codes = most["code"].reverse().to_list()
     bars = chosen(frame).mark_bar(size=14)
     return bars.encode(
-        alt.X("refused:Q", title="rows and files", axis=COUNTS_ALONG),
+        alt.X("rejected:Q", title="rows and files", axis=COUNTS_ALONG),
         alt.Y("code:N", scale=alt.Scale(domain=codes), title=None),
         color=alt.condition(
             alt.FieldOneOfPredicate("domain", data.labels), colour(data), alt.value(_GREY)
         ),
-        tooltip=["code:N", "domain:N", *numbers(refused=",")],
+        tooltip=["code:N", "domain:N", *numbers(rejected=",")],
     ).properties(height=height(frame, by="code"))

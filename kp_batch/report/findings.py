@@ -12,7 +12,7 @@ from kp_batch.report.report_data import LABEL, ReportData
 from kp_batch.report.score_findings import among_domains, of_scores
 from kp_batch.report.sentences import Finding, Untrusted, tell
 from kp_batch.report.time_findings import of_times
-from kp_batch.text import number, printable, shortened
+from kp_batch.text import are, number, printable, shortened
 
 # Customary limits of the population stability index. From it we subtract what chance alone adds,
 # which over ten bins is 9 (1/a + 1/b) for a and b traces: a good estimate from `_ENOUGH` traces on.
@@ -29,7 +29,7 @@ def findings(data: ReportData) -> list[Finding]:
 
 
 def _of_runs(data: ReportData) -> Iterator[Finding]:
-    """What went wrong, what changed since the previous run, and what was refused."""
+    """What went wrong, what changed since the previous run, and what was rejected."""
     for notice in (_failure, _comparability, _settings, _drift, _turnover, _rejects, _unreadable):
         yield from notice(data)
 
@@ -112,17 +112,17 @@ def _turnover(data: ReportData) -> Iterator[Finding]:
 
 def _rejects(data: ReportData) -> Iterator[Finding]:
     if data.run and data.rejects.is_empty():
-        yield tell("No row and no file was refused.")
+        yield tell("No row was rejected, and no file is unreadable.")
     if not data.rejects.is_empty():
-        codes = data.rejects.group_by("code").agg(pl.col("refused").sum())
-        named = codes.sort("refused", "code", descending=[True, False]).iter_rows()
-        listed = ", ".join(f"{code} {refused:,}" for code, refused in named)
-        yield tell(f"Refused rows and files, by reason: {listed}.")
+        codes = data.rejects.group_by("code").agg(pl.col("rejected").sum())
+        named = codes.sort("rejected", "code", descending=[True, False]).iter_rows()
+        listed = ", ".join(f"{code} {rejected:,}" for code, rejected in named)
+        yield tell(f"Rejected rows and unreadable files, by reason: {listed}.")
 
 
 def _unreadable(data: ReportData) -> Iterator[Finding]:
     paths = data.run.counts.unreadable_files if data.run and data.run.counts else []
     if paths:
         such = ", such as" if len(paths) > 1 else ":"
-        counted = f"{number(len(paths), 'file')} could not be read{such} "
+        counted = f"{number(len(paths), 'file')} {are(len(paths))} unreadable{such} "
         yield tell(counted, Untrusted(printable(paths[0])), ".", is_warning=True)

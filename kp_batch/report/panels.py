@@ -159,10 +159,10 @@ PANELS = (
     ),
     Panel(
         "rejects",
-        "Refused rows and files",
+        "Rejected rows and unreadable files",
         "Rows and files that could not be scored, by reason; one row may have several.",
         charts.rejects,
         has_table=True,
-        empty="Nothing was refused.",
+        empty="No row was rejected, and no file is unreadable.",
     ),
 )

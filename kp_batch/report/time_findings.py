@@ -7,7 +7,7 @@ import polars as pl
 from kp_batch.report.comparability import is_novelty_mixed, mixed_settings
 from kp_batch.report.report_data import ReportData
 from kp_batch.report.sentences import ENOUGH, Finding, days, tell
-from kp_batch.text import number
+from kp_batch.text import are, number
 
 _LONG = 7  # days without a trace
 
@@ -20,7 +20,7 @@ def of_times(data: ReportData) -> Iterator[Finding]:
 
 def _implausible(data: ReportData) -> Iterator[Finding]:
     for kind, traces, first, last in data.times.iter_rows():
-        dated = f"{number(traces, 'trace')} {'is' if traces == 1 else 'are'} dated"
+        dated = f"{number(traces, 'trace')} {are(traces)} dated"
         if kind == "future" and data.run:
             yield tell(
                 f"{dated} in the future, {days(first, last)}: the scores are of "
@@ -68,6 +68,6 @@ def _gap(data: ReportData) -> Iterator[Finding]:
         if row["days"] >= _LONG:
             apart = "Apart from the times warned of, the" if data.left_out else "The"
             yield tell(
-                f"{apart} longest time without a trace is {row['days']:,} days, from "
+                f"{apart} longest time without a trace is {number(row['days'], 'day')}, from "
                 f"{row['first_day']} to {row['last_day']}."
             )

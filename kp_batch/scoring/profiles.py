@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ProfileError
+from kp_batch.text import number
 
 # Raised with any change to the composite or to the effect of an override: every profile_id bears
 # it.
@@ -91,7 +92,7 @@ def _parsed(content: Mapping[str, Any], path: str) -> dict[str, WeightProfile]:
     faults = list(_faults(content))
     if faults:
         raise ProfileError(
-            f"the profiles file {path} has {len(faults)} fault(s): {'; '.join(faults)}"
+            f"the profiles file {path} has {number(len(faults), 'fault')}: {'; '.join(faults)}"
         )
     return {
         name: WeightProfile(name, *(float(weights[dimension]) for dimension in DIMENSIONS))

@@ -50,6 +50,15 @@ def reader(
     return text if text and dtype == pl.String() else _READ[dtype]
 
 
+def value_at(value: Any, path: tuple[str, ...]) -> Any:
+    """The value at the end of a path of names, None where there is none."""
+    for name in path:
+        if not isinstance(value, _OBJECT):
+            return None
+        value = value.get(name)
+    return value
+
+
 def finite(value: Any) -> Any:
     """The value with NaN and infinity as text, however deep they stand: JSON has neither."""
     if isinstance(value, dict):
@@ -60,26 +69,17 @@ def finite(value: Any) -> Any:
 
 
 def _record(source_file: str, row: int, value: Any) -> tuple[Any, ...]:
-    steps = _at(value, (STEPS,))
+    steps = value_at(value, (STEPS,))
     listed = steps if isinstance(steps, list | tuple) else ()
     objects = [step for step in listed if isinstance(step, _OBJECT)]
     return (
         source_file,
         row,
         isinstance(value, _OBJECT),
-        *[read(_at(value, path)) for path, read in _FIELDS],
+        *[read(value_at(value, path)) for path, read in _FIELDS],
         len(listed) - len(objects),
-        *[[read(_at(step, path)) for step in objects] for path, read in _STEP_FIELDS],
+        *[[read(value_at(step, path)) for step in objects] for path, read in _STEP_FIELDS],
     )
-
-
-def _at(value: Any, path: tuple[str, ...]) -> Any:
-    """The value at the end of a path, None where there is none."""
-    for name in path:
-        if not isinstance(value, _OBJECT):
-            return None
-        value = value.get(name)
-    return value
 
 
 def _text(value: Any) -> str | None:

@@ -14,12 +14,12 @@ from kp_batch.text import encodable
 
 def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFrame]:
     """The file's rows as frames of `ROWS`, unchecked, in their order."""
-    for batch in _batches(file, batch_rows):
-        yield rows_from_objects(path, ((row, _object(line)) for row, line in batch))
+    for batch in line_batches(file, batch_rows):
+        yield rows_from_objects(path, ((row, json_object(line)) for row, line in batch))
 
 
-def _batches(file: IO[bytes], batch_rows: int) -> Iterator[list[tuple[int, bytes]]]:
-    """The lines that are not blank, with their numbers."""
+def line_batches(file: Iterable[bytes], batch_rows: int) -> Iterator[list[tuple[int, bytes]]]:
+    """The lines that are not blank, with their numbers from 0, some at a time."""
     batch: list[tuple[int, bytes]] = []
     size = 0
     for row, line in enumerate(file):
@@ -47,11 +47,11 @@ def read_raw(
         if row is None:
             return
         if number == row:
-            yield row, _as_json(line)
+            yield row, line_as_json(line)
             row = next(wanted, None)
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
+def json_object(line: bytes) -> dict[str, Any] | None:
     """The JSON object on a line, None where there is none."""
     try:
         value = json.loads(line)
@@ -60,11 +60,12 @@ def _object(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _as_json(line: bytes) -> str:
+def line_as_json(line: bytes) -> str:
+    """A line as JSON text; one that is no JSON object as a JSON string."""
     with suppress(RecursionError):  # Python reads what is nested a little too deep to be written
-        if (value := _object(line)) is not None:
+        if (value := json_object(line)) is not None:
             return _object_as_json(line, value)
-    return json.dumps(line.decode("utf-8-sig", "replace").strip(), ensure_ascii=False)
+    return json.dumps(line.decode("utf-8-sig", "replace").rstrip(), ensure_ascii=False)
 
 
 def _object_as_json(line: bytes, value: dict[str, Any]) -> str:

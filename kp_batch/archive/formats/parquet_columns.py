@@ -115,9 +115,9 @@ def _together(faults: list[Fault]) -> list[Fault]:
     """One fault for each code; of a missing column the message was its name."""
     missing = ", ".join(each.message for each in faults if each.code == MISSING_COLUMN)
     wrong = "; ".join(each.message for each in faults if each.code == WRONG_COLUMN_TYPE)
-    told = [Fault(MISSING_COLUMN, f"cannot be scored: no column {missing}")] if missing else []
+    told = [Fault(MISSING_COLUMN, f"no column {missing}")] if missing else []
     if wrong:
-        told.append(Fault(WRONG_COLUMN_TYPE, wrong if told else f"cannot be scored: {wrong}"))
+        told.append(Fault(WRONG_COLUMN_TYPE, wrong))
     return told
 
 

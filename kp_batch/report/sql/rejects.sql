@@ -1,4 +1,4 @@
--- Refused rows and files, by reason and by domain; the domain may be unknown or have no scores.
+-- Rejected rows and files, by reason and by domain; the domain may be unknown or have no scores.
 WITH told AS (
     SELECT
         unnest(reasons) AS code,
@@ -9,7 +9,7 @@ SELECT
     code,
     coalesce(domain, CASE WHEN task_domain IS NULL THEN '(unknown)' ELSE '(never scored)' END)
         AS domain,
-    count(*) AS refused
+    count(*) AS rejected
 FROM told
 LEFT JOIN labels USING (task_domain)
 GROUP BY ALL

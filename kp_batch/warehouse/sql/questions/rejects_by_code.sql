@@ -3,12 +3,12 @@
 CREATE VIEW rejects_by_code AS
 SELECT
     source_file,
-    day_of(started_at) AS refused_on,
+    day_of(started_at) AS rejected_on,
     code,
-    count(*) AS refused
+    count(*) AS rejected
 FROM (SELECT source_file, run_id, unnest(reasons) AS code FROM rejects)
 LEFT JOIN runs USING (run_id)
 GROUP BY ALL
 ORDER BY ALL;
 
-COMMENT ON VIEW rejects_by_code IS 'What is refused, and why? By file, day of the run that refused it first (UTC), and code.';
+COMMENT ON VIEW rejects_by_code IS 'What is rejected, and why? By file, day of the run that rejected it first (UTC), and code.';

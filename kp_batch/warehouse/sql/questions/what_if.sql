@@ -17,6 +17,11 @@ SELECT
     kp.apply_overrides(other_composite, single_thought, recovery_bonus, low_diversity_penalty)
         AS other_score,
     other_score - score AS change
-FROM weighted;
+FROM weighted
+-- As a profile's weights do; others give what is no score.
+WHERE CASE
+    WHEN least(wc, wn, wd, wo) >= 0 AND abs(wc + wn + wd + wo - 1) <= 1e-9 THEN true
+    ELSE error('the weights of what_if must sum to 1, and none be below 0')
+END;
 
 COMMENT ON MACRO TABLE what_if IS 'What would every score be under other weights (complexity, novelty, tool diversity, outcome confidence), overrides included?';
