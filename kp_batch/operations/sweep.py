@@ -1,0 +1,172 @@
+"""Computes what other caches and thresholds would do to the scores, from the stored vectors."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from pathlib import Path
+from shlex import quote
+
+import polars as pl
+
+from kp_batch.embedding.chunks import stored_dimensions
+from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.executor import Local
+from kp_batch.novelty.settings import CacheSettings, format_ttl
+from kp_batch.operations.forget_plan import last_config
+from kp_batch.operations.sweep_replay import SWEEP_SPAN, sweep_spans
+from kp_batch.operations.sweep_result import Outcome, Sweep
+from kp_batch.pipeline.fit import check_vectors_fit
+from kp_batch.pipeline.replay import find_vectors, with_room
+from kp_batch.planning.scorer import Scorer
+from kp_batch.planning.state import State
+from kp_batch.progress import progress
+from kp_batch.run import Run
+from kp_batch.sql import sql
+from kp_batch.staging import Staging
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.places import shown
+from kp_batch.warehouse.tables import quoted
+
+
+@dataclass(frozen=True)
+class Combination:
+    """What a sweep varies."""
+
+    cache: CacheSettings
+    threshold: float  # 0..1
+
+    @property
+    def order(self) -> tuple[int, timedelta, float]:
+        """What combinations are sorted by: no ttl is the longest."""
+        return self.cache.size, self.cache.ttl or timedelta.max, self.threshold
+
+
+def sweep(
+    warehouse: Path,
+    staging: Staging,
+    sizes: Sequence[int] = (),
+    ttls: Sequence[timedelta | None] = (),
+    thresholds: Sequence[float] = (),
+) -> Sweep:
+    """Compute the scores that a run over all days would leave, with each combination of settings.
+
+    They are that run's to the bit. Encoder and weights are those in force. Nothing is embedded, no
+    file of the archive is read, and nothing in the warehouse changes.
+
+    Args:
+        warehouse: the folder of the tables.
+        staging: an empty folder elsewhere.
+        sizes: of the caches, each at least 1; none: the warehouse's own.
+        ttls: of the caches, None for no limit; none: the warehouse's own.
+        thresholds: each 0..1; none: the warehouse's own.
+
+    Raises:
+        KpBatchError: there is no encoder.
+        ResourceError: the widest windows fit into no memory.
+        WarehouseError: it is no warehouse, no trace is scored in it, or vectors are missing.
+    """
+    run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
+    scorer = _scorer(run)
+    config = run.config
+    in_force = Combination(CacheSettings(config.cache_size, config.ttl), config.threshold)
+    asked = product(
+        sizes or [config.cache_size], ttls or [config.ttl], thresholds or [config.threshold]
+    )
+    others = (Combination(CacheSettings(size, ttl), threshold) for size, ttl, threshold in asked)
+    combinations = [in_force, *others]
+    staging.make()
+    with State(warehouse, run.tables, staging) as state:
+        published = _published(state)
+        state.connection.execute("SET VARIABLE replay = ?", [str(staging.replay)])
+        state.connection.execute(sql(__name__, "sweep_timeline.sql"))
+        files = _swept(run, scorer, published, [each.cache for each in combinations])
+        outcomes = _outcomes(state, files, combinations)
+    stale = published.filter(scorer.replay_is_stale() | scorer.profile_is_stale())
+    return Sweep(
+        encoder_id=scorer.encoder_id,
+        traces=_traces(published),
+        published_otherwise=_traces(stale),
+        outcomes=outcomes,
+    )
+
+
+def _scorer(run: Run) -> Scorer:
+    """What the run scores with; it has an encoder."""
+    scorer = Scorer.of(run)
+    if not scorer.has_encoder:
+        raise KpBatchError(
+            f"the scores in {shown(run.config.warehouse)} are computed without an encoder, so that "
+            "novelty is 0.5 whatever the cache is; run the archive with an --embedder first"
+        )
+    return scorer
+
+
+def _published(state: State) -> pl.DataFrame:
+    """What computed the published scores, of which there are some: see `State.fingerprints`."""
+    published = state.fingerprints()
+    if published.is_empty():
+        raise WarehouseError("no trace is scored in this warehouse; run an archive first")
+    return published
+
+
+def _traces(fingerprints: pl.DataFrame) -> int:
+    return int(fingerprints.get_column("traces").sum())
+
+
+def _swept(
+    run: Run, scorer: Scorer, published: pl.DataFrame, caches: Iterable[CacheSettings]
+) -> list[Path]:
+    """Replay all traces with each cache, the one in force first: files of `SWEPT`."""
+    vectors = Layout(run.config.warehouse).vectors(scorer.encoder_id)
+    if lacking := find_vectors(run.staging, vectors):
+        raise WarehouseError(_without_vectors(run, scorer, published, lacking))
+    different = list(dict.fromkeys(caches))
+    spans = list(sweep_spans(run.staging, different))
+    check_vectors_fit(spans, stored_dimensions(vectors) or 0)
+    step = with_room(SWEEP_SPAN, spans, vectors)
+    given = different, scorer.profiles, vectors, run.staging
+    files: list[Path] = []
+    with progress("replaying", _traces(published) * len(different), "trace") as bar:
+        for span, file in zip(spans, Local().map(step, spans, *given), strict=True):
+            files.append(file)
+            bar.add((span.last - span.first) * len(different))
+    return files
+
+
+def _without_vectors(run: Run, scorer: Scorer, published: pl.DataFrame, lacking: int) -> str:
+    """Say how many traces have no vector, and what to do: a run embeds what it replays."""
+    archive, warehouse = run.config.archive, shown(run.config.warehouse)
+    if published.filter(pl.col("encoder_id") != scorer.encoder_id).is_empty():
+        why, remedy = "they were lost", f"--cache-size {run.config.cache_size + 1}"
+    else:
+        why, remedy = "some days have another encoder", "--since none --until none"
+    command = f"kp-batch run {' '.join(map(quote, archive))} --warehouse {quote(warehouse)}"
+    return (
+        f"{lacking:,} vectors of the encoder in force, {scorer.encoder_id}, are not in {warehouse}: "
+        f"{why}; have them made with {command} {remedy}"
+    )
+
+
+def _outcomes(
+    state: State, files: Iterable[Path], combinations: Sequence[Combination]
+) -> tuple[Outcome, ...]:
+    """Aggregate what was replayed, by domain and combination; the first of these is in force."""
+    in_force, number_of = combinations[0], dict[CacheSettings, int]()
+    for each in combinations:
+        number_of.setdefault(each.cache, len(number_of))
+    rows = [
+        {
+            "cache": number_of[each.cache],
+            "cache_size": each.cache.size,
+            "ttl": format_ttl(each.cache.ttl),
+            "threshold": each.threshold,
+            "in_force": each == in_force,
+        }
+        for each in sorted(set(combinations), key=lambda each: each.order)
+    ]
+    state.connection.register("combinations", pl.DataFrame(rows).with_row_index("place").to_arrow())
+    state.connection.execute("SET VARIABLE threshold_in_force = ?", [in_force.threshold])
+    swept = f"read_parquet([{', '.join(quoted(str(each)) for each in files)}])"
+    answer = state.ask(sql(__name__, "sweep.sql", swept=swept))
+    return tuple(Outcome(**row) for row in answer.iter_rows(named=True))
