@@ -5,7 +5,7 @@ The child process imports this package, too, and none of its commands.
 
 from importlib import import_module
 
-_COMMANDS = ("run", "query", "traces", "maintenance", "importing", "exporting")  # modules
+_COMMANDS = ("run", "query", "sweeping", "traces", "maintenance", "importing", "exporting")
 
 
 def main() -> None:

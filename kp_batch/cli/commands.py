@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack
 
 from kp_batch.operations.results import Comparison, Exported, Forgotten, Removed, Verification
+from kp_batch.operations.sweep_result import Sweep
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.describe import PlanDescription
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
@@ -117,6 +118,27 @@ def _verify(tell: Tell[Verification], warehouse: str, folder: str, **how: Unpack
     tell(verify(Path(warehouse), Staging(Path(folder)), **how))
 
 
+def _sweep(  # noqa: PLR0913, PLR0917 (all that it needs)
+    tell: Tell[Sweep],
+    warehouse: str,
+    folder: str,
+    sizes: Sequence[int],
+    ttls: Sequence[str],
+    thresholds: Sequence[float],
+    page: str | None,
+) -> None:
+    """Sweep; `folder` as for `_plan`, `page` the file that is written, if any."""
+    from kp_batch.novelty.settings import parse_ttl
+    from kp_batch.operations.sweep import page_of, sweep
+    from kp_batch.staging import Staging
+
+    given = sizes, [parse_ttl(each) for each in ttls], thresholds
+    found = sweep(Path(warehouse), Staging(Path(folder)), *given)
+    if page:
+        Path(page).write_text(page_of(found), "utf-8")
+    tell(found)
+
+
 def _export(  # noqa: PLR0913, PLR0917 (all that it needs)
     tell: Tell[Exported],
     warehouse: str,
@@ -177,6 +199,7 @@ RUN = Command("run", _run, Summary)
 PLAN = Command("plan", _plan, PlanDescription)
 COMPARE = Command("compare", _compare, Comparison)
 VERIFY = Command("verify", _verify, Verification)
+SWEEP = Command("sweep", _sweep, Sweep)
 EXPORT = Command("export", _export, Exported)
 VACUUM = Command("vacuum", _vacuum, Removed)
 WHAT_TO_REMOVE = Command("vacuum --dry-run", _what_to_remove, Removed)
@@ -185,7 +208,7 @@ WHAT_TO_FORGET = Command("forget --dry-run", _what_to_forget, Forgotten)
 COMMANDS = {
     each.name: each
     for each in (
-        *(RUN, PLAN, COMPARE, VERIFY, EXPORT),
+        *(RUN, PLAN, COMPARE, VERIFY, SWEEP, EXPORT),
         *(VACUUM, WHAT_TO_REMOVE, FORGET, WHAT_TO_FORGET),
     )
 }

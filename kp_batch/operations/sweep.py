@@ -1,7 +1,7 @@
 """Computes what other caches and thresholds would do to the scores, from the stored vectors."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -135,17 +135,18 @@ def _swept(
 
 
 def _without_vectors(run: Run, scorer: Scorer, published: pl.DataFrame, lacking: int) -> str:
-    """Say how many traces have no vector, and what to do: a run embeds what it replays."""
+    """Say how many vectors are missing, and what to do: a run embeds what it replays."""
     archive, warehouse = run.config.archive, shown(run.config.warehouse)
-    if published.filter(pl.col("encoder_id") != scorer.encoder_id).is_empty():
-        why, remedy = "they were lost", f"--cache-size {run.config.cache_size + 1}"
-    else:
-        why, remedy = "some days have another encoder", "--since none --until none"
     command = f"kp-batch run {' '.join(map(quote, archive))} --warehouse {quote(warehouse)}"
-    return (
-        f"{lacking:,} vectors of the encoder in force, {scorer.encoder_id}, are not in {warehouse}: "
-        f"{why}; have them made with {command} {remedy}"
-    )
+    if published.filter(pl.col("encoder_id") != scorer.encoder_id).is_empty():
+        size = run.config.cache_size
+        remedy = (
+            f"they were lost; have them made by another cache, {command} --cache-size {size + 1}, "
+            f"and go back with --cache-size {size}"
+        )
+    else:
+        remedy = f"some days have another encoder; {command} --since none --until none"
+    return f"{lacking:,} vectors of {scorer.encoder_id} are not in {warehouse}: {remedy}"
 
 
 def _outcomes(
@@ -170,3 +171,11 @@ def _outcomes(
     swept = f"read_parquet([{', '.join(quoted(str(each)) for each in files)}])"
     answer = state.ask(sql(__name__, "sweep.sql", swept=swept))
     return tuple(Outcome(**row) for row in answer.iter_rows(named=True))
+
+
+def page_of(found: Sweep) -> str:
+    """Write a sweep as a page: its charts and its table."""
+    from kp_batch.report.sweep_page import sweep_page  # charts take a while to import
+
+    summary = asdict(found)
+    return sweep_page(pl.DataFrame(summary.pop("outcomes"), infer_schema_length=None), **summary)

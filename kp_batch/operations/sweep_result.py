@@ -19,9 +19,7 @@ class Outcome:
     mean_novelty: float  # 0..1
     mean_score: float  # 0..1
     mean_change: float  # of a score, from the cache in force to this one
-    rank_correlation: (
-        float | None
-    )  # Spearman's, of these scores; null where all of one side are one
+    rank_correlation: float | None  # Spearman's; null where all scores of one cache are one
     worth_sharing: int  # traces that reach the threshold
     now_reach: int  # of these: below the threshold in force, with the cache in force
     no_longer_reach: int  # traces that reach the threshold in force, and not this one
