@@ -9,6 +9,7 @@ import polars as pl
 from kp_batch.report.chart_parts import (
     CHOSEN,
     HEIGHT,
+    ROW,
     SCHEME,
     Drawing,
     as_spec,
@@ -20,9 +21,10 @@ from kp_batch.report.chart_parts import (
 # Of a row of `sweep_page.ROWS`; its tooltip tells all that a point stands for.
 _TOOLTIP = [
     "domain:N",
-    *(alt.Tooltip(f"{name}:N", title=name.replace("_", " ")) for name in ("cache_size", "ttl")),
-    "threshold:N",
+    "ttl:N",
     *numbers(
+        cache_size=",",
+        threshold="",
         traces=",",
         worth_sharing=",",
         share=".2%",
@@ -31,6 +33,7 @@ _TOOLTIP = [
         rank_correlation=".4f",
     ),
 ]
+_GREY = "#8a8f98"  # of legends for what is no colour, on either paper
 _ROW = 16  # pixels of a domain, for each threshold
 
 
@@ -83,34 +86,35 @@ PANELS = (
 )
 
 
-def domains_spec(rows: pl.DataFrame, about: str) -> dict[str, Any]:
+def domains_spec(rows: pl.DataFrame, labels: list[str], about: str) -> dict[str, Any]:
     """A row for each domain and threshold: a point for each cache, a tick for the one in force."""
+    thresholds = rows["threshold"].n_unique()
+    coloured, shaped = _varied(rows)
     base = chosen(rows.filter(pl.col("domain") != "")).encode(
-        alt.X("share:Q", title="share worth sharing", axis=alt.Axis(format=".1%")),
-        alt.Y("domain:N", title=None, sort=None),
+        alt.X("share:Q", title="share worth sharing", axis=alt.Axis(format=".1%", tickCount=8)),
+        alt.Y("domain:N", title=None, scale=alt.Scale(domain=labels)),
+        alt.YOffset(
+            "threshold:N", scale=alt.Scale(domain=rows["threshold"].unique().sort().to_list())
+        ),
         tooltip=_TOOLTIP,
     )
-    thresholds = rows["threshold"].n_unique()
-    if thresholds > 1:
-        base = base.encode(yOffset=alt.YOffset("threshold:N", title="threshold"))
+    shapes = alt.Legend(symbolFillColor=_GREY, **_form(shaped))
     points = base.mark_point(filled=True, size=60, opacity=0.85).encode(
-        alt.Color("cache_size:O", title="cache size", scale=alt.Scale(scheme=SCHEME)),
-        alt.Shape("ttl:N", title="ttl", sort=None),
+        _colour(coloured),
+        alt.Shape(f"{shaped}:O", title=_title(shaped), sort=None, legend=shapes),
     )
     ticks = base.transform_filter("datum.in_force").mark_tick(size=14, thickness=2)
-    rows_high = height(rows, max(_ROW * thresholds, 24))
-    return as_spec(alt.layer(points, ticks).properties(height=rows_high), about)
+    return as_spec(
+        alt.layer(points, ticks).properties(height=height(rows, max(_ROW * thresholds, ROW))), about
+    )
 
 
 def _over_caches(panel: SweepPanel, rows: pl.DataFrame) -> Drawing:
-    """Lines over the cache sizes, one for each ttl, or the other way round for a single size."""
-    across, apart = ("cache_size", "ttl")
-    if rows["cache_size"].n_unique() == 1:
-        across, apart = apart, across
-    axis = alt.Axis(format=",d") if across == "cache_size" else alt.Axis()
+    """Lines along what varies, one for each value of the other."""
+    along, apart = _varied(rows)
     base = alt.Chart(rows).transform_filter(f"datum.domain == {CHOSEN}")
     base = base.encode(
-        alt.X(f"{across}:O", sort=None, title=across.replace("_", " "), axis=axis),
+        alt.X(f"{along}:O", sort=None, title=_title(along), axis=alt.Axis(**_form(along))),
         alt.Y(
             f"{panel.name}:Q",
             title=None,
@@ -119,14 +123,36 @@ def _over_caches(panel: SweepPanel, rows: pl.DataFrame) -> Drawing:
         ),
         tooltip=_TOOLTIP,
     )
-    coloured = base.encode(
-        alt.Color(
-            f"{apart}:N", sort=None, title=apart.replace("_", " "), scale=alt.Scale(scheme=SCHEME)
-        )
-    )
+    coloured = base.encode(_colour(apart))
+    lines = coloured.mark_line(strokeWidth=2)
     if panel.by_threshold and rows["threshold"].n_unique() > 1:
-        coloured = coloured.encode(strokeDash=alt.StrokeDash("threshold:N", title="threshold"))
+        legend = alt.Legend(symbolType="stroke", symbolStrokeColor=_GREY, symbolStrokeWidth=2)
+        lines = lines.encode(alt.StrokeDash("threshold:N", title="threshold", legend=legend))
+    points = coloured.mark_circle(size=60, opacity=1).encode(detail="threshold:N")
     ring = base.transform_filter("datum.in_force").mark_point(size=220, strokeWidth=2)
-    return alt.layer(
-        coloured.mark_line(strokeWidth=2), coloured.mark_circle(size=60, opacity=1), ring
-    ).properties(height=HEIGHT)
+    return alt.layer(lines, points, ring).properties(height=HEIGHT)
+
+
+def _varied(rows: pl.DataFrame) -> tuple[str, str]:
+    """What the caches differ by, the size first unless they all have one."""
+    is_one = rows["cache_size"].n_unique() == 1
+    return ("ttl", "cache_size") if is_one else ("cache_size", "ttl")
+
+
+def _colour(name: str) -> alt.Color:
+    return alt.Color(
+        f"{name}:O",
+        sort=None,
+        title=_title(name),
+        scale=alt.Scale(scheme=SCHEME),
+        legend=alt.Legend(**_form(name)),
+    )
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _form(name: str) -> dict[str, Any]:
+    """The format of its labels: a ttl is text."""
+    return {"format": ",d"} if name == "cache_size" else {}

@@ -9,8 +9,8 @@ from kp_batch.text import shortened
 
 _DOMAINS = 10  # shown at the most
 _BY_DOMAIN = (
-    "Which share of the traces of each domain reaches the threshold, with each cache; the tick is "
-    "the combination in force."
+    "Which share of the traces of each domain reaches the threshold, of several the lowest on top, "
+    "with each cache; the tick is the combination in force."
 )
 
 
@@ -28,7 +28,7 @@ def sweep_page(
     domains = outcomes["task_domain"].n_unique() - 1
     rows, labels = _labelled(outcomes)
     specs = {each.name: each.spec(rows) for each in PANELS}
-    specs["domains"] = domains_spec(rows, _BY_DOMAIN)
+    specs["domains"] = domains_spec(rows, labels, _BY_DOMAIN)
     return rendered(
         "sweep.html",
         about=_BY_DOMAIN,
