@@ -77,7 +77,10 @@ def sweep(
     combinations = [in_force, *others]
     staging.make()
     with State(warehouse, run.tables, staging) as state:
-        published = _published(state)
+        published = state.fingerprints()
+        if published.is_empty():
+            where = shown(warehouse)
+            raise WarehouseError(f"no trace is scored in {where}; run an archive first")
         state.connection.execute("SET VARIABLE replay = ?", [str(staging.replay)])
         state.connection.execute(sql(__name__, "sweep_timeline.sql"))
         files = _swept(run, scorer, published, [each.cache for each in combinations])
@@ -100,14 +103,6 @@ def _scorer(run: Run) -> Scorer:
             "novelty is 0.5 whatever the cache is; run the archive with an --embedder first"
         )
     return scorer
-
-
-def _published(state: State) -> pl.DataFrame:
-    """What computed the published scores, of which there are some: see `State.fingerprints`."""
-    published = state.fingerprints()
-    if published.is_empty():
-        raise WarehouseError("no trace is scored in this warehouse; run an archive first")
-    return published
 
 
 def _traces(fingerprints: pl.DataFrame) -> int:

@@ -28,7 +28,11 @@ ranked AS (
     )
 ),
 correlated AS (
-    SELECT cache, scope, nullif(corr(own_rank, rank_in_force), 'nan'::DOUBLE) AS rank_correlation
+    SELECT
+        cache,
+        scope,
+        -- To 12 decimals for the same reason as score_mean.
+        round(nullif(corr(own_rank, rank_in_force), 'nan'::DOUBLE), 12) AS rank_correlation
     FROM ranked
     GROUP BY cache, scope
 ),

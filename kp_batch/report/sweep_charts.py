@@ -101,7 +101,7 @@ def domains_spec(rows: pl.DataFrame, labels: list[str], about: str) -> dict[str,
     shapes = alt.Legend(symbolFillColor=_GREY, **_form(shaped))
     points = base.mark_point(filled=True, size=60, opacity=0.85).encode(
         _colour(coloured),
-        alt.Shape(f"{shaped}:O", title=_title(shaped), sort=None, legend=shapes),
+        alt.Shape(f"{shaped}:N", title=_title(shaped), sort=None, legend=shapes),
     )
     ticks = base.transform_filter("datum.in_force").mark_tick(size=14, thickness=2)
     return as_spec(
