@@ -231,16 +231,16 @@ def test_missing_vectors_are_made_by_what_the_message_says(tmp_path: Path, archi
     with pytest.raises(KpBatchError, match=r"without an encoder, .* with an --embedder first"):
         swept(own.warehouse)
     [(day,)] = ask(own, "SELECT max(created_at)::DATE FROM scores")
-    rescore_archive(config(tmp_path, archive, since=str(day)))
+    rescore_archive(config(tmp_path, archive, since=str(day), cache_size=7))
     said = r"vectors of hashing-.*: some days have another encoder; kp-batch run .* --since none"
     with pytest.raises(WarehouseError, match=said):
         swept(own.warehouse)
-    rescore_archive(config(tmp_path, archive, since=None))
+    rescore_archive(config(tmp_path, archive, cache_size=7, since="none", until="none"))
     assert swept(own.warehouse).published_otherwise == 0
     shutil.rmtree(Layout(own.warehouse).all_vectors)
-    with pytest.raises(WarehouseError, match=r"^200 vectors of .*: they were lost; .*-size 1001,"):
+    with pytest.raises(WarehouseError, match=r"^200 vectors of .*: they were lost; .*-size 8, and"):
         swept(own.warehouse)
-    for size in (1001, 1000):
+    for size in (8, 7):
         rescore_archive(config(tmp_path, archive, cache_size=size))
     assert swept(own.warehouse).traces == 200
 
