@@ -1,7 +1,7 @@
 """Computes what other caches and thresholds would do to the scores, from the stored vectors."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -29,19 +29,6 @@ from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.tables import quoted
 
 
-@dataclass(frozen=True)
-class Combination:
-    """What a sweep varies."""
-
-    cache: CacheSettings
-    threshold: float  # 0..1
-
-    @property
-    def order(self) -> tuple[int, timedelta, float]:
-        """What combinations are sorted by: no ttl is the longest."""
-        return self.cache.size, self.cache.ttl or timedelta.max, self.threshold
-
-
 def sweep(
     warehouse: Path,
     staging: Staging,
@@ -67,14 +54,7 @@ def sweep(
         WarehouseError: it is no warehouse, no trace is scored in it, or vectors are missing.
     """
     run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
-    scorer = _scorer(run)
-    config = run.config
-    in_force = Combination(CacheSettings(config.cache_size, config.ttl), config.threshold)
-    asked = product(
-        sizes or [config.cache_size], ttls or [config.ttl], thresholds or [config.threshold]
-    )
-    others = (Combination(CacheSettings(size, ttl), threshold) for size, ttl, threshold in asked)
-    combinations = [in_force, *others]
+    scorer, asked = _scorer(run), _asked(run, sizes, ttls, thresholds)
     staging.make()
     with State(warehouse, run.tables, staging) as state:
         published = state.fingerprints()
@@ -83,15 +63,36 @@ def sweep(
             raise WarehouseError(f"no trace is scored in {where}; run an archive first")
         state.connection.execute("SET VARIABLE replay = ?", [str(staging.replay)])
         state.connection.execute(sql(__name__, "sweep_timeline.sql"))
-        files = _swept(run, scorer, published, [each.cache for each in combinations])
-        outcomes = _outcomes(state, files, combinations)
+        files = _swept(run, scorer, published, list(asked))
+        outcomes = sorted(
+            _outcomes(run, state, files, asked), key=lambda row: row.task_domain or ""
+        )
     stale = published.filter(scorer.replay_is_stale() | scorer.profile_is_stale())
     return Sweep(
         encoder_id=scorer.encoder_id,
         traces=_traces(published),
         published_otherwise=_traces(stale),
-        outcomes=outcomes,
+        outcomes=tuple(outcomes),
     )
+
+
+def _asked(
+    run: Run,
+    sizes: Sequence[int],
+    ttls: Sequence[timedelta | None],
+    thresholds: Sequence[float],
+) -> dict[CacheSettings, set[float]]:
+    """The thresholds to be looked at with each cache, the one in force first: see `sweep`."""
+    config = run.config
+    asked = {_in_force(run): {config.threshold}}
+    for cache in product(sizes or [config.cache_size], ttls or [config.ttl]):
+        known = asked.setdefault(CacheSettings(*cache), set())
+        known.update(thresholds or [config.threshold])
+    return asked
+
+
+def _in_force(run: Run) -> CacheSettings:
+    return CacheSettings(run.config.cache_size, run.config.ttl)
 
 
 def _scorer(run: Run) -> Scorer:
@@ -110,22 +111,21 @@ def _traces(fingerprints: pl.DataFrame) -> int:
 
 
 def _swept(
-    run: Run, scorer: Scorer, published: pl.DataFrame, caches: Iterable[CacheSettings]
+    run: Run, scorer: Scorer, published: pl.DataFrame, caches: Sequence[CacheSettings]
 ) -> list[Path]:
-    """Replay all traces with each cache, the one in force first: files of `SWEPT`."""
+    """Replay all traces with each cache: files of `SWEPT`."""
     vectors = Layout(run.config.warehouse).vectors(scorer.encoder_id)
     if lacking := find_vectors(run.staging, vectors):
         raise WarehouseError(_without_vectors(run, scorer, published, lacking))
-    different = list(dict.fromkeys(caches))
-    spans = list(sweep_spans(run.staging, different))
+    spans = list(sweep_spans(run.staging, caches))
     check_vectors_fit(spans, stored_dimensions(vectors) or 0)
     step = with_room(SWEEP_SPAN, spans, vectors)
-    given = different, scorer.profiles, vectors, run.staging
+    given = caches, scorer.profiles, vectors, run.staging
     files: list[Path] = []
-    with progress("replaying", _traces(published) * len(different), "trace") as bar:
+    with progress("replaying", _traces(published) * len(caches), "trace") as bar:
         for span, file in zip(spans, Local().map(step, spans, *given), strict=True):
             files.append(file)
-            bar.add((span.last - span.first) * len(different))
+            bar.add((span.last - span.first) * len(caches))
     return files
 
 
@@ -145,27 +145,21 @@ def _without_vectors(run: Run, scorer: Scorer, published: pl.DataFrame, lacking:
 
 
 def _outcomes(
-    state: State, files: Iterable[Path], combinations: Sequence[Combination]
-) -> tuple[Outcome, ...]:
-    """Aggregate what was replayed, by domain and combination; the first of these is in force."""
-    in_force, number_of = combinations[0], dict[CacheSettings, int]()
-    for each in combinations:
-        number_of.setdefault(each.cache, len(number_of))
-    rows = [
-        {
-            "cache": number_of[each.cache],
-            "cache_size": each.cache.size,
-            "ttl": format_ttl(each.cache.ttl),
-            "threshold": each.threshold,
-            "in_force": each == in_force,
-        }
-        for each in sorted(set(combinations), key=lambda each: each.order)
-    ]
-    state.connection.register("combinations", pl.DataFrame(rows).with_row_index("place").to_arrow())
-    state.connection.execute("SET VARIABLE threshold_in_force = ?", [in_force.threshold])
-    swept = f"read_parquet([{', '.join(quoted(str(each)) for each in files)}])"
-    answer = state.ask(sql(__name__, "sweep.sql", swept=swept))
-    return tuple(Outcome(**row) for row in answer.iter_rows(named=True))
+    run: Run, state: State, files: Iterable[Path], asked: Mapping[CacheSettings, Collection[float]]
+) -> Iterator[Outcome]:
+    """Aggregate what was replayed, a cache at a time, by cache size, ttl and threshold."""
+    number_of = {cache: number for number, cache in enumerate(asked)}
+    listed = ", ".join(quoted(str(each)) for each in files)
+    query = sql(__name__, "sweep.sql", files=f"read_parquet([{listed}])")
+    state.connection.execute("SET VARIABLE threshold_in_force = ?", [run.config.threshold])
+    for cache in sorted(asked, key=lambda each: (each.size, each.ttl or timedelta.max)):
+        state.connection.execute("SET VARIABLE cache = ?", [number_of[cache]])
+        state.connection.execute("SET VARIABLE thresholds = ?", [list(asked[cache])])
+        for row in state.ask(query).iter_rows(named=True):
+            is_in_force = cache == _in_force(run) and row["threshold"] == run.config.threshold
+            yield Outcome(
+                cache_size=cache.size, ttl=format_ttl(cache.ttl), in_force=is_in_force, **row
+            )
 
 
 def page_of(found: Sweep) -> str:

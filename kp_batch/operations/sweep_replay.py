@@ -86,7 +86,8 @@ def sweep_span(
         swept.append(scored.with_columns(score_in_force=in_force).select(list(SWEPT)))
     path = staging.replayed(span.first)
     with whole(path) as written:
-        pl.concat(swept).write_parquet(written)
+        # A row group for each cache: what looks for one reads no other.
+        pl.concat(swept).write_parquet(written, row_group_size=len(facts))
     return path
 
 
