@@ -76,8 +76,7 @@ def swept(
     thresholds: Sequence[float] = (),
 ) -> Sweep:
     with TemporaryDirectory() as folder:
-        parsed = [parse_ttl(each) for each in ttls]
-        return sweep(warehouse, Staging(Path(folder)), sizes, parsed, thresholds)
+        return sweep(warehouse, Staging(Path(folder)), sizes, ttls, thresholds)
 
 
 def of_runs(own: RescoreConfig, cache_size: int, ttl: str, threshold: float) -> list[Outcome]:
@@ -116,7 +115,7 @@ def test_each_combination_is_a_run_with_these_settings(
     tmp_path: Path, scored: RescoreConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kp_batch.operations.sweep_replay, "RANGE_ROWS", 64)
-    sizes, ttls, thresholds = (1, 40, 10**6), ("none", "1s", "3h"), (0.0, 0.55, 0.7)
+    sizes, ttls, thresholds = (1, 40, 10**6), ("none", "1s", "3h"), (0.1, 0.55, 0.7)
     found = swept(scored.warehouse, sizes, ttls, thresholds)
     assert (found.traces, found.published_otherwise) == (200, 0)
     given = list(product(sizes, ttls, thresholds))
@@ -124,7 +123,7 @@ def test_each_combination_is_a_run_with_these_settings(
     assert [row.in_force for row in found.outcomes].count(True) == len(found.outcomes) / len(given)
     own = config(tmp_path, *map(Path, scored.archive), **IN_FORCE)
     rescore_archive(own)
-    for each in ((40, "3h", 0.55), (1, "none", 0.7), (10**6, "1s", 0.0)):
+    for each in ((40, "3h", 0.55), (1, "none", 0.7), (10**6, "1s", 0.1)):
         told = [row for row in found.outcomes if astuple(row)[1:4] == each]
         assert told == of_runs(own, *each), each
 
@@ -134,7 +133,7 @@ def test_every_trace_is_scored_as_by_a_run(
 ) -> None:
     monkeypatch.setattr(kp_batch.operations.sweep_replay, "RANGE_ROWS", 64)
     staging = Staging(tmp_path / "staging")
-    sweep(scored.warehouse, staging, [7], [timedelta(hours=1), None])
+    sweep(scored.warehouse, staging, [7], ["1h", "none"])
     files = sorted((staging.folder / "replayed").iterdir())
     assert len(files) == 4
     rows = pl.concat(pl.read_parquet(each) for each in files)

@@ -118,22 +118,14 @@ def _verify(tell: Tell[Verification], warehouse: str, folder: str, **how: Unpack
     tell(verify(Path(warehouse), Staging(Path(folder)), **how))
 
 
-def _sweep(  # noqa: PLR0913, PLR0917 (all that it needs)
-    tell: Tell[Sweep],
-    warehouse: str,
-    folder: str,
-    sizes: Sequence[int],
-    ttls: Sequence[str],
-    thresholds: Sequence[float],
-    page: str | None,
+def _sweep(
+    tell: Tell[Sweep], warehouse: str, folder: str, asked: Mapping[str, Any], page: str | None
 ) -> None:
-    """Sweep; `folder` as for `_plan`, `page` the file that is written, if any."""
-    from kp_batch.novelty.settings import parse_ttl
+    """Sweep; `folder` as for `_plan`, `asked` as for `sweep`, `page` a file to write, if any."""
     from kp_batch.operations.sweep import page_of, sweep
     from kp_batch.staging import Staging
 
-    given = sizes, [parse_ttl(each) for each in ttls], thresholds
-    found = sweep(Path(warehouse), Staging(Path(folder)), *given)
+    found = sweep(Path(warehouse), Staging(Path(folder)), **asked)
     if page:
         Path(page).write_text(page_of(found), "utf-8")
     tell(found)

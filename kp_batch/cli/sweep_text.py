@@ -33,7 +33,7 @@ def _head(result: Sweep) -> Iterator[str]:
             f"  {number(result.published_otherwise, 'trace')} published with another encoder, "
             "cache or other weights: their scores in force are computed here"
         )
-    yield "  change, rank corr, now reach it and no longer (reach it): beside the combination in force"
+    yield "  change, rank corr, now reach it, no longer (reach it): beside the combination in force"
 
 
 def _largest(domains: Sequence[list[Outcome]]) -> list[list[Outcome]]:

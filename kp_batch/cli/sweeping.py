@@ -98,13 +98,12 @@ def sweep(  # noqa: PLR0913 (each is an option)
     Every combination of the given values is compared with the one in force, from the stored
     vectors; what is left out stays as the warehouse has it. Encoder and weights are those in force.
     """
+    asked = {"sizes": sizes, "ttls": ttls, "thresholds": thresholds}
     # The folder and the file are removed even where a signal ends the other process.
     with (
         TemporaryDirectory() as folder,
         written(output) if output else nullcontext() as page,
-        child_result(
-            SWEEP, None, str(warehouse), folder, sizes, ttls, thresholds, page and str(page)
-        ) as found,
+        child_result(SWEEP, None, str(warehouse), folder, asked, page and str(page)) as found,
     ):
         click.echo(json_line(found) if as_json else sweep_text(found))
     if output:

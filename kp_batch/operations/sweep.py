@@ -12,7 +12,7 @@ import polars as pl
 from kp_batch.embedding.chunks import stored_dimensions
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.executor import Local
-from kp_batch.novelty.settings import CacheSettings, format_ttl
+from kp_batch.novelty.settings import CacheSettings, format_ttl, parse_ttl
 from kp_batch.operations.forget_plan import last_config
 from kp_batch.operations.sweep_replay import SWEEP_SPAN, sweep_spans
 from kp_batch.operations.sweep_result import Outcome, Sweep
@@ -33,7 +33,7 @@ def sweep(
     warehouse: Path,
     staging: Staging,
     sizes: Sequence[int] = (),
-    ttls: Sequence[timedelta | None] = (),
+    ttls: Sequence[str] = (),
     thresholds: Sequence[float] = (),
 ) -> Sweep:
     """Compute the scores that a run over all days would leave, with each combination of settings.
@@ -45,7 +45,7 @@ def sweep(
         warehouse: the folder of the tables.
         staging: an empty folder elsewhere.
         sizes: of the caches, each at least 1; none: the warehouse's own.
-        ttls: of the caches, None for no limit; none: the warehouse's own.
+        ttls: of the caches, as `parse_ttl` reads them; none: the warehouse's own.
         thresholds: each 0..1; none: the warehouse's own.
 
     Raises:
@@ -79,13 +79,14 @@ def sweep(
 def _asked(
     run: Run,
     sizes: Sequence[int],
-    ttls: Sequence[timedelta | None],
+    ttls: Sequence[str],
     thresholds: Sequence[float],
 ) -> dict[CacheSettings, set[float]]:
     """The thresholds to be looked at with each cache, the one in force first: see `sweep`."""
     config = run.config
     asked = {_in_force(run): {config.threshold}}
-    for cache in product(sizes or [config.cache_size], ttls or [config.ttl]):
+    parsed = [parse_ttl(each) for each in ttls]
+    for cache in product(sizes or [config.cache_size], parsed or [config.ttl]):
         known = asked.setdefault(CacheSettings(*cache), set())
         known.update(thresholds or [config.threshold])
     return asked
