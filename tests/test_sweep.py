@@ -57,7 +57,9 @@ IN_FORCE = {"cache_size": 40, "ttl": "3h", "threshold": 0.55}
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("archive")
-    write_sample(folder, traces=200, days=3, seed=5)
+    write_sample(folder, traces=180, days=3, seed=5)
+    at_once = (trace(id=f"{each * 7 % 20:02d}", objective=f"task {each}") for each in range(20))
+    write_jsonl(folder / "at-once.jsonl", at_once)
     return folder
 
 
@@ -202,24 +204,29 @@ def traces_at(times: list[int]) -> pl.DataFrame:
     )
 
 
+WEIGHTS = "complexity = 0.1\nnovelty = 0.7\ntool_diversity = 0.1\noutcome_confidence = 0.1\n"
+
+
+@pytest.mark.parametrize("what", ["cache", "weights"])
 def test_a_mixed_warehouse_is_swept_as_a_run_over_all_days_would_leave_it(
-    tmp_path: Path, archive: Path
+    tmp_path: Path, archive: Path, what: str
 ) -> None:
+    (tmp_path / "profiles.toml").write_text(f"[profiles.code]\n{WEIGHTS}")
+    changed = {"cache_size": 9} if what == "cache" else {"profiles": tmp_path / "profiles.toml"}
     rescore_archive(config(tmp_path, archive))
-    profiles = tmp_path / "profiles.toml"
-    weights = "complexity = 0.1\nnovelty = 0.7\ntool_diversity = 0.1\noutcome_confidence = 0.1\n"
-    profiles.write_text(f"[profiles.code]\n{weights}")
     [(day,)] = ask(config(tmp_path, archive), "SELECT max(created_at)::DATE FROM scores")
-    mixed = config(tmp_path, archive, cache_size=9, profiles=profiles, since=str(day))
+    mixed = config(tmp_path, archive, since=str(day), **changed)
     rescore_archive(mixed)
     found = swept(mixed.warehouse)
-    otherwise = ask(mixed, f"SELECT count(*) FROM scores WHERE created_at < '{day}'")
-    assert [(found.published_otherwise,)] == otherwise
+    stale = f"created_at < '{day}'" + (" AND profile = 'code'" if what == "weights" else "")
+    assert [(found.published_otherwise,)] == ask(
+        mixed, f"SELECT count(*) FROM scores WHERE {stale}"
+    )
+    assert found.published_otherwise > 0
     assert "their scores in force are computed here" in sweep_text(found)
-    alone = config(tmp_path / "alone", archive, cache_size=9, profiles=profiles)
+    alone = config(tmp_path / "alone", archive, **changed)
     rescore_archive(alone)
-    unmixed = swept(alone.warehouse)
-    assert found.outcomes == unmixed.outcomes
+    assert found.outcomes == swept(alone.warehouse).outcomes
     means = ask(alone, "SELECT score_mean(novelty), score_mean(score) FROM scores")
     assert [(found.outcomes[0].mean_novelty, found.outcomes[0].mean_score)] == means
 
