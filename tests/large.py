@@ -97,6 +97,7 @@ def commands(traces: int, embedder: str) -> Case:
             Command("report", f"report {at} --format markdown"),
             Command("compare", f"compare previous latest {at}"),
             Command("verify", f"verify {at} --seed 1"),
+            Command("sweep", f"sweep {at} --cache-size 200,1000 --ttl none,7d --threshold 0.7"),
             Command("forget", f"forget kp:trace:00000000000 kp:trace:00000000077 {at}"),
             Command("vacuum", f"vacuum --keep 1s {at}"),
             Command("catalog", f"catalog {at}"),

@@ -30,7 +30,7 @@ MIDST = {
     "read": (kp_batch.ingest.observe, "read_new"),
     "plan": (kp_batch.planning.plan, "stage_rejects"),
     "embed texts": (kp_batch.pipeline.embed, "write_chunk"),
-    "replay": (kp_batch.pipeline.replay, "_find_vectors"),
+    "replay": (kp_batch.pipeline.replay, "find_vectors"),
     "replay span": (kp_batch.pipeline.replay, "Replayed"),
     "write days": (kp_batch.pipeline.write, "write_data_file"),
     "write": (DeltaTables, "replace_files"),

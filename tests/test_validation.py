@@ -292,4 +292,4 @@ def test_every_code_in_the_sources_is_a_reason() -> None:
     assert [room.count(f'"{code}"') for code in REASONS] == [1] * len(REASONS)
     faults = (package / "sample" / "faults.py").read_text("utf-8")
     assert set(re.findall(r'_Fault\("(\w+)"', faults)) < set(REASONS)
-    assert set(REASONS) > live.NOT_NEEDED  # noqa: SLF001
+    assert set(REASONS) > live.NOT_NEEDED

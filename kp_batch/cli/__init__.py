@@ -5,16 +5,10 @@ The child process imports this package, too, and none of its commands.
 
 from importlib import import_module
 
-_COMMANDS = (
-    "run",
-    "query",
-    "questions",
-    "explaining",
-    "traces",
-    "maintenance",
-    "importing",
-    "exporting",
-)  # modules
+_COMMANDS = (  # modules, in the order of their commands
+    *("run", "query", "questions", "explaining", "sweeping"),
+    *("traces", "maintenance", "importing", "exporting"),
+)
 
 
 def main() -> None:

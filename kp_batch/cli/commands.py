@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unp
 
 from kp_batch.operations.explained import Explanation
 from kp_batch.operations.results import Comparison, Exported, Forgotten, Removed, Verification
+from kp_batch.operations.sweep_result import Sweep
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.describe import PlanDescription
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
@@ -126,6 +127,19 @@ def _verify(tell: Tell[Verification], warehouse: str, folder: str, **how: Unpack
     tell(verify(Path(warehouse), Staging(Path(folder)), **how))
 
 
+def _sweep(
+    tell: Tell[Sweep], warehouse: str, folder: str, asked: Mapping[str, Any], page: str | None
+) -> None:
+    """Sweep; `folder` as for `_plan`, `asked` as for `sweep`, `page` a file to write, if any."""
+    from kp_batch.operations.sweep import page_of, sweep
+    from kp_batch.staging import Staging
+
+    found = sweep(Path(warehouse), Staging(Path(folder)), **asked)
+    if page:
+        Path(page).write_text(page_of(found), "utf-8")
+    tell(found)
+
+
 def _export(  # noqa: PLR0913, PLR0917 (all that it needs)
     tell: Tell[Exported],
     warehouse: str,
@@ -187,6 +201,7 @@ PLAN = Command("plan", _plan, PlanDescription)
 COMPARE = Command("compare", _compare, Comparison)
 EXPLAIN = Command("explain", _explain, Explanation)
 VERIFY = Command("verify", _verify, Verification)
+SWEEP = Command("sweep", _sweep, Sweep)
 EXPORT = Command("export", _export, Exported)
 VACUUM = Command("vacuum", _vacuum, Removed)
 WHAT_TO_REMOVE = Command("vacuum --dry-run", _what_to_remove, Removed)
@@ -195,7 +210,7 @@ WHAT_TO_FORGET = Command("forget --dry-run", _what_to_forget, Forgotten)
 COMMANDS = {
     each.name: each
     for each in (
-        *(RUN, PLAN, COMPARE, EXPLAIN, VERIFY, EXPORT),
+        *(RUN, PLAN, COMPARE, EXPLAIN, VERIFY, SWEEP, EXPORT),
         *(VACUUM, WHAT_TO_REMOVE, FORGET, WHAT_TO_FORGET),
     )
 }

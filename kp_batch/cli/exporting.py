@@ -108,7 +108,7 @@ def export(  # noqa: PLR0913 (each is an option)
     # The folder and the file are removed even where a signal ends the other process.
     with (
         TemporaryDirectory() as folder,
-        _written(output) as file,
+        written(output) as file,
         child_result(
             EXPORT, None, str(warehouse), folder, choice, ending, str(file), target
         ) as exported,
@@ -130,7 +130,7 @@ def _ending(output: str) -> str:
 
 
 @contextmanager
-def _written(output: str) -> Generator[Path]:
+def written(output: str) -> Generator[Path]:
     """Give a file to write: it takes the place of the output once it is whole, or goes to stdout.
 
     It is made before the work begins, which may take long.

@@ -1,5 +1,6 @@
 """Refuses a run that would not fit into memory or onto the disk, before its work begins."""
 
+from collections.abc import Sequence
 from shutil import disk_usage
 
 from kp_batch.embedding.chunks import stored_dimensions
@@ -8,6 +9,7 @@ from kp_batch.memory import available_bytes, bytes_of_quantiles
 from kp_batch.pipeline.loaded import EncoderName, loaded_encoder
 from kp_batch.pipeline.replay import span_bytes
 from kp_batch.planning.plan import Plan
+from kp_batch.planning.windows import Span
 from kp_batch.run import Run
 from kp_batch.text import number
 from kp_batch.warehouse.layout import Layout
@@ -24,23 +26,10 @@ def check_fit(run: Run, plan: Plan) -> None:
     Raises:
         ResourceError: its vectors fit into no memory, or what it writes onto no disk.
     """
-    dimensions = _dimensions(run, plan)
-    widest = max((span.last - span.warm for span in plan.spans), default=0)
-    scores, there_is = plan.counts.accepted, available_bytes()
-    for what, needed, remedy in (
-        (
-            f"the vectors of {number(widest, 'trace')}",
-            span_bytes(plan.spans, dimensions),
-            "a smaller --cache-size",
-        ),
-        (f"the quantiles of {number(scores, 'score')}", bytes_of_quantiles(scores), "fewer traces"),
-    ):
-        if _BESIDE_BYTES + needed > there_is:
-            raise ResourceError(
-                f"a run that holds {what} at once takes about {_told(_BESIDE_BYTES + needed)} of "
-                f"memory, and there are {_told(there_is)}; run it where there is more, or with "
-                f"{remedy}"
-            )
+    dimensions, scores = _dimensions(run, plan), plan.counts.accepted
+    check_vectors_fit(plan.spans, dimensions)
+    quantiles = f"the quantiles of {number(scores, 'score')}"
+    _check_memory(quantiles, bytes_of_quantiles(scores), "fewer traces")
     written = (
         plan.texts.missing * 4 * dimensions + sum(part.rows for part in plan.parts) * _SCORE_BYTES
     )
@@ -50,6 +39,26 @@ def check_fit(run: Run, plan: Plan) -> None:
             f"{number(plan.texts.missing, 'new vector')} and the scores take about "
             f"{_told(written)}, and the disk of {run.config.warehouse} has {_told(free)} left; "
             "free some space, or choose another folder"
+        )
+
+
+def check_vectors_fit(spans: Sequence[Span], dimensions: int) -> None:
+    """Refuse a replay whose widest span fits into no memory.
+
+    Raises:
+        ResourceError: it does not.
+    """
+    widest = max((span.last - span.warm for span in spans), default=0)
+    needed = span_bytes(spans, dimensions)
+    _check_memory(f"the vectors of {number(widest, 'trace')}", needed, "a smaller --cache-size")
+
+
+def _check_memory(what: str, size: int, remedy: str) -> None:
+    needed, there_is = _BESIDE_BYTES + size, available_bytes()
+    if needed > there_is:
+        raise ResourceError(
+            f"to hold {what} at once takes about {_told(needed)} of memory, and there are "
+            f"{_told(there_is)}; do it where there is more, or with {remedy}"
         )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import polars as pl
@@ -25,6 +26,9 @@ from kp_batch.whole_files import whole
 # A span's vectors, and as much again for what is computed of them.
 _COPIES = 2
 _PRODUCT_BYTES = 256 << 20
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,9 @@ def replay_timeline(run: Run, plan: Plan, workers: Executor) -> tuple[Replayed, 
     if not plan.spans:
         return ()
     vectors = Layout(run.config.warehouse).vectors(plan.scorer.encoder_id)
-    _find_vectors(run.staging, vectors)
-    needed = _PRODUCT_BYTES + span_bytes(plan.spans, stored_dimensions(vectors) or 0)
-    step = replace(REPLAY_SPAN, memory=max(REPLAY_SPAN.memory, needed))
+    if lacking := find_vectors(run.staging, vectors):
+        raise WarehouseError(f"{lacking:,} of the vectors are not in {vectors}; run again")
+    step = with_room(REPLAY_SPAN, plan.spans, vectors)
     replayed: list[Replayed] = []
     with progress("replaying", plan.counts.replayed, "trace") as shown:
         for span in workers.map(step, plan.spans, vectors, run.staging):
@@ -70,16 +74,24 @@ def span_bytes(spans: Iterable[Span], dimensions: int) -> int:
     return _COPIES * 4 * dimensions * max((each.last - each.warm for each in spans), default=0)
 
 
-def _find_vectors(staging: Staging, vectors: Path) -> None:
-    """Stage where the vectors are of the rows that take part in the replay."""
+def with_room(step: Step[P, R], spans: Iterable[Span], vectors: Path) -> Step[P, R]:
+    """The step with the memory that it takes for the widest of some spans."""
+    needed = _PRODUCT_BYTES + span_bytes(spans, stored_dimensions(vectors) or 0)
+    return replace(step, memory=max(step.memory, needed))
+
+
+def find_vectors(staging: Staging, vectors: Path) -> int:
+    """Stage where the vectors are of the rows that take part in the replay.
+
+    Returns:
+        How many rows have none.
+    """
     replay = f"read_parquet({quoted(str(staging.replay))}, file_row_number = true)"
     rows = f"(SELECT text_hash, file_row_number AS position FROM {replay})"  # noqa: S608
     with staging.connect() as connection:
         VectorStore(vectors, connection).write_places(rows, staging.vectors)
-    places = pl.scan_parquet(staging.vectors, glob=False).select("chunk")
-    lacking, total = places.select(lacking=pl.all().null_count(), total=pl.len()).collect().row(0)
-    if lacking:
-        raise WarehouseError(f"{lacking} of {total} vectors are not in {vectors}; run again")
+    places = pl.scan_parquet(staging.vectors, glob=False)
+    return int(places.select(pl.col("chunk").null_count()).collect().item())
 
 
 def replay_span(span: Span, vectors: Path, staging: Staging) -> Replayed:

@@ -25,6 +25,17 @@ COUNTS_ALONG = alt.Axis(format=",d", labelExpr=_WHOLE_NUMBERS)
 Drawing = alt.Chart | alt.LayerChart | alt.FacetChart
 
 
+def as_spec(chart: Drawing, caption: str) -> dict[str, Any]:
+    """A chart as Vega-Lite, as wide as the element that holds it.
+
+    The theme with which the page draws it sets colours and fonts.
+    """
+    autosize = alt.AutoSizeParams(type="fit-x", contains="padding")
+    with_domain = chart.add_params(alt.param(CHOSEN, value=""))
+    sized = with_domain.properties(width="container", autosize=autosize, description=caption)
+    return sized.to_dict()
+
+
 def chosen(frame: pl.DataFrame) -> alt.Chart:
     """A chart of the rows of the domain that the page has chosen."""
     return alt.Chart(frame).transform_filter(f"{CHOSEN} == '' || datum.domain == {CHOSEN}")

@@ -27,7 +27,7 @@ async function chooseOne(name, domain) {
 
 function filterTables(domain) {
   for (const row of document.querySelectorAll("tr[data-domain]")) {
-    const overall = !row.closest(".traces") || "overall" in row.dataset;
+    const overall = !row.closest(".traces, .outcomes") || "overall" in row.dataset;
     row.hidden = domain ? row.dataset.domain !== domain : !overall;
   }
 }

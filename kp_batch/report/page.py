@@ -1,10 +1,11 @@
-"""The report as one HTML file that needs nothing else: it opens from disk, without a network."""
+"""Pages, each one HTML file that needs nothing else: they open from disk, without a network."""
 
 import hashlib
 from base64 import b64encode
 from importlib.resources import files
+from typing import Any
 
-from jinja2 import Environment, Template
+from jinja2 import Environment, FunctionLoader, Template
 
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.report.findings import findings
@@ -27,7 +28,8 @@ def page(data: ReportData) -> str:
     """
     panels = [(each, each.rows(data), each.spec(data)) for each in PANELS]
     by_rank = data.traces.partition_by("which", as_dict=True)
-    return _template().render(
+    return rendered(
+        "page.html",
         bins=data.bins,
         data=data,
         dimensions=DIMENSIONS,
@@ -36,20 +38,23 @@ def page(data: ReportData) -> str:
         labels=data.labels,
         panels=panels,
         run=data.run,
-        scripts=[vega(), _text("page.js")],
         shown={
             panel.name: {"spec": spec, "domains": rows["domain"].unique().sort().to_list()}
             for panel, rows, spec in panels
             if spec
         },
-        style=_text("page.css"),
-        themes=THEMES,
         traces={which: rows.to_dicts() for (which,), rows in by_rank.items()},
     )
 
 
-def _template() -> Template:
-    environment = Environment(autoescape=True)
+def rendered(name: str, **values: Any) -> str:
+    """Fill a template in, with what all pages have: see frame.html."""
+    own = {"scripts": [vega(), _text("page.js")], "style": _text("page.css"), "themes": THEMES}
+    return _template(name).render(**own, **values)
+
+
+def _template(name: str) -> Template:
+    environment = Environment(autoescape=True, loader=FunctionLoader(_text))
     environment.filters |= {
         "age": _age,
         "bars": bar_line,
@@ -58,7 +63,7 @@ def _template() -> Template:
         "short": _short,
     }
     environment.tests["untrusted"] = _is_untrusted
-    return environment.from_string(_text("page.html"))
+    return environment.get_template(name)
 
 
 def _is_untrusted(value: object) -> bool:

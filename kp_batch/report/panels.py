@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import altair as alt
 import polars as pl
 
 from kp_batch.report import charts, time_charts
-from kp_batch.report.chart_parts import CHOSEN, Drawing
+from kp_batch.report.chart_parts import Drawing, as_spec
 from kp_batch.report.comparability import is_novelty_mixed, mixed_settings, no_trend
 from kp_batch.report.report_data import ReportData
 from kp_batch.text import number
@@ -61,18 +60,11 @@ class Panel:
         return " ".join([self.about, *self.notes(data)])
 
     def spec(self, data: ReportData) -> dict[str, Any] | None:
-        """The chart as Vega-Lite, as wide as the element that holds it; None if it has no rows.
-
-        The theme with which the page draws it sets colours and fonts.
-        """
+        """The chart as Vega-Lite, see `as_spec`; None if it has no rows."""
         rows = self.rows(data)
         if rows.is_empty():
             return None
-        chart = self.draw(data, rows).add_params(alt.param(CHOSEN, value=""))
-        autosize = alt.AutoSizeParams(type="fit-x", contains="padding")
-        caption = self.caption(data)
-        sized = chart.properties(width="container", autosize=autosize, description=caption)
-        return sized.to_dict()
+        return as_spec(self.draw(data, rows), self.caption(data))
 
 
 PANELS = (

@@ -156,10 +156,10 @@ def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], str | None
     apart = len(names) if len(names) <= _APART + 1 else _APART
     labels: list[str] = []
     for (name,) in names.head(apart).iter_rows():
-        labels.append(_distinct(labels, shortened(name, LABEL)))
+        labels.append(distinct_label(labels, shortened(name, LABEL)))
     others = len(names) - apart
     if others:
-        labels.append(_distinct(labels, f"{others:,} others"))
+        labels.append(distinct_label(labels, f"{others:,} others"))
     rank = pl.int_range(pl.len())
     rows = names.with_columns(
         domain=pl.lit(pl.Series(labels, dtype=pl.String)).gather(rank.clip(upper_bound=apart)),
@@ -169,7 +169,7 @@ def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], str | None
     return labels, labels[-1] if others else None
 
 
-def _distinct(labels: list[str], label: str) -> str:
+def distinct_label(labels: list[str], label: str) -> str:
     """Add stars to the label until no other label is the same."""
     while label in labels or label in _TAKEN:
         label += "*"

@@ -1,0 +1,60 @@
+-- What the scores are with one cache and some thresholds, by domain, beside those in force.
+-- Given: files (a relation, see sweep_replay.SWEPT), the variables cache (its number), thresholds and
+-- threshold_in_force, and the catalog's macros.
+WITH swept AS NOT MATERIALIZED (
+    SELECT * EXCLUDE (cache) FROM $files WHERE cache = getvariable('cache')
+),
+means AS (
+    SELECT
+        task_domain,
+        count(*) AS traces,
+        score_mean(novelty) AS mean_novelty,
+        score_mean(score) AS mean_score,
+        score_mean(score - score_in_force) AS mean_change
+    FROM swept
+    GROUP BY ROLLUP (task_domain)
+),
+ranked AS (
+    SELECT
+        scope,
+        rank() OVER (PARTITION BY scope ORDER BY score)
+            + (count(*) OVER (PARTITION BY scope, score) - 1) / 2 AS own_rank,
+        rank() OVER (PARTITION BY scope ORDER BY score_in_force)
+            + (count(*) OVER (PARTITION BY scope, score_in_force) - 1) / 2 AS rank_in_force
+    FROM (
+        SELECT *, task_domain AS scope FROM swept
+        UNION ALL
+        SELECT *, NULL AS scope FROM swept
+    )
+),
+correlated AS (
+    SELECT
+        scope,
+        -- To 12 decimals for the same reason as score_mean.
+        round(nullif(corr(own_rank, rank_in_force), 'nan'::DOUBLE), 12) AS rank_correlation
+    FROM ranked
+    GROUP BY scope
+),
+reaching AS (
+    SELECT
+        task_domain,
+        threshold,
+        count(*) FILTER (reaches) AS worth_sharing,
+        count(*) FILTER (reaches AND NOT reached) AS now_reach,
+        count(*) FILTER (reached AND NOT reaches) AS no_longer_reach
+    FROM (
+        SELECT
+            task_domain,
+            threshold,
+            score >= threshold AS reaches,
+            score_in_force >= getvariable('threshold_in_force') AS reached
+        FROM swept
+        CROSS JOIN (SELECT unnest(getvariable('thresholds')::DOUBLE[]) AS threshold)
+    )
+    GROUP BY GROUPING SETS ((threshold, task_domain), (threshold))
+)
+SELECT means.*, rank_correlation, reaching.* EXCLUDE (task_domain)
+FROM means
+JOIN correlated ON correlated.scope IS NOT DISTINCT FROM means.task_domain
+JOIN reaching ON reaching.task_domain IS NOT DISTINCT FROM means.task_domain
+ORDER BY threshold;
