@@ -9,7 +9,10 @@ from kp_batch.text import number
 _TO = "\N{RIGHTWARDS ARROW}"
 _WEIGHTS = "profiles"  # the setting that is told by profile
 OF_ENCODER = frozenset({"embedder", "precision"})  # settings that make another encoder
-BEFORE = {"precision": "float32", "text": True}  # settings of warehouses from before there were these
+BEFORE: Mapping[str, Any] = {
+    "precision": "float32",
+    "text": True,
+}  # settings of warehouses from before there were these
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
 
 
