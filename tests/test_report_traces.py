@@ -1,6 +1,8 @@
 """What the report tells of single traces: how they are scored, and their texts from the archive."""
 
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from kp_batch.report.report_data import ReportData, gather
 from kp_batch.report.traces import StepStart, Text, Traces
 from kp_batch.unread import UNREAD
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.manifest import require_manifest
+from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from tests.archives import step, trace, write_jsonl, write_parquet
 from tests.buckets import fill
@@ -64,7 +68,8 @@ def test_each_trace_is_told_with_its_sum_its_place_and_its_text(tmp_path: Path) 
     write_jsonl(tmp_path / "archive" / "a.jsonl", [made(each) for each in range(7)])
     rows = [made(each) for each in range(7, 15)]
     write_parquet(tmp_path / "archive" / "b.parquet", rows, row_group_size=3)
-    data, traces = told(run(tmp_path))
+    warehouse = run(tmp_path)
+    data, traces = told(warehouse)
     shown = {row["trace_id"]: row for row in data.traces.to_dicts()}
     assert len(shown) == 15
     assert traces.scored.keys() == traces.texts.keys() == shown.keys()
@@ -85,6 +90,10 @@ def test_each_trace_is_told_with_its_sum_its_place_and_its_text(tmp_path: Path) 
             tools=(f"tool {number}",),
             steps=(*steps, StepStart("observation", "", ""))[:3],
         )
+    left = require_manifest(warehouse)
+    without_facts = {name: version for name, version in left.tables.items() if name != "facts"}
+    publish(warehouse, replace(left, tables=without_facts))
+    assert {each.row for each in told(warehouse)[1].scored.values()} == {None}
 
 
 def test_no_text_is_long_and_each_is_printable(tmp_path: Path) -> None:
@@ -161,6 +170,33 @@ def test_texts_come_from_a_bucket_as_well(
     assert [text.objective for text in texts.values()] == ["objective 1", "objective 2"]
     monkeypatch.setattr(report_texts, "_FETCHING_BYTES", report_texts._MOST_BYTES)  # noqa: SLF001
     assert set((told(warehouse)[1].texts or {}).values()) == {"large"}
+
+
+class OneByOne(Local):
+    """Reads a part when its texts are asked for."""
+
+    parts = 0
+
+    def map(self, step: Any, parts: Any, /, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        for part in parts:
+            self.parts += 1
+            yield step(part, *args, **kwargs)
+
+
+def test_a_bucket_that_is_away_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"ENDPOINT_URL": "http://127.0.0.1:9", "REGION": "us-east-1"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(f"AWS_{name}", "known")
+    files = [f"s3://away/{each}.parquet" for each in range(3)]
+    named = pl.DataFrame({"source_file": files, "trace_id": files})
+    executor = OneByOne()
+    texts = read_texts(
+        named.with_columns(row=0, content_hash=pl.lit(""), is_first=pl.lit(value=True), size=1),
+        executor,
+    )
+    assert texts == dict.fromkeys(files, "unreadable")
+    assert executor.parts == 1
 
 
 @pytest.fixture

@@ -42,14 +42,18 @@ def read_texts(rows: pl.DataFrame, executor: Executor) -> Mapping[str, Read]:
     Returns:
         For each trace_id the text, or why it is not read.
     """
-    places = [Place(*row) for row in rows.select(Place._fields).iter_rows()]
-    found: dict[str, Read] = dict.fromkeys(rows.get_column("trace_id"), "large")
     costs = _affordable(rows)
+    places = [Place(*row) for row in rows.select(Place._fields).iter_rows()]
+    found: dict[str, Read] = {
+        each.trace_id: "unreadable" if each.source_file in costs else "large" for each in places
+    }
     by_file = (tuple(each) for _, each in groupby(places, lambda place: place.source_file))
     read = (each for each in by_file if each[0].source_file in costs)
-    parts = cut(read, lambda places: costs[places[0].source_file], _PART_BYTES)
-    for part in executor.map(_READ, list(parts)):
-        found |= part
+    parts = list(cut(read, lambda places: costs[places[0].source_file], _PART_BYTES))
+    for part, texts in zip(parts, executor.map(_READ, parts), strict=False):
+        found |= texts
+        if is_url(part[0][0].source_file) and "unreadable" in texts.values():
+            break  # where a store is away, each object takes a while to say so
     return found
 
 
