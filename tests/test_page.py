@@ -252,7 +252,8 @@ def test_a_trace_in_a_table_leads_to_its_own_page_and_back(
                 ]
                 for each in one.breakdown.terms
             ),
-            *([each.name.replace("_", " "), "", "", written(each.change)] for each in changes),
+            ["composite", "", "", written(one.breakdown.composite)],
+            *([each.name.replace("_", " "), "", "", f"{each.change:+.4f}"] for each in changes),
             ["score", "", "", written(row["score"])],
         ]
         assert page.evaluate("document.documentElement.scrollWidth") == width
