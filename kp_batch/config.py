@@ -25,7 +25,10 @@ from kp_batch.warehouse.places import folder_of, shown
 
 # What belongs to the warehouse: the first run that is done fixes it, and a run that leaves one out
 # takes it from there. All other settings are of one run alone.
-SETTINGS = ("embedder", "precision", "cache_size", "ttl", "profiles", "threshold", "since", "until")
+SETTINGS = (
+    *("embedder", "precision", "cache_size", "ttl"),
+    *("profiles", "threshold", "since", "until", "text"),
+)
 
 
 def _setting(description: str, **form: Any) -> Any:
@@ -68,6 +71,9 @@ class RescoreConfig(BaseModel):
     threshold: float = _setting("A score worth sharing.", default=0.75, ge=0, le=1)
     since: Day = _setting("Restate no day before this one, or none: any day.", default=None)
     until: Day = _setting("Restate no day after this one, or none: any day.", default=None)
+    text: bool = _setting(
+        "Show texts of traces in the report; compare and explain always do.", default=True
+    )
     prune: bool = Field(
         default=False, description="Remove the traces of files that are gone or unreadable."
     )

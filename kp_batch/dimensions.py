@@ -1,4 +1,37 @@
 """What a score is made of, apart from the contracts: who reads settings needs no Polars."""
 
+from dataclasses import dataclass
+
 DIMENSIONS = ("complexity", "novelty", "tool_diversity", "outcome_confidence")
 OVERRIDES = ("single_thought", "recovery_bonus", "low_diversity_penalty")  # in their order
+
+
+@dataclass(frozen=True)
+class Term:
+    """What a dimension adds to the composite."""
+
+    dimension: str
+    value: float  # 0..1
+    weight: float  # 0..1
+    product: float
+
+
+@dataclass(frozen=True)
+class Override:
+    """What an override does to the score that the ones before it left."""
+
+    name: str
+    applies: bool
+    change: float  # of the score; may be 0 at a bound
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """How a score comes about: the composite is the sum of the terms, the overrides change it."""
+
+    profile: str
+    profile_id: str
+    terms: tuple[Term, ...]  # in the order in which they are summed
+    composite: float  # 0..1
+    overrides: tuple[Override, ...]  # in the order in which they follow each other
+    score: float  # 0..1

@@ -9,7 +9,10 @@ from kp_batch.text import number
 _TO = "\N{RIGHTWARDS ARROW}"
 _WEIGHTS = "profiles"  # the setting that is told by profile
 OF_ENCODER = frozenset({"embedder", "precision"})  # settings that make another encoder
-BEFORE = {"precision": "float32"}  # settings of warehouses from before there were these
+BEFORE: Mapping[str, Any] = {
+    "precision": "float32",
+    "text": True,
+}  # settings of warehouses from before there were these
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
 
 
@@ -43,8 +46,13 @@ def setting_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
         if name == _WEIGHTS:
             yield from _weight_changes(old[name], new[name])
         elif (was := old.get(name, BEFORE.get(name))) != new[name]:
-            words = f"{name.replace('_', ' ')} {was} {_TO} {new[name]}"
+            words = f"{name.replace('_', ' ')} {in_words(was)} {_TO} {in_words(new[name])}"
             yield Reason(name, words, was, new[name])
+
+
+def in_words(value: Any) -> str:
+    """The value of a setting as people read it."""
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
 def formula_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Reason]:

@@ -9,6 +9,7 @@ from uuid import uuid4
 import polars as pl
 
 from kp_batch.config import RescoreConfig
+from kp_batch.reasons import BEFORE
 from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, read_manifest
@@ -45,6 +46,11 @@ class Run:
     def forgets(self) -> bool:
         """Whether it forgets traces: their ids are staged."""
         return self.staging.to_forget.exists()
+
+    @property
+    def keeps_settings(self) -> bool:
+        """Whether its settings are those that are published."""
+        return self.config.settings == {**BEFORE, **self.published.settings}
 
     @property
     def look_at_rejects(self) -> str:

@@ -85,6 +85,11 @@ class RunRecord:
         return {**BEFORE, **self.config}["precision"]
 
     @property
+    def shows_text(self) -> bool:
+        """Whether the report shows texts of traces."""
+        return {**BEFORE, **self.settings}["text"]
+
+    @property
     def settings(self) -> Mapping[str, Any]:
         """The warehouse's settings as the run left them."""
         return self.published["settings"]

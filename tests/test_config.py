@@ -51,6 +51,7 @@ def test_defaults_are_the_live_engines() -> None:
         "threshold": 0.75,
         "since": "none",
         "until": "none",
+        "text": True,
         "prune": False,
         "max_reject_share": 0.05,
         "max_unreadable": None,

@@ -70,7 +70,7 @@ def rows(names: Iterable[str], *given: tuple[Any, ...]) -> pl.DataFrame:
 
 
 SETTINGS = {"cache_size": 1000, "ttl": "none", "profiles": {"code": {"novelty": 0.5}}}
-SETTINGS |= {"embedder": "minilm", "threshold": 0.75, "since": "none"}
+SETTINGS |= {"embedder": "minilm", "threshold": 0.75, "since": "none", "text": True}
 FINGERPRINTS = {
     "encoder_id": {"minilm-1": 1300},
     "cache_id": {"fifo-1000-ttl-none-v1": 1300},
@@ -454,7 +454,7 @@ def test_settings_that_changed_are_told_and_their_drift_is_no_warning() -> None:
     "changes",
     [
         {},
-        {"threshold": 0.5},  # moves no score
+        {"threshold": 0.5, "text": False},  # move no score
         {"profiles": SETTINGS["profiles"] | {"misspelt": {"novelty": 1}}},  # which no score bears
     ],
 )

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from playwright.sync_api import Page
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ArchiveError
+from kp_batch.executor import Local
 from kp_batch.pipeline.report import report, write_report
+from kp_batch.pipeline.report_traces import gather_traces
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report.panels import PANELS
 from kp_batch.report.report_data import ReportData, gather
@@ -24,7 +26,7 @@ from kp_batch.text import bar_line, shortened
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
-from tests.archives import trace, write_jsonl
+from tests.archives import step, trace, write_jsonl
 from tests.browsing import CHROMIUM, opened
 
 in_browser = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: see the end of this output")
@@ -62,23 +64,22 @@ def by_domain(data: ReportData) -> list[list[str]]:
     ]
 
 
-def ranked(data: ReportData, which: str) -> list[list[str]]:
+def named(trace_id: str | None, texts: Mapping[str, Any]) -> str:
+    """A trace as the tables name it."""
+    told = [texts[trace_id].objective, trace_id] if trace_id else [""]
+    return " ".join(shortened(each, 80) for each in told)
+
+
+def ranked(data: ReportData, texts: Mapping[str, Any], which: str) -> list[list[str]]:
     return [
         [
-            *(shortened(row["trace_id"], 80), written(row["score"]), row["domain"]),
-            *(row["created_at"], shortened(row["nearest_trace_id"] or "", 80)),
+            *(named(row["trace_id"], texts), written(row["score"]), row["domain"]),
+            *(row["created_at"], named(row["nearest_trace_id"], texts)),
             *(written(row["max_similarity"]), age(row["nearest_age_s"])),
             *(written(row[name]) for name in DIMENSIONS),
         ]
         for row in data.traces.filter(which=which).to_dicts()
     ]
-
-
-TABLES: dict[str, Callable[[ReportData], list[list[str]]]] = {
-    "by-domain": by_domain,
-    "highest": lambda data: ranked(data, "highest"),
-    "lowest": lambda data: ranked(data, "lowest"),
-}
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,13 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = {"warehouse": folder / "warehouse", "embedder": "hashing", "max_reject_share": 1}
     rescore_archive(RescoreConfig(archive=(str(folder / "archive"),), **settings))
     hostile = [
-        trace(id=f"{text}{number}", task_domain=text, created_at=f"2026-01-{number + 5:02d}")
+        trace(
+            id=f"{text}{number}",
+            task_domain=text,
+            created_at=f"2026-01-{number + 5:02d}",
+            objective=f"{text} {number}",
+            steps=[step("tool_call", text, text), step(content=text)],
+        )
         for text in HOSTILE
         for number in range(3)
     ]
@@ -121,9 +128,13 @@ def test_the_page_holds_no_element_but_its_own(path: Path) -> None:
     found = Elements(path.read_text("utf-8")).found
     tags = [tag for tag, _ in found]
     assert tags.count("script") == 3
-    assert {"img", "a", "iframe", "object", "link", "svg"}.isdisjoint(tags)
+    assert {"img", "iframe", "object", "link", "svg"}.isdisjoint(tags)
     attributes = {name for _, each in found for name in each}
-    assert not any(name.startswith("on") or name in {"href", "src"} for name in attributes)
+    assert not any(name.startswith("on") or name == "src" for name in attributes)
+    links = {(tag, each["href"]) for tag, each in found if "href" in each}
+    ids = [each["id"] for _, each in found if "id" in each]
+    assert len(ids) == len({*ids})
+    assert links <= {("a", f"#{each}") for each in ids}
     [data] = re.findall(
         r'<script type="application/json" id="report">(.*?)</script>', path.read_text("utf-8")
     )
@@ -178,6 +189,11 @@ def numbers(told: list[dict[str, Any]], name: str) -> tuple[list[str], list[floa
 def test_the_charts_and_tables_show_the_data(path: Path, warehouse: Path) -> None:
     with connect(warehouse) as connection:
         data = gather(connection)
+        texts = gather_traces(warehouse, connection, data, Local()).texts or {}
+    tables = {
+        "by-domain": by_domain(data),
+        **{which: ranked(data, texts, which) for which in ("highest", "lowest")},
+    }
     with opened(path) as (page, _):
         for chart, kind, title, column in (
             ("domains", "tick", "p50", "p50"),
@@ -193,11 +209,62 @@ def test_the_charts_and_tables_show_the_data(path: Path, warehouse: Path) -> Non
             assert shown[1] == pytest.approx(wanted[1]), chart
         for chart in ("histogram", "domains", "thresholds"):
             assert {"threshold": "0.75"} in marks(page, chart, "rule mark"), chart
-        for label in ("by-domain", "highest", "lowest"):
+        for label, wanted in tables.items():
             cells = page.locator(f"[aria-labelledby={label}] tbody tr").evaluate_all(
                 "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
             )
-            assert cells == TABLES[label](data)
+            assert cells == wanted
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 390)])
+@in_browser
+def test_a_trace_in_a_table_leads_to_its_own_page_and_back(
+    path: Path, warehouse: Path, scheme: str, width: int
+) -> None:
+    with connect(warehouse) as connection:
+        data = gather(connection)
+        told = gather_traces(warehouse, connection, data, Local())
+    row = data.traces.filter(which="lowest", overall=True).row(0, named=True)
+    one, texts = told.scored[row["trace_id"]], told.texts or {}
+    with opened(path, scheme, width) as (page, said):
+        assert page.locator(".trace:visible").count() == 0
+        page.locator("[aria-labelledby=lowest] tbody a").first.click()
+        shown = page.locator(".trace:visible")
+        assert shown.count() == 1
+        text = " ".join(shown.inner_text().split())
+        for wanted in (
+            *(texts[row[name]].objective for name in ("trace_id", "nearest_trace_id")),
+            f"similarity {written(row['max_similarity'])}, older by {age(row['nearest_age_s'])}; ",
+            f"novelty {written(row['novelty'])}, the cache held {one.cache_size}",
+            f"{one.source_file}, row {one.row} (from 0)",
+            f"kp-batch explain {row['trace_id']}",
+        ):
+            assert wanted in text
+        sums = shown.locator("tbody tr").evaluate_all(
+            "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+        )
+        changes = [each for each in one.breakdown.overrides if each.applies]
+        assert sums == [
+            *(
+                [
+                    *(each.dimension.replace("_", " "), written(each.value)),
+                    *(f"{each.weight:g}", written(each.product)),
+                ]
+                for each in one.breakdown.terms
+            ),
+            ["composite", "", "", written(one.breakdown.composite)],
+            *([each.name.replace("_", " "), "", "", f"{each.change:+.4f}"] for each in changes),
+            ["score", "", "", written(row["score"])],
+        ]
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        shown.locator("a").click()
+        assert page.locator(".trace:visible").count() == 0
+        top = page.locator("h2:target").bounding_box()
+        filters = page.locator("#chosen").bounding_box()
+        assert top
+        assert filters
+        assert filters["y"] + filters["height"] <= top["y"] < 900
+        assert said == []
 
 
 @in_browser

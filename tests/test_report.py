@@ -137,15 +137,20 @@ def test_a_run_tells_its_summary_before_its_report(warehouse: Path) -> None:
 
 
 def test_a_forgotten_trace_leaves_the_page(warehouse: Path) -> None:
-    write_jsonl(warehouse.parent / "a.jsonl", [trace(id="to-be-forgotten"), trace(id="stays")])
+    said, later = "words to be forgotten", "2026-01-06T08:00:00Z"
+    rows = [trace(id="to-be-forgotten", objective=said), trace(id="stays", created_at=later)]
+    write_jsonl(warehouse.parent / "a.jsonl", rows)
     rescore_archive(config(warehouse.parent, prune=True))
     leave_report(warehouse, Local())
-    assert "to-be-forgotten" in (warehouse / "report.html").read_text("utf-8")
+    text = (warehouse / "report.html").read_text("utf-8")
+    assert "to-be-forgotten" in text
+    assert text.count(said) == 6  # both tables and its page, as itself and as what is nearest
     told: list[Any] = []
     FORGET.function(told.append, str(warehouse), ["to-be-forgotten"], unseen_too=False)
     assert [each.traces for each in told] == [1]
     text = (warehouse / "report.html").read_text("utf-8")
     assert "to-be-forgotten" not in text
+    assert said not in text
     assert "stays" in text
 
 

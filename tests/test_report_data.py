@@ -348,6 +348,7 @@ def longest_gaps(told: Told) -> pl.DataFrame:
 
 def traces(told: Told) -> pl.DataFrame:
     parts = []
+    days = dict(told.scores.select("trace_id", day()).iter_rows())
     for which, descending in (("highest", True), ("lowest", False)):
         ordered = told.scores.sort(
             "score", "trace_id", descending=[descending, False], maintain_order=True
@@ -368,6 +369,8 @@ def traces(told: Told) -> pl.DataFrame:
                 max_similarity="max_similarity",
                 nearest_trace_id="nearest_trace_id",
                 nearest_age_s="nearest_age_s",
+                day=day(),
+                nearest_day=pl.col("nearest_trace_id").replace_strict(days, default=None),
                 overall=pl.col("trace_id").is_in(best),
             )
         )

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from kp_batch.operations.results import Exported, Forgotten, Removed, Setting, Verification
+from kp_batch.reasons import in_words
 from kp_batch.text import aligned, number, printable
 
 
@@ -112,7 +113,7 @@ def _value(value: Any) -> str:
     if isinstance(value, dict):
         weights = cast("dict[str, float]", value)
         return ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
-    return printable(str(value))
+    return printable(in_words(value))
 
 
 def exported_text(result: Exported, output: str) -> str:

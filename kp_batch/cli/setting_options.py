@@ -63,7 +63,7 @@ def _options() -> tuple[click.Option, ...]:
     }
     return tuple(
         click.Option(
-            [f"--{name.replace('_', '-')}"],
+            [_option(name, field.annotation)],
             default=None if name in SETTINGS else defaults[name],
             show_default=_shown(name, defaults[name]),
             help=field.description,
@@ -73,11 +73,20 @@ def _options() -> tuple[click.Option, ...]:
     )
 
 
+def _option(name: str, kind: Any) -> str:
+    """The option's name; a switch that the warehouse keeps can be turned off again."""
+    from kp_batch.config import SETTINGS
+
+    option = f"--{name.replace('_', '-')}"
+    return f"{option}/--no-{option[2:]}" if kind is bool and name in SETTINGS else option
+
+
 def _shown(name: str, default: Any) -> str | bool:
     """What help says of a default; a warehouse that is not new has its own settings."""
     from kp_batch.config import SETTINGS
+    from kp_batch.reasons import in_words
 
-    return f"{default} in a new warehouse" if name in SETTINGS else default is not False
+    return f"{in_words(default)} in a new warehouse" if name in SETTINGS else default is not False
 
 
 def checked(settings: dict[str, Any]) -> "RescoreConfig":

@@ -7,6 +7,7 @@ from typing import Any
 
 from kp_batch.errors import WarehouseError
 from kp_batch.operations.results import Setting
+from kp_batch.reasons import BEFORE
 from kp_batch.warehouse.reader import connect
 
 _DONE = """
@@ -35,6 +36,10 @@ def settings(warehouse: Path) -> tuple[Setting, ...]:
 
 
 def _flat(left: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a run left, with one entry for each profile in place of all of them."""
+    """The settings that a run left, with one entry for each profile in place of all of them.
+
+    Those that came since are as they were before there were any.
+    """
+    since = {name: each for name, each in BEFORE.items() if name not in left}
     weights = {f"weights of {name}": each for name, each in left["profiles"].items()}
-    return {name: each for name, each in left.items() if name != "profiles"} | weights
+    return {name: each for name, each in left.items() if name != "profiles"} | since | weights

@@ -1,7 +1,8 @@
 """Makes the report of a warehouse, as a page and as markdown."""
 
 import os
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import duckdb
@@ -9,10 +10,10 @@ from polars.exceptions import PanicException
 
 from kp_batch.away import remove
 from kp_batch.errors import BusyError, KpBatchError, WarehouseError
-from kp_batch.executor import Executor, Step
+from kp_batch.executor import Executor, Local, Step
 from kp_batch.memory import duckdb_limit
 from kp_batch.progress import say, warn
-from kp_batch.report.report_data import ReportData, gather
+from kp_batch.report.report_data import gather
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest
@@ -21,19 +22,21 @@ from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
 
 _MOST_MEMORY = 512 << 20  # of DuckDB, which keeps on disk what does not fit into it
+_LOCAL = Local()
 
 
-def report(warehouse: Path, output_format: str) -> str:
+def report(warehouse: Path, output_format: str, executor: Executor = _LOCAL) -> str:
     """Make the report of what is published.
 
     Args:
         warehouse: the folder of the tables.
         output_format: html (one page that needs nothing else) or markdown.
+        executor: reads the archive's files, whose texts the page shows.
 
     Raises:
         WarehouseError: there is no warehouse, or it cannot be read.
     """
-    return FORMATS[output_format](_gathered(warehouse))
+    return FORMATS[output_format](warehouse, executor)
 
 
 def leave_report(warehouse: Path, executor: Executor) -> None:
@@ -65,7 +68,7 @@ def leave_report(warehouse: Path, executor: Executor) -> None:
 def _fault_of_writing(warehouse: Path, mark: str, executor: Executor) -> BaseException | None:
     """Write the page, or else remove it and return why."""
     try:
-        executor.call(REPORT, warehouse, mark)
+        executor.call(REPORT, warehouse, mark, executor)
     except (Exception, PanicException) as error:  # noqa: BLE001 (likewise)
         with suppress(OSError):
             remove(Layout(warehouse).report)
@@ -79,9 +82,9 @@ def shows_older(warehouse: Path) -> bool:
     return page.exists() and not _ends_with(page, _mark(warehouse))
 
 
-def write_report(warehouse: Path, mark: str) -> None:
+def write_report(warehouse: Path, mark: str, executor: Executor = _LOCAL) -> None:
     """Write the page into the warehouse, with the mark of what is published at its end."""
-    replace_text(Layout(warehouse).report, report(warehouse, "html") + mark)
+    replace_text(Layout(warehouse).report, report(warehouse, "html", executor) + mark)
 
 
 REPORT = Step("report", write_report)
@@ -123,7 +126,8 @@ def _mark(warehouse: Path) -> str:
     return f"<!-- publication {manifest.publication} -->\n" if manifest else ""
 
 
-def _gathered(warehouse: Path) -> ReportData:
+@contextmanager
+def _opened(warehouse: Path) -> Generator[duckdb.DuckDBPyConnection]:
     try:
         with connect(warehouse) as connection:
             # As the last run counted them: to count them here would open the files of all days.
@@ -131,7 +135,7 @@ def _gathered(warehouse: Path) -> ReportData:
                 "SELECT coalesce(max(traces), 0) FROM distributions WHERE run_id = latest()"
             ).fetchall()
             connection.execute(f"SET memory_limit = '{duckdb_limit(_MOST_MEMORY, scores)}B'")
-            return gather(connection)
+            yield connection
     except duckdb.Error as error:
         raise WarehouseError(f"{warehouse} cannot be read: {one_line(str(error))}") from error
 
@@ -139,16 +143,21 @@ def _gathered(warehouse: Path) -> ReportData:
 # Where nothing is published, neither is needed, and charts take a while to import.
 
 
-def _page(data: ReportData) -> str:
+def _page(warehouse: Path, executor: Executor) -> str:
+    from kp_batch.pipeline.report_traces import gather_traces
     from kp_batch.report.page import page
 
-    return page(data)
+    with _opened(warehouse) as connection:
+        data = gather(connection)
+        traces = gather_traces(warehouse, connection, data, executor)
+    return page(data, traces)
 
 
-def _markdown(data: ReportData) -> str:
+def _markdown(warehouse: Path, _executor: Executor) -> str:
     from kp_batch.report.markdown import markdown
 
-    return markdown(data)
+    with _opened(warehouse) as connection:
+        return markdown(gather(connection))
 
 
 FORMATS = {"html": _page, "markdown": _markdown}

@@ -105,7 +105,7 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
     published = fingerprints.group_by("day").agg(pl.col("traces").sum())
     counts = _counts(run, texts, workload, detected.changes, int(published["traces"].sum()))
     differs: dict[Pending, bool] = {
-        "settings": run.config.settings != run.published.settings,
+        "settings": not run.keeps_settings,
         "files": observed.differs,
         "scores": bool(days),
         "profiles": profiles_differ,

@@ -55,7 +55,7 @@ def is_current(run: Run, scorer: Scorer, last: RunRecord | None) -> bool:
     """
     return (
         last is not None
-        and run.config.settings == run.published.settings
+        and run.keeps_settings
         and last.fingerprints["encoder_id"].keys() <= {scorer.encoder_id}
         and last.fingerprints["cache_id"].keys() <= {scorer.cache_id}
         # All that a score bears are among the earlier ones.

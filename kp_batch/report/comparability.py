@@ -103,13 +103,13 @@ def settings_changed(data: ReportData) -> list[Reason]:
 def no_trend(data: ReportData) -> str | None:
     """Why the scores moved since the previous run other than by their traces; None if they did not.
 
-    The threshold moves no score, and neither do weights that no score bears, nor the cache where
-    there is no encoder, nor the precision where there is no model. Limits may, since what they held
-    back is restated once they are ended.
+    The threshold moves no score, and neither do texts in the report, weights that no score bears,
+    nor the cache where there is no encoder, nor the precision where there is no model. Limits may,
+    since what they held back is restated once they are ended.
     """
     borne = {name for run in (data.before, data.run) if run for name in _weights(data, run)}
     embedders = {run.settings["embedder"] for run in (data.before, data.run) if run}
-    idle = {"threshold"}
+    idle = {"threshold", "text"}
     idle |= {"precision"} if embedders <= {"hashing", "none"} else set()
     idle |= {"cache_size", "ttl"} if embedders == {"none"} else set()
     moving = (

@@ -3,6 +3,7 @@
 import hashlib
 from base64 import b64encode
 from importlib.resources import files
+from shlex import quote
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, Template
@@ -13,14 +14,17 @@ from kp_batch.report.panels import PANELS
 from kp_batch.report.report_data import ReportData
 from kp_batch.report.sentences import Untrusted
 from kp_batch.report.themes import THEMES
+from kp_batch.report.traces import Traces
 from kp_batch.report.vega import vega
 from kp_batch.text import bar_line, shortened
+from kp_batch.unread import UNREAD
 
 _ID = 80  # characters of a trace's id that are shown
+_COMMAND = 300
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
-def page(data: ReportData) -> str:
+def page(data: ReportData, traces: Traces) -> str:
     """Write the report as HTML.
 
     All text from the archive is escaped. The page's policy lets only the page's own scripts run,
@@ -28,6 +32,7 @@ def page(data: ReportData) -> str:
     """
     panels = [(each, each.rows(data), each.spec(data)) for each in PANELS]
     by_rank = data.traces.partition_by("which", as_dict=True)
+    told = data.traces.unique("trace_id", keep="first", maintain_order=True).to_dicts()
     return rendered(
         "page.html",
         bins=data.bins,
@@ -36,14 +41,19 @@ def page(data: ReportData) -> str:
         domains=data.domains.to_dicts(),
         findings=findings(data),
         labels=data.labels,
+        numbers={row["trace_id"]: number for number, row in enumerate(told)},
         panels=panels,
         run=data.run,
+        scored=traces.scored,
         shown={
             panel.name: {"spec": spec, "domains": rows["domain"].unique().sort().to_list()}
             for panel, rows, spec in panels
             if spec
         },
+        texts=traces.texts,
+        told=told,
         traces={which: rows.to_dicts() for (which,), rows in by_rank.items()},
+        unread=UNREAD,
     )
 
 
@@ -60,6 +70,7 @@ def _template(name: str) -> Template:
         "bars": bar_line,
         "cell": _cell,
         "digest": _digest,
+        "quote": _quote,
         "short": _short,
     }
     environment.tests["untrusted"] = _is_untrusted
@@ -79,8 +90,13 @@ def _digest(script: str) -> str:
     return b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _short(text: str | None) -> str:
-    return "" if text is None else shortened(text, _ID)
+def _short(text: str | None, length: int = _ID) -> str:
+    return "" if text is None else shortened(text, length)
+
+
+def _quote(trace_id: str) -> str:
+    """An id as a shell takes it; no command is as long as some ids."""
+    return shortened(quote(trace_id), _COMMAND)
 
 
 def _cell(value: str | float | None) -> str:

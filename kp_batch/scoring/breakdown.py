@@ -1,45 +1,13 @@
 """A score as a sum: what each dimension and each override adds to it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kp_batch.dimensions import DIMENSIONS, OVERRIDES
+from kp_batch.dimensions import DIMENSIONS, OVERRIDES, Breakdown, Override, Term
 from kp_batch.scoring.profiles import WeightProfile
 
 if TYPE_CHECKING:
     import polars as pl
-
-
-@dataclass(frozen=True)
-class Term:
-    """What a dimension adds to the composite."""
-
-    dimension: str
-    value: float  # 0..1
-    weight: float  # 0..1
-    product: float
-
-
-@dataclass(frozen=True)
-class Override:
-    """What an override does to the score that the ones before it left."""
-
-    name: str
-    applies: bool
-    change: float  # of the score; may be 0 at a bound
-
-
-@dataclass(frozen=True)
-class Breakdown:
-    """How a score comes about: the composite is the sum of the terms, the overrides change it."""
-
-    profile: str
-    profile_id: str
-    terms: tuple[Term, ...]  # in the order in which they are summed
-    composite: float  # 0..1
-    overrides: tuple[Override, ...]  # in the order in which they follow each other
-    score: float  # 0..1
 
 
 def breakdowns(rows: "pl.DataFrame", profiles: Iterable[WeightProfile]) -> list[Breakdown]:

@@ -34,6 +34,9 @@ chosen AS (
 )
 SELECT
     * REPLACE (strftime(created_at AT TIME ZONE 'UTC', '%Y-%m-%d %H:%M') AS created_at),
+    -- The partitions that hold the trace and the one nearest to it.
+    day_of(created_at) AS day,
+    day_of(created_at - to_microseconds(round(nearest_age_s * 1e6)::BIGINT)) AS nearest_day,
     row_number() OVER (
         PARTITION BY which
         ORDER BY CASE which WHEN 'highest' THEN -score ELSE score END, trace_id

@@ -1,0 +1,65 @@
+"""Gathers what the page tells of the traces in its tables."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import duckdb
+import polars as pl
+
+from kp_batch.dimensions import DIMENSIONS
+from kp_batch.executor import Executor
+from kp_batch.ingest.again import places_query
+from kp_batch.pipeline.report_texts import read_texts
+from kp_batch.report.report_data import ReportData
+from kp_batch.report.traces import Scored, Traces
+from kp_batch.scoring.breakdown import breakdowns
+from kp_batch.scoring.profiles import WeightProfile
+from kp_batch.sql import sql
+from kp_batch.warehouse.relations import frame_of, parquet_relation, partitions_of, relation
+
+_BEYOND = 2**63 - 1  # all rows; see places.sql
+_PROFILES = f"SELECT name, {', '.join(DIMENSIONS)} FROM kp.profiles"  # noqa: S608 (names of ours)
+
+
+def gather_traces(
+    warehouse: Path, connection: duckdb.DuckDBPyConnection, data: ReportData, executor: Executor
+) -> Traces:
+    """Ask how the scores in the page's tables came about, and read the traces' texts again.
+
+    Args:
+        warehouse: the folder of the tables.
+        connection: its catalog.
+        data: what the catalog told for the report.
+        executor: reads the archive's files.
+    """
+    rows = _located(warehouse, connection, data.traces)
+    profiles = [WeightProfile(*row) for row in connection.execute(_PROFILES).fetchall()]
+    columns = [each.name for each in fields(Scored) if each.name != "breakdown"]
+    known = rows.with_columns(pl.col("row").replace(_BEYOND, None))
+    scored = {
+        row["trace_id"]: Scored(breakdown, **{name: row[name] for name in columns})
+        for row, breakdown in zip(known.to_dicts(), breakdowns(rows, profiles), strict=True)
+    }
+    shows_text = data.run is not None and data.run.shows_text
+    return Traces(scored, read_texts(rows, executor) if shows_text else None)
+
+
+def _located(
+    warehouse: Path, connection: duckdb.DuckDBPyConnection, traces: pl.DataFrame
+) -> pl.DataFrame:
+    """Find where the archive held the traces, and those nearest to them: rows of told.sql."""
+    own = traces.select("trace_id", "day", "overall")
+    nearest = traces.select(trace_id="nearest_trace_id", day="nearest_day", overall="overall")
+    asked = pl.concat([own, nearest]).drop_nulls("trace_id")
+    first = asked.group_by("trace_id").agg(is_first=pl.col("overall").any())
+    connection.register("asked", first.to_arrow())
+    [(published,)] = connection.execute("SELECT tables FROM kp.manifest").fetchall()
+    tables: dict[str, int] = json.loads(published)
+    # Only their days: to open the files of all days takes a while.
+    days = partitions_of(warehouse, "scores", tables.get("scores"))
+    paths = [path for day in asked.get_column("day").unique().sort() for path in days.get(day, [])]
+    connection.execute(sql(__name__, "told.sql", scores=parquet_relation("scores", paths)))
+    facts = relation(warehouse, "facts", tables.get("facts"))
+    of_these = f"(FROM {facts} SEMI JOIN asked USING (trace_id))"
+    return frame_of(connection.sql(places_query("told", "kp.files", of_these)))

@@ -1,0 +1,25 @@
+-- The scores of some traces, with the sizes of their files as these were read.
+-- Given: the catalog, the view asked (trace_id and is_first), and scores (the SQL for rows of that
+-- table).
+CREATE OR REPLACE TEMP TABLE told AS
+SELECT
+    trace_id,
+    task_domain,
+    complexity,
+    novelty,
+    tool_diversity,
+    outcome_confidence,
+    single_thought,
+    recovery_bonus,
+    low_diversity_penalty,
+    profile_id,
+    cache_size,
+    n_steps,
+    n_tools,
+    source_file,
+    content_hash,
+    is_first,
+    coalesce(size, 0) AS size
+FROM $scores AS scores
+JOIN asked USING (trace_id)
+LEFT JOIN (SELECT source_file, size FROM kp.files) AS files USING (source_file);

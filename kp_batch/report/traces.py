@@ -1,0 +1,47 @@
+"""What the page tells of single traces, beyond their rows in its tables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kp_batch.dimensions import Breakdown
+from kp_batch.unread import Unread
+
+
+@dataclass(frozen=True)
+class StepStart:
+    """The start of a step."""
+
+    type: str
+    tool: str  # empty: it carries none
+    start: str
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a trace was to do, and how: all of it printable, and cut to a length."""
+
+    objective: str
+    types: Mapping[str, int]  # how many steps it has of each type
+    tools: tuple[str, ...]  # the first ones that it carries
+    steps: tuple[StepStart, ...]  # the first ones
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How the score of a trace came about, and where the archive held it."""
+
+    breakdown: Breakdown
+    task_domain: str
+    cache_size: int
+    n_steps: int
+    n_tools: int
+    source_file: str
+    row: int | None  # from 0; None: not known any more
+
+
+@dataclass(frozen=True)
+class Traces:
+    """The traces of the page's tables, by their ids, and the ones nearest to them."""
+
+    scored: Mapping[str, Scored]
+    texts: Mapping[str, Text | Unread] | None  # None: the warehouse's settings leave them out
