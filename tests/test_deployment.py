@@ -1,4 +1,4 @@
-"""The nightly deployment, by the README's own commands: a real server, a real worker."""
+"""The nightly deployment, by the own commands of its page: a real server, a real worker."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from kp_batch.warehouse.reader import connect
 ROOT = Path(__file__).parent.parent
 [COMMANDS] = re.findall(
     r"^```sh\n(export PREFECT_API_URL.*?)^```",
-    (ROOT / "README.md").read_text(),
+    (ROOT / "docs" / "how-to" / "nightly.md").read_text(),
     re.MULTILINE | re.DOTALL,
 )
 EXPORT, *PREFECT = [line.split("#")[0].strip() for line in COMMANDS.splitlines()]

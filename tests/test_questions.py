@@ -24,10 +24,12 @@ from kp_batch.warehouse.questions import columns, questions
 from kp_batch.warehouse.reader import connect
 from tests.answers import ask, assert_same, day, gaps, override_effects
 from tests.archives import step, trace, write_jsonl
+from tests.pages import DOCS, blocks, rows
 
 ROOT = Path(__file__).parent.parent
 QUESTIONS = ROOT / "kp_batch" / "warehouse" / "sql" / "questions"
 MACROS = QUESTIONS.with_name("macros")
+PAGE = DOCS / "reference" / "questions.md"
 MACRO = re.compile(r"^CREATE MACRO (\w+)\(", re.MULTILINE)
 
 
@@ -415,7 +417,7 @@ def test_drift_is_told_from_what_the_runs_left(warehouse: Path) -> None:
     assert same.rows() == [(0.0,)]
 
 
-def test_every_question_says_what_it_answers_and_stands_in_the_readme(warehouse: Path) -> None:
+def test_every_question_says_what_it_answers_and_stands_among_them(warehouse: Path) -> None:
     with connect(warehouse) as connection:
         views = "SELECT view_name, comment FROM duckdb_views() WHERE NOT internal"
         macros = (
@@ -428,21 +430,24 @@ def test_every_question_says_what_it_answers_and_stands_in_the_readme(warehouse:
     assert told.keys() == names | formulas | set(VIEWS)
     assert all(told[name] for name in formulas)
     assert all(told[name] and "?" in told[name] for name in names)
-    readme = (ROOT / "README.md").read_text("utf-8")
-    assert {name for name in names if f"`{name}" in readme} == names
+    grouped = [cell for row in rows(PAGE, "Questions") for cell in re.findall(r"`(\w+)", row[1])]
+    assert names == {*grouped} - {"profiles", "recorded_score"}
 
 
-def test_every_question_has_an_example_with_an_answer_as_the_readme_shows_it(
-    warehouse: Path,
-) -> None:
+def test_every_question_has_an_example_with_an_answer(warehouse: Path) -> None:
     told = questions()
     assert {each.name for each in told} == {path.stem for path in QUESTIONS.glob("*.sql")}
     for each in told:
         assert each.name in each.example
         assert len(ask(warehouse, each.example)) > 0, each
-    readme = (ROOT / "README.md").read_text("utf-8")
-    [block] = re.findall(r"^```sql\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
-    assert block == "".join(f"{each.example};\n" for each in told)
+
+
+def test_the_examples_of_the_page_have_answers(warehouse: Path) -> None:
+    examples = "".join(each.text for each in blocks(PAGE) if each.language == "sql")
+    queries = [each.strip() for each in examples.split(";") if each.strip()]
+    assert len(queries) >= len(list(QUESTIONS.glob("*.sql")))
+    for query in queries:
+        assert len(ask(warehouse, query)) > 0, query
 
 
 def test_what_is_told_of_a_question_is_what_the_catalog_has(warehouse: Path) -> None:

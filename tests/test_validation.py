@@ -278,12 +278,6 @@ def test_only_the_lines_that_are_no_json_are_malformed(tmp_path: Path) -> None:
     assert codes(write_jsonl(tmp_path / "a.jsonl", lines)) == expected
 
 
-def test_the_readme_names_every_reason() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    (told,) = re.findall(r"^Reasons: ([^.]*)\.", readme, re.MULTILINE)
-    assert re.findall(r"`(\w+)`", told) == list(REASONS)
-
-
 def test_every_code_in_the_sources_is_a_reason() -> None:
     package = ROOT / "kp_batch"
     sql = "".join(path.read_text("utf-8") for path in package.rglob("*.sql"))

@@ -189,7 +189,10 @@ def additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
     """
     table = open_table(warehouse, name, version)
     if table is None:
-        raise WarehouseError(f"the table {name} is gone from {warehouse}; run the archive again")
+        raise WarehouseError(
+            f"the table {name} is gone from {warehouse}; restore it from a copy, or run the "
+            "archive into a new folder"
+        )
     return pl.DataFrame(table.get_add_actions(flatten=True))
 
 

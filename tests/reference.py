@@ -1,0 +1,155 @@
+"""`python -m tests.reference`: writes the parts of docs/reference/ that the code itself tells.
+
+Such a part stands in its page between `<!-- NAME: ... -->` and `<!-- end -->`.
+"""
+
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import click
+import duckdb
+from annotated_types import Ge, Le, MinLen
+
+from kp_batch.cli import _COMMANDS
+from kp_batch.cli.group import kp_batch
+from kp_batch.config import SETTINGS, RescoreConfig
+from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.publication import publish
+from kp_batch.warehouse.reader import connect
+from tests.pages import DOCS
+
+REFERENCE = DOCS / "reference"
+QUESTIONS = Path(__file__).parent.parent / "kp_batch" / "warehouse" / "sql" / "questions"
+# An argument for each parameter of a question.
+_ARGUMENTS = {
+    **dict.fromkeys(("bins", "steps"), "20"),
+    "similarity": "0.99",
+    "run_a": "previous()",
+    "run_b": "latest()",
+    **dict.fromkeys(("wc", "wn", "wd", "wo"), "0.25"),
+}
+
+
+def commands() -> Iterator[str]:
+    """Every command with its options, as its help has them."""
+    for name in _COMMANDS:
+        import_module(f"kp_batch.cli.{name}")
+    for name, command in sorted(kp_batch.commands.items()):
+        with click.Context(command, info_name=f"kp-batch {name}") as context:
+            usage = " ".join(command.collect_usage_pieces(context))
+            yield f"## kp-batch {name}\n\n`kp-batch {name} {usage}`\n"
+            yield f"{_paragraphs(command.help or '')}\n"
+            yield from _options(command, context)
+            yield ""
+
+
+def _paragraphs(text: str) -> str:
+    return "\n\n".join(" ".join(each.split()) for each in text.split("\n\n"))
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+    yield "| option | meaning |\n|---|---|"
+    for each in command.get_params(context):
+        record = each.get_help_record(context)
+        if isinstance(each, click.Option) and record and each.name != "help":
+            yield f"| `{_cell(record[0])}` | {_cell(record[1])} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace(" RANGE", "").split()).replace("|", "\\|")
+
+
+def settings() -> Iterator[str]:
+    """Every setting of a run."""
+    yield "| setting | default | bounds | kept | meaning |\n|---|---|---|---|---|"
+    least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""}).model_dump(mode="json")
+    for name, field in RescoreConfig.model_fields.items():
+        given = "the built-in ones" if name == "profiles" else least[name]
+        default = "" if field.is_required() or given is None else f"{given}".lower()
+        kept = "yes" if name in SETTINGS else ""
+        bounds = ", ".join(_bound(each) for each in field.metadata if _bound(each))
+        yield f"| `{name}` | {default} | {bounds} | {kept} | {_cell(field.description or '')} |"
+
+
+def _bound(rule: Any) -> str:
+    if isinstance(rule, Ge | Le):
+        return f"≥ {rule.ge}" if isinstance(rule, Ge) else f"≤ {rule.le}"
+    return "not empty" if isinstance(rule, MinLen) else ""
+
+
+def questions() -> Iterator[str]:
+    """Every question: what it answers, how it is asked, its columns."""
+    with tempfile.TemporaryDirectory() as folder:
+        publish(Path(folder), Manifest({"threshold": 0.75}, {}))
+        with connect(Path(folder)) as connection:
+            for path in sorted(QUESTIONS.glob("*.sql")):
+                yield from _question(connection, path.stem)
+
+
+def macros() -> Iterator[str]:
+    """Every formula: its parameters and what it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        publish(Path(folder), Manifest({"threshold": 0.75}, {}))
+        with connect(Path(folder)) as connection:
+            found = connection.execute(
+                "SELECT function_name, parameters, comment FROM duckdb_functions() "
+                "WHERE NOT internal AND function_type = 'macro' ORDER BY ALL"
+            ).fetchall()
+    yield "| macro | what it is |\n|---|---|"
+    asked = {path.stem for path in QUESTIONS.glob("*.sql")}
+    for name, parameters, comment in found:
+        if name not in asked:
+            yield f"| `{name}({', '.join(parameters)})` | {_cell(comment)} |"
+
+
+def _question(connection: duckdb.DuckDBPyConnection, name: str) -> Iterator[str]:
+    macro = connection.execute(
+        "SELECT parameters, comment, function_type FROM duckdb_functions() "
+        "WHERE function_name = ? AND NOT internal",
+        [name],
+    ).fetchall()
+    if not macro:
+        [(comment,)] = connection.execute(
+            "SELECT comment FROM duckdb_views() WHERE view_name = ?", [name]
+        ).fetchall()
+        call, query = name, f"FROM {name}"
+    else:
+        [(parameters, comment, kind)] = macro
+        call = f"{name}({', '.join(parameters)})"
+        asked = f"{name}({', '.join(_ARGUMENTS[each] for each in parameters)})"
+        query = f"FROM {asked}" if kind == "table_macro" else f"SELECT {asked}"
+    described = connection.execute(f"DESCRIBE {query}").fetchall()
+    columns = ", ".join(f"`{column}` {kind.lower()}" for column, kind, *_ in described)
+    yield f"## {call}\n\n{comment}\n\n```sql\n{query};\n```\n"
+    yield f"Columns: {columns}.\n" if query.startswith("FROM") else "One value, a text.\n"
+
+
+PARTS: Mapping[str, Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
+    {
+        "commands.md": {"commands": commands},
+        "settings.md": {"settings": settings},
+        "questions.md": {"questions": questions, "macros": macros},
+    }
+)
+
+
+def written(page: str) -> str:
+    """A page with its parts as the code tells them now."""
+    text = (REFERENCE / page).read_text("utf-8")
+    for name, part in PARTS[page].items():
+        told = "\n".join(part()).strip()
+        head = f"<!-- {name}: written by python -m tests.reference -->"
+        found = re.compile(rf"{re.escape(head)}\n.*?<!-- end -->", re.DOTALL)
+        assert len(found.findall(text)) == 1, f"{page} has no place for its {name}"
+        text = found.sub(lambda _, new=f"{head}\n\n{told}\n\n<!-- end -->": new, text)
+    return text
+
+
+if __name__ == "__main__":
+    for page in PARTS:
+        (REFERENCE / page).write_text(written(page), "utf-8")
