@@ -3,16 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
+from pathlib import Path
 from shlex import quote
 from uuid import uuid4
 
 import polars as pl
 
 from kp_batch.config import RescoreConfig
+from kp_batch.errors import WarehouseError
 from kp_batch.reasons import BEFORE
+from kp_batch.run_record import last_done
 from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
+from kp_batch.warehouse.relations import run_records
 
 
 @dataclass(frozen=True)
@@ -67,3 +71,16 @@ def in_force(config: RescoreConfig) -> RescoreConfig:
     """The config with what it leaves out as the warehouse has it; see `RescoreConfig.completed`."""
     published = read_manifest(config.warehouse)
     return config.completed(published.settings if published else {})
+
+
+def last_config(warehouse: Path) -> RescoreConfig:
+    """The settings of the last run that is done.
+
+    Raises:
+        WarehouseError: it is no warehouse, or no run is done.
+    """
+    last = last_done(run_records(warehouse, require_manifest(warehouse).tables.get("runs")))
+    if last is None:
+        raise WarehouseError(f"nothing was scored in {warehouse} yet; run an archive first")
+    least = {"archive": last.config["archive"], "warehouse": str(warehouse)}
+    return in_force(RescoreConfig.model_validate(least))

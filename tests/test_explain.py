@@ -187,9 +187,11 @@ def test_vectors_that_are_lost_are_told(tmp_path: Path) -> None:
     rescore_archive(settings_of(tmp_path))
     shutil.rmtree(tmp_path / "warehouse" / "vectors")
     told = explained(tmp_path, "t3")
-    assert told.unmet == "its vector is not stored any more; run again"
+    assert told.unmet == (
+        "the vectors are not stored any more; a run that replays it makes them anew"
+    )
     assert (told.neighbours, told.held and told.held.size) == ((), 3)
-    assert "its vector is not stored any more" in explanation_text(told)
+    assert told.unmet in explanation_text(told)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_law_the_first_of_the_nearest_is_the_nearest_of_the_cache(
     for row in left:
         cache.add(held[row], NOW + timedelta(seconds=row))
     parts = [held[start : start + at_once] for start in range(0, len(held), at_once)]
-    nearby = most_similar(wanted, parts, most, without)
+    [nearby] = most_similar([wanted], parts, most, [without])
     expected = cache.nearest(wanted)
     assert nearby.max_similarity == (expected and expected.similarity)
     if expected and expected.position is not None:

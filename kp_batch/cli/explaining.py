@@ -88,18 +88,19 @@ def score(
 
     if at and not warehouse:
         raise click.UsageError("--at needs a --warehouse, whose cache is met at that time")
-    lines, faults = 0, list[Unscored]()
+    lines = unscored = 0
+    first = ""
     with _scorer(warehouse, profiles, at or datetime.now(UTC)) as (weights, meet):
         for told in score_lines(file, weights, meet):
             lines += 1
             if isinstance(told, Unscored):
-                faults.append(told)
+                unscored += 1
+                first = first or f"the first on line {told.line:,}: {told.message}"
             click.echo(json_line(told) if output_format == "json" else scored_text(told))
     if not lines:
         raise TraceError(f"there is no trace in {printable(file.name)}")
-    if faults:
-        first = f"the first on line {faults[0].line:,}: {faults[0].message}"
-        raise TraceError(f"{len(faults):,} of {number(lines, 'trace')} cannot be scored, {first}")
+    if unscored:
+        raise TraceError(f"{unscored:,} of {number(lines, 'trace')} cannot be scored, {first}")
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Formats the explanation of a trace for a terminal."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from itertools import zip_longest
 from textwrap import wrap
 
@@ -34,7 +33,7 @@ def _trace(result: Explanation) -> Iterator[str]:
     outcome = "success" if result.success else "failure"
     made = [_time(result.created_at), shortened(result.task_domain, 40), outcome, *by]
     row = "" if result.row is None else f", row {result.row:,}"
-    yield f"trace {printable(result.trace_id)}"
+    yield f"trace {shortened(result.trace_id, _LINE)}"
     yield f"  made       {', '.join(made)}"
     yield f"  file       {printable(result.source_file)}{row}"
     if result.objective is None or result.steps is None:
@@ -108,7 +107,7 @@ def _neighbour(each: Neighbour) -> Iterator[str]:
     if each.text is None or each.own_text is None:
         yield f"          its text cannot be read again: {UNREAD[each.unread or 'unreadable']}"
         return
-    if each.text == each.own_text:
+    if each.is_same_text:
         yield "          the same text"
         return
     width = (_LINE - 11) // 2
@@ -123,7 +122,7 @@ def _lines(pieces: Sequence[Piece], width: int) -> list[str]:
 
 
 def _time(text: str) -> str:
-    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{text[:10]} {text[11:19]} UTC"
 
 
 def _history(history: Sequence[Past]) -> Iterator[str]:

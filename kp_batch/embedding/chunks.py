@@ -116,7 +116,10 @@ def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
     """
     lacking = places.get_column("chunk").null_count()
     if lacking:
-        raise WarehouseError(f"{lacking} of {len(places)} vectors are not in {folder}; run again")
+        raise WarehouseError(
+            f"{lacking} of {len(places)} vectors are not in {folder}; a run makes those anew "
+            "that it replays, such as one with another --cache-size"
+        )
     rows = places.get_column("row").to_numpy()
     gathered: Float32s | None = None
     for (name,), group in places.with_row_index("at").group_by("chunk", maintain_order=True):

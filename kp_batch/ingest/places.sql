@@ -6,7 +6,10 @@ SELECT wanted.*, coalesce(max(facts."row"), 9223372036854775807) AS "row"
 FROM $wanted AS wanted
 LEFT JOIN (SELECT source_file, file_id FROM $files) AS files USING (source_file)
 LEFT JOIN (
-    SELECT file_id, trace_id, content_hash, "row" FROM $facts WHERE len(reasons) = 0
+    SELECT file_id, trace_id, content_hash, "row"
+    FROM $facts
+    SEMI JOIN $wanted AS these USING (trace_id)
+    WHERE len(reasons) = 0
 ) AS facts USING (file_id, trace_id, content_hash)
 GROUP BY ALL
 ORDER BY wanted.source_file, "row"

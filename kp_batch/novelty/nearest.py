@@ -1,7 +1,7 @@
-"""The vectors of a cache that one vector resembles most, in their order."""
+"""What of a cache some vectors resemble most, in order."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,36 +17,63 @@ class Nearby:
 
 
 def most_similar(
-    vector: Float32s, parts: Iterable[Float32s], most: int, without: int | None = None
-) -> Nearby:
-    """Find what a cache holds that resembles a vector most.
+    vectors: Sequence[Float32s],
+    parts: Iterable[Float32s],
+    most: int,
+    without: Sequence[int | None] | None = None,
+) -> list[Nearby]:
+    """Find what a cache holds that each of some vectors resembles most.
 
     Cosines are those of `VectorCache`, to the bit: `cosines` decides. A zero vector is nobody's
     nearest, and none is nearest to it; its similarity to any other is 0.
 
     Args:
-        vector: float32, shape (dimensions,), a unit or a zero vector.
+        vectors: each float32, shape (dimensions,), a unit or a zero vector.
         parts: what the cache holds, the oldest first, some rows at a time: float32, shape
             (rows, dimensions), unit or zero rows.
         most: how many are listed at the most.
-        without: a row that counts as if the cache did not hold it, from 0 over all parts.
+        without: for each vector a row that counts as if the cache did not hold it, from 0 over all
+            parts; None for none.
     """
-    best: list[tuple[int, float]] = []
-    first, met, met_zero = 0, 0, not vector.any()
+    left_out = without or [None] * len(vectors)
+    met = [_Met(*each, most) for each in zip(vectors, left_out, strict=True)]
+    first = 0
     for part in parts:
+        real = nonzero(part)
+        for each in met:
+            each.meet(part, real, first)
+        first += len(part)
+    return [each.nearby() for each in met]
+
+
+@dataclass
+class _Met:
+    """What one vector has met of the cache so far."""
+
+    vector: Float32s
+    without: int | None
+    most: int
+    best: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
+    is_alone: bool = True
+    met_zero: bool = False  # or is one itself
+
+    def meet(self, part: Float32s, real: np.ndarray, first: int) -> None:
+        """Meet some more rows, of which the first has this number."""
         held = np.ones(len(part), dtype=np.bool_)
-        if without is not None and first <= without < first + len(part):
-            held[without - first] = False
-        real = nonzero(part) & held & vector.any()
-        similarities = cosines(np.broadcast_to(vector, part.shape), part)
-        rows = np.flatnonzero(real)
-        chosen = rows[np.argsort(-similarities[rows], kind="stable")[:most]]
+        if self.without is not None and first <= self.without < first + len(part):
+            held[self.without - first] = False
+        self.is_alone &= not held.any()
+        comparable = real & held & self.vector.any()
+        self.met_zero |= bool((held & ~comparable).any())
+        similarities = cosines(np.broadcast_to(self.vector, part.shape), part)
+        rows = np.flatnonzero(comparable)
+        chosen = rows[np.argsort(-similarities[rows], kind="stable")[: self.most]]
         found = [(first + int(row), float(similarities[row])) for row in chosen]
-        best = sorted([*best, *found], key=lambda each: -each[1])[:most]
-        first, met = first + len(part), met + int(held.sum())
-        met_zero |= bool((held & ~real).any())
-    if not met:
-        return Nearby(None, ())
-    if not best or (met_zero and best[0][1] < 0):
-        return Nearby(0.0, tuple(best))
-    return Nearby(best[0][1], tuple(best))
+        self.best = sorted([*self.best, *found], key=lambda each: -each[1])[: self.most]
+
+    def nearby(self) -> Nearby:
+        """What it resembles of all that it met."""
+        if self.is_alone:
+            return Nearby(None, ())
+        beaten = not self.best or (self.met_zero and self.best[0][1] < 0)
+        return Nearby(0.0 if beaten else self.best[0][1], tuple(self.best))

@@ -1,6 +1,6 @@
 """What the cache of a warehouse held at a moment, and what of it a vector resembles."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cached_property
@@ -93,33 +93,32 @@ class CacheWindow:
             domains=dict(domains.iter_rows()),
         )
 
-    def nearby(self, vector: Float32s, most: int, without: int | None = None) -> Nearby:
-        """Find what a vector resembles; see `most_similar`.
+    def nearby(
+        self, vectors: Sequence[Float32s], most: int, without: Sequence[int | None] | None = None
+    ) -> list[Nearby]:
+        """Find what each of some vectors resembles; see `most_similar`. All vectors are read once.
 
         Raises:
             WarehouseError: vectors are missing.
         """
-        return most_similar(vector, self._parts(), most, without)
+        return most_similar(vectors, self._parts(), most, without)
 
-    def rows(self, nearby: Nearby) -> pl.DataFrame:
-        """The traces that a vector resembles, in the order of `nearby.nearest`.
-
-        Returns:
-            The columns of cache_window.sql, and `similarity`.
-        """
-        found = pl.DataFrame(
-            nearby.nearest, schema={"position": pl.Int64, "similarity": pl.Float64}, orient="row"
-        )
+    def rows(self, nearby: Sequence[Nearby]) -> dict[int, dict[str, Any]]:
+        """The columns of cache_window.sql of all that some vectors resemble, by position."""
+        wanted = {position for each in nearby for position, _ in each.nearest}
+        found = pl.DataFrame({"position": sorted(wanted)}, schema={"position": pl.Int64})
         self._state.connection.register("found", found.to_arrow())
-        rows = self._state.ask("FROM cache_window JOIN found USING (position)")
+        rows = self._state.ask("FROM cache_window SEMI JOIN found USING (position)")
         self._state.connection.unregister("found")
-        return found.join(rows.drop("similarity"), on="position", maintain_order="left")
+        return {row["position"]: row for row in rows.to_dicts()}
 
-    def position(self, trace_id: str | None) -> int | None:
-        """Where it holds a trace, None if it does not."""
-        query = "SELECT position FROM cache_window WHERE trace_id = ?"
-        found = self._state.connection.execute(query, [trace_id]).fetchall()
-        return int(found[0][0]) if found else None
+    def positions(self, trace_ids: pl.Series) -> dict[str, int]:
+        """Where it holds traces, by id; those that it does not hold are left out."""
+        self._state.connection.register("named", pl.DataFrame({"trace_id": trace_ids}).to_arrow())
+        query = "SELECT trace_id, position FROM cache_window SEMI JOIN named USING (trace_id)"
+        found = self._state.ask(query)
+        self._state.connection.unregister("named")
+        return dict(found.iter_rows())
 
     def _parts(self) -> Iterator[Float32s]:
         with pq.ParquetFile(self._places) as file:
@@ -127,18 +126,19 @@ class CacheWindow:
                 yield read_vectors(self._vectors, pl.DataFrame(batch))
 
 
-def similar(row: Mapping[str, Any], moment: datetime) -> dict[str, Any]:
+def similar(row: Mapping[str, Any], similarity: float, moment: datetime) -> dict[str, Any]:
     """The fields of `Similar`.
 
     Args:
         row: of `CacheWindow.rows`.
+        similarity: the cosine.
         moment: when the trace came that resembles it.
     """
     return {
         "trace_id": row["trace_id"],
         "task_domain": row["task_domain"],
         "created_at": row["created_at"].isoformat(),
-        "similarity": row["similarity"],
+        "similarity": similarity,
         "age_s": (moment - row["created_at"]).total_seconds(),
     }
 

@@ -1,6 +1,6 @@
 """What a new trace meets in the cache of a warehouse, at a moment."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -9,11 +9,14 @@ import polars as pl
 
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Encoder, load_encoder
+from kp_batch.novelty.nearest import Nearby
 from kp_batch.novelty.settings import CacheSettings
+from kp_batch.operations.breaking_down import Row
 from kp_batch.operations.cache_window import CacheWindow, Moment, similar, stored_vectors
 from kp_batch.operations.explained import Similar
 from kp_batch.operations.score import Meet, Met, meet_nobody
 from kp_batch.planning.state import State
+from kp_batch.run import last_config
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.staging import Staging
 from kp_batch.vectors import Float32s, unit
@@ -34,13 +37,11 @@ def coming(
         moment: when the traces come; with a time zone.
 
     Raises:
-        WarehouseError: it is no warehouse.
+        WarehouseError: it is no warehouse, or nothing was scored there yet.
         EncoderError: the model cannot be found.
     """
-    published = require_manifest(warehouse)
-    given = RescoreConfig.model_validate({"archive": [""], "warehouse": warehouse})
-    config = given.completed(published.settings)
-    with State(warehouse, published.tables, Staging(folder)) as state:
+    tables, config = require_manifest(warehouse).tables, last_config(warehouse)
+    with State(warehouse, tables, Staging(folder)) as state:
         yield config.profiles, Coming(warehouse, state, config, moment).meet
 
 
@@ -79,17 +80,20 @@ class Coming:
         """
         if self._encoder is None:
             return meet_nobody(facts)
-        vectors = self._vectors(self._encoder, facts)
-        ids = facts.get_column("trace_id")
-        return [self._met(vector, name) for vector, name in zip(vectors, ids, strict=True)]
+        replaced = self._replaced(facts.get_column("trace_id"))
+        met = self._window.nearby(self._vectors(self._encoder, facts), _NEIGHBOURS, replaced)
+        rows = self._window.rows(met)
+        return [(each.max_similarity, tuple(self._similar(each, rows))) for each in met]
 
-    def _met(self, vector: Float32s, trace_id: str | None) -> Met:
-        replaced = self._window.position(trace_id)
-        if replaced is None and self._window.size > self._size:
-            replaced = 0  # the oldest has gone
-        nearby = self._window.nearby(vector, _NEIGHBOURS, without=replaced)
-        rows = self._window.rows(nearby).to_dicts()
-        return nearby.max_similarity, tuple(Similar(**similar(row, self._moment)) for row in rows)
+    def _replaced(self, trace_ids: pl.Series) -> list[int | None]:
+        """The row that each trace does not meet: of its own id, else the oldest if gone."""
+        gone = 0 if self._window.size > self._size else None
+        held = self._window.positions(trace_ids)
+        return [held.get(each, gone) for each in trace_ids]
+
+    def _similar(self, nearby: Nearby, rows: Mapping[int, Row]) -> Iterator[Similar]:
+        for position, similarity in nearby.nearest:
+            yield Similar(**similar(rows[position], similarity, self._moment))
 
     def _vectors(self, encoder: Encoder, facts: pl.DataFrame) -> list[Float32s]:
         """The vectors of the traces; those that are stored are not made again."""

@@ -54,7 +54,8 @@ class Similar:
 class Neighbour(Similar):
     """The same, and what the two have in common."""
 
-    text: tuple[Piece, ...] | None  # the start of its text, which was embedded
+    is_same_text: bool
+    text: tuple[Piece, ...] | None  # of what was embedded, from where the two begin to differ
     own_text: tuple[Piece, ...] | None  # the same of the trace that came
     unread: Unread | None  # why there are no texts
 

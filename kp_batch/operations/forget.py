@@ -15,7 +15,6 @@ from kp_batch.executor import Local
 from kp_batch.facts import id_hash
 from kp_batch.operations.forget_plan import (
     PLAN,
-    last_config,
     lost_runs,
     plan_from_published,
     staged,
@@ -32,7 +31,7 @@ from kp_batch.operations.results import Forgotten
 from kp_batch.pipeline.report import leave_report, shows_older
 from kp_batch.pipeline.rescore import execute, open_run, say_plan
 from kp_batch.progress import warn
-from kp_batch.run import Run
+from kp_batch.run import Run, last_config
 from kp_batch.staging import Staging
 from kp_batch.warehouse.earlier import complete
 from kp_batch.warehouse.layout import Layout

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import polars as pl
 
-from kp_batch.config import RescoreConfig
-from kp_batch.errors import WarehouseError
 from kp_batch.executor import Step
 from kp_batch.ingest.observe import observe_published
 from kp_batch.operations.history import RunIds, sorted_runs
@@ -15,24 +13,14 @@ from kp_batch.operations.known_ids import KnownIds
 from kp_batch.operations.results import Forgotten
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.run import Run, in_force
-from kp_batch.run_record import last_done
+from kp_batch.run import Run
 from kp_batch.warehouse.earlier import lacking
-from kp_batch.warehouse.manifest import Manifest, require_manifest
+from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.relations import partitions_of, run_records
 from kp_batch.warehouse.tables import files_of
 
 # The traces after those that go are replayed, and keep their weights: no day is weighted anew.
 _NO_DAY = (date.max, date.min)
-
-
-def last_config(warehouse: Path) -> RescoreConfig:
-    """The settings of the last successful run, so that nothing but the traces differs."""
-    last = last_done(run_records(warehouse, require_manifest(warehouse).tables.get("runs")))
-    if last is None:
-        raise WarehouseError(f"nothing was scored in {warehouse} yet; run an archive first")
-    least = {"archive": last.config["archive"], "warehouse": str(warehouse)}
-    return in_force(RescoreConfig.model_validate(least))
 
 
 def staged(run: Run, known: KnownIds) -> Run:

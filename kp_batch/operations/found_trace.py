@@ -16,6 +16,7 @@ from kp_batch.warehouse.relations import frame_of, parquet_relation
 
 _NAMED = 3  # at most, where a beginning is not unique
 _NAME = 80  # characters
+_USUAL = "kp:trace:"  # begins most ids, and may be left out
 
 
 def find_trace(warehouse: Path, state: State, name: str) -> dict[str, Any]:
@@ -29,38 +30,46 @@ def find_trace(warehouse: Path, state: State, name: str) -> dict[str, Any]:
     Raises:
         WarehouseError: there is no such trace, which was rejected or forgotten, maybe; or several.
     """
-    state.connection.execute("SET VARIABLE name = ?", [name])
-    found = state.ask(sql(__name__, "found_trace.sql"))
-    ids = found.get_column("trace_id").to_list() if name else []
-    if not ids:
-        missing = f"there is no trace {_quoted(name)} in {shown(warehouse)}"
+    found = _beginning_with(state, name) if name else pl.DataFrame()
+    if found.is_empty():
+        missing = f"there is no trace {shortened(name, _NAME)!r} in {shown(warehouse)}"
         raise WarehouseError(f"{missing}{_why(state, name)}")
-    if len(ids) > 1 and ids[0] != name:
+    ids = found.get_column("trace_id").to_list()
+    if len(ids) > 1 and ids[0] not in {name, _USUAL + name}:
         more = " and more" if len(ids) > _NAMED else ""
+        named = ", ".join(shortened(each, _NAME) for each in ids[:_NAMED])
         raise WarehouseError(
-            f"{_quoted(name)} begins the ids of several traces in {shown(warehouse)}: "
-            f"{', '.join(ids[:_NAMED])}{more}; write more of the one that you mean"
+            f"{shortened(name, _NAME)!r} begins the ids of several traces in {shown(warehouse)}: "
+            f"{named}{more}; write more of the one that you mean"
         )
     files = state.files_of_days([found.item(0, "created_at").date()])
-    rows = parquet_relation("scores", files)
-    query = f"SELECT * FROM {rows} WHERE trace_id = ?"  # noqa: S608 (our own paths)
+    query = f"SELECT * FROM {parquet_relation('scores', files)} WHERE trace_id = ?"  # noqa: S608 (our own paths)
     row = frame_of(state.connection.sql(query, params=[ids[0]]))
     return row.cast({each: SCORES[each] for each in row.columns}).row(0, named=True)
 
 
+def _beginning_with(state: State, name: str) -> pl.DataFrame:
+    """Look on the days that the facts know, and on all others only where nothing is found."""
+    state.connection.execute("SET VARIABLE name = ?", [name])
+    known = state.ask(sql(__name__, "known_days.sql")).get_column("day").to_list()
+    scores = parquet_relation("scores", state.files_of_days(known))
+    found = state.ask(sql(__name__, "found_trace.sql", scores=scores))
+    if found.is_empty():
+        return state.ask(sql(__name__, "found_trace.sql", scores="published.scores"))
+    return found
+
+
 def _why(state: State, name: str) -> str:
     """Why a trace is not there, as far as that is known, and what to do."""
+    names = pl.DataFrame({"trace_id": [name, _USUAL + name]})
     rejected = state.connection.execute(
-        "SELECT source_file, message FROM published.rejects WHERE trace_id = ? LIMIT 1", [name]
+        "SELECT source_file, message FROM published.rejects WHERE trace_id IN (?, ?) LIMIT 1",
+        names.get_column("trace_id").to_list(),
     ).fetchall()
     for source_file, message in rejected:
         return f": it was rejected, in {source_file}: {message}"
-    digest = pl.select(trace_id=pl.lit(name)).select(id_hash()).item()
-    forgotten = "SELECT count(*) FROM published.forgotten WHERE id_hash = ?"
-    if state.connection.execute(forgotten, [digest]).fetchall() != [(0,)]:
+    hashes = names.select(id_hash()).to_series().to_list()
+    forgotten = "SELECT count(*) FROM published.forgotten WHERE id_hash IN (?, ?)"
+    if state.connection.execute(forgotten, hashes).fetchall() != [(0,)]:
         return ": it was forgotten"
     return '; list ids by asking: kp-batch sql "SELECT trace_id FROM scores"'
-
-
-def _quoted(name: str) -> str:
-    return repr(shortened(name, _NAME))

@@ -1,6 +1,7 @@
 """Scores new traces: as a live engine would its first, or as they would come to a warehouse."""
 
 from collections.abc import Callable, Iterator, Mapping
+from io import BytesIO
 from itertools import chain
 from typing import IO
 
@@ -58,15 +59,20 @@ def score_lines(
 
 def _lines(file: IO[bytes]) -> Iterator[list[tuple[int, bytes]]]:
     """Some lines at a time, with their numbers from 0; one trace on many lines as one of them."""
-    first = next(file, b"")
-    if json_object(first) is not None:
-        yield from line_batches(chain([first], file), _ROWS)
-        return
-    text = first + file.read()
-    if json_object(text) is not None:
-        yield [(0, text)]
-    else:
-        yield from line_batches(text.splitlines(keepends=True), _ROWS)
+    before: list[bytes] = []
+    for line in file:
+        before.append(line)
+        if line.strip():
+            break
+    lines = chain(before, file)
+    begun = b"".join(before)
+    if begun.lstrip().startswith(b"{") and json_object(begun) is None:  # maybe it goes on
+        text = begun + file.read()
+        if json_object(text) is not None:
+            yield [(len(before) - 1, text)]
+            return
+        lines = BytesIO(text)
+    yield from line_batches(lines, _ROWS)
 
 
 def _faults() -> pl.Expr:

@@ -13,7 +13,6 @@ from kp_batch.embedding.chunks import stored_dimensions
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.executor import Local
 from kp_batch.novelty.settings import CacheSettings, format_ttl, parse_ttl
-from kp_batch.operations.forget_plan import last_config
 from kp_batch.operations.sweep_replay import SWEEP_SPAN, sweep_spans
 from kp_batch.operations.sweep_result import Outcome, Sweep
 from kp_batch.pipeline.fit import check_vectors_fit
@@ -21,7 +20,7 @@ from kp_batch.pipeline.replay import find_vectors, with_room
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.state import State
 from kp_batch.progress import progress
-from kp_batch.run import Run
+from kp_batch.run import Run, last_config
 from kp_batch.sql import sql
 from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout

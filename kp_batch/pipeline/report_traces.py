@@ -61,5 +61,4 @@ def _located(
     paths = [path for day in asked.get_column("day").unique().sort() for path in days.get(day, [])]
     connection.execute(sql(__name__, "told.sql", scores=parquet_relation("scores", paths)))
     facts = relation(warehouse, "facts", tables.get("facts"))
-    of_these = f"(FROM {facts} SEMI JOIN asked USING (trace_id))"
-    return frame_of(connection.sql(places_query("told", "kp.files", of_these)))
+    return frame_of(connection.sql(places_query("told", "kp.files", facts)))
