@@ -1,6 +1,7 @@
 """Which rows are refused, night after night: only what moved is looked at again."""
 
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import kp_batch.planning.sizes
 import kp_batch.planning.why
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
+from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
+from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
 
@@ -122,6 +125,26 @@ def test_a_message_names_the_value_and_stays_once_the_file_is_gone(archive: Arch
     (archive.files / "c.jsonl").unlink()
     archive.run(prune=False)
     assert archive.ask(REFUSED) == before
+
+
+def test_after_vacuum_a_message_names_no_value_and_a_later_run_tells_the_same(
+    archive: Archive,
+) -> None:
+    archive.write("c.jsonl", trace(id="three", confidence=2), b'["private"]')
+    archive.run()
+    before = archive.ask(REFUSED)
+    vacuum(archive.warehouse, timedelta(0), datetime.now(UTC))
+    told, published = archive.ask(REFUSED), require_manifest(archive.warehouse).tables["rejects"]
+    assert told[0][3] == before[0][3]
+    assert [message for *_, message, _ in told[1:]] == [
+        *(["line 2 is no JSON object"] * 2),
+        "outcome.confidence is null, NaN, or outside 0..1",
+        "line 2 is no JSON object",
+    ]
+    archive.write("d.jsonl", trace(id="four"))
+    archive.run()
+    assert archive.ask(REFUSED) == told
+    assert require_manifest(archive.warehouse).tables["rejects"] == published
 
 
 def test_rejects_are_told_anew_once_the_words_differ(

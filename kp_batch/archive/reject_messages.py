@@ -9,7 +9,9 @@ from kp_batch.archive.validation import CHECKS, MALFORMED_JSON
 from kp_batch.text import shortened
 
 # Raised with every change of these words: the next run then tells the published rejects anew.
-MESSAGES_VERSION = 2
+MESSAGES_VERSION = 3
+# In place of the JSON that vacuum removed; not null, or the next run would read the row again.
+REMOVED = '"removed by kp-batch vacuum"'
 _SHOWN = 60  # characters of a value
 
 
@@ -19,11 +21,11 @@ def reject_message(codes: Sequence[str], row: int, raw: str | None) -> str:
     Args:
         codes: of its faults, as `validation.reasons` gives them.
         row: its number in its file, from 0.
-        raw: its JSON, as `reading.read_raw` gives it; None where it cannot be read again, and the
-            sentences name no value.
+        raw: its JSON, as `reading.read_raw` gives it; None where it cannot be read again. Without
+            it, or where it is `REMOVED`, the sentences name no value.
     """
     try:
-        value = None if raw is None else json.loads(raw)
+        value = None if raw in (None, REMOVED) else json.loads(raw)
     except (ValueError, RecursionError):  # as deep, or as long a number, as was only just read
         value = None
     if list(codes) == [MALFORMED_JSON]:

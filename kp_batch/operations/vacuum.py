@@ -8,6 +8,8 @@ from typing import Self
 
 import polars as pl
 
+from kp_batch.archive.reject_messages import REMOVED
+from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.away import remove_folder
 from kp_batch.contracts import GROWING, TABLES
 from kp_batch.embedding.chunks import count_vectors
@@ -23,6 +25,7 @@ from kp_batch.operations.removal import (
 )
 from kp_batch.operations.results import Removed
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
+from kp_batch.planning.rejects import with_message
 from kp_batch.run_record import RunRecord
 from kp_batch.staging import Staging
 from kp_batch.warehouse.commits import files_at
@@ -33,7 +36,6 @@ from kp_batch.warehouse.relations import relation, run_records, scan
 from kp_batch.warehouse.tables import DeltaTables, files_of
 
 _ROWS_IN_FILE = 1_000_000  # of facts, at the least: some 100 MB
-_DROPPED = '"removed by kp-batch vacuum"'  # not null, or the next run would read the row again
 
 
 def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
@@ -137,18 +139,22 @@ def _count_needless_facts(warehouse: Path, tables: Mapping[str, int]) -> int:
 
 def _is_old_raw(old: Collection[str]) -> pl.Expr:
     """Whether a rejected row has its JSON and is of an old run."""
-    has_raw = pl.col("raw").is_not_null() & (pl.col("raw") != _DROPPED)
+    has_raw = pl.col("raw").is_not_null() & (pl.col("raw") != REMOVED)
     return pl.col("run_id").is_in(list(old)) & has_raw
 
 
 def _drop_raw(warehouse: Path, tables: DeltaTables, old: Collection[str]) -> int:
-    """Drop the JSON of the rows that old runs rejected."""
+    """Drop the JSON of the rows that old runs rejected, and what their messages tell of it."""
     rejects = scan(warehouse, "rejects", tables.versions.get("rejects")).collect()
     dropping = _is_old_raw(old)
     dropped = rejects.select(dropping.sum()).item()
-    raw = pl.when(dropping).then(pl.lit(_DROPPED)).otherwise("raw")
+    has_value = dropping & ~pl.col("reasons").list.contains(SUPERSEDED)
     if dropped:
-        tables.overwrite("rejects", [rejects.with_columns(raw=raw)])
+        left = rejects.with_columns(
+            raw=pl.when(dropping).then(pl.lit(REMOVED)).otherwise("raw"),
+            message=pl.when(has_value).then(None).otherwise("message"),
+        )
+        tables.overwrite("rejects", [with_message(left)])
     return dropped
 
 

@@ -49,7 +49,7 @@ def stage_rejects(run: Run, detected: Detected) -> bool:
     rejects = RowGroups(run.staging.table("rejects"), REJECTS, PART_ROWS)
     differ = False
     for rows in _in_parts(rejected):
-        told = _with_message(_with_raw(rows, ledger))
+        told = with_message(_with_raw(rows, ledger))
         differ |= told.get_column("run_id").null_count() > 0
         differ |= not told.get_column("raw").equals(rows.get_column("raw"))
         differ |= not told.get_column("message").equals(rows.get_column("known_message"))
@@ -104,8 +104,12 @@ def _with_raw(rejected: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
     return rejected.with_columns(raw=pl.Series(raw, dtype=pl.String))
 
 
-def _with_message(rejected: pl.DataFrame) -> pl.DataFrame:
-    """Say why the rows are rejected that have no message: a function of their JSON and number."""
+def with_message(rejected: pl.DataFrame) -> pl.DataFrame:
+    """Say why the rows are rejected that have no message: a function of their JSON and number.
+
+    Args:
+        rejected: the columns message, reasons, row and raw of `REJECTS`, and any others.
+    """
     rows = rejected.select("message", "reasons", "row", "raw").iter_rows()
     told = [known or reject_message(codes, row, raw) for known, codes, row, raw in rows]
     return rejected.with_columns(message=pl.Series(told, dtype=pl.String))
