@@ -119,7 +119,7 @@ def test_the_five_nearest_are_told_with_what_they_share(tmp_path: Path) -> None:
     assert told.held.domains == {"code": 7}
     shown = explanation_text(told)
     assert "it met 7 traces in the cache, which holds 100, with no ttl" in shown
-    assert "sum all[ rows sum ]all rows" in shown
+    assert "sum all« rows sum »all rows" in shown
 
 
 words = st.lists(st.sampled_from(["fix", "the", "import", ",", "now"]), max_size=12).map(" ".join)

@@ -54,12 +54,11 @@ def _trace(result: Explanation) -> Iterator[str]:
 
 def _sum(result: Explanation) -> Iterator[str]:
     reaches = "reaches" if result.breakdown.score >= result.threshold else "is below"
-    recorded = (
-        "" if result.recorded_score is None else f"; recorded live: {result.recorded_score:.4f}"
-    )
+    # 0 stands where no engine has scored it yet.
+    live = f"; recorded live: {result.recorded_score:.4f}" if result.recorded_score else ""
     yield (
         f"score {result.breakdown.score:.4f}, which {reaches} the threshold "
-        f"{result.threshold}{recorded}"
+        f"{result.threshold}{live}"
     )
 
 
@@ -85,7 +84,7 @@ def _met(result: Explanation) -> Iterator[str]:
         yield f"  {printable(result.unmet)}"
     if not result.neighbours:
         return
-    yield "the nearest, [shared words] marked:"
+    yield "the nearest, what they share «marked»:"
     for each in result.neighbours:
         yield from _neighbour(each)
 
@@ -119,7 +118,7 @@ def _neighbour(each: Neighbour) -> Iterator[str]:
 
 
 def _lines(pieces: Sequence[Piece], width: int) -> list[str]:
-    marked = "".join(f"[{each.text}]" if each.shared else each.text for each in pieces)
+    marked = "".join(f"«{each.text}»" if each.shared else each.text for each in pieces)
     return wrap(printable(one_line(marked)), width, max_lines=_BESIDE, placeholder=" …")
 
 
