@@ -145,6 +145,16 @@ def test_lines_that_cannot_be_scored_stand_in_their_order_with_all_their_faults(
     assert faults == [("no_steps", "bad_confidence"), ("malformed_json",), ("malformed_json",)]
 
 
+def test_what_is_nested_too_deep_is_told_on_its_line(tmp_path: Path) -> None:
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100_000)
+    done = kp_batch("score", deep)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["reasons"] == ["malformed_json"]
+    assert "Traceback" not in done.stderr
+    assert "it is nested too deep" in done.stderr.splitlines()[-1]
+
+
 def test_one_trace_may_stand_on_many_lines() -> None:
     text = BytesIO(json.dumps(trace(id="a"), indent=2).encode())
     [told] = score_lines(text, load_profiles())
