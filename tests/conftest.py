@@ -1,4 +1,4 @@
-"""Keeps the user's caches as they are, and says at the end what was not looked at."""
+"""Keeps the user's caches as they are, begins with what takes longest, says what was left out."""
 
 import os
 from collections.abc import Iterator
@@ -10,6 +10,23 @@ import pytest
 from tests.browsing import CHROMIUM
 from tests.buckets import make_bucket, s3_server
 from tests.postgres import POSTGRES
+
+# Files that take a minute and more, which no worker shall begin when the others have ended.
+LONG = ("docs", "deployment", "ray", "cli", "law", "killing", "forgetting", "sweep")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the long files, and leave all others in their order."""
+    order = {f"test_{name}": number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(LONG)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once() -> Iterator[None]:
+    """Python keeps what it compiles: the suite starts some five hundred processes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

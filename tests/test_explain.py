@@ -194,6 +194,18 @@ def test_vectors_that_are_lost_are_told(tmp_path: Path) -> None:
     assert told.unmet in explanation_text(told)
 
 
+@pytest.fixture(scope="module")
+def with_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a warehouse of four ids, one of them forgotten, and of a rejected one."""
+    folder = tmp_path_factory.mktemp("ids")
+    ids = ("kp:trace:a1", "kp:trace:a2", "kp:trace:b", "hidden")
+    rows = [said(number, "words", id=each) for number, each in enumerate(ids)]
+    write_jsonl(folder / "archive" / "a.jsonl", [*rows, said(5, "x", id="refused", steps=[])])
+    rescore_archive(settings_of(folder))
+    forget(folder / "warehouse", ["hidden"], unseen_too=False, with_page=False)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -204,16 +216,14 @@ def test_vectors_that_are_lost_are_told(tmp_path: Path) -> None:
         ("hidden", "there is no trace 'hidden' in .*: it was forgotten"),
     ],
 )
-def test_a_trace_that_is_not_there_is_told_why(tmp_path: Path, name: str, message: str) -> None:
-    ids = ("kp:trace:a1", "kp:trace:a2", "kp:trace:b", "hidden")
-    rows = [said(number, "words", id=each) for number, each in enumerate(ids)]
-    write_jsonl(tmp_path / "archive" / "a.jsonl", [*rows, said(5, "x", id="refused", steps=[])])
-    rescore_archive(settings_of(tmp_path))
-    forget(tmp_path / "warehouse", ["hidden"], unseen_too=False, with_page=False)
+def test_a_trace_that_is_not_there_is_told_why(with_ids: Path, name: str, message: str) -> None:
     with pytest.raises(WarehouseError, match=message):
-        explained(tmp_path, name)
-    assert explained(tmp_path, "a1").trace_id == "kp:trace:a1"  # without kp:trace:
-    assert explained(tmp_path, "kp:trace:b").trace_id == "kp:trace:b"
+        explained(with_ids, name)
+
+
+def test_an_id_may_be_written_without_its_scheme(with_ids: Path) -> None:
+    assert explained(with_ids, "a1").trace_id == "kp:trace:a1"
+    assert explained(with_ids, "kp:trace:b").trace_id == "kp:trace:b"
 
 
 def test_an_id_that_another_one_begins_with_is_meant_itself(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kp_batch.config import RescoreConfig
 from kp_batch.operations.coming import coming
 from kp_batch.operations.explained import Scored, Unscored
 from kp_batch.operations.score import score_lines
@@ -85,22 +86,25 @@ def with_other_profiles(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "changes", [fresh, with_a_ttl, with_a_cache_of_one, without_an_encoder, with_other_profiles]
 )
-@pytest.mark.parametrize(
-    ("words", "name"), [("fix the tests", "new"), ("sum the rows", "new"), ("fix it", "t3")]
-)
 def test_law_beside_a_warehouse_a_trace_gets_the_score_that_a_run_would_give_it(
-    tmp_path: Path, changes: Callable[[Path], dict[str, Any]], words: str, name: str
+    tmp_path: Path, changes: Callable[[Path], dict[str, Any]]
 ) -> None:
     write(tmp_path, *range(8))
     settings = settings_of(tmp_path, **changes(tmp_path))
     rescore_archive(settings)
     moment = datetime(2026, 1, 6, 1, 30, tzinfo=UTC)
-    new = said(0, words, id=name, created_at=moment.isoformat())
+    words = {"new": "fix the tests", "other": "sum the rows", "t3": "fix it"}
+    traces = [said(0, each, id=name, created_at=moment.isoformat()) for name, each in words.items()]
     before = contents(tmp_path / "warehouse")
-    [told] = beside(tmp_path, moment, new)
+    told = [beside(tmp_path, moment, each) for each in traces]
     assert contents(tmp_path / "warehouse") == before
-    write_jsonl(tmp_path / "archive" / "b.jsonl", [new])
-    rescore_archive(settings)
+    for [scored], new in zip(told, traces, strict=True):
+        write_jsonl(tmp_path / "archive" / "b.jsonl", [new])  # in place of the one before
+        rescore_archive(settings)
+        assert_scored_by_a_run(settings, scored, new["id"])
+
+
+def assert_scored_by_a_run(settings: RescoreConfig, told: Scored | Unscored, name: str) -> None:
     [row] = ask(
         settings,
         "SELECT score, novelty, composite, max_similarity, nearest_trace_id, nearest_age_s "
@@ -139,6 +143,16 @@ def test_lines_that_cannot_be_scored_stand_in_their_order_with_all_their_faults(
     assert [isinstance(each, Scored) for each in told] == [True, False, True, False, False]
     faults = [each.reasons for each in told if isinstance(each, Unscored)]
     assert faults == [("no_steps", "bad_confidence"), ("malformed_json",), ("malformed_json",)]
+
+
+def test_what_is_nested_too_deep_is_told_on_its_line(tmp_path: Path) -> None:
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100_000)
+    done = kp_batch("score", deep)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["reasons"] == ["malformed_json"]
+    assert "Traceback" not in done.stderr
+    assert "it is nested too deep" in done.stderr.splitlines()[-1]
 
 
 def test_one_trace_may_stand_on_many_lines() -> None:

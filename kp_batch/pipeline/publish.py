@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -163,6 +164,7 @@ def _versions() -> dict[str, str | int]:
     }
 
 
+@cache
 def _installed(name: str) -> str | None:
     try:
         return version(name)

@@ -45,8 +45,9 @@ def build(
             connection.register_filesystem(file_system)
         # Clients of DuckDB 1.4 and later can open this format; the newest only by 2.0.
         connection.execute(f"ATTACH {quoted(str(path))} AS kp (STORAGE_VERSION 'v1.4.0')")
-        connection.execute("CREATE SCHEMA kp.here")
         connection.execute("USE kp")
+        connection.execute("BEGIN")  # each statement would wait for the disk
+        connection.execute("CREATE SCHEMA kp.here")
         _copy_manifest(connection, warehouse, manifest)
         _create(connection, "macros", warehouse)
         values = {**rows, "threshold": repr(manifest.threshold)}
@@ -55,6 +56,7 @@ def build(
             function = f"CREATE MACRO {_rows_of(name, warehouse)} AS TABLE FROM kp.{name}"
             connection.execute(function)
         _create(connection, "questions", warehouse)
+        connection.execute("COMMIT")
         connection.execute("USE memory")
         connection.execute("DETACH kp")
 
