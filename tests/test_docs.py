@@ -1,6 +1,7 @@
 """The documentation: every command and query in it is run, every reference page is complete."""
 
 import ast
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import pytest
 import kp_batch
 from kp_batch import errors
 from kp_batch.archive.fields import FIELDS, STEP_FIELDS
+from kp_batch.archive.reject_messages import fault_sentence, reject_message
 from kp_batch.archive.validation import CHECKS, REASONS
 from kp_batch.contracts import EXPORTED, TABLES, TRACE, VIEWS
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
+from tests.archives import step, trace
 from tests.pages import (
     DOCS,
     PAGES,
@@ -163,12 +166,28 @@ def test_every_field_that_an_export_adds_is_told() -> None:
     assert all(f"`{each.rpartition('.')[2]}`" in page for each in added)
 
 
-def test_every_reason_is_told() -> None:
-    told = list(rows(REFERENCE / "rejects.md", "Rows and files of an archive"))
-    assert [code.strip("`") for code, *_ in told] == list(REASONS)
-    for code, message, *_ in told:
-        check = CHECKS.get(code.strip("`"))
-        assert check is None or message.startswith(f"`{check.message}`"), code
+def test_every_reason_is_told_with_its_message() -> None:
+    told = {
+        code.strip("`"): message.strip("`")
+        for code, message, _ in rows(REFERENCE / "rejects.md", "Rows and files of an archive")
+    }
+    assert list(told) == list(REASONS)
+    faulty = {
+        "missing_id": trace(id=""),
+        "wrong_type": trace(type="KnowledgeUnit"),
+        "bad_created_at": trace(created_at="yesterday"),
+        "empty_domain": trace(task_domain=None),
+        "missing_success": trace(success="yes"),
+        "empty_objective": trace(objective=""),
+        "no_steps": trace(steps=[]),
+        "unknown_step_type": trace(steps=[step(), step("dream")]),
+        "bad_confidence": trace(confidence=1.5),
+    }
+    assert {code: told[code] for code in CHECKS} == {
+        code: fault_sentence(code, each) for code, each in faulty.items()
+    }
+    line = json.dumps('{"id": }')
+    assert told["malformed_json"] == reject_message(["malformed_json"], 46, line)
 
 
 def test_every_refusal_of_an_import_is_told() -> None:
