@@ -4,6 +4,7 @@ import ast
 import json
 import re
 from pathlib import Path
+from shutil import copytree, rmtree
 from typing import Any
 
 import polars as pl
@@ -32,8 +33,9 @@ from tests.pages import (
     rows,
 )
 from tests.reference import PARTS, REFERENCE, written
-from tests.running import missing, outputs
+from tests.running import missing, outputs, shell
 
+BEGINNING = "kp-batch run data/sample --embedder hashing"
 RUN = [page for page in PAGES if page != README and any(each.is_run for each in blocks(page))]
 
 
@@ -41,16 +43,40 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pages are run one after the other, since a warehouse names its files by their paths."""
+    return tmp_path_factory.mktemp("pages") / "page"
+
+
+@pytest.fixture(scope="module")
+def scored(folder: Path) -> Path:
+    """What the command leaves with which most pages begin, so that it does nothing more there."""
+    clear(folder)
+    shell(f"{BEGINNING} --warehouse warehouse", folder)
+    return (folder / "warehouse").rename(folder.with_name("scored"))
+
+
+def clear(folder: Path) -> None:
+    rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / "data").symlink_to(ROOT / "data")
+
+
 @pytest.mark.parametrize("page", RUN, ids=name)
-def test_the_blocks_of_a_page_are_run_and_print_what_it_shows(page: Path, tmp_path: Path) -> None:
-    (tmp_path / "data").symlink_to(ROOT / "data")
+def test_the_blocks_of_a_page_are_run_and_print_what_it_shows(
+    page: Path, folder: Path, scored: Path
+) -> None:
+    clear(folder)
     shown = [each for each in blocks(page) if each.is_run]
-    for block, told in zip(shown, outputs(shown, tmp_path), strict=True):
+    if any(BEGINNING in each.text for each in shown):
+        copytree(scored, folder / "warehouse")
+    for block, told in zip(shown, outputs(shown, folder), strict=True):
         line = missing(block.shown, told)
         assert line is None, f"{block.text}\n{line}\nis not in\n{told}"
     with_sql = [each.text for each in blocks(page) if each.language == "sql"]
     if with_sql:
-        with connect(tmp_path / "warehouse") as connection:
+        with connect(folder / "warehouse") as connection:
             for query in with_sql:
                 assert connection.execute(query).fetchall() is not None
 
