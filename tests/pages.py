@@ -63,11 +63,15 @@ def loose_outputs(page: Path) -> list[str]:
     ]
 
 
+def anchor(heading: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
-    tokens = _tokens(page)
-    heads = [b.content for a, b in itertools.pairwise(tokens) if a.type == "heading_open"]
-    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+    """The anchors of a page's headings."""
+    pairs = itertools.pairwise(_tokens(page))
+    return {anchor(after.content) for before, after in pairs if before.type == "heading_open"}
 
 
 def links(page: Path) -> Iterator[str]:

@@ -6,7 +6,9 @@ Such a part stands in its page between `<!-- NAME: ... -->` and `<!-- end -->`.
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,19 +22,12 @@ from kp_batch.cli.group import kp_batch
 from kp_batch.config import SETTINGS, RescoreConfig
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
+from kp_batch.warehouse.questions import Question, columns
+from kp_batch.warehouse.questions import questions as all_questions
 from kp_batch.warehouse.reader import connect
-from tests.pages import DOCS
+from tests.pages import DOCS, anchor
 
 REFERENCE = DOCS / "reference"
-QUESTIONS = Path(__file__).parent.parent / "kp_batch" / "warehouse" / "sql" / "questions"
-# An argument for each parameter of a question.
-_ARGUMENTS = {
-    **dict.fromkeys(("bins", "steps"), "20"),
-    "similarity": "0.99",
-    "run_a": "previous()",
-    "run_b": "latest()",
-    **dict.fromkeys(("wc", "wn", "wd", "wo"), "0.25"),
-}
 
 
 def commands() -> Iterator[str]:
@@ -56,7 +51,7 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
     yield "| option | meaning |\n|---|---|"
     for each in command.get_params(context):
         record = each.get_help_record(context)
-        if isinstance(each, click.Option) and record and each.name != "help":
+        if isinstance(each, click.Option) and record and "--help" not in each.opts:
             yield f"| `{_cell(record[0])}` | {_cell(record[1])} |"
 
 
@@ -84,49 +79,54 @@ def _bound(rule: Any) -> str:
 
 def questions() -> Iterator[str]:
     """Every question: what it answers, how it is asked, its columns."""
-    with tempfile.TemporaryDirectory() as folder:
-        publish(Path(folder), Manifest({"threshold": 0.75}, {}))
-        with connect(Path(folder)) as connection:
-            for path in sorted(QUESTIONS.glob("*.sql")):
-                yield from _question(connection, path.stem)
+    groups = [(group, [*found]) for group, found in groupby(all_questions(), lambda e: e.group)]
+    yield "| about | questions |\n|---|---|"
+    for group, found in groups:
+        links = (f"[`{each.name}`](#{anchor(each.call)})" for each in found)
+        yield f"| {group} | {', '.join(links)} |"
+    with _empty() as connection:
+        for group, found in groups:
+            yield f"\n## {group[0].upper()}{group[1:]}\n"
+            for each in found:
+                yield from _question(each, connection)
+
+
+def _question(question: Question, connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    yield f"### {question.call}\n\n{question.comment}\n\n```sql\n{question.example};\n```\n"
+    if question.example.startswith("SELECT"):
+        yield "One value, a text.\n"
+        return
+    found = columns(question, connection)
+    told = ", ".join(f"`{column}` {_type(kind)}" for column, kind in found.items())
+    yield f"Columns: {told}.\n"
+
+
+def _type(kind: str) -> str:
+    return kind.replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ").lower()
 
 
 def macros() -> Iterator[str]:
     """Every formula: its parameters and what it is."""
-    with tempfile.TemporaryDirectory() as folder:
-        publish(Path(folder), Manifest({"threshold": 0.75}, {}))
-        with connect(Path(folder)) as connection:
-            found = connection.execute(
-                "SELECT function_name, parameters, comment FROM duckdb_functions() "
-                "WHERE NOT internal AND function_type = 'macro' ORDER BY ALL"
-            ).fetchall()
+    asked = {each.name for each in all_questions()}
+    with _empty() as connection:
+        found = connection.execute(
+            "SELECT function_name, parameters, comment FROM duckdb_functions() "
+            "WHERE NOT internal AND schema_name = 'main' AND NOT contains(function_name, ' of ') "
+            "ORDER BY ALL"
+        ).fetchall()
     yield "| macro | what it is |\n|---|---|"
-    asked = {path.stem for path in QUESTIONS.glob("*.sql")}
     for name, parameters, comment in found:
         if name not in asked:
             yield f"| `{name}({', '.join(parameters)})` | {_cell(comment)} |"
 
 
-def _question(connection: duckdb.DuckDBPyConnection, name: str) -> Iterator[str]:
-    macro = connection.execute(
-        "SELECT parameters, comment, function_type FROM duckdb_functions() "
-        "WHERE function_name = ? AND NOT internal",
-        [name],
-    ).fetchall()
-    if not macro:
-        [(comment,)] = connection.execute(
-            "SELECT comment FROM duckdb_views() WHERE view_name = ?", [name]
-        ).fetchall()
-        call, query = name, f"FROM {name}"
-    else:
-        [(parameters, comment, kind)] = macro
-        call = f"{name}({', '.join(parameters)})"
-        asked = f"{name}({', '.join(_ARGUMENTS[each] for each in parameters)})"
-        query = f"FROM {asked}" if kind == "table_macro" else f"SELECT {asked}"
-    described = connection.execute(f"DESCRIBE {query}").fetchall()
-    columns = ", ".join(f"`{column}` {kind.lower()}" for column, kind, *_ in described)
-    yield f"## {call}\n\n{comment}\n\n```sql\n{query};\n```\n"
-    yield f"Columns: {columns}.\n" if query.startswith("FROM") else "One value, a text.\n"
+@contextmanager
+def _empty() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A catalog without a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        publish(Path(folder), Manifest({"threshold": 0.75}, {}))
+        with connect(Path(folder)) as connection:
+            yield connection
 
 
 PARTS: Mapping[str, Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(

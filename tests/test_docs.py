@@ -1,8 +1,10 @@
 """The documentation: every command and query in it is run, every reference page is complete."""
 
 import ast
+import json
 import re
 from pathlib import Path
+from shutil import copytree, rmtree
 from typing import Any
 
 import polars as pl
@@ -11,12 +13,14 @@ import pytest
 import kp_batch
 from kp_batch import errors
 from kp_batch.archive.fields import FIELDS, STEP_FIELDS
-from kp_batch.archive.validation import MESSAGES, REASONS
+from kp_batch.archive.reject_messages import fault_sentence, reject_message
+from kp_batch.archive.validation import CHECKS, REASONS
 from kp_batch.contracts import EXPORTED, TABLES, TRACE, VIEWS
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
+from tests.archives import step, trace
 from tests.pages import (
     DOCS,
     PAGES,
@@ -29,8 +33,9 @@ from tests.pages import (
     rows,
 )
 from tests.reference import PARTS, REFERENCE, written
-from tests.running import missing, outputs
+from tests.running import missing, outputs, shell
 
+BEGINNING = "kp-batch run data/sample --embedder hashing"
 RUN = [page for page in PAGES if page != README and any(each.is_run for each in blocks(page))]
 
 
@@ -38,16 +43,40 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pages are run one after the other, since a warehouse names its files by their paths."""
+    return tmp_path_factory.mktemp("pages") / "page"
+
+
+@pytest.fixture(scope="module")
+def scored(folder: Path) -> Path:
+    """What the command leaves with which most pages begin, so that it does nothing more there."""
+    clear(folder)
+    shell(f"{BEGINNING} --warehouse warehouse", folder)
+    return (folder / "warehouse").rename(folder.with_name("scored"))
+
+
+def clear(folder: Path) -> None:
+    rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / "data").symlink_to(ROOT / "data")
+
+
 @pytest.mark.parametrize("page", RUN, ids=name)
-def test_the_blocks_of_a_page_are_run_and_print_what_it_shows(page: Path, tmp_path: Path) -> None:
-    (tmp_path / "data").symlink_to(ROOT / "data")
+def test_the_blocks_of_a_page_are_run_and_print_what_it_shows(
+    page: Path, folder: Path, scored: Path
+) -> None:
+    clear(folder)
     shown = [each for each in blocks(page) if each.is_run]
-    for block, told in zip(shown, outputs(shown, tmp_path), strict=True):
+    if any(BEGINNING in each.text for each in shown):
+        copytree(scored, folder / "warehouse")
+    for block, told in zip(shown, outputs(shown, folder), strict=True):
         line = missing(block.shown, told)
         assert line is None, f"{block.text}\n{line}\nis not in\n{told}"
     with_sql = [each.text for each in blocks(page) if each.language == "sql"]
     if with_sql:
-        with connect(tmp_path / "warehouse") as connection:
+        with connect(folder / "warehouse") as connection:
             for query in with_sql:
                 assert connection.execute(query).fetchall() is not None
 
@@ -163,11 +192,28 @@ def test_every_field_that_an_export_adds_is_told() -> None:
     assert all(f"`{each.rpartition('.')[2]}`" in page for each in added)
 
 
-def test_every_reason_is_told() -> None:
-    told = list(rows(REFERENCE / "rejects.md", "Rows and files of an archive"))
-    assert [code.strip("`") for code, *_ in told] == list(REASONS)
-    for code, message, *_ in told:
-        assert message.strip("`") == MESSAGES.get(code.strip("`"), message.strip("`")), code
+def test_every_reason_is_told_with_its_message() -> None:
+    told = {
+        code.strip("`"): message.strip("`")
+        for code, message, _ in rows(REFERENCE / "rejects.md", "Rows and files of an archive")
+    }
+    assert list(told) == list(REASONS)
+    faulty = {
+        "missing_id": trace(id=""),
+        "wrong_type": trace(type="KnowledgeUnit"),
+        "bad_created_at": trace(created_at="yesterday"),
+        "empty_domain": trace(task_domain=None),
+        "missing_success": trace(success="yes"),
+        "empty_objective": trace(objective=""),
+        "no_steps": trace(steps=[]),
+        "unknown_step_type": trace(steps=[step(), step("dream")]),
+        "bad_confidence": trace(confidence=1.5),
+    }
+    assert {code: told[code] for code in CHECKS} == {
+        code: fault_sentence(code, each) for code, each in faulty.items()
+    }
+    line = json.dumps('{"id": }')
+    assert told["malformed_json"] == reject_message(["malformed_json"], 46, line)
 
 
 def test_every_refusal_of_an_import_is_told() -> None:

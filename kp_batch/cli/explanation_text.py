@@ -83,7 +83,7 @@ def _met(result: Explanation) -> Iterator[str]:
         yield f"  {printable(result.unmet)}"
     if not result.neighbours:
         return
-    yield "the nearest, what they share «marked»:"
+    yield "the nearest; what both share «marked», from shortly before they differ:"
     for each in result.neighbours:
         yield from _neighbour(each)
 

@@ -85,4 +85,6 @@ def beside(own: Content, other: Content) -> tuple[Pieces | None, Pieces | None]:
     signs = enumerate(zip(*texts, strict=False))
     differ = next((place for place, (left, right) in signs if left != right), 0)
     first = max(differ - _BEFORE, 0)
+    if first:  # not within a word, where there are words
+        first = texts[0].find(" ", first, differ) + 1 or first
     return shared_pieces(*(each[first : first + _TEXT] for each in texts))
