@@ -86,8 +86,8 @@ class RunRecord:
 
     @property
     def shows_text(self) -> bool:
-        """Whether the report shows texts of traces."""
-        return {**BEFORE, **self.settings}["text"]
+        """Whether the report was to show texts of traces."""
+        return {**BEFORE, **self.config}["text"]
 
     @property
     def settings(self) -> Mapping[str, Any]:

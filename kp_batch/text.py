@@ -2,6 +2,7 @@
 
 # None of them is a blank: those collapse on pages, and are narrower than bars in many fonts.
 _BARS = "▁▂▃▄▅▆▇█"
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 # The only markup in a code span: what ends the span and, in a table, what ends the cell.
 _WRITTEN_OUT = str.maketrans({sign: f"\\x{ord(sign):02x}" for sign in "`|"})
 
@@ -42,6 +43,13 @@ def number(count: int, what: str) -> str:
 def are(count: int) -> str:
     """The verb that follows a count."""
     return "is" if count == 1 else "are"
+
+
+def age(seconds: float) -> str:
+    """Write a duration in its largest unit."""
+    return next(
+        (f"{seconds / size:.1f} {unit}" for size, unit in _UNITS if seconds >= size), "under 1 s"
+    )
 
 
 def code(text: str) -> str:

@@ -1,30 +1,38 @@
 """One trace explained: what it was, its score as a sum, what it met, and its past."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from kp_batch.cli.commands import json_line
+from kp_batch.cli.command import json_line
 from kp_batch.cli.explanation_text import explanation_text
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import WarehouseError
+from kp_batch.failures import known
 from kp_batch.operations.explain import explain
 from kp_batch.operations.explained import Explanation
 from kp_batch.operations.forget import forget
+from kp_batch.operations.found_trace import find_trace
 from kp_batch.operations.shared_text import shared_pieces
+from kp_batch.operations.trace_contents import Content, beside
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.staging import Staging
+from kp_batch.warehouse.manifest import require_manifest
+from kp_batch.warehouse.publication import publish
 from tests.archives import step, trace, write_jsonl, write_parquet
 from tests.test_cli import contents, kp_batch
 from tests.test_rescore import ask
@@ -226,11 +234,59 @@ def test_an_id_may_be_written_without_its_scheme(with_ids: Path) -> None:
     assert explained(with_ids, "kp:trace:b").trace_id == "kp:trace:b"
 
 
-def test_an_id_that_another_one_begins_with_is_meant_itself(tmp_path: Path) -> None:
-    rows = [said(number, "words", id=each) for number, each in enumerate(("a", "ab"))]
+@pytest.mark.parametrize("ids", [("a", "ab"), ("kp:trace:ab", "kp:trace:a")])
+def test_an_id_that_another_one_begins_with_is_meant_itself(
+    tmp_path: Path, ids: tuple[str, str]
+) -> None:
+    rows = [said(number, "words", id=each) for number, each in enumerate(ids)]
     write_parquet(tmp_path / "archive" / "a.parquet", rows)
     rescore_archive(settings_of(tmp_path))
-    assert explained(tmp_path, "a").trace_id == "a"
+    assert explained(tmp_path, "a").trace_id == min(ids)
+
+
+def test_a_trace_is_found_whose_facts_are_gone(tmp_path: Path) -> None:
+    write(tmp_path, *range(3))
+    rescore_archive(settings_of(tmp_path))
+    left = require_manifest(tmp_path / "warehouse")
+    tables = {name: version for name, version in left.tables.items() if name != "facts"}
+    publish(tmp_path / "warehouse", replace(left, tables=tables))
+    told = explained(tmp_path, "t2")
+    assert (told.trace_id, told.row) == ("t2", None)
+
+
+@pytest.mark.parametrize(
+    ("same", "start"), [("ab " * 99, "ab ab"), ("x" * 297, "x" * 100), ("ab ", "ab ")]
+)
+def test_texts_stand_beside_each_other_from_shortly_before_they_differ(
+    same: str, start: str
+) -> None:
+    own, other = beside(
+        Content(facts={"text": f"{same}is one" + " word" * 200}),
+        Content(facts={"text": f"{same}was another"}),
+    )
+    texts = ["".join(each.text for each in pieces or ()) for pieces in (own, other)]
+    assert all(text.startswith(start) for text in texts)
+    assert len(texts[0]) == 600
+    assert texts[1].endswith("was another")
+    assert len(texts[1]) <= len("was another") + 100
+
+
+def test_a_file_that_is_removed_meanwhile_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, *range(3))
+    rescore_archive(settings_of(tmp_path))
+
+    def removing(*given: Any) -> dict[str, Any]:
+        shutil.rmtree(tmp_path / "warehouse" / "scores")
+        return find_trace(*given)
+
+    monkeypatch.setattr("kp_batch.operations.explain.find_trace", removing)
+    with pytest.raises(duckdb.Error) as caught:
+        explained(tmp_path, "t2")
+    told = known(caught.value)
+    assert isinstance(told, WarehouseError)
+    assert re.match(r"a file is gone: .*parquet.*; ask again", str(told))
 
 
 def test_nothing_of_a_trace_reaches_a_terminal_unseen(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def age(seconds: float | None) -> str:
     if seconds is None:
         return ""
     named = ((60, 1, "s"), (3600, 60, "min"), (86_400, 3600, "h"), (math.inf, 86_400, "d"))
-    told = next(f"{seconds / unit:.0f} {name}" for end, unit, name in named if seconds < end)
+    told = next(f"{seconds / unit:.1f} {name}" for end, unit, name in named if seconds < end)
     return told if seconds >= 1 else "under 1 s"
 
 
@@ -225,7 +225,7 @@ def test_a_trace_in_a_table_leads_to_its_own_page_and_back(
         data = gather(connection)
         told = gather_traces(warehouse, connection, data, Local())
     row = data.traces.filter(which="lowest", overall=True).row(0, named=True)
-    one, texts = told.scored[row["trace_id"]], told.texts or {}
+    one, texts = told.details[row["trace_id"]], told.texts or {}
     with opened(path, scheme, width) as (page, said):
         assert page.locator(".trace:visible").count() == 0
         page.locator("[aria-labelledby=lowest] tbody a").first.click()

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from kp_batch.cli.commands import FORGET
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import STEP_TYPES
+from kp_batch.errors import ArchiveError
 from kp_batch.executor import Local
 from kp_batch.pipeline import report_texts
 from kp_batch.pipeline.report import leave_report, report
@@ -72,15 +74,15 @@ def test_each_trace_is_told_with_its_sum_its_place_and_its_text(tmp_path: Path) 
     data, traces = told(warehouse)
     shown = {row["trace_id"]: row for row in data.traces.to_dicts()}
     assert len(shown) == 15
-    assert traces.scored.keys() == traces.texts.keys() == shown.keys()
+    assert traces.details.keys() == traces.texts.keys() == shown.keys()
     for number in range(15):
-        scored = traces.scored[f"t{number}"]
-        assert scored.breakdown.score == shown[f"t{number}"]["score"]
-        assert scored.breakdown.profile == scored.task_domain == ("code", "finance")[number % 2]
-        assert (scored.cache_size, scored.n_steps, scored.n_tools) == (number, number + 2, 1)
+        detail = traces.details[f"t{number}"]
+        assert detail.breakdown.score == shown[f"t{number}"]["score"]
+        assert detail.breakdown.profile == detail.task_domain == ("code", "finance")[number % 2]
+        assert (detail.cache_size, detail.n_steps, detail.n_tools) == (number, number + 2, 1)
         name, first = ("a.jsonl", 0) if number < 7 else ("b.parquet", 7)
-        assert scored.source_file == str(tmp_path / "archive" / name)
-        assert scored.row == number - first
+        assert detail.source_file == str(tmp_path / "archive" / name)
+        assert detail.row == number - first
         call = StepStart("tool_call", f"tool {number}", f"call {number}")
         steps = [*(StepStart("thought", "", f"think {each}") for each in range(number)), call]
         types = {"thought": number, "tool_call": 1, "observation": 1}
@@ -93,7 +95,7 @@ def test_each_trace_is_told_with_its_sum_its_place_and_its_text(tmp_path: Path) 
     left = require_manifest(warehouse)
     without_facts = {name: version for name, version in left.tables.items() if name != "facts"}
     publish(warehouse, replace(left, tables=without_facts))
-    assert {each.row for each in told(warehouse)[1].scored.values()} == {None}
+    assert {each.row for each in told(warehouse)[1].details.values()} == {None}
 
 
 def test_no_text_is_long_and_each_is_printable(tmp_path: Path) -> None:
@@ -233,6 +235,35 @@ def test_without_texts_the_page_shows_ids_and_numbers(with_canaries: Path) -> No
     assert Layout(warehouse).report.stat().st_mtime_ns == written
     rescore_archive(RescoreConfig(**usual, embedder="hashing", text=True))
     assert CANARY in report(warehouse, "html")
+
+
+def test_a_run_that_was_to_leave_texts_out_and_failed_leaves_them_out(with_canaries: Path) -> None:
+    warehouse = run(with_canaries)
+    write_jsonl(with_canaries / "archive" / "b.jsonl", [trace(id="b", steps=[])])
+    with pytest.raises(ArchiveError):
+        run(with_canaries, text=False, max_reject_share=0)
+    shown = report(warehouse, "html")
+    assert CANARY not in shown
+    assert "<code>--no-text</code>" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("-x", "-- -x"),
+        ("it's", """'it'"'"'s'"""),
+        ("new\nline", None),
+        ("long" * 100, None),
+    ],
+)
+def test_the_page_names_the_command_that_explains_a_trace(
+    tmp_path: Path, name: str, command: str | None
+) -> None:
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id=name)])
+    shown = unescape(report(run(tmp_path), "html"))
+    assert re.findall(r"<code>kp-batch explain (.*)</code>", shown) == (
+        [command] if command else []
+    )
 
 
 def test_a_forgotten_trace_takes_its_text_along_even_where_forgetting_was_killed(

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from pydantic import TypeAdapter
 
-from kp_batch.cli.commands import json_line
+from kp_batch.cli.command import json_line
 from kp_batch.cli.result_texts import verification_text
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.hashing import Hashing

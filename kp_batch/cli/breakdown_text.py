@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
+from kp_batch.dimensions import Breakdown
 from kp_batch.operations.explained import Counts, Scored, Unscored
-from kp_batch.scoring.breakdown import Breakdown
-from kp_batch.text import aligned, number, printable, shortened
+from kp_batch.text import age, aligned, number, printable, shortened
 
 _NAME, _FINGERPRINT = 30, 60  # characters
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _WHEN = {
     "single_thought": "its only step is a thought: 0.1, whatever the composite",
     "recovery_bonus": "more than 2 error recoveries, and success",
@@ -73,13 +72,6 @@ def scored_text(result: Scored | Unscored) -> str:
             f"  by profile: {', '.join(others)}",
             "",
         ]
-    )
-
-
-def age(seconds: float) -> str:
-    """Write a duration in its largest unit."""
-    return next(
-        (f"{seconds / size:.1f} {unit}" for size, unit in _UNITS if seconds >= size), "under 1 s"
     )
 
 

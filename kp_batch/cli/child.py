@@ -12,7 +12,8 @@ import traceback
 from contextlib import suppress
 from importlib import import_module
 
-from kp_batch.cli.commands import COMMANDS, json_line
+from kp_batch.cli.command import json_line
+from kp_batch.cli.commands import COMMANDS
 from kp_batch.errors import KpBatchError
 from kp_batch.failures import explained
 from kp_batch.progress import say, show_on_stderr

@@ -4,44 +4,18 @@ Both processes import this: the parent to know what a command takes and tells, t
 out. So heavy imports stand in the functions, and results are dataclasses of light modules.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, Unpack
 
+from kp_batch.cli.command import Command, Tell
 from kp_batch.operations.explained import Explanation
 from kp_batch.operations.results import Comparison, Exported, Forgotten, Removed, Verification
 from kp_batch.operations.sweep_result import Sweep
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.describe import PlanDescription
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
-
-P = ParamSpec("P")
-R = TypeVar("R")
-Tell = Callable[[R], None]
-
-
-@dataclass(frozen=True)
-class Command(Generic[P, R]):
-    """One thing that the child can be asked to do.
-
-    Its function takes JSON values and tells the result once, as soon as it is known; it may go on
-    after that.
-    """
-
-    name: str  # in the request
-    function: Callable[Concatenate[Tell[R], P], None]
-    result: type[R]  # a dataclass of JSON values and of such dataclasses
-
-
-def json_line(result: object) -> str:
-    """Write a result as one line of JSON.
-
-    NaN and infinity, which JSON lacks, are `NaN` and `Infinity`, as Python and pydantic read them.
-    """
-    return json.dumps(result, default=asdict)
 
 
 def _run(tell: Tell[Summary], config: Mapping[str, object], *, prefect: bool, began: float) -> None:

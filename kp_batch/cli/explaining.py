@@ -10,7 +10,8 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from kp_batch.cli.breakdown_text import scored_text
-from kp_batch.cli.commands import EXPLAIN, json_line
+from kp_batch.cli.command import json_line
+from kp_batch.cli.commands import EXPLAIN
 from kp_batch.cli.explanation_text import explanation_text
 from kp_batch.cli.group import Warehouse, json_option, kp_batch, warehouse_option
 from kp_batch.cli.supervisor import child_result

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from textwrap import wrap
 
-from kp_batch.cli.breakdown_text import age, breakdown_lines
+from kp_batch.cli.breakdown_text import breakdown_lines
 from kp_batch.operations.explained import Explanation, Held, Neighbour, Past, Piece
-from kp_batch.text import aligned, number, one_line, printable, shortened
+from kp_batch.text import age, aligned, number, one_line, printable, shortened
 from kp_batch.unread import UNREAD
 
 _STEPS = 12  # shown at the most

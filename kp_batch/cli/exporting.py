@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from kp_batch.cli import completion
-from kp_batch.cli.commands import EXPORT, json_line
+from kp_batch.cli.command import json_line
+from kp_batch.cli.commands import EXPORT
 from kp_batch.cli.group import json_option, kp_batch, warehouse_option
 from kp_batch.cli.result_texts import exported_text
 from kp_batch.cli.supervisor import child_result

@@ -9,7 +9,8 @@ from typing import IO
 import click
 
 from kp_batch.cli import completion
-from kp_batch.cli.commands import COMPARE, VERIFY, json_line
+from kp_batch.cli.command import json_line
+from kp_batch.cli.commands import COMPARE, VERIFY
 from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.cli.group import format_option, json_option, kp_batch, warehouse_option
 from kp_batch.cli.questions import QuestionsHelp

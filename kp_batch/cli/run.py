@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from kp_batch.cli.commands import PLAN, RUN, json_line
+from kp_batch.cli.command import json_line
+from kp_batch.cli.commands import PLAN, RUN
 from kp_batch.cli.group import json_option, kp_batch, warehouse_option
 from kp_batch.cli.query import ask
 from kp_batch.cli.setting_options import SettingsCommand, checked

@@ -25,7 +25,7 @@ from typing import IO, cast
 
 import click
 
-from kp_batch.cli.commands import Command, P, R
+from kp_batch.cli.command import Command, P, R
 from kp_batch.errors import KpBatchError
 
 _AHEAD = "kp_batch.child"  # where a context holds the child that was started ahead

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import click
 
-from kp_batch.cli.commands import SWEEP, json_line
+from kp_batch.cli.command import json_line
+from kp_batch.cli.commands import SWEEP
 from kp_batch.cli.exporting import written
 from kp_batch.cli.group import json_option, kp_batch, warehouse_option
 from kp_batch.cli.supervisor import child_result

@@ -5,7 +5,7 @@ Nothing heavy is imported here: the command line takes these from the process th
 
 from dataclasses import dataclass
 
-from kp_batch.scoring.breakdown import Breakdown
+from kp_batch.dimensions import Breakdown
 from kp_batch.unread import Unread
 
 

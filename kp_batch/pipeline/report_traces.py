@@ -12,7 +12,7 @@ from kp_batch.executor import Executor
 from kp_batch.ingest.again import places_query
 from kp_batch.pipeline.report_texts import read_texts
 from kp_batch.report.report_data import ReportData
-from kp_batch.report.traces import Scored, Traces
+from kp_batch.report.traces import Detail, Traces
 from kp_batch.scoring.breakdown import breakdowns
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.sql import sql
@@ -35,14 +35,15 @@ def gather_traces(
     """
     rows = _located(warehouse, connection, data.traces)
     profiles = [WeightProfile(*row) for row in connection.execute(_PROFILES).fetchall()]
-    columns = [each.name for each in fields(Scored) if each.name != "breakdown"]
+    columns = [each.name for each in fields(Detail) if each.name != "breakdown"]
     known = rows.with_columns(pl.col("row").replace(_BEYOND, None))
-    scored = {
-        row["trace_id"]: Scored(breakdown, **{name: row[name] for name in columns})
+    details = {
+        row["trace_id"]: Detail(breakdown, **{name: row[name] for name in columns})
         for row, breakdown in zip(known.to_dicts(), breakdowns(rows, profiles), strict=True)
     }
-    shows_text = data.run is not None and data.run.shows_text
-    return Traces(scored, read_texts(rows, executor) if shows_text else None)
+    # A run that failed may have been the one that was to leave them out.
+    shows_text = all(run.shows_text for run in (data.run, data.failed) if run)
+    return Traces(details, read_texts(rows, executor) if shows_text else None)
 
 
 def _located(

@@ -16,12 +16,11 @@ from kp_batch.report.sentences import Untrusted
 from kp_batch.report.themes import THEMES
 from kp_batch.report.traces import Traces
 from kp_batch.report.vega import vega
-from kp_batch.text import bar_line, shortened
+from kp_batch.text import age, bar_line, shortened
 from kp_batch.unread import UNREAD
 
 _ID = 80  # characters of a trace's id that are shown
-_COMMAND = 300
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_COMMAND = 300  # of an id that a command names
 
 
 def page(data: ReportData, traces: Traces) -> str:
@@ -37,6 +36,7 @@ def page(data: ReportData, traces: Traces) -> str:
         "page.html",
         bins=data.bins,
         data=data,
+        details=traces.details,
         dimensions=DIMENSIONS,
         domains=data.domains.to_dicts(),
         findings=findings(data),
@@ -44,7 +44,6 @@ def page(data: ReportData, traces: Traces) -> str:
         numbers={row["trace_id"]: number for number, row in enumerate(told)},
         panels=panels,
         run=data.run,
-        scored=traces.scored,
         shown={
             panel.name: {"spec": spec, "domains": rows["domain"].unique().sort().to_list()}
             for panel, rows, spec in panels
@@ -66,11 +65,11 @@ def rendered(name: str, **values: Any) -> str:
 def _template(name: str) -> Template:
     environment = Environment(autoescape=True, loader=FunctionLoader(_text))
     environment.filters |= {
-        "age": _age,
+        "age": age,
         "bars": bar_line,
         "cell": _cell,
         "digest": _digest,
-        "quote": _quote,
+        "explaining": _explaining,
         "short": _short,
     }
     environment.tests["untrusted"] = _is_untrusted
@@ -94,9 +93,12 @@ def _short(text: str | None, length: int = _ID) -> str:
     return "" if text is None else shortened(text, length)
 
 
-def _quote(trace_id: str) -> str:
-    """An id as a shell takes it; no command is as long as some ids."""
-    return shortened(quote(trace_id), _COMMAND)
+def _explaining(trace_id: str) -> str:
+    """The command that explains a trace; empty where no shell would take the id as it is shown."""
+    if not trace_id.isprintable() or len(trace_id) > _COMMAND:
+        return ""
+    options_end = "-- " if trace_id.startswith("-") else ""
+    return f"kp-batch explain {options_end}{quote(trace_id)}"
 
 
 def _cell(value: str | float | None) -> str:
@@ -104,12 +106,3 @@ def _cell(value: str | float | None) -> str:
     if isinstance(value, float):
         return f"{value + 0.0:.4f}"
     return f"{value:,}" if isinstance(value, int) else value or ""
-
-
-def _age(seconds: float | None) -> str:
-    """A duration in its largest unit."""
-    if seconds is None:
-        return ""
-    return next(
-        (f"{seconds / size:.0f} {unit}" for size, unit in _UNITS if seconds >= size), "under 1 s"
-    )

@@ -27,7 +27,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Scored:
+class Detail:
     """How the score of a trace came about, and where the archive held it."""
 
     breakdown: Breakdown
@@ -43,5 +43,5 @@ class Scored:
 class Traces:
     """The traces of the page's tables, by their ids, and the ones nearest to them."""
 
-    scored: Mapping[str, Scored]
+    details: Mapping[str, Detail]
     texts: Mapping[str, Text | Unread] | None  # None: the warehouse's settings leave them out
