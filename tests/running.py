@@ -17,10 +17,11 @@ _VARIES = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}|\d+(\.\d+)?(?= s\b)|(?<=[a-z] )\
 
 def shell(script: str, folder: Path) -> str:
     """Run a script of bash in a folder, which is its home, too; returns all that it prints."""
+    inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
-        env=os.environ | {"HOME": str(folder), "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"},
+        env=inherited | {"HOME": str(folder), "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
