@@ -157,9 +157,11 @@ class RescoreConfig(BaseModel):
 
 def faults(error: ValidationError) -> str:
     """All that is wrong with settings, each by the name of its option."""
-    return "; ".join(_fault(each["loc"], each["msg"]) for each in error.errors())
+    return "; ".join(_fault(each["loc"], each["msg"], each["input"]) for each in error.errors())
 
 
-def _fault(place: tuple[int | str, ...], message: str) -> str:
+def _fault(place: tuple[int | str, ...], message: str, given: object) -> str:
     told = message.removeprefix("Value error, ")
+    if told.startswith("Input should"):  # pydantic's, which leaves out what was given
+        told = f"{told.removeprefix('Input ')}, got {given!r}"
     return f"--{str(place[0]).replace('_', '-')}: {told}" if place else told

@@ -10,7 +10,8 @@ from kp_batch.text import one_line
 
 # The last one is DuckDB's, which calls it a lack of memory: it takes nine tenths of what is free.
 _FULL = ("No space left on device", "os error 28", "disk is full", "max_temp_directory_size")
-_GONE = ("IO Error: No files found", "No such file or directory")  # DuckDB's, of the tables
+# DuckDB's and Polars', of files of the tables.
+_GONE = ("IO Error: No files found", "IO Error: Cannot open file", "(os error 2)")
 _NOISE = re.compile(r"\x1b\[[0-9;]*m|^\[Errno \d+\] ")  # delta-rs's colours, Python's numbers
 
 
@@ -39,12 +40,12 @@ def known(error: BaseException, log: str | None = None) -> KpBatchError | None:
     if "Failed to reach API" in text:
         return KpBatchError(f"{text}; start that Prefect server, or run with --no-prefect")
     is_denied = "Permission denied" in text
+    if not is_denied and any(sign in text for sign in _GONE):
+        remedy = "ask again if another command removed it meanwhile, else restore it from a copy"
+        return WarehouseError(f"a file is gone: {text}; {remedy}")
     if is_denied or isinstance(error, OSError):
         remedy = "; give this user access, or run as another" if is_denied else ""
         return WarehouseError(f"cannot go on: {text}{_whole(log)}{remedy}")
-    if any(sign in text for sign in _GONE):
-        remedy = "ask again if another command removed it meanwhile, else restore it from a copy"
-        return WarehouseError(f"a file is gone: {text}; {remedy}")
     return None
 
 

@@ -17,8 +17,8 @@ from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.errors import TraceError
 from kp_batch.facts import with_facts
 from kp_batch.novelty.cache import NO_NEIGHBOUR, VectorCache, novelty
-from kp_batch.scoring.composite import assign, composite, score
-from kp_batch.scoring.profiles import WeightProfile, load_profiles
+from kp_batch.scoring.composite import assign, composite, score, scores_by_profile
+from kp_batch.scoring.profiles import load_profiles
 
 # A single trace is scored at `now`: its score depends neither on its id nor on its created_at.
 NOT_NEEDED = frozenset({"missing_id", "bad_created_at"})
@@ -47,7 +47,13 @@ def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> flo
     with _lock:  # the clock is read inside, or another thread's later call could come first
         moment = datetime.now(UTC) if now is None else now
         value = _novelty(frame, moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-    return _scored(frame, value, load_profiles())
+    profiles = load_profiles()
+    return (
+        frame.with_columns(assign(profiles), novelty=pl.lit(value))
+        .with_columns(composite(profiles.values()))
+        .select(score())
+        .item()
+    )
 
 
 def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
@@ -59,10 +65,7 @@ def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
     frame = _facts_of(trace)
     with _lock:
         value = _novelty(frame, None)
-    return {
-        name: _scored(frame, value, {"default": profile})
-        for name, profile in load_profiles().items()
-    }
+    return scores_by_profile(frame.with_columns(novelty=pl.lit(value)), load_profiles())[0]
 
 
 def _facts_of(trace: Mapping[str, Any]) -> pl.DataFrame:
@@ -88,16 +91,6 @@ def _novelty(frame: pl.DataFrame, moment: datetime | None) -> float:
     if moment is not None:
         _cache().add(vector, moment)
     return NO_NEIGHBOUR if similarity is None else float(novelty(similarity))
-
-
-def _scored(frame: pl.DataFrame, value: float, profiles: Mapping[str, WeightProfile]) -> float:
-    return (
-        frame.with_columns(novelty=pl.lit(value))
-        .with_columns(assign(profiles))
-        .with_columns(composite(profiles.values()))
-        .select(score())
-        .item()
-    )
 
 
 @cache

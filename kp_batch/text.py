@@ -47,6 +47,8 @@ def are(count: int) -> str:
 
 def age(seconds: float) -> str:
     """Write a duration in its largest unit."""
+    if not seconds:
+        return "0 s"
     return next(
         (f"{seconds / size:.1f} {unit}" for size, unit in _UNITS if seconds >= size), "under 1 s"
     )

@@ -54,6 +54,7 @@ PLANNED = [
     "largest_domains",
     "by_domain_and_day",
     "partitions",
+    "future_partitions",
     "pending",
     "estimated_seconds",
 ]
@@ -223,7 +224,7 @@ def test_what_a_run_says_and_its_summary_stand_in_the_log_of_prefect(warehouse: 
     [plan] = [message for message in logged if message.startswith("plan: restate 120 traces")]
     assert logged[plan] == [20, True]
     assert logged["embedding: 98 texts"] == [20, False]
-    [summary] = [message for message in logged if "traces scored in" in message]
+    [summary] = [message for message in logged if "traces restated in" in message]
     assert summary.startswith(
         f"run {json.loads((warehouse / 'summary.json').read_text())['run_id']}"
     )
@@ -899,7 +900,8 @@ def check_signal(process: subprocess.Popen[str], number: signal.Signals, status:
     until(lambda: not any(map(is_running, group)), 20)
     assert time.monotonic() - began < 2
     assert process.stdout.read() == ""
-    line = f"kp-batch: ended by {number.name}; what is published is whole\n"
+    whole = "what is published is whole, and kp-batch runs tells by which runs"
+    line = f"kp-batch: ended by {number.name}; {whole}\n"
     assert process.stderr.read() == line
 
 

@@ -133,6 +133,7 @@ def told_of(rows: pl.DataFrame, domain: str | None, thresholds: tuple[float, flo
         "traces": len(scope),
         "first_mean": pytest.approx(first.mean()),
         "second_mean": pytest.approx(second.mean()),
+        "mean_absolute_change": pytest.approx(np.abs(second - first).mean()),
         "first_quantiles": pytest.approx(list(np.quantile(first, QUANTILES))),
         "second_quantiles": pytest.approx(list(np.quantile(second, QUANTILES))),
         "stability_index": pytest.approx(psi(first, second), abs=1e-12),

@@ -154,7 +154,7 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
     [warning, again] = [message for level, message in told if level == 30]
     assert warning.startswith(f"{tmp_path}/bad.parquet is unreadable: ")
     assert again == warning
-    [summary] = [message for level, message in told if "600 traces scored in" in message]
+    [summary] = [message for level, message in told if "600 of 600 traces restated in" in message]
     assert "\n  unreadable " in summary
     errors = [message for level, message in told if level == 40]
     faults = [each for each in errors if "the settings of import 1 have faults: " in each]

@@ -214,6 +214,7 @@ def test_a_first_run_replays_all(night: Night) -> None:
         "largest_domains": {"code": 16, "finance": 12, "poetry": 12},
         "by_domain_and_day": work(TRACES),
         "partitions": days(TRACES),
+        "future_partitions": [],
         "pending": ["settings", "files", "scores", "profiles"],
         "estimated_seconds": None,
     }
@@ -236,6 +237,7 @@ def test_with_nothing_to_do_nothing_differs(night: Night) -> None:
         "largest_domains": {},
         "by_domain_and_day": [],
         "partitions": [],
+        "future_partitions": [],
         "pending": [],
         "estimated_seconds": 0,
     }

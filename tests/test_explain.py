@@ -178,7 +178,11 @@ def test_the_past_tells_what_each_run_changed(tmp_path: Path) -> None:
     assert told[0].from_weights == told[0].change != 0
     assert told[1].change is None
     assert any("weights of code" in each for each in told[0].reasons)
-    second = explained(tmp_path, "t2").history
+    other = {**profiles, "legal": replace(profiles["code"], **weights | {"name": "legal"})}
+    rescore_archive(settings.model_copy(update={"profiles": other, "cache_size": 1}))
+    [newest, *_] = explained(tmp_path, "t0").history
+    assert [each.split()[0] for each in newest.reasons] == ["cache"]  # no word of legal
+    second = explained(tmp_path, "t2").history[1:]
     assert [each.run_id for each in second] == runs[:1] + runs[1:]
     assert second[1].from_novelty != 0
     for each in (*told, *second):
@@ -217,7 +221,10 @@ def with_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("gone", "there is no trace 'gone' in .*; list ids by asking"),
+        (
+            "gone",
+            "there is no trace 'gone' in .*; list ids: .* --warehouse .*warehouse$",
+        ),
         ("", "there is no trace ''"),
         ("kp:trace:a", "begins the ids of several traces in .*: kp:trace:a1, kp:trace:a2; write"),
         ("refused", "there is no trace 'refused' in .*: it was rejected, in .*a.jsonl: steps"),
@@ -244,6 +251,13 @@ def test_an_id_that_another_one_begins_with_is_meant_itself(
     assert explained(tmp_path, "a").trace_id == min(ids)
 
 
+def test_a_rejected_trace_of_a_like_name_hides_no_other(tmp_path: Path) -> None:
+    late = said(1, "words", id="abc", created_at="9999-12-31T23:59:59-01:00")
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "words", id="ab"), late])
+    rescore_archive(settings_of(tmp_path, max_reject_share=1))
+    assert explained(tmp_path, "ab").trace_id == "ab"
+
+
 def test_a_trace_is_found_whose_facts_are_gone(tmp_path: Path) -> None:
     write(tmp_path, *range(3))
     rescore_archive(settings_of(tmp_path))
@@ -252,6 +266,13 @@ def test_a_trace_is_found_whose_facts_are_gone(tmp_path: Path) -> None:
     publish(tmp_path / "warehouse", replace(left, tables=tables))
     told = explained(tmp_path, "t2")
     assert (told.trace_id, told.row) == ("t2", None)
+
+
+def test_a_text_that_another_one_begins_with_stands_where_it_ends() -> None:
+    one = "ab " * 300
+    own, other = beside(Content(facts={"text": one}), Content(facts={"text": f"{one}and more"}))
+    assert "".join(each.text for each in own or ()).endswith("ab ")
+    assert [each.text for each in other or () if not each.shared] == ["and more"]
 
 
 @pytest.mark.parametrize(

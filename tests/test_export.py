@@ -230,7 +230,7 @@ def test_the_command_takes_every_option(
     command(*asked, "-o", "-")
     shown = capfdbinary.readouterr()
     assert shown.out == (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
-    assert b" chosen in -" in shown.err
+    assert b" chosen in stdout" in shown.err
 
 
 @pytest.mark.parametrize(

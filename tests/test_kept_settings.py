@@ -226,6 +226,17 @@ def test_a_profile_of_no_domain_is_asked_about_by_the_run_that_brings_it(
     assert "no trace has" not in caplog.text
 
 
+def test_traces_of_the_future_are_asked_about(
+    rescore: Rescore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_jsonl(tmp_path / "archive" / "late.jsonl", [trace(id="x", created_at="2999-01-01")])
+    rescore(embedder="none")
+    assert "traces are dated in the future: 1 partition: 2999-01-01; once scored" in caplog.text
+    caplog.clear()
+    rescore(threshold=0.3)
+    assert "dated in the future" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("limit", "is_too_many"),
     [(None, False), (2, False), ("1", True), ("50%", False), ("49%", True), ("0", True)],

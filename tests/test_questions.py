@@ -300,7 +300,7 @@ def test_what_if_is_what_the_engine_gives_under_these_weights(
 ) -> None:
     found = ask(warehouse, "FROM what_if(0.1, 0.2, 0.3, 0.4)").sort("trace_id")
     wanted = under(scores, WeightProfile("default", 0.1, 0.2, 0.3, 0.4)).sort("trace_id")
-    assert found["other_score"].to_list() == wanted["score"].to_list()
+    assert found["score"].to_list() == wanted["score"].to_list()
     assert (
         found["change"].to_list() == (wanted["score"] - scores.sort("trace_id")["score"]).to_list()
     )
@@ -415,6 +415,24 @@ def test_drift_is_told_from_what_the_runs_left(warehouse: Path) -> None:
     assert found["stability_index"].sum() > 0
     same = ask(warehouse, f"SELECT DISTINCT stability_index FROM drift('{runs[0]}', '{runs[0]}')")
     assert same.rows() == [(0.0,)]
+
+
+def test_drift_refuses_runs_that_are_not_there_or_do_not_compare(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace(id="t")])
+    usual = {"archive": (str(tmp_path / "a.jsonl"),), "warehouse": tmp_path / "wh"}
+    rescore_archive(RescoreConfig(**usual, embedder="hashing"))
+    assert ask(tmp_path / "wh", "FROM drift(previous(), latest())").is_empty()
+    rescore_archive(RescoreConfig(**usual, embedder="hashing", threshold=0.5))
+    assert len(ask(tmp_path / "wh", "FROM drift(previous(), latest())")) == 2
+    rescore_archive(RescoreConfig(**usual, embedder="none"))
+    for query, message in (
+        ("FROM drift(previous(), latest())", "do not compare: their encoders differ"),
+        ("FROM drift('2026', latest())", "the full ids of two runs that are done"),
+        ("FROM score_histogram(0)", "1 bin at least"),
+        ("FROM threshold_curve(0)", "1 step at least"),
+    ):
+        with pytest.raises(duckdb.Error, match=message):
+            ask(tmp_path / "wh", query)
 
 
 def test_every_question_says_what_it_answers_and_stands_among_them(warehouse: Path) -> None:

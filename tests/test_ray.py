@@ -231,7 +231,7 @@ def test_workers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
             "--no-prefect",
         ) as again:
             told, said = again.communicate(timeout=200)
-    assert "20,000 traces scored" in told, said
+    assert "20,000 of 20,000 traces restated" in told, said
     assert_same(tmp_path / "wh", alone.warehouse)
 
 
@@ -380,7 +380,7 @@ def test_a_lost_head_fails_the_run_with_one_line_and_a_rerun_goes_on(tmp_path: P
     assert "GCS may have been killed" in said.splitlines()[-1]
     with kp_batch(*command, "--no-prefect") as again:
         told, said = again.communicate(timeout=200)
-    assert "4,000 traces scored" in told, said
+    assert "4,000 of 4,000 traces restated" in told, said
 
 
 @pytest.mark.prefect
@@ -392,7 +392,7 @@ def test_a_flow_has_its_parts_done_by_workers_as_well(tmp_path: Path) -> None:
     ) as done:
         told, said = done.communicate(timeout=200)
     assert done.returncode == 0, said
-    assert "5 traces scored" in told
+    assert "of 5 traces restated" in told
     assert said.splitlines()[0].startswith("kp-batch: running as a Prefect flow")
     assert all(line.startswith("kp-batch: ") for line in said.splitlines())  # none is Ray's
 
@@ -411,7 +411,7 @@ def test_workers_read_from_a_bucket_what_goes_into_a_bucket(
         *("--workers", 2, "--no-prefect"),
     ) as running:
         told, said = running.communicate(timeout=200)
-    assert "400 traces scored" in told, said
+    assert "of 400 traces restated" in told, said
     copy = Path(folder_of(url))
     paths = {"run_id", "source_file", "mtime_ns", "etag"}
     assert_same(copy, alone.warehouse, but=paths)

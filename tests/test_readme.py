@@ -54,5 +54,5 @@ def test_the_commands_for_a_bucket_work(s3: str, tmp_path: Path) -> None:
     [block] = [each.text for each in blocks(DOCS / "how-to" / "bucket.md") if "s3://" in each.text]
     fill(f"{make_bucket(s3, 'traces')}/archive", ROOT / "data" / "sample")
     told = shell(block.replace("http://127.0.0.1:9000", s3), tmp_path)
-    assert "600 traces scored" in told
+    assert "600 of 600 traces restated" in told
     assert (tmp_path / "kp.duckdb").exists()

@@ -155,11 +155,28 @@ def test_what_is_nested_too_deep_is_told_on_its_line(tmp_path: Path) -> None:
     assert "it is nested too deep" in done.stderr.splitlines()[-1]
 
 
-def test_one_trace_may_stand_on_many_lines() -> None:
-    text = BytesIO(json.dumps(trace(id="a"), indent=2).encode())
+@pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n \n"])
+def test_one_trace_may_stand_on_many_lines(before: bytes) -> None:
+    text = BytesIO(before + json.dumps(trace(id="a"), indent=2).encode())
     [told] = score_lines(text, load_profiles())
     assert isinstance(told, Scored)
     assert told.trace_id == "a"
+
+
+@pytest.mark.parametrize("created_at", ["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00"])
+def test_a_time_that_no_clock_has_is_not_needed(created_at: str) -> None:
+    [told] = alone(trace(created_at=created_at))
+    assert isinstance(told, Scored)
+
+
+def test_the_lines_after_a_large_one_that_is_cut_are_scored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kp_batch.operations.score.BATCH_BYTES", 100)
+    text = lines(*(trace(id=f"t{each}") for each in range(9)))
+    told = list(score_lines(BytesIO(b'{"half": \n' + text.getvalue()), load_profiles()))
+    assert [isinstance(each, Scored) for each in told] == [False, *[True] * 9]
+    assert [each.line for each in told] == [*range(1, 11)]
 
 
 def test_lines_are_read_as_they_are_scored() -> None:
@@ -177,7 +194,9 @@ def test_lines_are_read_as_they_are_scored() -> None:
     assert [next(told).line for _ in range(1_000)][-1] == 1_000
 
 
-def test_the_command_writes_a_line_of_json_for_each_line(tmp_path: Path) -> None:
+def test_the_command_writes_a_line_of_json_for_each_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, *range(4))
     rescore_archive(settings_of(tmp_path))
     given = lines(said(0, "fix it", id="new"), trace(id="bad", steps=[])).getvalue().decode()
@@ -197,6 +216,8 @@ def test_the_command_writes_a_line_of_json_for_each_line(tmp_path: Path) -> None
         "reasons": ["no_steps"],
         "message": told[1]["message"],
     }
+    monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(tmp_path / "warehouse"))
+    assert kp_batch("score", "-", *options[2:], stdin=given).stdout == done.stdout
     shown = kp_batch("score", "-", *options, "--format", "text", stdin=given).stdout
     assert f"line 1: new, code: {expected.score:.4f}" in shown
     assert "line 2: bad cannot be scored: steps " in shown

@@ -121,7 +121,7 @@ def test_a_summary_tells_how_long_it_was_waited_for_and_what_for(tmp_path: Path)
         ({**alone, "prefect": 5.0}, "12.8 s (work 6.2 s, Prefect 5.0 s, start 1.6 s)"),
     ):
         first, *lines = as_text(replace(summary, seconds=seconds)).splitlines()
-        assert first == f"run {summary.run_id}: 1 trace scored in {told}"
+        assert first == f"run {summary.run_id}: 1 of 1 trace restated in {told}"
         assert "  seconds    read 2.25, write 4.00" in lines
 
 

@@ -89,7 +89,7 @@ def test_a_run_works_in_a_folder_that_holds_modules_of_the_same_names(
 ) -> None:
     done = outside(request.getfixturevalue(way), folder)
     assert done.returncode == 0, done.stderr
-    assert "1 trace scored" in done.stdout
+    assert "1 of 1 trace restated" in done.stdout
     assert (folder / "wh" / "report.html").exists()
 
 
@@ -97,7 +97,7 @@ def test_a_run_works_in_a_folder_that_holds_modules_of_the_same_names(
 def test_a_flow_runs_out_of_a_wheel_in_such_a_folder(folder: Path, installed: Path) -> None:
     done = outside(installed, folder, "--prefect")
     assert done.returncode == 0, done.stderr + (folder / "wh" / "last-run.log").read_text()
-    assert "1 trace scored" in done.stdout
+    assert "1 of 1 trace restated" in done.stdout
 
 
 def test_the_wheel_ships_kp_batch_alone(installed: Path) -> None:
@@ -176,6 +176,7 @@ ODD = DomainMoves(
     traces=10**30,
     first_mean=0.0,
     second_mean=-0.0,
+    mean_absolute_change=1e-300,
     first_quantiles=(0.1, 0.1 + 0.2, 1 / 3, 2 / 3, 1.0),
     second_quantiles=(-1e-7, 5e-324, 2.0**-52, 1.7976931348623157e308, 1e16),
     stability_index=float("nan"),
@@ -224,6 +225,7 @@ PLANNED = PlanDescription(
     largest_domains={"\0": 2},
     by_domain_and_day=[DomainDay("\0", "2026-01-31", 1, 2, 3)],
     partitions=["2026-01-31"],
+    future_partitions=[],
     pending=["files", "forgotten"],
     estimated_seconds=None,
 )

@@ -176,6 +176,13 @@ def test_every_code_has_a_sentence_for_rows_that_cannot_be_read_again() -> None:
     assert reject_message(["malformed_json"], 0, None) == "line 1 is no JSON object"
 
 
+@pytest.mark.parametrize("depth", [480, 700, 900])
+def test_a_value_that_is_nested_deep_is_told(depth: int) -> None:
+    deep = json.loads("[" * depth + "]" * depth)
+    told = fault_sentence("missing_success", trace(success=deep))
+    assert re.match(r"metadata.success is (\[|nested too deep to be shown, )", told)
+
+
 def told(path: Path, codes: Sequence[Sequence[str]]) -> list[str]:
     """The messages of all rows of a file, which have these codes."""
     [source] = discover([str(path)])

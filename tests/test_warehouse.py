@@ -304,6 +304,12 @@ def test_each_statement_that_has_an_answer_is_answered(nothing: Path) -> None:
     assert "│     1 │     1 │" in answer(nothing, pivot, "table")
 
 
+def test_json_holds_no_nan_however_deep(tmp_path: Path) -> None:
+    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
+    deep = "SELECT [1.0, 'nan'::DOUBLE] AS a, {'b': ['inf'::DOUBLE]} AS b"
+    assert json.loads(answer(tmp_path, deep, "json")) == [{"a": [1.0, None], "b": {"b": [None]}}]
+
+
 def test_json_holds_no_nan_and_each_name_once(tmp_path: Path) -> None:
     publish(tmp_path, Manifest({"threshold": 0.75}, {}))
     numbers = answer(tmp_path, "SELECT 'nan'::DOUBLE AS a, 'inf'::FLOAT AS b", "json")

@@ -570,7 +570,7 @@ def test_commands_take_the_url_of_a_warehouse(
 ) -> None:
     with first.here():
         done = kp_batch("run", archive, "--embedder", "hashing", warehouse=f"{first.url}/")
-    assert "200 traces scored" in done.stdout
+    assert "of 200 traces restated" in done.stdout
     assert "kp-batch: object storage: " in done.stderr
     assert f"the report is in {first.url}/report.html" in done.stderr
     assert b"<html" in store_at(first.url).read("report.html")[0]

@@ -9,7 +9,7 @@ from kp_batch.archive.validation import CHECKS, MALFORMED_JSON
 from kp_batch.text import shortened
 
 # Raised with every change of these words: the next run then tells the published rejects anew.
-MESSAGES_VERSION = 3
+MESSAGES_VERSION = 4
 # In place of the JSON that vacuum removed; not null, or the next run would read the row again.
 REMOVED = '"removed by kp-batch vacuum"'
 _SHOWN = 60  # characters of a value
@@ -63,7 +63,7 @@ def _malformed(line: int, text: Any) -> str:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        return f"{told}: {error.msg} at character {error.pos + 1}"
+        return f"{told}: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
     except RecursionError:
         return f"{told} that can be read: it is nested too deep"
     except ValueError:
@@ -74,4 +74,7 @@ def _malformed(line: int, text: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    return shortened(json.dumps(finite(value), ensure_ascii=False, default=str), _SHOWN)
+    try:
+        return shortened(json.dumps(finite(value), ensure_ascii=False, default=str), _SHOWN)
+    except RecursionError:
+        return "nested too deep to be shown"

@@ -95,8 +95,8 @@ def _scores(row: DomainMoves) -> dict[str, str]:
         "rose": f"{row.rose:,}",
         "fell": f"{row.fell:,}",
         "stayed": f"{row.stayed:,}",
-        "mean": _signed(row.second_mean - row.first_mean),
-        "median": _signed(row.second_quantiles[2] - row.first_quantiles[2]),
+        "mean change": _signed(row.second_mean - row.first_mean),
+        "mean absolute": f"{row.mean_absolute_change:.4f}",
         "stability index": f"{row.stability_index:.4f}",
         "rank corr": "" if row.rank_correlation is None else f"{row.rank_correlation:.4f}",
     }

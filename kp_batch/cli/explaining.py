@@ -61,6 +61,8 @@ class _Time(click.ParamType[datetime]):
 @click.option("--profiles", metavar="FILE", help="Weight by a TOML file of profiles.")
 @click.option(
     "--warehouse",
+    envvar="KP_BATCH_WAREHOUSE",
+    show_envvar=True,
     type=Warehouse(file_okay=False, readable=False, path_type=Path),
     help="Meet the cache of this warehouse, and take its profiles.",
 )
@@ -82,8 +84,8 @@ def score(
 ) -> None:
     """Score new traces: FILE, or - for stdin, is one as JSON, or JSONL.
 
-    Each is scored as a live engine would score its first one, or with --warehouse as if it came
-    next to that one, which stays as it is.
+    With a warehouse each is scored as if it came next there; the warehouse stays as it is.
+    Without one it is scored as a live engine would score its first.
     """
     from kp_batch.operations.score import score_lines
 

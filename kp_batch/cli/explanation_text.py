@@ -11,6 +11,7 @@ from kp_batch.unread import UNREAD
 
 _STEPS = 12  # shown at the most
 _LINE, _ID = 120, 45  # characters
+_REASONS = 3  # lines of them a run
 _BESIDE = 5  # lines of two texts beside each other
 
 
@@ -126,7 +127,7 @@ def _time(text: str) -> str:
 
 
 def _history(history: Sequence[Past]) -> Iterator[str]:
-    yield "over the runs that are kept:"
+    yield "over the runs, as far back as they can be read:"
     yield from aligned(
         [
             {
@@ -148,4 +149,7 @@ def _history(history: Sequence[Past]) -> Iterator[str]:
     )
     for each in history:
         if each.reasons:
-            yield f"  {each.run_id[:23]}  {shortened('; '.join(each.reasons), _LINE - 27)}"
+            told = printable("; ".join(each.reasons))
+            lines = wrap(told, _LINE - 27, max_lines=_REASONS, placeholder=" …")
+            named = zip_longest([each.run_id[:23]], lines, fillvalue="")
+            yield from (f"  {name:<23}  {line}" for name, line in named)

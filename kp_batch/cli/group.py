@@ -52,6 +52,9 @@ format_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 
 
+_WHOLE = "what is published is whole, and kp-batch runs tells by which runs"
+
+
 class EndedBySignal(BaseException):
     """The user, or the system, ended the command."""
 
@@ -73,7 +76,7 @@ def main() -> None:
         _leave(error.exit_code)
     except EndedBySignal as error:
         number = signal.Signals(error.args[0])
-        _leave(128 + number, f"ended by {number.name}; what is published is whole")
+        _leave(128 + number, f"ended by {number.name}; {_WHOLE}")
     except BrokenPipeError:
         sys.stdout = None  # whoever read our output has left; so do we, without a word
         _leave(1)

@@ -123,8 +123,9 @@ def exported_text(result: Exported, output: str) -> str:
         ("similar", result.similar),
         *result.unread.items(),
     ]
+    where = "stdout" if output == "-" else printable(output)
     lines = [
-        f"{number(result.exported, 'trace')} of {result.chosen:,} chosen in {printable(output)}",
+        f"{number(result.exported, 'trace')} of {result.chosen:,} chosen in {where}",
         *(_line(what, number(count, "trace")) for what, count in left_out if count),
         *(_line("see", printable(file)) for file in result.unread_files),
     ]

@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -11,7 +12,6 @@ from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.novelty.nearest import Nearby
 from kp_batch.novelty.settings import CacheSettings
-from kp_batch.operations.breaking_down import Row
 from kp_batch.operations.cache_window import CacheWindow, Moment, similar, stored_vectors
 from kp_batch.operations.explained import Similar
 from kp_batch.operations.score import Meet, Met, meet_nobody
@@ -91,7 +91,7 @@ class Coming:
         held = self._window.positions(trace_ids)
         return [held.get(each, gone) for each in trace_ids]
 
-    def _similar(self, nearby: Nearby, rows: Mapping[int, Row]) -> Iterator[Similar]:
+    def _similar(self, nearby: Nearby, rows: Mapping[int, Mapping[str, Any]]) -> Iterator[Similar]:
         for position, similarity in nearby.nearest:
             yield Similar(**similar(rows[position], similarity, self._moment))
 

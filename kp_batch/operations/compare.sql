@@ -32,6 +32,7 @@ SELECT
     count(*) AS traces,
     score_mean(first_score) AS first_mean,
     score_mean(second_score) AS second_mean,
+    avg(abs(second_score - first_score)) AS mean_absolute_change,
     score_quantiles(first_score)::DOUBLE[5] AS first_quantiles,
     score_quantiles(second_score)::DOUBLE[5] AS second_quantiles,
     stability_index(score_bins(first_score), score_bins(second_score)) AS stability_index,

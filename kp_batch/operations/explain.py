@@ -6,15 +6,15 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.operations.breaking_down import counts_of, scores_by_profile
 from kp_batch.operations.cache_window import similar
-from kp_batch.operations.explained import Explanation, Neighbour
+from kp_batch.operations.explained import Counts, Explanation, Neighbour
 from kp_batch.operations.found_trace import find_trace
 from kp_batch.operations.met import meet
 from kp_batch.operations.past import past
 from kp_batch.operations.trace_contents import Content, beside, read_contents
 from kp_batch.planning.state import State
 from kp_batch.scoring.breakdown import breakdowns
+from kp_batch.scoring.composite import scores_by_profile
 from kp_batch.scoring.profiles import WeightProfile, parse_profiles
 from kp_batch.staging import Staging
 from kp_batch.warehouse.manifest import Manifest, require_manifest
@@ -46,6 +46,7 @@ def explain(warehouse: Path, staging: Staging, name: str) -> Explanation:
     runs = run_records(warehouse, published.tables.get("runs"))
     with State(warehouse, published.tables, staging) as state:
         row = find_trace(warehouse, state, name)
+        scored = pl.DataFrame([row])
         met = meet(warehouse, state, row)
         contents = read_contents(state, row, (other for other, _ in met.nearest))
         own = contents[row["trace_id"]]
@@ -56,10 +57,10 @@ def explain(warehouse: Path, staging: Staging, name: str) -> Explanation:
             unread=own.unread,
             objective=own.facts["objective"] if own.facts else None,
             steps=own.steps,
-            counts=counts_of(own.facts or row),
-            breakdown=breakdowns(pl.DataFrame([row]), _profiles(state))[0],
+            counts=Counts.of(own.facts or row),
+            breakdown=breakdowns(scored, _profiles(state))[0],
             threshold=published.threshold,
-            by_profile=scores_by_profile(row, _in_force(published)),
+            by_profile=scores_by_profile(scored, _in_force(published))[0],
             held=met.held,
             neighbours=tuple(
                 _neighbour(row, other, similarity, own, contents[other["trace_id"]])

@@ -3,7 +3,9 @@
 Nothing heavy is imported here: the command line takes these from the process that does the work.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 from kp_batch.dimensions import Breakdown
 from kp_batch.unread import Unread
@@ -29,6 +31,12 @@ class Counts:
     n_tools: int  # distinct ones
     confidence: float | None
     success: bool
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """Take them from the columns of `with_facts`, or of `scores`, which lack some."""
+        counts: dict[str, Any] = {each.name: row.get(each.name) for each in fields(cls)}
+        return cls(**counts)
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ class Past:
     from_novelty: float | None
     from_weights: float | None
     from_overrides: float | None
-    reasons: tuple[str, ...]  # why the run had anything to do
+    reasons: tuple[str, ...]  # why the run had anything to do; not the weights of other domains
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Finds a published trace by what a user calls it."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import polars as pl
@@ -10,7 +11,7 @@ from kp_batch.errors import WarehouseError
 from kp_batch.facts import id_hash
 from kp_batch.planning.state import State
 from kp_batch.sql import sql
-from kp_batch.text import shortened
+from kp_batch.text import encodable, shortened
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.relations import frame_of, parquet_relation
 
@@ -30,16 +31,17 @@ def find_trace(warehouse: Path, state: State, name: str) -> dict[str, Any]:
     Raises:
         WarehouseError: there is no such trace, which was rejected or forgotten, maybe; or several.
     """
+    name = encodable(name)
     found = _beginning_with(state, name) if name else pl.DataFrame()
     if found.is_empty():
-        missing = f"there is no trace {shortened(name, _NAME)!r} in {shown(warehouse)}"
-        raise WarehouseError(f"{missing}{_why(state, name)}")
+        missing = f"there is no trace '{shortened(name, _NAME)}' in {shown(warehouse)}"
+        raise WarehouseError(f"{missing}{_why(state, name) or _listing(warehouse)}")
     ids = found.get_column("trace_id").to_list()
     if len(ids) > 1 and ids[0] not in {name, _USUAL + name}:
         more = " and more" if len(ids) > _NAMED else ""
         named = ", ".join(shortened(each, _NAME) for each in ids[:_NAMED])
         raise WarehouseError(
-            f"{shortened(name, _NAME)!r} begins the ids of several traces in {shown(warehouse)}: "
+            f"'{shortened(name, _NAME)}' begins the ids of several traces in {shown(warehouse)}: "
             f"{named}{more}; write more of the one that you mean"
         )
     files = state.files_of_days([found.item(0, "created_at").date()])
@@ -60,7 +62,7 @@ def _beginning_with(state: State, name: str) -> pl.DataFrame:
 
 
 def _why(state: State, name: str) -> str:
-    """Why a trace is not there, as far as that is known, and what to do."""
+    """Why a trace is not there; empty where that is not known."""
     names = pl.DataFrame({"trace_id": [name, _USUAL + name]})
     rejected = state.connection.execute(
         "SELECT source_file, message FROM published.rejects WHERE trace_id IN (?, ?) LIMIT 1",
@@ -72,4 +74,9 @@ def _why(state: State, name: str) -> str:
     forgotten = "SELECT count(*) FROM published.forgotten WHERE id_hash IN (?, ?)"
     if state.connection.execute(forgotten, hashes).fetchall() != [(0,)]:
         return ": it was forgotten"
-    return '; list ids by asking: kp-batch sql "SELECT trace_id FROM scores"'
+    return ""
+
+
+def _listing(warehouse: Path) -> str:
+    where = quote(str(shown(warehouse)))
+    return f'; list ids: kp-batch sql "SELECT trace_id FROM scores" --warehouse {where}'  # noqa: S608 (told, not asked)

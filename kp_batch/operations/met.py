@@ -12,8 +12,10 @@ from kp_batch.operations.cache_window import CacheWindow, Moment, stored_vectors
 from kp_batch.operations.explained import Held
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.planning.state import State
+from kp_batch.text import shortened
 
 _NEIGHBOURS = 5
+_ID = 80  # characters
 
 Row = Mapping[str, Any]
 
@@ -62,7 +64,8 @@ def _lost(row: Row) -> str:
     lost = "the vectors are not stored any more; a run that replays it makes them anew"
     if row["nearest_trace_id"] is None:
         return lost
-    return f"{lost}. Its nearest was {row['nearest_trace_id']}, by {row['max_similarity']:.4f}"
+    nearest = shortened(row["nearest_trace_id"], _ID)
+    return f"{lost}. Its nearest was {nearest}, by {row['max_similarity']:.4f}"
 
 
 def _unmet(row: Row, nearby: Nearby) -> str | None:

@@ -103,5 +103,14 @@ def _moved(state: State, new: _Scored, old: _Scored | None) -> Past:
         finished_at=new.run.finished_at.isoformat(),
         score=new.row.item(0, "score"),
         **parts,
-        reasons=tuple(each["words"] for each in new.run.changes),
+        reasons=tuple(_reasons(new, old)),
     )
+
+
+def _reasons(new: _Scored, old: _Scored | None) -> Iterator[str]:
+    """Why the run had anything to do, as far as it may concern this trace."""
+    rows = [new.row, *([old.row] if old else [])]
+    weighted_by = {row.item(0, name) for row in rows for name in ("task_domain", "profile")}
+    for each in new.run.changes:
+        if each["code"] != "weights" or each["of"] in weighted_by:
+            yield each["words"]

@@ -28,7 +28,10 @@ def recognised(paths: Sequence[str], read: Read, here: Here) -> Format:
     found = [form for form in FORMATS.values() if _is_of(form, paths, read, here)]
     if len(found) == 1:
         return found[0]
-    which = " or ".join(form.name for form in found) or "none of " + ", ".join(FORMATS)
+    if not found:
+        known = ", ".join(FORMATS)
+        raise KpBatchError(f"the source is of no format that is known here: {known}")
+    which = " or ".join(form.name for form in found)
     raise KpBatchError(f"the source may be {which}; name the format in place of auto")
 
 

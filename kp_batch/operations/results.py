@@ -20,6 +20,7 @@ class DomainMoves:
     traces: int
     first_mean: float  # of the scores, 0..1, as are the quantiles
     second_mean: float
+    mean_absolute_change: float  # of a score: how far it rose or fell
     first_quantiles: Quantiles
     second_quantiles: Quantiles
     stability_index: float  # of populations, over ten bins of equal width; 0: as they were

@@ -1,27 +1,28 @@
 """Scores new traces: as a live engine would its first, or as they would come to a warehouse."""
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from itertools import chain
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import polars as pl
 
-from kp_batch.archive.formats.json_values import rows_from_objects
+from kp_batch.archive.formats.json_values import BATCH_BYTES, rows_from_objects
 from kp_batch.archive.formats.jsonl import json_object, line_as_json, line_batches
 from kp_batch.archive.reject_messages import reject_message
 from kp_batch.archive.validation import reasons
 from kp_batch.facts import with_facts
 from kp_batch.live import NOT_NEEDED
 from kp_batch.novelty.cache import novelty
-from kp_batch.operations.breaking_down import Row, counts_of, scores_by_profile
-from kp_batch.operations.explained import Scored, Similar, Unscored
+from kp_batch.operations.explained import Counts, Scored, Similar, Unscored
 from kp_batch.scoring.breakdown import breakdowns
-from kp_batch.scoring.composite import assign
+from kp_batch.scoring.composite import assign, scores_by_profile
 from kp_batch.scoring.profiles import WeightProfile
 
 _ROWS = 256  # scored at once
+_LARGE = ("text", "step_contents", "step_tools", "step_types", "objective")
 
 # What a trace meets: the greatest similarity, None where there is nothing, and the nearest traces.
 Met = tuple[float | None, tuple[Similar, ...]]
@@ -52,6 +53,7 @@ def score_lines(
     for lines in _lines(file):
         objects = ((row, json_object(line)) for row, line in lines)
         facts = with_facts(rows_from_objects("", objects), _faults())
+        facts = facts.drop("created_at")  # not needed, and maybe of no year that Python has
         scored = iter(_scored(facts.filter(pl.col("reasons").list.len() == 0), profiles, meet))
         for row, (_, line) in zip(facts.iter_rows(named=True), lines, strict=True):
             yield _unscored(row, line) if row["reasons"] else next(scored)
@@ -66,12 +68,13 @@ def _lines(file: IO[bytes]) -> Iterator[list[tuple[int, bytes]]]:
             break
     lines = chain(before, file)
     begun = b"".join(before)
-    if begun.lstrip().startswith(b"{") and json_object(begun) is None:  # maybe it goes on
-        text = begun + file.read()
+    is_object = begun.removeprefix(BOM_UTF8).lstrip().startswith(b"{")
+    if is_object and json_object(begun) is None:  # maybe it goes on
+        text = begun + file.read(BATCH_BYTES) + next(file, b"")
         if json_object(text) is not None:
             yield [(len(before) - 1, text)]
             return
-        lines = BytesIO(text)
+        lines = chain(BytesIO(text), file)
     yield from line_batches(lines, _ROWS)
 
 
@@ -86,21 +89,23 @@ def _scored(
     similarity = np.array([each for each, _ in met], dtype=np.float64)  # None is NaN
     rows = facts.with_columns(novelty=pl.Series(novelty(similarity))).with_columns(assign(profiles))
     told = breakdowns(rows, profiles.values())
-    for row, (greatest, nearest), breakdown in zip(rows.to_dicts(), met, told, strict=True):
+    by_profile = scores_by_profile(rows, profiles)
+    told_of = zip(rows.drop(_LARGE).to_dicts(), met, told, by_profile, strict=True)
+    for row, (greatest, nearest), breakdown, scores in told_of:
         yield Scored(
             line=row["row"] + 1,
             trace_id=row["trace_id"],
             task_domain=row["task_domain"],
             score=breakdown.score,
-            by_profile=scores_by_profile(row, profiles),
-            counts=counts_of(row),
+            by_profile=scores,
+            counts=Counts.of(row),
             breakdown=breakdown,
             max_similarity=greatest,
             neighbours=nearest,
         )
 
 
-def _unscored(row: Row, line: bytes) -> Unscored:
+def _unscored(row: Mapping[str, Any], line: bytes) -> Unscored:
     codes, number = tuple(row["reasons"]), row["row"]
     message = reject_message(codes, number, line_as_json(line))
     return Unscored(number + 1, row["trace_id"], codes, message)

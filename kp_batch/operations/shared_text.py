@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 
 from kp_batch.operations.explained import Piece
 
-_TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
+_TOKEN = re.compile(r"\w+|\s+|[^\w\s]+")
 _FEWEST = 2  # words of what counts as shared
 
 Pieces = tuple[Piece, ...]

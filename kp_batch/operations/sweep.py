@@ -136,8 +136,8 @@ def _without_vectors(run: Run, scorer: Scorer, published: pl.DataFrame, lacking:
     if published.filter(pl.col("encoder_id") != scorer.encoder_id).is_empty():
         size = run.config.cache_size
         remedy = (
-            f"they were lost; have them made by another cache, {command} --cache-size {size + 1}, "
-            f"and go back with --cache-size {size}"
+            f"they were lost; have them made by another cache, {command} --since none --until none "
+            f"--cache-size {size + 1}, and go back with --cache-size {size}"
         )
     else:
         remedy = f"some days have another encoder; {command} --since none --until none"

@@ -83,7 +83,7 @@ def beside(own: Content, other: Content) -> tuple[Pieces | None, Pieces | None]:
         return None, None
     texts = own.facts["text"], other.facts["text"]
     signs = enumerate(zip(*texts, strict=False))
-    differ = next((place for place, (left, right) in signs if left != right), 0)
+    differ = next((place for place, (left, right) in signs if left != right), min(map(len, texts)))
     first = max(differ - _BEFORE, 0)
     if first:  # not within a word, where there are words
         first = texts[0].find(" ", first, differ) + 1 or first

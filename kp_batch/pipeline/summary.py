@@ -69,7 +69,8 @@ def as_text(summary: Summary) -> str:
     codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
     more = summary.domains - len(summary.scores)
     windows = "" if counts.windows is None else f" ({number(counts.windows, 'window')})"
-    done = f"run {summary.run_id}: {number(counts.accepted, 'trace')} scored in {_waited(summary)}"
+    restated = f"{counts.restated:,} of {number(counts.accepted, 'trace')} restated"
+    done = f"run {summary.run_id}: {restated} in {_waited(summary)}"
     nothing = f"nothing to do: {number(counts.accepted, 'trace')} scored as they have to be"
     lines = [
         done if summary.run_id else nothing,

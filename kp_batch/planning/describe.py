@@ -47,6 +47,7 @@ class PlanDescription:
     largest_domains: dict[str, int]  # by the traces to restate: those of them that have the most
     by_domain_and_day: list[DomainDay] | None  # None: not asked for, there may be millions
     partitions: list[str]  # the days to be rewritten
+    future_partitions: list[str]  # those of them that are after the day of the run
     pending: list[Pending]  # see `Plan.pending`
     estimated_seconds: float | None  # None where no rates are known for it
 
@@ -78,6 +79,7 @@ def describe(run: "Run", plan: "Plan", *, by_domain_and_day: bool = False) -> Pl
         largest_domains=dict(largest.iter_rows()),
         by_domain_and_day=_rows(workload.collect()) if by_domain_and_day else None,
         partitions=[str(day) for day in plan.days],
+        future_partitions=[str(day) for day in plan.days if day > run.started_at.date()],
         pending=list(plan.pending),
         estimated_seconds=plan.estimated_seconds,
     )

@@ -6,6 +6,7 @@ from kp_batch.planning.describe import PlanDescription
 from kp_batch.text import number, printable
 
 _SUPERSEDED = "superseded"  # as `archive.validation` has it, which takes a while to import
+_DATED = "once scored, they are found by: kp-batch sql 'FROM scores WHERE created_at > now()'"
 _SHOWN = 5
 _REASONS = 12
 
@@ -45,6 +46,8 @@ def warnings(plan: PlanDescription) -> list[str]:
         + (f"; did you mean {printable(meant)}?" if meant else ", which has a profile")
         for name, meant in plan.unused_profiles.items()
     ]
+    if plan.future_partitions:
+        asked.append(f"traces are dated in the future: {_days(plan.future_partitions)}; {_DATED}")
     return [*asked, *([f"a run would fail: {printable(plan.excess)}"] if plan.excess else [])]
 
 

@@ -33,7 +33,8 @@ def as_spec(chart: Drawing, caption: str) -> dict[str, Any]:
     autosize = alt.AutoSizeParams(type="fit-x", contains="padding")
     with_domain = chart.add_params(alt.param(CHOSEN, value=""))
     sized = with_domain.properties(width="container", autosize=autosize, description=caption)
-    return sized.to_dict()
+    with alt.data_transformers.disable_max_rows():
+        return sized.to_dict()
 
 
 def chosen(frame: pl.DataFrame) -> alt.Chart:

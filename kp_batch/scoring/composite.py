@@ -62,3 +62,22 @@ def overridden() -> list[pl.Expr]:
 def score() -> pl.Expr:
     """The composite after all overrides, Float64 in 0..1; see `overridden`."""
     return overridden()[-1].alias("score")
+
+
+def scores_by_profile(
+    rows: pl.DataFrame, profiles: Mapping[str, WeightProfile]
+) -> list[dict[str, float]]:
+    """The score of each row under each profile, whatever its domain.
+
+    Args:
+        rows: the four dimensions, and the Boolean columns of the three overrides.
+        profiles: by name.
+    """
+    known = rows.select(*DIMENSIONS, *OVERRIDES)
+    scores = [
+        known.with_columns(profile_id=pl.lit(each.profile_id))
+        .with_columns(composite([each]))
+        .select(score().alias(name))
+        for name, each in profiles.items()
+    ]
+    return pl.concat(scores, how="horizontal").to_dicts()

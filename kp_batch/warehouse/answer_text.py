@@ -34,7 +34,7 @@ def answer_text(answer: duckdb.DuckDBPyRelation, width: int | None) -> str:
     Returns:
         A table, or where it is too wide, a line for each value; of no rows the columns at least.
     """
-    first = answer.limit(_ROWS_SHOWN + 1).materialize()  # once: a question may take long
+    first = answer.limit(_ROWS_SHOWN + 1).materialize()
     is_cut = len(first) > _ROWS_SHOWN
     shown = _rounded(first.limit(_ROWS_SHOWN), answer.columns)
     rows = number(len(answer) if is_cut else len(first), "row")

@@ -44,7 +44,7 @@ def write_answer(
         else:
             _write_text(connection, statements, None if output_format == "line" else width, out)
     except duckdb.Error as error:
-        raise KpBatchError(str(error)) from error
+        raise KpBatchError(str(error).expandtabs(2)) from error
 
 
 def _write_text(
@@ -124,7 +124,11 @@ def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
 
 
 def _finite(value: Any) -> Any:
-    """Replace NaN and infinities, which JSON does not have, by null."""
+    """Replace NaN and infinities, which JSON does not have, by null, however deep they stand."""
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

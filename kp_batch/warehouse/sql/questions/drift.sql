@@ -14,7 +14,19 @@ SELECT
     kp.stability_index(a.bins, b.bins) AS stability_index
 FROM kp.distributions AS a
 JOIN kp.distributions AS b ON a.task_domain IS NOT DISTINCT FROM b.task_domain
-WHERE a.run_id = run_a AND b.run_id = run_b
+WHERE a.run_id = (SELECT
+        CASE count(DISTINCT run_id)
+            WHEN len(list_distinct([run_a, run_b])) THEN any_value(run_a)
+            ELSE error('drift takes the full ids of two runs that are done: see kp-batch runs')
+        END
+    FROM kp.runs WHERE status = 'done' AND run_id IN (run_a, run_b))
+    AND b.run_id = (SELECT
+        if(
+            count(DISTINCT list_sort(json_keys(fingerprints->'encoder_id'))) > 1,
+            error('the scores of these runs do not compare: their encoders differ'),
+            any_value(run_b)
+        )
+    FROM kp.runs WHERE run_id IN (run_a, run_b) AND (counts->>'accepted')::BIGINT > 0)
 ORDER BY a.task_domain NULLS FIRST;
 
-COMMENT ON MACRO TABLE drift IS 'How did the scores shift from one run to another, by domain (null: all)? Mean, quantiles, population stability index.';
+COMMENT ON MACRO TABLE drift IS 'How did the scores shift from one run to another, by domain (null: all)? Mean, quantiles, population stability index (0.1: some, 0.25: a great shift).';

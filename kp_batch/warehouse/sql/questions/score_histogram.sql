@@ -7,6 +7,7 @@ SELECT
     (kp.bin_of(score, bins) + 1) / bins AS high,
     count(*) AS traces
 FROM kp.scores
+WHERE CASE WHEN bins >= 1 THEN true ELSE error('score_histogram takes 1 bin at least') END
 GROUP BY ALL
 ORDER BY ALL;
 

@@ -11,12 +11,13 @@ WITH weighted AS (
     FROM kp.scores
 )
 SELECT
-    trace_id,
-    task_domain,
-    score,
+    weighted.trace_id,
+    weighted.task_domain,
     kp.apply_overrides(other_composite, single_thought, recovery_bonus, low_diversity_penalty)
-        AS other_score,
-    other_score - score AS change
+        AS score,
+    weighted.score AS published_score,
+    kp.apply_overrides(other_composite, single_thought, recovery_bonus, low_diversity_penalty)
+        - weighted.score AS change
 FROM weighted
 -- As a profile's weights do; others give what is no score.
 WHERE CASE
@@ -24,4 +25,4 @@ WHERE CASE
     ELSE error('the weights of what_if must sum to 1, and none be below 0')
 END;
 
-COMMENT ON MACRO TABLE what_if IS 'What would every score be under other weights (complexity, novelty, tool diversity, outcome confidence), overrides included?';
+COMMENT ON MACRO TABLE what_if IS 'What would every score be under other weights (complexity, novelty, tool diversity, outcome confidence), overrides included? score is the one under these weights.';
