@@ -34,6 +34,10 @@ novelty = 0.3
 tool_diversity = 0.2
 outcome_confidence = 0.1
 """
+_NEW = (
+    '{"metadata": {"task_domain": "default", "success": true}, "task": {"objective": "task %d"}, '
+    '"steps": [{"type": "thought", "content": "x"}], "outcome": {"confidence": 0.5}}\n'
+)
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,8 @@ def commands(traces: int, embedder: str) -> Case:
             Command("report", f"report {at} --format markdown"),
             Command("compare", f"compare previous latest {at}"),
             Command("verify", f"verify {at} --seed 1"),
+            Command("explain", f"explain kp:trace:00000{traces // 2:06d} {at}"),
+            Command("score", f"score $new {at}"),
             Command("sweep", f"sweep {at} --cache-size 200,1000 --ttl none,7d --threshold 0.7"),
             Command("forget", f"forget kp:trace:00000000000 kp:trace:00000000077 {at}"),
             Command("vacuum", f"vacuum --keep 1s {at}"),
@@ -187,10 +193,11 @@ def carry_out(case: Case, folder: Path) -> int:
 
 def _places(folder: Path) -> dict[str, str]:
     """The files and folders that command lines name."""
-    profiles = folder / "profiles.toml"
+    profiles, new = folder / "profiles.toml", folder / "new.jsonl"
     profiles.write_text(_WEIGHTS)
+    new.write_text("".join(_NEW % number for number in range(1_000)))
     places = {name: str(folder / name) for name in ("archive", "warehouse")}
-    return {**places, "profiles": str(profiles)}
+    return {**places, "profiles": str(profiles), "new": str(new)}
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def test_law_beside_a_warehouse_a_trace_gets_the_score_that_a_run_would_give_it(
     settings = settings_of(tmp_path, **changes(tmp_path))
     rescore_archive(settings)
     moment = datetime(2026, 1, 6, 1, 30, tzinfo=UTC)
-    words = {"new": "fix the tests", "other": "sum the rows", "t3": "fix it"}
+    words = {"new": "fix the tests", "t3": "sum the rows"}
     traces = [said(0, each, id=name, created_at=moment.isoformat()) for name, each in words.items()]
     before = contents(tmp_path / "warehouse")
     told = [beside(tmp_path, moment, each) for each in traces]
