@@ -7,6 +7,7 @@ from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
 
+import duckdb
 import polars as pl
 import pytest
 
@@ -36,6 +37,7 @@ from tests.reference import PARTS, REFERENCE, written
 from tests.running import missing, outputs, shell
 
 BEGINNING = "kp-batch run data/sample --embedder hashing"
+TROUBLESHOOTING, WHAT_DUCKDB_SAYS = DOCS / "how-to" / "troubleshooting.md", "What DuckDB says"
 RUN = [page for page in PAGES if page != README and any(each.is_run for each in blocks(page))]
 
 
@@ -253,7 +255,8 @@ def strings(tree: ast.AST) -> list[str]:
 
 
 def test_every_message_is_explained_and_every_one_that_is_exists() -> None:
-    told = [row[0].strip("`") for row in rows(DOCS / "how-to" / "troubleshooting.md")]
+    others = {row[0] for row in rows(TROUBLESHOOTING, WHAT_DUCKDB_SAYS)}
+    told = [row[0].strip("`") for row in rows(TROUBLESHOOTING) if row[0] not in others]
     trees = [ast.parse(path.read_text("utf-8")) for path in (ROOT / "kp_batch").rglob("*.py")]
     there = {text for tree in trees for text in strings(tree)}
     for message in told:
@@ -264,3 +267,17 @@ def test_every_message_is_explained_and_every_one_that_is_exists() -> None:
             texts = [each for each in strings(call.args[0]) if len(each.split()) > 1]
             is_told = any(message in each for each in texts for message in told)
             assert is_told or not texts, f"docs/how-to/troubleshooting.md lacks {texts}"
+
+
+def test_duckdb_says_what_is_told_of_it(scored: Path) -> None:
+    told = [
+        [each.strip("`") for each in row[:2]] for row in rows(TROUBLESHOOTING, WHAT_DUCKDB_SAYS)
+    ]
+    assert told
+    for message, query in told:
+        with duckdb.connect() as connection:
+            connection.execute(f"ATTACH '{scored}/kp.duckdb' AS kept (READ_ONLY)")
+            if "kept." not in query:
+                connection.execute("USE kept.here")
+            with pytest.raises(duckdb.Error, match=re.escape(message)):
+                connection.execute(query)
