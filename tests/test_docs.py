@@ -3,19 +3,23 @@
 import ast
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
 
+import duckdb
 import polars as pl
 import pytest
 
 import kp_batch
 from kp_batch import errors
 from kp_batch.archive.fields import FIELDS, STEP_FIELDS
+from kp_batch.archive.file_changes import FileChanges
 from kp_batch.archive.reject_messages import fault_sentence, reject_message
 from kp_batch.archive.validation import CHECKS, REASONS
 from kp_batch.contracts import EXPORTED, TABLES, TRACE, VIEWS
+from kp_batch.run_record import RunCounts
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
@@ -36,6 +40,7 @@ from tests.reference import PARTS, REFERENCE, written
 from tests.running import missing, outputs, shell
 
 BEGINNING = "kp-batch run data/sample --embedder hashing"
+TROUBLESHOOTING, WHAT_DUCKDB_SAYS = DOCS / "how-to" / "troubleshooting.md", "What DuckDB says"
 RUN = [page for page in PAGES if page != README and any(each.is_run for each in blocks(page))]
 
 
@@ -238,6 +243,15 @@ def test_every_file_of_a_warehouse_is_told() -> None:
     assert own | set(TABLES) <= told
 
 
+def test_the_words_of_plans_and_summaries_are_told() -> None:
+    told = {word for row in rows(REFERENCE / "words.md") for word in row[0].split(", ")}
+    counts = {each.name for each in fields(RunCounts)} - {"files", "rows"}
+    of_plans = {each.name for each in fields(FileChanges)} | {"rewrite", "domain", "in force"}
+    # A plan says what will be done, a summary what was: embed, embedded.
+    assert [each for each in counts if not each.startswith(tuple(told))] == []
+    assert told >= of_plans | {"worth sharing", "stability index", "rank corr", "overrides"}
+
+
 def test_every_public_name_is_told() -> None:
     told = anchors(REFERENCE / "python.md")
     assert {each.lower() for each in kp_batch.__all__} <= told
@@ -253,7 +267,8 @@ def strings(tree: ast.AST) -> list[str]:
 
 
 def test_every_message_is_explained_and_every_one_that_is_exists() -> None:
-    told = [row[0].strip("`") for row in rows(DOCS / "how-to" / "troubleshooting.md")]
+    others = {row[0] for row in rows(TROUBLESHOOTING, WHAT_DUCKDB_SAYS)}
+    told = [row[0].strip("`") for row in rows(TROUBLESHOOTING) if row[0] not in others]
     trees = [ast.parse(path.read_text("utf-8")) for path in (ROOT / "kp_batch").rglob("*.py")]
     there = {text for tree in trees for text in strings(tree)}
     for message in told:
@@ -264,3 +279,19 @@ def test_every_message_is_explained_and_every_one_that_is_exists() -> None:
             texts = [each for each in strings(call.args[0]) if len(each.split()) > 1]
             is_told = any(message in each for each in texts for message in told)
             assert is_told or not texts, f"docs/how-to/troubleshooting.md lacks {texts}"
+
+
+def test_duckdb_says_what_is_told_of_it(folder: Path, scored: Path) -> None:
+    clear(folder)
+    catalog = copytree(scored, folder / "warehouse") / "kp.duckdb"
+    told = [
+        [each.strip("`") for each in row[:2]] for row in rows(TROUBLESHOOTING, WHAT_DUCKDB_SAYS)
+    ]
+    assert told
+    for message, query in told:
+        with duckdb.connect() as connection:
+            connection.execute(f"ATTACH '{catalog}' AS kept (READ_ONLY)")
+            if "kept." not in query:
+                connection.execute("USE kept.here")
+            with pytest.raises(duckdb.Error, match=re.escape(message)):
+                connection.execute(query)
