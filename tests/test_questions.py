@@ -430,6 +430,7 @@ def test_drift_refuses_runs_that_are_not_there_or_do_not_compare(tmp_path: Path)
         ("FROM drift('2026', latest())", "the full ids of two runs that are done"),
         ("FROM score_histogram(0)", "1 bin at least"),
         ("FROM threshold_curve(0)", "1 step at least"),
+        ("FROM threshold_curve(0.05)", "1 step at least"),
     ):
         with pytest.raises(duckdb.Error, match=message):
             ask(tmp_path / "wh", query)

@@ -17,7 +17,7 @@ counted AS (
 thresholds AS (
     SELECT task_domain, step, sum(traces) AS traces
     FROM (SELECT task_domain, sum(traces) AS traces FROM counted GROUP BY ALL),
-        range(0, steps + 1) AS steps_(step)
+        range(0, steps::BIGINT + 1) AS steps_(step)
     GROUP BY ALL
 )
 SELECT
