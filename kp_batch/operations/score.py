@@ -2,6 +2,7 @@
 
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from io import BytesIO
 from itertools import chain
 from typing import IO, Any
@@ -22,7 +23,7 @@ from kp_batch.scoring.composite import assign, scores_by_profile
 from kp_batch.scoring.profiles import WeightProfile
 
 _ROWS = 256  # scored at once
-_LARGE = ("text", "step_contents", "step_tools", "step_types", "objective")
+_TOLD = ["row", "trace_id", "task_domain", *(each.name for each in fields(Counts))]
 
 # What a trace meets: the greatest similarity, None where there is nothing, and the nearest traces.
 Met = tuple[float | None, tuple[Similar, ...]]
@@ -53,9 +54,9 @@ def score_lines(
     for lines in _lines(file):
         objects = ((row, json_object(line)) for row, line in lines)
         facts = with_facts(rows_from_objects("", objects), _faults())
-        facts = facts.drop("created_at")  # not needed, and maybe of no year that Python has
         scored = iter(_scored(facts.filter(pl.col("reasons").list.len() == 0), profiles, meet))
-        for row, (_, line) in zip(facts.iter_rows(named=True), lines, strict=True):
+        told = facts.select("row", "trace_id", "reasons").to_dicts()
+        for row, (_, line) in zip(told, lines, strict=True):
             yield _unscored(row, line) if row["reasons"] else next(scored)
 
 
@@ -90,8 +91,10 @@ def _scored(
     rows = facts.with_columns(novelty=pl.Series(novelty(similarity))).with_columns(assign(profiles))
     told = breakdowns(rows, profiles.values())
     by_profile = scores_by_profile(rows, profiles)
-    told_of = zip(rows.drop(_LARGE).to_dicts(), met, told, by_profile, strict=True)
-    for row, (greatest, nearest), breakdown, scores in told_of:
+    known = rows.select(_TOLD).to_dicts()
+    for row, (greatest, nearest), breakdown, scores in zip(
+        known, met, told, by_profile, strict=True
+    ):
         yield Scored(
             line=row["row"] + 1,
             trace_id=row["trace_id"],
