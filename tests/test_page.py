@@ -46,6 +46,8 @@ def written(number: float | None) -> str:
 def age(seconds: float | None) -> str:
     if seconds is None:
         return ""
+    if seconds == 0:
+        return "0 s"
     named = ((60, 1, "s"), (3600, 60, "min"), (86_400, 3600, "h"), (math.inf, 86_400, "d"))
     told = next(f"{seconds / unit:.1f} {name}" for end, unit, name in named if seconds < end)
     return told if seconds >= 1 else "under 1 s"
