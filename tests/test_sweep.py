@@ -5,7 +5,7 @@ import re
 import shutil
 import signal
 from collections.abc import Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -319,6 +319,18 @@ def test_the_command_tells_the_same_in_all_forms_and_changes_nothing(
     assert list(tmp_path.iterdir()) == [page]
 
 
+@pytest.mark.parametrize(("domains", "more"), [(10, None), (11, "1 more domain"), (12, "2 more d")])
+def test_a_terminal_shows_the_domains_with_the_most_traces(domains: int, more: str | None) -> None:
+    one = Outcome(None, 40, "3h", 0.5, True, 100, *(0.5,) * 2, 0.0, None, 1, 0, 0)  # noqa: FBT003
+    each = [replace(one, task_domain=f"d{n:02}", traces=n + 1) for n in range(domains)]
+    told = sweep_text(Sweep("an encoder", 100, 0, (one, *each)))
+    assert re.findall(r"^d\d\d, ", told, re.MULTILINE) == [
+        f"{row.task_domain}, " for row in each[-10:]
+    ]
+    assert (more is None) == ("more domain" not in told)
+    assert more is None or f"\n\n{more}" in told
+
+
 @linux
 def test_a_signal_ends_a_sweep_within_two_seconds(
     tmp_path: Path, scored: RescoreConfig, monkeypatch: pytest.MonkeyPatch
@@ -399,7 +411,7 @@ def test_a_chosen_domain_is_shown_alone(page: tuple[Path, Sweep]) -> None:
         rows = shown.locator("[aria-labelledby=outcomes] tbody tr:visible")
         assert rows.count() == len(of)
         assert "in force" in shown.inner_text(".in-force:visible")
-        assert "2 more domains, with fewer traces" in shown.inner_text("header")
+        assert "2 more domains with fewer traces" in shown.inner_text("header")
         shown.locator("#chosen label").filter(has_text=HOSTILE).click()
         shown.wait_for_function("text => document.body.dataset.chosen === text", arg=HOSTILE)
         cells = rows.evaluate_all("rows => rows.map(row => row.cells[5].textContent)")

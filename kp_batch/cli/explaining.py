@@ -13,7 +13,7 @@ from kp_batch.cli.breakdown_text import scored_text
 from kp_batch.cli.command import json_line
 from kp_batch.cli.commands import EXPLAIN
 from kp_batch.cli.explanation_text import explanation_text
-from kp_batch.cli.group import Warehouse, json_option, kp_batch, warehouse_option
+from kp_batch.cli.group import json_option, kp_batch, option_of_warehouse, warehouse_option
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import TraceError
 from kp_batch.operations.explained import Unscored
@@ -59,13 +59,7 @@ class _Time(click.ParamType[datetime]):
 @kp_batch.command()
 @click.argument("file", type=click.File("rb"))
 @click.option("--profiles", metavar="FILE", help="Weight by a TOML file of profiles.")
-@click.option(
-    "--warehouse",
-    envvar="KP_BATCH_WAREHOUSE",
-    show_envvar=True,
-    type=Warehouse(file_okay=False, readable=False, path_type=Path),
-    help="Meet the cache of this warehouse, and take its profiles.",
-)
+@option_of_warehouse(help="Meet the cache of this warehouse, and take its profiles.")
 @click.option("--at", type=_Time(), metavar="TIME", help="Meet it at this time.  [default: now]")
 @click.option(
     "--format",

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -33,13 +34,16 @@ class Warehouse(click.Path):
         return folder
 
 
-warehouse_option = click.option(
+# Where a command can do without a warehouse it says what it takes one for.
+option_of_warehouse = partial(
+    click.option,
     "--warehouse",
-    required=True,
     envvar="KP_BATCH_WAREHOUSE",
     show_envvar=True,
     type=Warehouse(file_okay=False, readable=False, path_type=Path),
-    help="The folder of the tables, or its URL in a bucket.",
+)
+warehouse_option = option_of_warehouse(
+    required=True, help="The folder of the tables, or its URL in a bucket."
 )
 format_option = click.option(
     "--format",

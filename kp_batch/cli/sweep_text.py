@@ -19,7 +19,7 @@ def sweep_text(result: Sweep) -> str:
     shown = _largest(domains)
     more = len(domains) - len(shown)
     tables = ["\n".join(_table(rows)) for rows in (overall, *shown)]
-    left_out = [f"{more:,} more domains, with fewer traces: see --json"] if more else []
+    left_out = [f"{number(more, 'more domain')}, with fewer traces: see --json"] if more else []
     return "\n\n".join(["\n".join(_head(result)), *tables, *left_out])
 
 

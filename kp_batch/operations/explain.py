@@ -1,13 +1,11 @@
 """Explains why one published trace has its score."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from kp_batch.operations.cache_window import similar
-from kp_batch.operations.explained import Counts, Explanation, Neighbour
+from kp_batch.operations.explained import Counts, Explanation, Neighbour, Row
 from kp_batch.operations.found_trace import find_trace
 from kp_batch.operations.met import meet
 from kp_batch.operations.past import past
@@ -24,8 +22,6 @@ _AS_PUBLISHED = (
     *("trace_id", "task_domain", "agent_id", "framework", "success", "source_file", "run_id"),
     *("recorded_score", "encoder_id", "cache_id", "max_similarity"),
 )
-
-Row = Mapping[str, Any]
 
 
 def explain(warehouse: Path, staging: Staging, name: str) -> Explanation:

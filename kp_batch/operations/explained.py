@@ -10,6 +10,8 @@ from typing import Any, Self
 from kp_batch.dimensions import Breakdown
 from kp_batch.unread import Unread
 
+Row = Mapping[str, Any]  # by column: of a table, or what stands in its place
+
 
 @dataclass(frozen=True)
 class Step:
@@ -33,7 +35,7 @@ class Counts:
     success: bool
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Self:
+    def of(cls, row: Row) -> Self:
         """Take them from the columns of `with_facts`, or of `scores`, which lack some."""
         counts: dict[str, Any] = {each.name: row.get(each.name) for each in fields(cls)}
         return cls(**counts)

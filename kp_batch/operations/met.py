@@ -1,23 +1,19 @@
 """What a published trace met in the cache when it came."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kp_batch.errors import WarehouseError
 from kp_batch.novelty.nearest import Nearby
 from kp_batch.novelty.settings import CacheSettings
 from kp_batch.operations.cache_window import CacheWindow, Moment, stored_vectors
-from kp_batch.operations.explained import Held
+from kp_batch.operations.explained import Held, Row
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.planning.state import State
 from kp_batch.text import shortened
 
 _NEIGHBOURS = 5
 _ID = 80  # characters
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """Reads again what some traces hold, and puts two of them beside each other."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
@@ -10,7 +9,7 @@ from kp_batch.archive.formats.json_values import rows_from_objects
 from kp_batch.archive.validation import reasons
 from kp_batch.facts import with_facts
 from kp_batch.ingest.again import Place, Trace, find_places, read_again
-from kp_batch.operations.explained import Step
+from kp_batch.operations.explained import Row, Step
 from kp_batch.operations.shared_text import Pieces, shared_pieces
 from kp_batch.planning.state import State
 from kp_batch.unread import Unread
@@ -19,8 +18,6 @@ _CONTENT = 200  # characters of a step
 _TEXT, _BEFORE = 600, 100  # characters that stand beside others, and of these what both have
 _MOST_BYTES = 256 << 20  # of the file of a trace that another one is explained by
 _PLACED = ("trace_id", "source_file", "content_hash")
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from kp_batch.report.sentences import Untrusted
 from kp_batch.report.themes import THEMES
 from kp_batch.report.traces import Traces
 from kp_batch.report.vega import vega
-from kp_batch.text import age, bar_line, shortened
+from kp_batch.text import age, bar_line, number, shortened
 from kp_batch.unread import UNREAD
 
 _ID = 80  # characters of a trace's id that are shown
@@ -58,7 +58,12 @@ def page(data: ReportData, traces: Traces) -> str:
 
 def rendered(name: str, **values: Any) -> str:
     """Fill a template in, with what all pages have: see frame.html."""
-    own = {"scripts": [vega(), _text("page.js")], "style": _text("page.css"), "themes": THEMES}
+    own = {
+        "scripts": [vega(), _text("page.js")],
+        "style": _text("page.css"),
+        "themes": THEMES,
+        "number": number,
+    }
     return _template(name).render(**own, **values)
 
 
