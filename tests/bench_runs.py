@@ -21,7 +21,7 @@ from kp_batch.novelty.replay import replay_windows
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.relations import parquet_relation
-from kp_batch.warehouse.tables import files_of
+from kp_batch.warehouse.versions import files_of
 from tests.measuring import measured, medians
 from tests.tiny_traces import BEGIN, Traces, write_traces
 

@@ -26,7 +26,8 @@ from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.relations import partitions_of, relation, scan
-from kp_batch.warehouse.tables import DeltaTables, files_of, open_table, remove_unneeded
+from kp_batch.warehouse.tables import DeltaTables, remove_unneeded
+from kp_batch.warehouse.versions import files_of, open_table
 
 REPLACE = Path.replace
 

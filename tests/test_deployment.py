@@ -118,6 +118,7 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
         "PREFECT_HOME": str(tmp_path / "home"),
         "PREFECT_SERVER_API_PORT": port,
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_WORKER_QUERY_SECONDS": "1",
         "DO_NOT_TRACK": "1",
     }
     server, pool, deploy, worker = PREFECT
@@ -133,7 +134,7 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
             ):
                 config = {"archive": archive, "warehouse": "warehouse", **settings}
                 given = f"-p 'config={json.dumps(config)}'"
-                now = f"prefect deployment run rescore/nightly --watch {given}"
+                now = f"prefect deployment run rescore/nightly --watch --watch-interval 1 {given}"
                 output_of(now, tmp_path, environment, status=status)
             imports_first(deploy, tmp_path, environment)
             nights = output_of(

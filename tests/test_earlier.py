@@ -24,7 +24,7 @@ from kp_batch.warehouse import catalog
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, rebuild, writing
 from kp_batch.warehouse.reader import is_current
-from kp_batch.warehouse.tables import additions
+from kp_batch.warehouse.versions import additions
 from tests.answers import ask
 from tests.archives import trace, write_jsonl
 

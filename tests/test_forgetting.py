@@ -35,7 +35,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.relations import run_records
-from kp_batch.warehouse.tables import files_of
+from kp_batch.warehouse.versions import files_of
 from tests.lawful import tables
 from tests.test_keeping import (
     Killed,

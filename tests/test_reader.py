@@ -19,7 +19,8 @@ from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.runs import find_run
-from kp_batch.warehouse.tables import DeltaTables, files_of
+from kp_batch.warehouse.tables import DeltaTables
+from kp_batch.warehouse.versions import files_of
 from tests.archives import trace, write_jsonl
 from tests.test_rescore import config
 

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import duckdb
@@ -13,12 +14,14 @@ from deltalake.exceptions import DeltaError
 
 from kp_batch.contracts import PROFILES, REJECTS, VIEWS
 from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.warehouse import versions
 from kp_batch.warehouse.answers import write_answer
 from kp_batch.warehouse.layout import check_folder
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import publish, rebuild
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.tables import DeltaTables, files_of, open_table
+from kp_batch.warehouse.tables import DeltaTables
+from kp_batch.warehouse.versions import files_of, open_table
 from tests.holding import holding
 
 
@@ -52,6 +55,30 @@ def test_any_folder_name_works(tmp_path: Path, name: str) -> None:
 def test_a_folder_that_delta_misreads_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(WarehouseError, match="choose another folder"):
         check_folder(tmp_path / name)
+
+
+def test_the_log_of_a_version_is_read_once_and_that_of_another_folder_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_profile(tmp_path / "wh", "one")
+    publish_profile(tmp_path / "other", "two")
+    opened: list[Path] = []
+
+    def opening(warehouse: Path, name: str, version: int) -> DeltaTable | None:
+        opened.append(warehouse)
+        return open_table(warehouse, name, version)
+
+    monkeypatch.setattr(versions, "open_table", opening)
+    [first] = files_of(tmp_path / "wh", "profiles", 0)
+    assert files_of(tmp_path / "wh", "profiles", 0) == [first]
+    assert len(opened) <= 1  # none, where the catalog asked before
+    shutil.rmtree(tmp_path / "wh")
+    with pytest.raises(WarehouseError, match="is gone from"):
+        files_of(tmp_path / "wh", "profiles", 0)
+    (tmp_path / "other").rename(tmp_path / "wh")
+    [second] = files_of(tmp_path / "wh", "profiles", 0)
+    assert second.exists()
+    assert second != first
 
 
 def test_what_is_committed_but_not_published_is_seen_by_nobody_and_undone(tmp_path: Path) -> None:

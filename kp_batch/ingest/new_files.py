@@ -13,7 +13,7 @@ from kp_batch.ingest.each_file import Unreadable
 from kp_batch.progress import progress
 from kp_batch.run import Run
 from kp_batch.warehouse.relations import scan
-from kp_batch.warehouse.tables import files_of
+from kp_batch.warehouse.versions import files_of
 
 IDENTIFY = Step("identify", identify)
 STAGE = Step("stage", stage_contents)

@@ -17,7 +17,7 @@ from kp_batch.run import Run
 from kp_batch.warehouse.earlier import lacking
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.relations import partitions_of, run_records
-from kp_batch.warehouse.tables import files_of
+from kp_batch.warehouse.versions import files_of
 
 # The traces after those that go are replayed, and keep their weights: no day is weighted anew.
 _NO_DAY = (date.max, date.min)

@@ -20,7 +20,8 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.relations import relation, scan
-from kp_batch.warehouse.tables import DeltaTables, files_of, remove_unneeded
+from kp_batch.warehouse.tables import DeltaTables, remove_unneeded
+from kp_batch.warehouse.versions import files_of
 
 # Leaves the rows that stay, in their order.
 Keep = Callable[[pl.LazyFrame], pl.LazyFrame]

@@ -33,7 +33,8 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.publication import publish, writing
 from kp_batch.warehouse.relations import relation, run_records, scan
-from kp_batch.warehouse.tables import DeltaTables, files_of
+from kp_batch.warehouse.tables import DeltaTables
+from kp_batch.warehouse.versions import files_of
 
 _ROWS_IN_FILE = 1_000_000  # of facts, at the least: some 100 MB
 

@@ -31,7 +31,7 @@ from kp_batch.text import number
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.earlier import lacking
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.tables import files_of
+from kp_batch.warehouse.versions import files_of
 
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.

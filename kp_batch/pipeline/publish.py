@@ -23,7 +23,8 @@ from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.relations import frame_of, run_records, scan
-from kp_batch.warehouse.tables import DeltaTables, files_of
+from kp_batch.warehouse.tables import DeltaTables
+from kp_batch.warehouse.versions import files_of
 
 # DuckDB spills no states of quantiles: a million domains of ten scores each did not fit at once.
 _DOMAINS_AT_ONCE = 100_000

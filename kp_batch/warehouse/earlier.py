@@ -7,7 +7,8 @@ import polars as pl
 
 from kp_batch.contracts import PARTITIONED_BY, TABLES
 from kp_batch.warehouse.data_files import DataFile, partition_of, sink_data_file, write_data_file
-from kp_batch.warehouse.tables import DeltaTables, files_of
+from kp_batch.warehouse.tables import DeltaTables
+from kp_batch.warehouse.versions import files_of
 
 
 def lacking(name: str, paths: Sequence[Path]) -> Mapping[str, pl.DataType]:

@@ -15,7 +15,8 @@ from kp_batch.run_record import RunRecord
 from kp_batch.warehouse.data_files import partition_of
 from kp_batch.warehouse.earlier import lacking, nulls
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.tables import additions, files_of, quoted
+from kp_batch.warehouse.tables import quoted
+from kp_batch.warehouse.versions import additions, files_of
 
 _DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
     pl.String: "VARCHAR",

@@ -5,11 +5,10 @@ from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote
 
 import polars as pl
 from deltalake import CommitProperties, DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from kp_batch.away import remove_folder, tell_removed
 from kp_batch.contracts import PARTITIONED_BY
@@ -18,6 +17,7 @@ from kp_batch.warehouse.batches import noting, record_batches
 from kp_batch.warehouse.commits import CONFIGURATION, commit_files
 from kp_batch.warehouse.data_files import DataFile
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.versions import open_table
 
 
 class DeltaTables:
@@ -159,41 +159,6 @@ def remove_unneeded(warehouse: Path, name: str, versions: Iterable[int]) -> int:
     elif folder.exists() and not needed:  # killed runs wrote files, and never a commit
         remove_folder(folder)
     return before - len(list(folder.rglob("*.parquet")))
-
-
-def open_table(warehouse: Path, name: str, version: int | None = None) -> DeltaTable | None:
-    """Open a table at a version, by default its newest; None if there is no such table."""
-    try:
-        return DeltaTable(str(Layout(warehouse).table(name)), version=version)
-    except TableNotFoundError:
-        return None
-
-
-def files_of(warehouse: Path, name: str, version: int | None) -> list[Path]:
-    """List the Parquet files of a table's version, sorted by path; none if `version` is None.
-
-    Raises:
-        WarehouseError: the table or that version is gone.
-    """
-    if version is None:
-        return []
-    folder = Layout(warehouse).table(name)
-    return sorted(folder / unquote(path) for path in additions(warehouse, name, version)["path"])
-
-
-def additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
-    """What the log tells of each file of a table's version: `path`, `num_records`, and more.
-
-    Raises:
-        WarehouseError: the table or that version is gone.
-    """
-    table = open_table(warehouse, name, version)
-    if table is None:
-        raise WarehouseError(
-            f"the table {name} is gone from {warehouse}; restore it from a copy, or run the "
-            "archive into a new folder"
-        )
-    return pl.DataFrame(table.get_add_actions(flatten=True))
 
 
 def quoted(text: str) -> str:
