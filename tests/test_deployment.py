@@ -79,7 +79,7 @@ def wait_for(url: str) -> None:
 def imports_first(deploy: str, folder: Path, environment: dict[str, str]) -> None:
     """The other deployment, by its own parameters, and by wrong ones."""
     output_of(deploy.replace("nightly", "nightly-import"), folder, environment)
-    now = "prefect deployment run import-and-rescore/nightly-import --watch"
+    now = "prefect deployment run import-and-rescore/nightly-import --watch --watch-interval 1"
     config = {"archive": ["spans"], "warehouse": "spans-warehouse", "embedder": "hashing"}
     given = f"-p 'config={json.dumps(config)}'"
     output_of(f"{now} {given}", folder, environment)

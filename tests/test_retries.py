@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from kp_batch import executor
 from kp_batch.archive import folders, reading, sources
 from kp_batch.archive.formats import parquet
 from kp_batch.archive.source_file import folders_above
+from kp_batch.config import RescoreConfig
 from kp_batch.errors import StorageError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.tables import DeltaTables
@@ -67,28 +68,45 @@ def once_torn(function: Callable[..., Any]) -> Callable[..., Any]:
     return torn
 
 
-@pytest.mark.parametrize("published", [False, True])
+TRACES = [trace(id=str(n), objective=str(n), confidence=n / 9) for n in range(9)]
+EVENINGS = [TRACES[:5], [*TRACES, trace(id="refused", steps=[])]]
+
+
+def evenings(settings: RescoreConfig, *, published: bool) -> Iterator[None]:
+    """The archive as it stands each evening, the first of which is published before or is not."""
+    for number, rows in enumerate(EVENINGS):
+        if published or number:
+            os.utime(write_jsonl(Path(settings.archive[0]), rows), (0, number))
+            yield
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["first", "later"])
+def usual(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[RescoreConfig, bool]:
+    """A warehouse whose last run nothing interrupted, and whether there was one before it."""
+    folder = tmp_path_factory.mktemp("retries")
+    settings = config(folder, folder / "a.jsonl", max_reject_share=1)
+    for _ in evenings(settings, published=request.param):
+        rescore_archive(settings)
+    return settings, request.param
+
+
 @pytest.mark.parametrize("step", MIDST)
 def test_a_step_that_failed_in_its_midst_is_done_again_and_leaves_the_same(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     waited: list[float],
+    usual: tuple[RescoreConfig, bool],
     step: str,
-    *,
-    published: bool,
 ) -> None:
-    archive = tmp_path / "a.jsonl"
-    settings = config(tmp_path, archive, max_reject_share=1)
-    usual, torn = (
-        settings.model_copy(update={"warehouse": tmp_path / name}) for name in ("usual", "torn")
-    )
-    traces = [trace(id=str(n), objective=str(n), confidence=n / 9) for n in range(9)]
+    settings, published = usual
+    torn = settings.model_copy(update={"warehouse": tmp_path / "torn"})
+    archive = evenings(settings, published=published)
     if published:
-        os.utime(write_jsonl(archive, traces[:5]), (0, 1))
-        rescore_archive(usual)
+        next(archive)
         rescore_archive(torn)
-    os.utime(write_jsonl(archive, [*traces, trace(id="refused", steps=[])]), (0, 2))
-    rescore_archive(usual)
+    next(archive)
     where, name = MIDST[step]
     with monkeypatch.context() as patch:
         patch.setattr(where, name, once_torn(getattr(where, name)))
@@ -96,7 +114,7 @@ def test_a_step_that_failed_in_its_midst_is_done_again_and_leaves_the_same(
     assert waited == [executor.RETRY_DELAYS_S[0]]
     for table, columns in TABLES.items():
         query = f"SELECT {columns} FROM {table} ORDER BY ALL"
-        assert ask(torn, query) == ask(usual, query), table
+        assert ask(torn, query) == ask(settings, query), table
 
 
 class Flaky:
