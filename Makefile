@@ -14,7 +14,7 @@ demo: install
 	$(BIN)/kp-batch demo
 
 test: lint
-	$(BIN)/pytest --numprocesses 2 --dist loadfile --max-worker-restart 0 --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses 3 --dist loadfile --max-worker-restart 0 --no-loadscope-reorder
 
 lint: install
 	$(BIN)/ruff check
