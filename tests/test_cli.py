@@ -833,6 +833,8 @@ WEIGHT_OF_NOVELTY = {
     ("expected", "settings"),
     [
         ("cap1000", ["--cache-size", "1000", "--ttl", "none"]),
+        ("cap8", ["--cache-size", "8", "--ttl", "none"]),
+        ("cap1000_ttl1h", ["--cache-size", "1000", "--ttl", "1h"]),
         ("cap8_ttl1h", ["--cache-size", "8", "--ttl", "60m"]),
         ("no_embedder", ["--embedder", "none"]),
     ],

@@ -247,7 +247,7 @@ def test_vacuum_keeps_what_the_last_runs_left_and_all_that_is_published(
         assert now[name] == nights.left[-1][name]
 
 
-@pytest.mark.parametrize("before", [[], [0, 0]])
+@pytest.mark.parametrize("before", [[], [0], [0, 0]])
 @pytest.mark.parametrize("kept", [3, 2, 1, 0])
 def test_a_dry_run_tells_what_vacuum_removes_and_changes_nothing(
     nights: Nights, tmp_path: Path, kept: int, before: list[int]
