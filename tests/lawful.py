@@ -1,19 +1,28 @@
-"""What the law compares: the tables that are there, and those of one full run over what counts."""
+"""What the law compares: the tables that are there, and those that the documentation states.
 
-import shutil
-from collections.abc import Mapping
+Which rows count is told by `counting`; they are scored here one at a time, by the formulas as
+they are written down.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from kp_batch.archive.reject_messages import reject_message
-from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.config import RescoreConfig
-from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.embedding.encoders import load_encoder
+from kp_batch.novelty.cache import VectorCache
+from kp_batch.novelty.settings import CacheSettings
 from kp_batch.warehouse.reader import connect
+from tests.counting import Counted, File, Row, counted, moment_of, tool_of
 
 _QUERIES = {
-    "scores": "SELECT * EXCLUDE (run_id) FROM scores ORDER BY trace_id",
+    "scores": "SELECT * EXCLUDE (run_id) FROM scores ORDER BY created_at, trace_id",
     "rejects": 'SELECT * EXCLUDE (run_id) FROM rejects ORDER BY source_file, "row", reasons',
     "profiles": "FROM profiles ORDER BY ALL",
 }
@@ -28,56 +37,145 @@ def tables(warehouse: Path) -> dict[str, pl.DataFrame]:
         }
 
 
-def assert_lawful(config: RescoreConfig, held: Mapping[str, bytes], damaged: set[str]) -> None:
-    """The tables are those of a full run, in a new warehouse, over what counts at the same paths.
+def assert_lawful(
+    config: RescoreConfig,
+    files: Mapping[str, File],
+    present: Mapping[str, bytes],
+    forgotten: AbstractSet[str] = frozenset(),
+) -> Counted:
+    """The tables are those that the documentation states; gives what it counts.
 
     Args:
-        config: of the run that has just ended; its archive is one folder.
-        held: the content that counts, by the file's name in the archive.
-        damaged: the names of the files that are unreadable now.
+        config: of the run that has just ended.
+        files: of the archive, by their paths, as the run left them.
+        present: the contents of those that are there now.
+        forgotten: the ids that are.
     """
-    archive = Path(config.archive[0])
-    present = {str(path) for path in archive.rglob("*")} - {str(archive / each) for each in damaged}
-    found = tables(config.warehouse)
-    expected = _of_a_full_run(config, archive, held)
-    told = pl.col("reasons").list.contains("unreadable_file")
-    unreadable = found["rejects"].filter(told).get_column("source_file")
-    assert unreadable.to_list() == sorted(str(archive / each) for each in damaged)
-    found["rejects"] = found["rejects"].filter(~told)
-    expected["rejects"] = _without_lost_raw(expected["rejects"], found["rejects"], present)
-    for name, wanted in expected.items():
-        assert found[name].equals(wanted), f"{name}\n{found[name]}\n{wanted}"
+    found, count = tables(config.warehouse), counted(files, forgotten)
+    _assert_equal(found["scores"].to_dicts(), [*_scores(config, count.accepted)], "trace_id")
+    profiles = {each.profile_id: each for each in config.profiles.values()}
+    wanted = [{"profile_id": name, **vars(each)} for name, each in sorted(profiles.items())]
+    _assert_equal(found["profiles"].to_dicts(), wanted, "profile_id")
+    assert_rejects(found["rejects"], count, intact(files, present))
+    return count
 
 
-def _of_a_full_run(
-    config: RescoreConfig, archive: Path, held: Mapping[str, bytes]
-) -> dict[str, pl.DataFrame]:
-    aside, warehouse = archive.with_name("aside"), archive.with_name("reference")
-    archive.rename(aside)
-    try:
-        for name, content in held.items():
-            (archive / name).parent.mkdir(parents=True, exist_ok=True)
-            (archive / name).write_bytes(content)
-        rescore_archive(config.model_copy(update={"warehouse": warehouse, "prune": False}))
-        return tables(warehouse)
-    finally:
-        shutil.rmtree(archive)
-        shutil.rmtree(warehouse, ignore_errors=True)
-        aside.rename(archive)
+def intact(files: Mapping[str, File], present: Mapping[str, bytes]) -> set[str]:
+    """The files that are there as the run left them."""
+    return {path for path, content in present.items() if files[path].content == content}
 
 
-def _without_lost_raw(wanted: pl.DataFrame, found: pl.DataFrame, present: set[str]) -> pl.DataFrame:
-    """The JSON of a row whose file was gone when it came to be refused is not to be had or told."""
-    if len(wanted) != len(found):
-        return wanted
-    is_gone = ~pl.col("source_file").is_in(sorted(present))
-    lost = found.select(pl.col("raw").is_null() & is_gone).to_series()
-    rows = wanted.select("reasons", "row", "message").iter_rows()
-    plain = [
-        message if codes == [SUPERSEDED] else reject_message(codes, row, None)
-        for codes, row, message in rows
-    ]
-    return wanted.with_columns(
-        raw=pl.when(lost).then(None).otherwise("raw"),
-        message=pl.when(lost).then(pl.Series(plain, dtype=pl.String)).otherwise("message"),
+def _assert_equal(found: list[dict[str, Any]], wanted: list[dict[str, Any]], key: str) -> None:
+    assert [row[key] for row in found] == [row[key] for row in wanted]
+    for row, other in zip(found, wanted, strict=True):
+        off = {name: (row[name], other[name]) for name in row if row[name] != other[name]}
+        assert not off, f"{row[key]}: {off}"
+
+
+def assert_rejects(found: pl.DataFrame, count: Counted, here: AbstractSet[str]) -> None:
+    """The rejects are those that count, with their JSON where the files still have it."""
+    wanted = {(row.source_file, row.row, row.trace_id, row.reasons): row for row in count.rejected}
+    rows = {
+        (row["source_file"], row["row"], row["trace_id"], tuple(row["reasons"])): row
+        for row in found.iter_rows(named=True)
+    }
+    assert len(rows) == len(found)
+    assert rows.keys() == wanted.keys(), f"rejects: {sorted(map(str, rows.keys() ^ wanted.keys()))}"
+    for each, row in rows.items():
+        _assert_told(row, wanted[each], is_here=row["source_file"] in here)
+
+
+def _assert_told(found: Mapping[str, Any], row: Row, *, is_here: bool) -> None:
+    raw, message = found["raw"], found["message"]
+    if row.row is None:
+        assert (raw, bool(message)) == (None, True)
+        return
+    assert raw or not is_here, f"no JSON of {found}"
+    value = json.loads(json.dumps(row.value), parse_constant=str.lower)  # JSON has no NaN
+    assert not raw or json.loads(raw) == value, f"other JSON than {row.value}: {found}"
+    if row.later:
+        path, number = row.later
+        assert f"the same id stands with other content in {path}, row {number}" in message
+    else:
+        assert message == reject_message(row.reasons, row.row, raw)
+
+
+def _scores(config: RescoreConfig, rows: list[Row]) -> Iterator[dict[str, Any]]:
+    """Score the traces one at a time, in the order of the replay."""
+    encoder = load_encoder(config.embedder, config.precision)
+    settings = CacheSettings(config.cache_size, config.ttl)
+    texts = [_text(row.value) for row in rows]
+    vectors = encoder.encode(texts) if encoder else None
+    cache = VectorCache(settings.size, encoder.dimensions if encoder else 1, settings.ttl)
+    for number, row in enumerate(rows):
+        now, met = moment_of(row.value), None
+        cache.evict_expired(now)
+        size = cache.size if encoder else 0
+        if vectors is not None:
+            met = cache.nearest(vectors[number], now)
+            cache.add(vectors[number], now)
+        near = met and met.position is not None and rows[met.position].value
+        yield {
+            **_facts(row.value),
+            **_weighted(config, row.value, met.similarity if met else None),
+            "trace_id": row.value["id"],
+            "created_at": now,
+            "max_similarity": met and met.similarity,
+            "nearest_trace_id": near["id"] if near else None,
+            "nearest_age_s": (now - moment_of(near)).total_seconds() if near else None,
+            "cache_size": size,
+            "text_hash": hashlib.sha256(texts[number].encode()).hexdigest(),
+            "source_file": row.source_file,
+            "encoder_id": encoder.encoder_id if encoder else "none",
+            "cache_id": settings.cache_id if encoder else "none",
+        }
+
+
+def _text(trace: Mapping[str, Any]) -> str:
+    said = (step.get("content") or "" for step in trace["steps"])
+    return f"{trace['task']['objective']} {' '.join(said)}"
+
+
+def _facts(trace: Mapping[str, Any]) -> dict[str, Any]:
+    metadata, steps = trace["metadata"], trace["steps"]
+    kinds = [step["type"] for step in steps]
+    n, types, recoveries = len(steps), len(set(kinds)), kinds.count("error_recovery")
+    carried = [name for name in map(tool_of, steps) if name is not None]
+    tools = len(set(carried))
+    return {
+        **{name: metadata.get(name) for name in ("agent_id", "framework", "task_domain", "success")},
+        "recorded_score": metadata.get("quality_score"),
+        "complexity": min(1, types / 4 * 0.5 + (0.3 if recoveries > 0 else 0) + n / 20 * 0.2),
+        "tool_diversity": min(1, tools / max(1, n) * 3),
+        "outcome_confidence": trace["outcome"]["confidence"] * (1 if metadata["success"] else 0.3),
+        "single_thought": kinds == ["thought"],
+        "recovery_bonus": recoveries > 2 and metadata["success"],
+        "low_diversity_penalty": tools <= 1 and bool(carried),
+        "n_steps": n,
+        "n_tools": tools,
+    }
+
+
+def _weighted(
+    config: RescoreConfig, trace: Mapping[str, Any], similarity: float | None
+) -> dict[str, Any]:
+    facts = _facts(trace)
+    novelty = 0.5 if similarity is None else min(1.0, max(0.0, 1 - similarity))
+    weights = config.profiles.get(facts["task_domain"], config.profiles["default"])
+    composite = (
+        facts["complexity"] * weights.complexity
+        + novelty * weights.novelty
+        + facts["tool_diversity"] * weights.tool_diversity
+        + facts["outcome_confidence"] * weights.outcome_confidence
     )
+    score = 0.1 if facts["single_thought"] else composite
+    score = min(1.0, score + 0.1) if facts["recovery_bonus"] else score
+    score = max(0.0, score - 0.1) if facts["low_diversity_penalty"] else score
+    return {
+        "profile": weights.name,
+        "profile_id": weights.profile_id,
+        "novelty": novelty,
+        "composite": composite,
+        "score": score,
+        "meets_threshold": score >= config.threshold,
+    }

@@ -1,29 +1,45 @@
-"""The law: whatever came before, the tables are those of one full run over what the archive holds.
+"""The law: whatever came before, the tables are those that the documentation states.
 
-A state machine writes, rewrites, damages, removes and prunes files, changes settings and back, lets
-runs fail and be killed between any two steps or parts, and compares after every run that succeeded.
-The runs that it compares do every step twice, and the parts of its work in any order.
+A state machine writes, corrects, renames, cuts, damages and moves files away and back, moves the
+archive, changes settings and encoders, sets the clock, forgets traces, and lets runs fail, be
+killed and meet each other. After every run that is done it compares the tables with those of
+`lawful`. The runs that it compares do every step twice, and the parts of its work in any order.
 """
 
+import json
 import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Concatenate
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import ArchiveError
+from kp_batch.errors import ArchiveError, BusyError
 from kp_batch.executor import Local, P, R, Step, T
+from kp_batch.operations.explain import explain
+from kp_batch.operations.export import export
+from kp_batch.operations.export_choice import Choice
+from kp_batch.operations.export_forms import FORMS
+from kp_batch.operations.forget import forget
+from kp_batch.operations.verify import verify
+from kp_batch.pipeline import rescore
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.summary import Summary
+from kp_batch.staging import Staging
 from kp_batch.warehouse.manifest import read_manifest
+from kp_batch.warehouse.reader import connect
 from tests.archives import step, trace, write_jsonl, write_parquet
-from tests.lawful import assert_lawful
+from tests.counting import Counted, File, counted, observed, rows_in
+from tests.lawful import assert_lawful, assert_rejects, intact, tables
 
 WEIGHTS = """[profiles.{name}]
 complexity = {complexity}
@@ -31,7 +47,17 @@ novelty = {novelty}
 tool_diversity = 0.2
 outcome_confidence = 0.3
 """
-DAMAGED = b"PAR1 and no more"
+# A bag of words: a model that is loaded in a moment.
+MODEL = {
+    "modules.json": [
+        {
+            **{"idx": 0, "name": "0", "path": "0_BoW"},
+            "type": "sentence_transformers.sentence_transformer.modules.bow.BoW",
+        }
+    ],
+    "config_sentence_transformers.json": {"model_type": "SentenceTransformer"},
+    "0_BoW/config.json": {"vocab": ["fix", "import", "export", "sum", "rows"]},
+}
 
 
 class Killed(BaseException):
@@ -79,13 +105,35 @@ class Restless(Local):
         return iter([done[number] for number in range(len(parts))])
 
 
+class Meeting(Local):
+    """Lets another thread try to write before one of the steps."""
+
+    def __init__(self, other: Callable[[], object], at: int) -> None:
+        self._other = other
+        self._left = at
+        self.met: list[BaseException | None] = []  # how that ended
+
+    def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._left == 0:
+            with ThreadPoolExecutor(1) as pool:
+                self.met.append(pool.submit(self._other).exception())
+        self._left -= 1
+        return step.function(*args, **kwargs)
+
+
 def moment(minutes: int) -> str:
     return f"2026-01-{5 + minutes // 12:02d}T{8 + minutes % 12:02d}:00:00Z"
 
 
 # Few ids, times, texts: duplicates, superseded rows, ties and repeated texts all come up.
+STEPS = [
+    [step("thought")],
+    [step("thought", "sum it"), step("tool_call", None, "sql")],
+    [step("tool_call", "a", "sql"), step("observation", "b", ""), step("thought", "fix")],
+    [step("error_recovery", "again")] * 3,
+]
 traces = st.builds(
-    lambda number, minutes, words, domain, confidence, agent, recorded: trace(
+    lambda number, minutes, words, domain, confidence, agent, recorded, steps: trace(
         id=f"kp:trace:{number}",
         created_at=moment(minutes),
         objective=words,
@@ -93,19 +141,28 @@ traces = st.builds(
         confidence=confidence,
         agent_id=agent,
         quality_score=recorded,
-        steps=[step("thought", words)] * (1 + number % 3),
+        steps=steps,
     ),
     st.integers(0, 15),
     st.integers(0, 95),
     st.sampled_from(["fix the import", "fix the export", "sum the rows", "!", "plan a trip"]),
-    st.sampled_from(["code", "finance", "poetry"]),
+    st.sampled_from(["code", "code", "finance", "poetry", ""]),
     st.sampled_from([0.5, 0.5, 0.9, 7.0]),
     st.sampled_from(["a", "a", "b"]),
     st.sampled_from([None, 0.0, 0.4]),
+    st.sampled_from(STEPS[:2] + STEPS[3:]),
 )
-TWINS = [("a.parquet", "c.parquet"), ("b.jsonl", "d/e.jsonl")]
-names = st.sampled_from([name for pair in TWINS for name in pair])
+FOLDERS = ("archive", "0-archive", "z-archive")
+TABLES = ("a.parquet", "c.parquet", "0/z.parquet")
+LINES = ("b.jsonl", "d/e.jsonl", "0/y.jsonl")
+names = st.sampled_from([*TABLES, *LINES])
+pairs = st.sampled_from([TABLES, LINES]).flatmap(st.permutations)  # the third counts for nothing
 contents = st.lists(traces, min_size=1, max_size=8)
+then = st.sampled_from(["run", "run", "run", "prune", "no run"])
+
+
+def changed(row: Any) -> Any:
+    return {**row, "outcome": {**row["outcome"], "confidence": 0.7}}
 
 
 class Nights(RuleBasedStateMachine):
@@ -114,100 +171,253 @@ class Nights(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
-        self.archive = self.folder / "archive"
+        self.archive = self.folder / FOLDERS[0]
         self.settings: dict[str, Any] = {}
-        self.held: dict[str, bytes] = {}  # what counts, as of the last run
-        self.present: dict[str, bytes | None] = {}  # None: damaged
-        self.clock = 10**18
+        self.last = self.config()  # of the last run that is done, which left these
+        self.files: dict[str, File] = {}
+        self.forgotten: set[str] = set()
+        self.runs: list[str] = []  # in the order in which they were published
+        self.away: dict[str, tuple[bytes, int]] = {}
+        self.time = 10**18
         self.chance = random.Random(0)
+        self.patch = pytest.MonkeyPatch()
+        for name, content in MODEL.items():
+            path = self.folder / "model" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(content))
 
     def teardown(self) -> None:
+        self.patch.undo()
         shutil.rmtree(self.folder)
+
+    # What changes.
 
     @initialize(content=contents)
     def begin(self, content: list[Any]) -> None:
         self.write("a.parquet", [*content, trace(id="kp:trace:sound")])
         self.run()
 
-    @rule(name=names, content=contents)
-    def write(self, name: str, content: list[Any]) -> None:
+    @rule(name=names, content=contents, then=then)
+    def write(self, name: str, content: list[Any], then: str = "no run") -> None:
         write = write_parquet if name.endswith("parquet") else write_jsonl
         self.put(name, write(self.archive / name, content).read_bytes())
+        self.go_on(then)
 
-    @rule(name=names, content=contents)
-    def write_and_run(self, name: str, content: list[Any]) -> None:
-        self.write(name, content)
-        self.run()
+    @rule(pair=pairs, then=then)
+    def copy(self, pair: list[str], then: str) -> None:
+        if self.has(pair[0]):
+            self.put(pair[1], (self.archive / pair[0]).read_bytes())
+            self.go_on(then)
 
-    @rule(pair=st.sampled_from(TWINS), forth=st.booleans())
-    def copy_and_run(self, pair: tuple[str, str], *, forth: bool) -> None:
-        name, other = pair if forth else reversed(pair)
-        content = self.present.get(name)
-        if content is not None:
-            self.put(other, content)
-            self.run()
+    @rule(pair=pairs, then=then)
+    def rename(self, pair: list[str], then: str) -> None:
+        if self.has(pair[0]):
+            (self.archive / pair[1]).parent.mkdir(exist_ok=True)
+            (self.archive / pair[0]).replace(self.archive / pair[1])
+            self.go_on(then)
 
-    @rule(name=names, prune=st.booleans())
-    def remove_and_run(self, name: str, *, prune: bool) -> None:
-        if len(self.present) > 1 and name in self.present:
-            (self.archive / name).unlink()
-            del self.present[name]
-            self.run(prune=prune)
+    @rule(to=st.sampled_from(FOLDERS), then=then)
+    def move_the_archive(self, to: str, then: str) -> None:
+        self.archive = self.archive.rename(self.folder / to)
+        self.go_on(then)
 
-    @rule(name=st.sampled_from(["a.parquet", "c.parquet"]), prune=st.booleans())
-    def damage_and_run(self, name: str, *, prune: bool) -> None:
-        if name in self.present:
-            self.put(name, DAMAGED)
-            self.present[name] = None
-            self.run(prune=prune)
+    @rule(pair=pairs, change=st.booleans(), then=then)
+    def correct_under_another_name(self, pair: list[str], then: str, *, change: bool) -> None:
+        """The corrected file stands in place of the first one, earlier or later than it."""
+        if rows := self.rows(pair[0]):
+            (self.archive / pair[0]).unlink()
+            self.write(pair[1], [changed(row) for row in rows] if change else rows[::-1])
+            self.go_on(then)
+
+    @rule(pair=st.lists(names, min_size=2, max_size=2, unique=True), change=st.booleans(), then=then)
+    def move_rows(self, pair: list[str], then: str, *, change: bool) -> None:
+        """The last rows of the first file stand in the second one."""
+        rows, others = self.rows(pair[0]), self.rows(pair[1])
+        if len(rows) > 1:
+            kept = len(rows) // 2
+            moved = [changed(row) if change else row for row in rows[kept:]]
+            self.write(pair[0], rows[:kept])
+            self.write(pair[1], [*others, *moved])
+            self.go_on(then)
+
+    @rule(name=names, share=st.sampled_from([0, 0.3, 0.6, 0.95]), at_end=st.booleans(), then=then)
+    def cut(self, name: str, share: float, then: str, *, at_end: bool) -> None:
+        """At the end of a line or within it; Parquet cannot be read then, nor what is empty."""
+        if self.has(name):
+            content = (self.archive / name).read_bytes()
+            left = content[: int(share * len(content))]
+            self.put(name, left[: left.rfind(b"\n") + 1] if at_end else left)
+            self.go_on(then)
+
+    @rule(name=names, then=then)
+    def take_away(self, name: str, then: str) -> None:
+        if self.has(name) and len(self.present) > 1:
+            path = self.archive / name
+            self.away[name] = path.read_bytes(), path.stat().st_mtime_ns
+            path.unlink()
+            self.go_on(then)
+
+    @rule(name=names, then=then)
+    def bring_back(self, name: str, then: str) -> None:
+        if name in self.away:
+            content, time = self.away[name]
+            self.put(name, content)
+            os.utime(self.archive / name, ns=(time, time))
+            self.go_on(then)
 
     @rule(
         cache_size=st.integers(1, 4),
         ttl=st.sampled_from(["none", "2h", "1d"]),
         threshold=st.sampled_from([0.3, 0.75]),
         profiles=st.sampled_from([("code", 0.1), ("code", 0.4), ("default", 0.1), ("legal", 0.1)]),
-        changed=st.sets(st.sampled_from(["cache_size", "ttl", "threshold", "profiles"])),
+        embedder=st.sampled_from(["none", "hashing", "model"]),
+        changed=st.sets(
+            st.sampled_from(["cache_size", "ttl", "threshold", "profiles", "embedder"])
+        ),
     )
     def change_settings_or_change_back(self, changed: set[str], **settings: Any) -> None:
         name, novelty = settings["profiles"]
         path = self.folder / f"{name}-{novelty}.toml"
         path.write_text(WEIGHTS.format(name=name, novelty=novelty, complexity=0.5 - novelty))
         settings["profiles"] = path
+        if settings["embedder"] == "model":
+            settings["embedder"] = str(self.folder / "model")
         self.settings = {each: settings[each] for each in changed}
+
+    @rule(hours=st.sampled_from([-30, -1, 0, 25]))
+    def set_the_clock(self, hours: int) -> None:
+        class Wrong(datetime):
+            @classmethod
+            def now(cls, tz: Any = None) -> datetime:
+                return datetime.now(tz) + timedelta(hours=hours)
+
+        self.patch.setattr(rescore, "datetime", Wrong)
+
+    # What is done.
+
+    def go_on(self, then: str) -> None:
+        if then != "no run":
+            self.run(prune=then == "prune")
+
+    @rule(prune=st.booleans())
+    def run(self, *, prune: bool = False) -> None:
+        config = self.config(prune=prune)
+        after = observed(self.files, self.present, prune=prune)
+        if not counted(after, self.forgotten).accepted:
+            self.fail(config, after, "can be scored")
+            return
+        summary = rescore_archive(config, Restless(self.chance))
+        self.done(config, after)
+        self.check(summary)
+        assert rescore_archive(config).run_id is None
 
     @rule(name=names, content=contents)
     def write_and_fail(self, name: str, content: list[Any]) -> None:
         self.write(name, content)
-        try:
-            rescore_archive(self.config(max_reject_share=0))
-        except ArchiveError:
-            return
-        self.hold(prune=False)
+        config = self.config(max_reject_share=0)
+        after = observed(self.files, self.present, prune=False)
+        count = counted(after, self.forgotten)
+        if not count.accepted or count.faulty:
+            self.fail(config, after, "more than --max-reject-share 0" if count.accepted else "")
+        else:
+            rescore_archive(config)
+            self.done(config, after)
 
-    @rule(name=names, content=contents, steps=st.integers(0, 30))
+    @rule(name=names, content=contents, steps=st.integers(0, 12))
     def write_and_be_killed(self, name: str, content: list[Any], steps: int) -> None:
         self.write(name, content)
+        after = observed(self.files, self.present, prune=False)
+        if not counted(after, self.forgotten).accepted:
+            return
         before = read_manifest(self.config().warehouse)
         try:
             rescore_archive(self.config(), Dying(iter(range(steps))))
-        except ArchiveError:
-            return
         except Killed:  # maybe only after it had published
             now = read_manifest(self.config().warehouse)
             if now == before or not now or now.failed:
                 return
-        self.hold(prune=False)
+        self.done(self.config(), after)
 
-    @rule(prune=st.booleans())
-    def run(self, *, prune: bool = False) -> None:
-        try:
-            rescore_archive(self.config(prune=prune), Restless(self.chance))
-        except ArchiveError:  # not one trace can be scored any more
+    @rule(name=names, content=contents, at=st.integers(0, 5), number=st.integers(0, 15))
+    def write_and_meet_another(self, name: str, content: list[Any], at: int, number: int) -> None:
+        """While a thread runs, another one can neither run nor forget."""
+        self.write(name, content)
+        config, after = self.config(), observed(self.files, self.present, prune=False)
+        if not counted(after, self.forgotten).accepted:
             return
-        self.hold(prune=prune)
-        damaged = {name for name, each in self.present.items() if each is None}
-        assert_lawful(self.config(prune=prune), self.held, damaged)
-        assert rescore_archive(self.config(prune=prune)).run_id is None
+        forgets = number not in self.forgotten and number % 2
+        meeting = Meeting(
+            lambda: forget(config.warehouse, [f"new {len(self.runs)}"], unseen_too=True)
+            if forgets
+            else rescore_archive(config),
+            at,
+        )
+        summary = rescore_archive(config, meeting)
+        assert all(isinstance(each, BusyError) for each in meeting.met), meeting.met
+        assert all("another run is writing" in str(each) for each in meeting.met)
+        self.done(config, after)
+        self.check(summary)
+
+    @rule(number=st.integers(0, 15))
+    def forget(self, number: int) -> None:
+        name = f"kp:trace:{number}"
+        forget(self.last.warehouse, [name], unseen_too=True)
+        self.forgotten.add(name)
+        self.done(self.last, self.files)
+        self.assert_law()
+
+    # What has to be.
+
+    def check(self, summary: Summary) -> None:
+        """The tables are lawful, their counts are theirs, and commands find all that is there."""
+        count = self.assert_law()
+        self.assert_counts(summary, count)
+        self.assert_read(count)
+
+    def assert_law(self) -> Counted:
+        return assert_lawful(self.last, self.files, self.present, self.forgotten)
+
+    def assert_counts(self, summary: Summary, count: Counted) -> None:
+        counts = summary.counts
+        assert counts.accepted == len(count.accepted)
+        query = """
+            SELECT list_sum(map_values((fingerprints->'encoder_id')::MAP(VARCHAR, BIGINT)))
+            FROM runs WHERE run_id = latest()
+        """
+        assert self.ask(query) == [(len(count.accepted),)]
+
+    def assert_read(self, count: Counted) -> None:
+        """Each trace whose file is there can be verified, exported and explained."""
+        here = intact(self.files, self.present)
+        readable = [row.trace_id for row in count.accepted if row.source_file in here]
+        warehouse = self.last.warehouse
+        with self.staging() as staging:
+            told = verify(warehouse, staging, traces=1_000, seed=0, embed=False)
+            assert (told.wrong, told.sampled, told.checked) == ("", len(count.accepted), len(readable))
+        with self.staging() as staging:
+            choice, output = Choice(min_score=0, private=True), self.folder / "export.jsonl"
+            export(warehouse, staging, choice, FORMS[".jsonl"], output)
+            written = [json.loads(line)["id"] for line in output.read_text().splitlines()]
+            assert written == readable
+        for name in readable[:1]:
+            with self.staging() as staging:
+                assert explain(warehouse, staging, f"{name}").unread is None
+
+    # How.
+
+    @property
+    def present(self) -> dict[str, bytes]:
+        """The contents of all files that are there, by their paths."""
+        return {str(path): path.read_bytes() for path in self.archive.rglob("*.*")}
+
+    def has(self, name: str) -> bool:
+        return (self.archive / name).exists()
+
+    def rows(self, name: str) -> list[Any]:
+        """The traces of a file; none where it cannot be read."""
+        path = self.archive / name
+        rows = rows_in(path.suffix, path.read_bytes()) if path.exists() else None
+        return [row for _, row in rows or () if isinstance(row, dict)]
 
     def config(self, **more: Any) -> RescoreConfig:
         usual = {
@@ -223,14 +433,52 @@ class Nights(RuleBasedStateMachine):
         path = self.archive / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        self.clock += 1
-        os.utime(path, ns=(self.clock, self.clock))
-        self.present[name] = content
+        self.time += 1
+        os.utime(path, ns=(self.time, self.time))
 
-    def hold(self, *, prune: bool) -> None:
-        if prune:
-            self.held = {}
-        self.held |= {name: each for name, each in self.present.items() if each is not None}
+    def staging(self) -> Any:
+        return StagingBeside(self.folder)
+
+    def ask(self, query: str) -> list[Any]:
+        with connect(self.last.warehouse) as connection:
+            return connection.execute(query).fetchall()
+
+    def done(self, config: RescoreConfig, files: dict[str, File]) -> None:
+        """A run is done that has left these files."""
+        self.last, self.files = config, files
+        self.note_runs()
+
+    def fail(self, config: RescoreConfig, files: dict[str, File], told: str) -> None:
+        """A run fails: its rejects are published, and no scores."""
+        with pytest.raises(ArchiveError, match=told):
+            rescore_archive(config)
+        self.note_runs()
+        count = counted(files, self.forgotten)
+        assert_rejects(tables(config.warehouse)["rejects"], count, intact(files, self.present))
+
+    def note_runs(self) -> None:
+        """Runs stand in the order in which they were published, whatever the clock said."""
+        done = {name: status for name, status in self.ask("SELECT run_id, status FROM runs")}
+        new = [name for name in done if name not in self.runs]
+        assert len(new) <= 1
+        self.runs += new
+        last = next((name for name in reversed(self.runs) if done[name] == "done"), None)
+        assert self.ask("SELECT latest()") == [(last,)]
+
+
+class StagingBeside:
+    """An empty folder for what a command that only reads hands on; it goes with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "staging"
+
+    def __enter__(self) -> Staging:
+        staging = Staging(self._folder)
+        staging.make()
+        return staging
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._folder)
 
 
 TestNights = Nights.TestCase

@@ -1,0 +1,186 @@
+"""Which rows of an archive count, by its documentation alone: nothing here is the engine's."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_STEP_TYPES = ("thought", "tool_call", "observation", "error_recovery")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of the archive as the last run that is done left it."""
+
+    status: str  # read, unreadable or gone
+    content: bytes | None  # that could be read last; None: none ever could
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row that stands in the archive, or a file that cannot be read."""
+
+    source_file: str
+    row: int | None  # None: the whole file
+    value: Any = None  # a trace, or the text of a line that is no JSON object
+    reasons: tuple[str, ...] = ()
+    later: tuple[str, int] | None = None  # the file and row of the other content that counts
+
+    @property
+    def trace_id(self) -> str | None:
+        return self.value.get("id") if isinstance(self.value, dict) else None
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What becomes of all rows."""
+
+    accepted: list[Row]  # one for each trace, in the order of the replay
+    rejected: list[Row]  # superseded ones and unreadable files among them
+    duplicates: int
+
+    @property
+    def faulty(self) -> int:
+        """How many rows cannot be scored."""
+        return sum(row.row is not None and row.later is None for row in self.rejected)
+
+
+def observed(
+    before: Mapping[str, File], present: Mapping[str, bytes], *, prune: bool
+) -> dict[str, File]:
+    """The files as a run leaves them that finds these contents by their paths."""
+    seen = {path: _seen(path, content, before.get(path)) for path, content in present.items()}
+    if prune:
+        return {path: replace(each, content=_if_read(each)) for path, each in seen.items()}
+    gone = {
+        path: replace(each, status="gone")
+        for path, each in before.items()
+        if path not in present and each.content is not None
+    }
+    return seen | gone
+
+
+def _seen(path: str, content: bytes, before: File | None) -> File:
+    if rows_in(Path(path).suffix, content) is not None:
+        return File("read", content)
+    return File("unreadable", before.content if before else None)
+
+
+def _if_read(file: File) -> bytes | None:
+    return file.content if file.status == "read" else None
+
+
+def counted(files: Mapping[str, File], forgotten: AbstractSet[str] = frozenset()) -> Counted:
+    """Tell which rows count.
+
+    Of rows with one id those in files that can be read come before the others; then the last path
+    counts, by its UTF-8 bytes, then the last row.
+    """
+    rows = [row for row in _standing(files) if row.trace_id not in forgotten]
+    faultless = [row for row in rows if not row.reasons]
+    last = {row.trace_id: row for row in faultless}
+    others = [row for row in faultless if last[row.trace_id] is not row]
+    superseded = [
+        replace(row, reasons=("superseded",), later=(now.source_file, now.row))
+        for row in others
+        for now in [last[row.trace_id]]
+        if _content(row.value) != _content(now.value) and now.row is not None
+    ]
+    unreadable = [
+        Row(path, None, reasons=("unreadable_file",))
+        for path, each in files.items()
+        if each.status == "unreadable"
+    ]
+    return Counted(
+        sorted(last.values(), key=lambda row: (moment_of(row.value), row.value["id"].encode())),
+        [*unreadable, *(row for row in rows if row.reasons), *superseded],
+        len(others) - len(superseded),
+    )
+
+
+def _standing(files: Mapping[str, File]) -> Iterator[Row]:
+    """All rows, the last one last. What a file held that moved stands where it is now."""
+    here = {each.content for each in files.values() if each.status == "read"}
+    for path, each in sorted(
+        files.items(), key=lambda file: (file[1].status == "read", file[0].encode())
+    ):
+        if each.content is None or (each.status != "read" and each.content in here):
+            continue
+        for number, value in rows_in(Path(path).suffix, each.content) or ():
+            yield Row(path, number, value, tuple(_faults(value)))
+
+
+@lru_cache(1_000)
+def rows_in(ending: str, content: bytes) -> list[tuple[int, Any]] | None:
+    """The rows of a file with their numbers, None where it cannot be read."""
+    if ending == ".parquet":
+        try:
+            return [*enumerate(pq.read_table(BytesIO(content)).to_pylist())]
+        except pa.ArrowInvalid:
+            return None
+    lines = enumerate(content.split(b"\n"))
+    return [(row, _value(line)) for row, line in lines if line.strip()] if content else None
+
+
+def _value(line: bytes) -> Any:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else line.decode("utf-8", "replace").rstrip()
+
+
+def moment_of(trace: Mapping[str, Any]) -> datetime:
+    """When the trace was made."""
+    return datetime.fromisoformat(trace["metadata"]["created_at"]).astimezone(UTC)
+
+
+def _faults(trace: Any) -> Iterator[str]:
+    if not isinstance(trace, dict):
+        yield "malformed_json"
+        return
+    metadata, steps = trace["metadata"], trace["steps"]
+    confidence = trace["outcome"]["confidence"]
+    faults = {
+        "missing_id": not trace["id"],
+        "wrong_type": trace.get("@type") not in (None, "ReasoningTrace"),
+        "bad_created_at": not _is_moment(trace),
+        "empty_domain": not metadata["task_domain"],
+        "missing_success": metadata["success"] is None,
+        "empty_objective": not trace["task"]["objective"],
+        "no_steps": not steps or None in steps,
+        "unknown_step_type": any(each and each["type"] not in _STEP_TYPES for each in steps or ()),
+        "bad_confidence": confidence is None or math.isnan(confidence) or not 0 <= confidence <= 1,
+    }
+    yield from (code for code, stands in faults.items() if stands)
+
+
+def _is_moment(trace: Mapping[str, Any]) -> bool:
+    try:
+        return bool(moment_of(trace))
+    except (TypeError, ValueError):
+        return False
+
+
+def _content(trace: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Every field that reaches the scores or the text."""
+    metadata = trace["metadata"]
+    steps = [(each["type"], each.get("content"), tool_of(each)) for each in trace["steps"]]
+    return (
+        *(moment_of(trace), metadata["task_domain"], metadata["success"]),
+        *(trace["task"]["objective"], steps, trace["outcome"]["confidence"]),
+    )
+
+
+def tool_of(step: Mapping[str, Any]) -> str | None:
+    """The name of the tool that a step carries."""
+    return (step.get("tool") or {}).get("name")
