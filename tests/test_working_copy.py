@@ -127,6 +127,45 @@ def test_of_two_writers_one_publishes_and_the_other_is_told(
     assert first.ask(SCORES) == second.ask(SCORES)
 
 
+def test_a_writer_whose_lease_ran_out_publishes_over_no_vacuum(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+    monkeypatch.setattr(lease, "_DEAD_S", -1)  # as if it slept
+    monkeypatch.setattr(lease.Lease, "check", lambda _: None)  # and had looked right before
+    with first.here() as folder:
+        config = {"archive": (str(archive),), "warehouse": folder, "embedder": "hashing"}
+        settings = RescoreConfig.model_validate({**config, "threshold": 0.1})
+        with pytest.raises(BusyError, match="another writer"), writing(folder, wait=False):  # noqa: PT012
+            with second.here() as other:
+                refresh(other)
+                vacuum(other, timedelta(0), datetime.now(UTC))  # finds nothing to remove
+            rescore_archive(settings)
+    assert second.ask("SELECT settings::JSON ->> 'threshold' FROM manifest") == [("0.75",)]
+
+
+def test_a_publication_whose_answer_was_lost_stands(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, lost = Store.write, iter([True])
+
+    def without_answer(self: Store, path: str, content: bytes | Path, **how: Any) -> str:
+        etag = write(self, path, content, **how)
+        if path == "manifest.json" and next(lost, False):
+            raise OSError(errno.EIO, "no answer", path)
+        return etag
+
+    monkeypatch.setattr(executor, "RETRY_DELAYS_S", ())
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", without_answer)
+        with pytest.raises(StorageError, match="no answer"):
+            first.run(archive)
+    for machine in (first, second):
+        assert machine.ask("SELECT status, (SELECT count(*) FROM scores) FROM runs") == [
+            ("done", 200)
+        ]
+
+
 def test_a_writer_is_named_to_others_and_waited_for(first: Machine, second: Machine) -> None:
     with first.here() as folder, writing(folder, wait=False), second.here() as other:
         words = f"^another run is writing to {first.url} .process {os.getpid()} on .*--wait"

@@ -75,6 +75,14 @@ def publish_in_bucket(folder: Path, manifest: str) -> None:
         copy.publish(manifest, lease)
 
 
+def is_in_doubt(folder: Path) -> bool:
+    """Whether the bucket has, or may have, a manifest of this writer that the copy here lacks."""
+    if folder not in _OPEN:
+        return False
+    text, (copy, _) = Layout(folder).manifest, _OPEN[folder]
+    return bool(copy.tried - {text.read_bytes() if text.exists() else b""})
+
+
 def keeps_versions(folder: Path) -> bool:
     """Whether the warehouse stands in a bucket that keeps older versions of its objects."""
     copy = WorkingCopy.of(folder)
