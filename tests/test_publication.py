@@ -26,6 +26,7 @@ from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import report as reporting
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.staging import Staging
 from kp_batch.warehouse import manifest as manifests
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.publication import publish, rebuild, writing
@@ -178,6 +179,21 @@ def test_who_writes_already_repairs_nothing_again(tmp_path: Path) -> None:
             pass
         del before[str(tmp_path / "kp.lock")]
         assert before.items() <= listing(tmp_path).items()
+
+
+def test_what_killed_writers_staged_goes_when_another_begins_and_ends(tmp_path: Path) -> None:
+    publish_profile(tmp_path / "wh", "one")
+    beside, staged = Staging(tmp_path / "beside"), tmp_path / "wh" / "staging"
+    for staging in (Staging(staged / "killed"), beside):
+        staging.make()
+    with writing(tmp_path / "wh", wait=False):
+        assert not staged.exists()
+        Staging(staged / "own").make()
+        with writing(tmp_path / "wh", wait=False):
+            pass
+        assert (staged / "own").exists()
+    assert not staged.exists()
+    assert beside.folder.exists()
 
 
 WRITE_AND_DIE = """

@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 
 from kp_batch import executor
-from kp_batch.away import is_note
+from kp_batch.away import is_note, remove
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import PLACES, read_vectors
 from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
@@ -471,6 +471,17 @@ def test_an_overtaken_writer_replaces_nothing_when_it_tells_of_its_failure(
     with pytest.raises(BusyError, match="another writer"):
         first.run(archive, threshold=0.5)
     assert store.read("manifest.json")[0] == b"another writer's"
+
+
+def test_what_is_removed_elsewhere_at_the_same_time_is_none_of_its_files(
+    tmp_path: Path, first: Machine, archive: Path
+) -> None:
+    first.run(archive)
+    other = tmp_path / "other"
+    other.touch()
+    with first.here() as folder, writing(folder, wait=False):
+        remove(other)  # as a thread does that works on another warehouse
+    assert first.ask("SELECT count(*) FROM scores") == [(200,)]
 
 
 def test_logs_are_stored_one_entry_after_another(

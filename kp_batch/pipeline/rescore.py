@@ -124,7 +124,7 @@ def open_run(
     with writing(config.warehouse, wait=config.wait):
         run = Run.begin(config, datetime.now(UTC))
         opened = OpenRun(run, timed)
-        run.staging.begin()
+        run.staging.make()
         try:
             yield opened
         except (Exception, PanicException) as error:
@@ -136,8 +136,6 @@ def open_run(
                 if not published_since(config.warehouse, run.published):
                     publish_failure(run, opened.plan, timed.clock.seconds, reason)
             raise
-        finally:
-            run.staging.end()
 
 
 def _completed(run: Run) -> dict[str, int]:

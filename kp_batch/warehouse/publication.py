@@ -8,6 +8,7 @@ whoever takes the lock next completes the publication first.
 """
 
 import os
+import shutil
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
@@ -41,12 +42,14 @@ def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
     """
     with ExitStack() as held:
         if _entered(held, warehouse, wait=wait):
+            _remove_staged(warehouse)
+            held.callback(_remove_staged, warehouse)
             _repair(warehouse)
         yield
 
 
 def _entered(held: ExitStack, warehouse: Path, *, wait: bool) -> bool:
-    """Hold the lock here, and the one of a bucket; gives whether this process did not already.
+    """Hold the lock here, and the one of a bucket; gives whether this context did not already.
 
     Who waits for another writer of a bucket holds none meanwhile, so that readers here see what is
     published.
@@ -151,6 +154,11 @@ def _repair(warehouse: Path) -> None:
     _remove_leftovers(layout)
     if manifest and not (layout.manifest.exists() and is_current(warehouse, manifest)):
         _republish(warehouse, manifest)
+
+
+def _remove_staged(warehouse: Path) -> None:
+    """Remove the working folders of runs, of killed ones too: nobody else works there."""
+    shutil.rmtree(Layout(warehouse).all_staging, ignore_errors=True)
 
 
 def _remove_leftovers(layout: Layout) -> None:

@@ -115,9 +115,11 @@ def is_copy(folder: Path) -> bool:
 def pulling(folder: Path) -> AbstractContextManager[object]:
     """The lock of who makes a working copy equal to its bucket; it is taken before all others.
 
+    Threads exclude each other, too, and who holds it does not take it again.
+
     A reader waits for it, so who holds it must not wait for another writer.
     """
     if not is_copy(folder):
         return nullcontext()
     folder.mkdir(parents=True, exist_ok=True)
-    return FileLock(folder / "pull.lock", is_singleton=True, thread_local=False)
+    return FileLock(folder / "pull.lock", thread_local=False)
