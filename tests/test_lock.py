@@ -89,7 +89,10 @@ def test_runs_of_one_process_take_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("holder")
-def test_a_second_run_fails_before_it_begins(tmp_path: Path) -> None:
+def test_a_second_run_fails_before_it_begins_and_leaves_the_log_of_the_first(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "last-run.log").write_text("of the first")
     run = ["run", str(Path(__file__).parent), "--warehouse", str(tmp_path), "--embedder", "none"]
     done = subprocess.run(
         [sys.executable, "-m", "kp_batch", *run], capture_output=True, text=True, check=False
@@ -97,3 +100,5 @@ def test_a_second_run_fails_before_it_begins(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "another run is writing" in done.stderr.splitlines()[-1]
     assert len(done.stderr.splitlines()) == 2  # and how it runs
+    assert (tmp_path / "last-run.log").read_text() == "of the first"
+    assert {each.name for each in tmp_path.iterdir()} == {"kp.lock", "last-run.log"}

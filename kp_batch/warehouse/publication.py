@@ -10,7 +10,7 @@ whoever takes the lock next completes the publication first.
 import os
 import shutil
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,12 @@ from kp_batch.warehouse.sharing import is_copy, is_in_doubt, publish_in_bucket, 
 from kp_batch.whole_files import whole
 
 _ASK_S = 20.0  # while a writer on another machine is waited for
+_BEGINNING: list[Callable[[], None]] = []
+
+
+def when_writing(begin: Callable[[], None]) -> None:
+    """Have something done each time that this process becomes the only writer of a warehouse."""
+    _BEGINNING.append(begin)
 
 
 @contextmanager
@@ -44,6 +50,8 @@ def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
         if _entered(held, warehouse, wait=wait):
             _remove_staged(warehouse)
             held.callback(_remove_staged, warehouse)
+            for begin in _BEGINNING:
+                begin()
             _repair(warehouse)
         yield
 
