@@ -615,6 +615,29 @@ def kp_batch(*arguments: object, warehouse: str) -> subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.parametrize(
+    ("url", "name", "places"),
+    [
+        ("s3://b/w", "AWS_ENDPOINT_URL", ("http://127.0.0.1:9000", "https://minio.example.com")),
+        ("az://b/w", "AZURE_STORAGE_ACCOUNT_NAME", ("first", "second")),
+    ],
+)
+def test_buckets_of_one_name_in_several_places_have_a_copy_each(
+    monkeypatch: pytest.MonkeyPatch, url: str, name: str, places: tuple[str, str]
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    folders = {folder_of(url)}
+    for place in (*places, f"{places[0]}/"):
+        monkeypatch.setenv(name, place)
+        copy = Path(folder_of(url))
+        assert url_of(copy) == url
+        assert url_of(Path(folder_of(url)) / "..") is None
+        folders.add(copy)
+    assert len(folders) == 3
+    monkeypatch.setenv(name, "another")
+    assert not any(url_of(Path(each)) for each in folders)
+
+
 def test_commands_take_the_url_of_a_warehouse(
     first: Machine, second: Machine, archive: Path
 ) -> None:
