@@ -33,7 +33,7 @@ class Run:
 
     @classmethod
     def begin(cls, config: RescoreConfig, now: datetime, staging: Staging | None = None) -> "Run":
-        """A new run, named by its start so that names sort by time.
+        """A new run, named by its start.
 
         Args:
             config: its settings, complete.

@@ -75,6 +75,14 @@ class RunRecord:
         return cls(**values, counts=RunCounts(**counted) if counted else None)
 
     @property
+    def added_to(self) -> int:
+        """The version of `runs` that it was added to, -1 where there was none: orders the runs.
+
+        Each publication has a later one; the times are those of clocks, which may be wrong.
+        """
+        return self.published["tables"].get("runs", -1)
+
+    @property
     def embedder(self) -> str:
         """The embedder that the run was asked to use."""
         return self.config["embedder"]
@@ -96,13 +104,13 @@ class RunRecord:
 
 
 def done_runs(records: Iterable[RunRecord]) -> list[RunRecord]:
-    """The runs that are done, in the order in which they started."""
+    """The runs that are done, in the order in which they were published."""
     done = (record for record in records if record.status == "done")
-    return sorted(done, key=lambda record: (record.started_at, record.run_id))
+    return sorted(done, key=lambda record: record.added_to)
 
 
 def last_done(records: Iterable[RunRecord]) -> RunRecord | None:
-    """The run that is done and started last; None if no run is done."""
+    """The run that is done and was published last; None if no run is done."""
     done = done_runs(records)
     return done[-1] if done else None
 

@@ -1,6 +1,5 @@
 """The files that the steps of a run hand to each other."""
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +24,8 @@ WINDOWS = pl.Schema(
 @dataclass(frozen=True)
 class Staging:
     """One run's working folder, inside the warehouse so that it shares its disk.
+
+    There, who is the only writer removes it: see `publication.writing`.
 
     Files that one step writes part by part are named by the part: a part that is done again
     replaces its own files.
@@ -137,12 +138,3 @@ class Staging:
         """Make the folders."""
         for name in ("facts", "texts", "windows", "replayed"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-
-    def begin(self) -> None:
-        """Make an empty folder; remove what killed runs left beside it."""
-        self.end()
-        self.make()
-
-    def end(self) -> None:
-        """Remove the folder, and those of killed runs."""
-        shutil.rmtree(self.folder.parent, ignore_errors=True)

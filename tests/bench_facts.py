@@ -59,7 +59,7 @@ def bench_facts(folder: Path) -> None:
 
 def read(run: Run) -> None:
     """Name, read, check and stage all files."""
-    run.staging.begin()
+    run.staging.make()
     read_new(run, discover(run.config.archive), Local())
 
 

@@ -273,20 +273,25 @@ def test_a_file_is_whole_or_as_it_was(sample: RescoreConfig, tmp_path: Path) -> 
 
 
 @linux
-def test_a_signal_ends_an_export_within_two_seconds_and_leaves_nothing(tmp_path: Path) -> None:
-    archive, output = tmp_path / "archive", tmp_path / "output"
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_an_export_within_two_seconds_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
+) -> None:
+    archive, output, temporary = (tmp_path / name for name in ("archive", "output", "temporary"))
     output.mkdir()
+    temporary.mkdir()
     path = write_jsonl(archive / "a.jsonl", [said(0, "a")])
     warehouse = scored(tmp_path, archive).warehouse
     path.unlink()
     os.mkfifo(path)
     asked = ("--warehouse", warehouse, "--min-score", 0)
+    monkeypatch.setenv("TMPDIR", str(temporary))
     with working("export", *asked, "-o", output / "a.jsonl") as process, reading(path):
         assert process.stderr
         assert process.stderr.readline() == "kp-batch: reading again: 1 trace\n"
         assert len(list(output.iterdir())) == 1
-        check_signal(process, signal.SIGTERM, 143)
-    assert not list(output.iterdir())
+        check_signal(process, number, status)
+    assert not [*output.iterdir(), *temporary.iterdir()]
 
 
 def hashes(path: Path) -> dict[str, str]:

@@ -23,7 +23,6 @@ from kp_batch.planning.limits import excess
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.run import Run
-from kp_batch.staging import Staging
 from tests.archives import (
     SCHEMA,
     read,
@@ -80,7 +79,7 @@ def take_in(folder: Path, *archive: Path | str) -> Intake:
         max_reject_share=1,
     )
     run = Run.begin(config, datetime.now(UTC))
-    run.staging.begin()
+    run.staging.make()
     observed = observe(run, Local())
     plan = make_plan(run, observed, Scorer.of(run))
     if plan.counts.accepted:
@@ -344,18 +343,6 @@ def test_the_formats_of_an_archive_may_be_mixed(tmp_path: Path) -> None:
     assert set(taken.timeline["content_hash"]) == set(read(parquet)["content_hash"])
     assert taken.timeline["source_file"].unique().to_list() == [str(jsonl)]
     assert taken.rows.head(20).drop("file_id").equals(taken.rows.tail(20).drop("file_id"))
-
-
-def test_staging_begins_empty_and_ends_gone(tmp_path: Path) -> None:
-    staging = Staging(tmp_path / "staging" / "run-2")
-    left = tmp_path / "staging" / "run-1" / "rows.parquet"
-    left.parent.mkdir(parents=True)
-    left.touch()
-    staging.begin()
-    assert not left.exists()
-    assert not [path for path in (tmp_path / "staging").rglob("*") if path.is_file()]
-    staging.end()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("rows", [1, 9])

@@ -3,13 +3,19 @@
 import subprocess
 import sys
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 
 import pytest
 
-from kp_batch.errors import WarehouseError
+from kp_batch.errors import BusyError, WarehouseError
+from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.warehouse.lock import locked
+from kp_batch.warehouse.reader import connect
+from tests.archives import trace, write_jsonl
 from tests.holding import holding
+from tests.test_rescore import config
 
 HOLD = """
 import sys
@@ -52,8 +58,41 @@ def test_the_lock_of_a_killed_process_is_free(
         pass  # and whoever writes already may write
 
 
+def holds(warehouse: Path) -> bool:
+    """Take the lock; whether it was not held already."""
+    with locked(warehouse, wait=False) as is_first:
+        return is_first
+
+
+def test_another_thread_is_another_writer_unless_the_holder_started_it_for_itself(
+    tmp_path: Path,
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with locked(tmp_path, wait=False):
+            link = tmp_path / "link"
+            link.symlink_to(tmp_path)
+            assert not holds(link)
+            assert not pool.submit(copy_context().run, holds, tmp_path).result()
+            with pytest.raises(BusyError, match="another run is writing"):
+                pool.submit(holds, tmp_path).result()
+        assert pool.submit(holds, tmp_path).result()
+
+
+def test_runs_of_one_process_take_turns(tmp_path: Path) -> None:
+    archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
+    settings = [config(tmp_path, archive, threshold=each, wait=True) for each in (0.4, 0.5, 0.6)]
+    with ThreadPoolExecutor(len(settings)) as pool:
+        assert all(each.run_id for each in pool.map(rescore_and_report, settings))
+    with connect(tmp_path / "warehouse") as connection:
+        rows = connection.execute("SELECT status FROM runs").fetchall()
+    assert rows == [("done",)] * 3
+
+
 @pytest.mark.usefixtures("holder")
-def test_a_second_run_fails_before_it_begins(tmp_path: Path) -> None:
+def test_a_second_run_fails_before_it_begins_and_leaves_the_log_of_the_first(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "last-run.log").write_text("of the first")
     run = ["run", str(Path(__file__).parent), "--warehouse", str(tmp_path), "--embedder", "none"]
     done = subprocess.run(
         [sys.executable, "-m", "kp_batch", *run], capture_output=True, text=True, check=False
@@ -61,3 +100,5 @@ def test_a_second_run_fails_before_it_begins(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "another run is writing" in done.stderr.splitlines()[-1]
     assert len(done.stderr.splitlines()) == 2  # and how it runs
+    assert (tmp_path / "last-run.log").read_text() == "of the first"
+    assert {each.name for each in tmp_path.iterdir()} == {"kp.lock", "last-run.log"}

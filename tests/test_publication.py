@@ -1,9 +1,11 @@
 """When a publication happens, what each reader sees wherever it was killed, and who repairs."""
 
+import errno
 import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,6 +26,7 @@ from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import report as reporting
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.staging import Staging
 from kp_batch.warehouse import manifest as manifests
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.publication import publish, rebuild, writing
@@ -129,27 +132,22 @@ def test_manifest_json_publishes_and_kp_duckdb_follows_wherever_the_writer_dies(
     ]
 
 
-def test_what_is_published_has_an_id_of_its_contents(tmp_path: Path) -> None:
-    manifest = Manifest({"threshold": 0.75}, {"scores": 3, "runs": 4})
-    assert re.fullmatch("[0-9a-f]{32}", manifest.publication)
-    assert (
-        manifest.publication == Manifest({"threshold": 0.75}, {"runs": 4, "scores": 3}).publication
-    )
-    others = [
-        Manifest({"threshold": 0.5}, manifest.tables),
-        Manifest({"threshold": 0.75}, {"scores": 4, "runs": 3}),
-    ]
-    assert manifest.publication not in {each.publication for each in others}
+def test_each_publication_has_an_id_of_its_own(tmp_path: Path) -> None:
     publish_profile(tmp_path, "one")
     published = require_manifest(tmp_path)
+    assert re.fullmatch("[0-9a-f]{32}", published.publication)
     assert json.loads((tmp_path / "manifest.json").read_text("utf-8")) == {
         "format_version": FORMAT_VERSION,
         "publication": published.publication,
         "settings": {"threshold": 0.75},
         "tables": {"profiles": 0},
         "failed": False,
+        "salt": published.salt,
     }
     assert plain(tmp_path, "SELECT publication FROM manifest") == published.publication
+    publish(tmp_path, published)
+    assert require_manifest(tmp_path).tables == published.tables
+    assert require_manifest(tmp_path).publication != published.publication
 
 
 def test_what_is_published_is_read_without_the_catalog(
@@ -157,7 +155,7 @@ def test_what_is_published_is_read_without_the_catalog(
 ) -> None:
     publish_profile(tmp_path, "one")
     monkeypatch.setattr(manifests, "duckdb", None)
-    assert read_manifest(tmp_path) == Manifest({"threshold": 0.75}, {"profiles": 0})
+    assert require_manifest(tmp_path).tables == {"profiles": 0}
 
 
 def test_a_current_catalog_is_read_without_delta_rs(tmp_path: Path) -> None:
@@ -181,6 +179,21 @@ def test_who_writes_already_repairs_nothing_again(tmp_path: Path) -> None:
             pass
         del before[str(tmp_path / "kp.lock")]
         assert before.items() <= listing(tmp_path).items()
+
+
+def test_what_killed_writers_staged_goes_when_another_begins_and_ends(tmp_path: Path) -> None:
+    publish_profile(tmp_path / "wh", "one")
+    beside, staged = Staging(tmp_path / "beside"), tmp_path / "wh" / "staging"
+    for staging in (Staging(staged / "killed"), beside):
+        staging.make()
+    with writing(tmp_path / "wh", wait=False):
+        assert not staged.exists()
+        Staging(staged / "own").make()
+        with writing(tmp_path / "wh", wait=False):
+            pass
+        assert (staged / "own").exists()
+    assert not staged.exists()
+    assert beside.folder.exists()
 
 
 WRITE_AND_DIE = """
@@ -383,7 +396,7 @@ def test_without_a_sound_catalog_all_is_read_and_nothing_written_until_somebody_
 ) -> None:
     warehouse = folder / "warehouse"
     published, manifest = plain_tables(warehouse), read_manifest(warehouse)
-    [first] = {row[0] for row in published["runs"] if json.loads(row[8])["files"] == 1}
+    [first] = {row[0] for row in published["runs"] if json.loads(row[9])["files"] == 1}
     HARMED[harm](warehouse)
     before = listing(warehouse)
     assert our_tables(warehouse) == published
@@ -414,11 +427,11 @@ def test_a_moved_warehouse_is_read_at_once_and_by_other_clients_after_the_next_w
 
 def test_a_lost_manifest_json_is_taken_from_the_catalog(tmp_path: Path) -> None:
     publish_profile(tmp_path, "one")
-    text = (tmp_path / "manifest.json").read_bytes()
+    text, published = (tmp_path / "manifest.json").read_bytes(), read_manifest(tmp_path)
     (tmp_path / "manifest.json").unlink()
     before = listing(tmp_path)
     assert ours(tmp_path) == "one"
-    assert read_manifest(tmp_path) == Manifest({"threshold": 0.75}, {"profiles": 0})
+    assert read_manifest(tmp_path) == published
     assert listing(tmp_path) == before
     with writing(tmp_path, wait=False):
         pass
@@ -494,3 +507,69 @@ def test_tables_that_are_gone_are_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(WarehouseError, match=r"cannot be read: IO Error: No files found") as caught:
         ours(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+# --- after the moment ---
+
+
+def statuses(settings: RescoreConfig) -> list[str]:
+    with connect(settings.warehouse) as connection:
+        rows = connection.execute("SELECT status FROM runs ORDER BY started_at").fetchall()
+    return [status for (status,) in rows]
+
+
+def test_a_folder_that_cannot_be_synced_undoes_no_publication(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = os.fsync
+
+    def of_files_alone(opened: int) -> None:
+        if stat.S_ISDIR(os.fstat(opened).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        sync(opened)
+
+    monkeypatch.setattr(os, "fsync", of_files_alone)
+    settings = config(tmp_path, write_jsonl(tmp_path / "a.jsonl", [trace()]))
+    rescore_archive(settings)
+    assert plain(settings.warehouse, "SELECT count(*) FROM scores") == 1
+    assert statuses(settings) == ["done"]
+
+
+def test_a_catalog_that_cannot_be_replaced_undoes_no_publication(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = Path.replace
+
+    def but_the_catalog(path: Path, target: Path) -> Path:
+        if target.name == "kp.duckdb":
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(target))
+        return replace(path, target)
+
+    settings = config(tmp_path, write_jsonl(tmp_path / "a.jsonl", [trace()]))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", but_the_catalog)
+        rescore_archive(settings)
+        with pytest.raises(PermissionError), writing(settings.warehouse, wait=False):
+            pytest.fail("who writes next is told")
+    assert statuses(settings) == ["done"]
+    with writing(settings.warehouse, wait=False):
+        assert plain(settings.warehouse, "SELECT count(*) FROM scores") == 1
+
+
+class Lost(Local):
+    """Loses the answer of the step that publishes, as where Prefect's server has gone."""
+
+    def call(self, step: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """See `Executor`."""
+        done = super().call(step, *args, **kwargs)
+        if step.name == "publish":
+            raise RuntimeError("the server is gone")
+        return done
+
+
+def test_an_error_after_the_publication_undoes_it_not(tmp_path: Path) -> None:
+    settings = config(tmp_path, write_jsonl(tmp_path / "a.jsonl", [trace()]))
+    with pytest.raises(RuntimeError, match="the server is gone"):
+        rescore_archive(settings, Lost())
+    assert statuses(settings) == ["done"]
+    assert rescore_archive(settings).run_id is None

@@ -44,8 +44,9 @@ ROW = PLAIN | {name: json.dumps(value) for name, value in JSON.items()}
 RUN = RunRecord.of(ROW)
 
 
-def started(run_id: str, hours: int, status: str = "done") -> RunRecord:
-    return replace(RUN, run_id=run_id, started_at=START + timedelta(hours=hours), status=status)
+def published(run_id: str, added_to: int | None, status: str = "done") -> RunRecord:
+    tables = {"scores": 3} if added_to is None else {"scores": 3, "runs": added_to}
+    return replace(RUN, run_id=run_id, published={"tables": tables}, status=status)
 
 
 def test_a_record_is_its_row_with_the_json_read() -> None:
@@ -56,9 +57,9 @@ def test_a_record_is_its_row_with_the_json_read() -> None:
     assert RunRecord.of(ROW | {"mixed": False}) == RUN
 
 
-def test_the_last_run_is_the_done_one_that_started_last() -> None:
-    a, b, c = started("c", 1), started("a", 2), started("b", 2)
-    failed = started("z", 3, "failed")
+def test_the_last_run_is_the_done_one_that_was_published_last() -> None:
+    a, b, c = published("c", None), published("a", 0), published("b", 10)
+    failed = published("z", 12, "failed")
     assert done_runs([failed, c, a, b]) == [a, b, c]
     assert last_done([c, failed, b, a]) == c
     assert last_done([failed]) is last_done([]) is None

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import venv
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ from kp_batch.planning.describe import DomainDay, PlanDescription
 from kp_batch.reasons import Reason
 from kp_batch.run_record import RunCounts
 from tests.archives import trace, write_jsonl
+from tests.holding import holding
+from tests.test_lock import HOLD
 
 ROOT = Path(__file__).parent.parent
 SITE = next(path for path in sys.path if path.endswith("site-packages"))
@@ -390,23 +392,43 @@ def test_the_log_begins_with_what_was_printed_before_it_was_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "log"
-    telling = f"(print('late', flush=True), tell({REMOVED!r}))"
-    with_child(monkeypatch, "print('early', flush=True); " + child_that("vacuum", telling))
+    entering = f"writing(Path({str(tmp_path)!r}), wait=False).__enter__()"
+    telling = f"(print('late', flush=True), {entering}, tell({REMOVED!r}))"
+    imports = "from pathlib import Path; from kp_batch.warehouse.publication import writing; "
+    early = imports + "print('early', flush=True); "
+    with_child(monkeypatch, early + child_that("vacuum", telling))
     with child_result(VACUUM, log) as told:
         assert told == REMOVED
     assert log.read_text() == "early\nlate\n"
 
 
-@pytest.mark.parametrize("script", ["print('early'); raise SystemExit('late')", "os.remove(LOG)"])
-def test_a_log_that_the_child_did_not_write_hides_no_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+def test_a_child_that_writes_to_no_warehouse_leaves_its_log_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "log"
-    with_child(monkeypatch, script.replace("LOG", repr(str(log))) + "; raise SystemExit('late')")
-    with pytest.raises(KpBatchError) as failure, child_result(VACUUM, log):
-        pass
-    assert ": late; details are in" in str(failure.value)
-    assert not log.exists() or log.read_text() == "early\nlate\n"
+    log.write_text("of another")
+    with_child(monkeypatch, child_that("vacuum", f"(print('late'), tell({REMOVED!r}))"))
+    with child_result(VACUUM, log) as told:
+        assert told == REMOVED
+    assert log.read_text() == "of another"
+    assert [*tmp_path.iterdir()] == [log]
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_what_a_child_said_that_could_not_begin_is_kept_unless_another_one_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_busy: bool
+) -> None:
+    log = tmp_path / "log"
+    with ExitStack() as other:
+        if is_busy:
+            other.enter_context(holding(HOLD, tmp_path))
+        with_child(monkeypatch, "print('early'); raise SystemExit('late')")
+        with pytest.raises(KpBatchError) as failure, child_result(VACUUM, log):
+            pass
+    assert str(failure.value).endswith(": late" if is_busy else f": late; details are in {log}")
+    assert not [*tmp_path.glob("*.part")]
+    assert log.exists() != is_busy
+    assert is_busy or log.read_text() == "early\nlate\n"
 
 
 @pytest.mark.parametrize("error", [None, BrokenPipeError])

@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 
 from kp_batch import executor
-from kp_batch.away import is_note
+from kp_batch.away import is_note, remove
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import PLACES, read_vectors
 from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
@@ -125,6 +125,45 @@ def test_of_two_writers_one_publishes_and_the_other_is_told(
         "SELECT count(*), max(settings::JSON ->> 'threshold') FROM scores, manifest"
     ) == [(201, "0.9")]
     assert first.ask(SCORES) == second.ask(SCORES)
+
+
+def test_a_writer_whose_lease_ran_out_publishes_over_no_vacuum(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+    monkeypatch.setattr(lease, "_DEAD_S", -1)  # as if it slept
+    monkeypatch.setattr(lease.Lease, "check", lambda _: None)  # and had looked right before
+    with first.here() as folder:
+        config = {"archive": (str(archive),), "warehouse": folder, "embedder": "hashing"}
+        settings = RescoreConfig.model_validate({**config, "threshold": 0.1})
+        with pytest.raises(BusyError, match="another writer"), writing(folder, wait=False):  # noqa: PT012
+            with second.here() as other:
+                refresh(other)
+                vacuum(other, timedelta(0), datetime.now(UTC))  # finds nothing to remove
+            rescore_archive(settings)
+    assert second.ask("SELECT settings::JSON ->> 'threshold' FROM manifest") == [("0.75",)]
+
+
+def test_a_publication_whose_answer_was_lost_stands(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, lost = Store.write, iter([True])
+
+    def without_answer(self: Store, path: str, content: bytes | Path, **how: Any) -> str:
+        etag = write(self, path, content, **how)
+        if path == "manifest.json" and next(lost, False):
+            raise OSError(errno.EIO, "no answer", path)
+        return etag
+
+    monkeypatch.setattr(executor, "RETRY_DELAYS_S", ())
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", without_answer)
+        with pytest.raises(StorageError, match="no answer"):
+            first.run(archive)
+    for machine in (first, second):
+        assert machine.ask("SELECT status, (SELECT count(*) FROM scores) FROM runs") == [
+            ("done", 200)
+        ]
 
 
 def test_a_writer_is_named_to_others_and_waited_for(first: Machine, second: Machine) -> None:
@@ -434,6 +473,17 @@ def test_an_overtaken_writer_replaces_nothing_when_it_tells_of_its_failure(
     assert store.read("manifest.json")[0] == b"another writer's"
 
 
+def test_what_is_removed_elsewhere_at_the_same_time_is_none_of_its_files(
+    tmp_path: Path, first: Machine, archive: Path
+) -> None:
+    first.run(archive)
+    other = tmp_path / "other"
+    other.touch()
+    with first.here() as folder, writing(folder, wait=False):
+        remove(other)  # as a thread does that works on another warehouse
+    assert first.ask("SELECT count(*) FROM scores") == [(200,)]
+
+
 def test_logs_are_stored_one_entry_after_another(
     first: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -563,6 +613,29 @@ def kp_batch(*arguments: object, warehouse: str) -> subprocess.CompletedProcess[
     return subprocess.run(
         command, capture_output=True, text=True, check=False, env=os.environ | where
     )
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "places"),
+    [
+        ("s3://b/w", "AWS_ENDPOINT_URL", ("http://127.0.0.1:9000", "https://minio.example.com")),
+        ("az://b/w", "AZURE_STORAGE_ACCOUNT_NAME", ("first", "second")),
+    ],
+)
+def test_buckets_of_one_name_in_several_places_have_a_copy_each(
+    monkeypatch: pytest.MonkeyPatch, url: str, name: str, places: tuple[str, str]
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    folders = {folder_of(url)}
+    for place in (*places, f"{places[0]}/"):
+        monkeypatch.setenv(name, place)
+        copy = Path(folder_of(url))
+        assert url_of(copy) == url
+        assert url_of(Path(folder_of(url)) / "..") is None
+        folders.add(copy)
+    assert len(folders) == 3
+    monkeypatch.setenv(name, "another")
+    assert not any(url_of(Path(each)) for each in folders)
 
 
 def test_commands_take_the_url_of_a_warehouse(

@@ -11,9 +11,11 @@ import threading
 import traceback
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 
 from kp_batch.cli.command import json_line
 from kp_batch.cli.commands import COMMANDS
+from kp_batch.cli.log import Log
 from kp_batch.errors import KpBatchError
 from kp_batch.failures import explained
 from kp_batch.progress import say, show_on_stderr
@@ -33,10 +35,11 @@ def main() -> None:
     if not (line := sys.stdin.buffer.readline()):
         return  # the parent has nothing to ask
     request = json.loads(line)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    log = Log(*map(Path, request["log"])) if request["log"] else None
+    threading.Thread(target=_die_with_parent, args=[log], daemon=True).start()
     # stdout and stderr are the log, for what libraries print; our own words are for the user.
-    if request["log"]:
-        _print_into(request["log"])
+    if log:
+        _print_into(log.begun)
     sys.stderr = os.fdopen(user, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
     show_on_stderr()
 
@@ -50,17 +53,25 @@ def main() -> None:
             answer.write(line)
 
     try:
+        if log:
+            import_module("kp_batch.warehouse.publication").when_writing(log.take_place)
         command = COMMANDS[request["command"]]
         command.function(tell, *request["args"], **request["kwargs"])
         if TRAFFIC.requests:
             say(f"object storage: {TRAFFIC}")
     except BaseException as error:  # noqa: BLE001 (Rust's panics are no Exception)
-        if not isinstance(error, KpBatchError):
-            with suppress(OSError):  # the log's disk may be full
-                traceback.print_exception(error, file=sys.__stderr__)
-        tell(str(explained(error, request["log"])))
+        tell(_explained(error, log))
     if "prefect" not in sys.modules:  # which sends its last logs at the interpreter's end
         _end_at_once()
+
+
+def _explained(error: BaseException, log: Log | None) -> str:
+    """Explain an error to the user; one that is not meant for users goes into the log as well."""
+    is_meant = isinstance(error, KpBatchError)
+    if not is_meant:
+        with suppress(OSError):  # the log's disk may be full
+            traceback.print_exception(error, file=sys.__stderr__)
+    return str(explained(error, str(log.path) if log and (is_meant or log.settle()) else None))
 
 
 def _end_at_once() -> None:
@@ -70,7 +81,7 @@ def _end_at_once() -> None:
     os._exit(0)
 
 
-def _print_into(log: str) -> None:
+def _print_into(log: Path) -> None:
     file = os.open(log, os.O_WRONLY | os.O_APPEND)
     with suppress(OSError):  # its disk may be full
         os.write(file, os.pread(1, os.fstat(1).st_size, 0))  # what was printed before
@@ -79,8 +90,10 @@ def _print_into(log: str) -> None:
     os.close(file)
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(log: Log | None) -> None:
     os.read(0, 1)  # not through sys.stdin, whose lock would abort the interpreter at its end
+    if log:
+        log.end()
     os.killpg(0, signal.SIGKILL)
 
 

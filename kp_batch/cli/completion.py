@@ -17,7 +17,7 @@ _FORMATS = (  # of `importers.catalogue.FORMATS`, which take long to import
 )
 _RUNS = """
     SELECT run_id FROM runs WHERE starts_with(run_id, $beginning)
-    ORDER BY started_at DESC, run_id DESC LIMIT 100
+    ORDER BY number DESC LIMIT 100
 """
 _DOMAINS = """
     SELECT task_domain FROM distributions

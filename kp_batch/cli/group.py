@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -56,6 +57,7 @@ format_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _WHOLE = "what is published is whole, and kp-batch runs tells by which runs"
 
 
@@ -71,8 +73,10 @@ def kp_batch() -> None:
 
 def main() -> None:
     """Run the command line and leave with its exit status."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _end)
+    for number in ENDING:
+        # What nohup starts goes on where its terminal is closed.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _end)
     try:
         kp_batch.main(standalone_mode=False)
     except click.ClickException as error:
@@ -89,12 +93,13 @@ def main() -> None:
 
 
 def _end(number: int, _frame: FrameType | None) -> NoReturn:
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in ENDING:
         signal.signal(each, signal.SIG_IGN)
     raise EndedBySignal(number)
 
 
 def _leave(status: int, message: str | None = None) -> NoReturn:
-    if message:
-        click.echo(f"kp-batch: {printable_lines(message)}", err=True)
+    with suppress(OSError):  # its terminal may be closed
+        if message:
+            click.echo(f"kp-batch: {printable_lines(message)}", err=True)
     sys.exit(status)

@@ -45,7 +45,7 @@ def catalog(warehouse: Path, output: Path | None) -> None:
         return
     tables = number(len(rebuild(warehouse).tables), "table")
     with connect(warehouse) as connection:
-        last = connection.execute("SELECT max_by(run_id, (started_at, run_id)) FROM runs")
+        last = connection.execute("SELECT max_by(run_id, number) FROM runs")
         [(run_id,)] = last.fetchall()
     as_left = f", as run {run_id} left them" if run_id else ""
     click.echo(f"kp.duckdb is made for {warehouse}: {tables}{as_left}", err=True)

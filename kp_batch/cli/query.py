@@ -36,7 +36,7 @@ _RUNS = """
                 AS beside
         FROM runs
     )
-    ORDER BY started_at DESC, run_id DESC
+    ORDER BY number DESC
 """
 
 

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -26,6 +26,7 @@ from typing import IO, cast
 import click
 
 from kp_batch.cli.command import Command, P, R
+from kp_batch.cli.log import Log
 from kp_batch.errors import KpBatchError
 
 _AHEAD = "kp_batch.child"  # where a context holds the child that was started ahead
@@ -73,7 +74,8 @@ def child_result(
 
     Args:
         command: one of `COMMANDS`.
-        log: the file that takes what libraries and Prefect's server print; None: a temporary one.
+        log: the file that takes what libraries and Prefect's server print, once the command alone
+            writes to the warehouse that it is in; None: a temporary one.
         args: the command's arguments, JSON values; as are those by name.
         kwargs: those by name.
 
@@ -81,25 +83,27 @@ def child_result(
         KpBatchError: the command failed, could not start, was killed, or told no such result.
         OSError: the log cannot be written.
     """
-    if log:
-        log.write_bytes(b"")
     context = click.get_current_context(silent=True)
     child = (context.meta.pop(_AHEAD, None) if context else None) or _started()
     # Polars, once imported, makes Python's handler wait while a call blocks: take SIGINT back.
     signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
-    with closing(child):
-        where = str(log) if log else None
+    with ExitStack() as ending:
+        begun = Log.begin(log) if log else None
+        if begun:
+            ending.callback(begun.end)
+        ending.callback(child.close)
+        where = [str(begun.path), str(begun.begun)] if begun else None
         with suppress(BrokenPipeError):  # it died at once: its status says so
             request = {"command": command.name, "args": args, "kwargs": kwargs, "log": where}
             _send(child.process, json.dumps(request))
-        result = _result(command, child, log)
+        result = _result(command, child, begun)
         try:
             yield result
         except Exception:  # who reads our output has left, say: the work goes on
             child.process.wait()
             raise
         if child.process.wait():
-            end = _end(child, log, event="failed after its answer")
+            end = _end(child, begun, event="failed after its answer")
             click.echo(f"kp-batch: warning: {end}; the report may be an older one", err=True)
 
 
@@ -136,7 +140,7 @@ def _send(child: subprocess.Popen[bytes], line: str) -> None:
         left = left[os.write(stdin.fileno(), left) :]
 
 
-def _result(command: Command[..., R], child: _Child, log: Path | None) -> R:
+def _result(command: Command[..., R], child: _Child, log: Log | None) -> R:
     from pydantic import TypeAdapter, ValidationError  # while the child starts
 
     could_start, line = child.answer.readline(), child.answer.readline()
@@ -159,16 +163,16 @@ def _result(command: Command[..., R], child: _Child, log: Path | None) -> R:
         ) from error
 
 
-def _end(child: _Child, log: Path | None, *, event: str) -> str:
+def _end(child: _Child, log: Log | None, *, event: str) -> str:
     """Explain how a child ended that should not have."""
-    status, details = child.process.returncode, f"; details are in {log}" if log else ""
+    status = child.process.returncode
     child.output.seek(0)
-    said = child.output.read()
+    said, details = child.output.read(), ""
     with suppress(OSError):  # its disk may be full
-        if log and (logged := log.read_bytes()):
-            said = logged
-        elif log:  # it died before it knew the log
-            log.write_bytes(said)
+        if log and log.begun.exists() and not log.begun.stat().st_size:
+            log.begun.write_bytes(said)  # it died before it knew the log
+        if log and log.settle():
+            said, details = log.path.read_bytes(), f"; details are in {log.path}"
     if status == -signal.SIGKILL:
         return (
             "the working process was killed by SIGKILL, as the system does where memory runs out; "

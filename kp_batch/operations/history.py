@@ -34,7 +34,7 @@ def sorted_runs(
     states = {name: _states(folder, stays.get(name)) for name, folder in folders.items()}
     lost: list[str] = []
     readable: list[str] = []
-    for run in sorted(runs, key=lambda each: (each.started_at, each.run_id), reverse=True):
+    for run in sorted(runs, key=lambda each: each.added_to, reverse=True):
         left = run.published["tables"]
         needed = [states[name].get(left[name], _GONE) for name in _NAMES if name in left]
         if not all(is_there for is_there, _ in needed):

@@ -90,12 +90,9 @@ def keep_vectors(warehouse: Path, published: Manifest) -> int:
         return 0
     accepted = _accepted(warehouse, published)
     staging = Staging(layout.staging("upkeep"))
-    staging.begin()
-    try:
-        with staging.connect() as connection:
-            return sum(VectorStore(each, connection).keep(accepted) for each in folders)
-    finally:
-        staging.end()
+    staging.make()
+    with staging.connect() as connection:
+        return sum(VectorStore(each, connection).keep(accepted) for each in folders)
 
 
 def count_other_vectors(

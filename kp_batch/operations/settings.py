@@ -11,8 +11,7 @@ from kp_batch.reasons import BEFORE
 from kp_batch.warehouse.reader import connect
 
 _DONE = """
-    SELECT run_id, published->'settings' FROM runs WHERE status = 'done'
-    ORDER BY started_at DESC, run_id DESC
+    SELECT run_id, published->'settings' FROM runs WHERE status = 'done' ORDER BY number DESC
 """
 
 

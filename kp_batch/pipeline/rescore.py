@@ -30,7 +30,7 @@ from kp_batch.run import Run, in_force
 from kp_batch.text import one_line
 from kp_batch.warehouse.earlier import complete
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
-from kp_batch.warehouse.publication import writing
+from kp_batch.warehouse.publication import published_since, writing
 from kp_batch.warehouse.tables import DeltaTables
 
 READ = Step("read", observe)
@@ -124,7 +124,7 @@ def open_run(
     with writing(config.warehouse, wait=config.wait):
         run = Run.begin(config, datetime.now(UTC))
         opened = OpenRun(run, timed)
-        run.staging.begin()
+        run.staging.make()
         try:
             yield opened
         except (Exception, PanicException) as error:
@@ -133,10 +133,9 @@ def open_run(
             # What fails while this is published, a full disk say, is not the error that counts.
             with suppress(Exception, PanicException):
                 reason = one_line(str(error))
-                publish_failure(run, opened.plan, timed.clock.seconds, reason)
+                if not published_since(config.warehouse, run.published):
+                    publish_failure(run, opened.plan, timed.clock.seconds, reason)
             raise
-        finally:
-            run.staging.end()
 
 
 def _completed(run: Run) -> dict[str, int]:

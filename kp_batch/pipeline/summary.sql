@@ -5,9 +5,7 @@ WITH found AS (
     FROM distributions
     WHERE
         task_domain IS NOT NULL
-        AND run_id = coalesce(
-            $run_id, (SELECT max_by(run_id, started_at) FROM runs WHERE status = 'done')
-        )
+        AND run_id = coalesce($run_id, latest())
 ),
 largest AS (
     FROM found ORDER BY traces DESC, task_domain LIMIT $most

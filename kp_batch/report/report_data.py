@@ -51,8 +51,8 @@ _INTERVALS = {"quarter": "3 months"}
 _RUNS = """
     SELECT * EXCLUDE (inputs)
     FROM runs
-    QUALIFY row_number() OVER (PARTITION BY status ORDER BY started_at DESC, run_id DESC) <= 2
-    ORDER BY started_at DESC, run_id DESC
+    QUALIFY row_number() OVER (PARTITION BY status ORDER BY number DESC) <= 2
+    ORDER BY number DESC
 """
 
 

@@ -116,8 +116,8 @@ def build_as_of(
     }
     [(tables,)] = now.execute("SELECT tables FROM manifest").fetchall()
     growing = {name: relation(warehouse, name, json.loads(tables).get(name)) for name in GROWING}
-    last = f"(SELECT started_at FROM {growing['runs']} WHERE run_id = {quoted(run.run_id)})"  # noqa: S608
-    until = f"(SELECT run_id FROM {growing['runs']} WHERE started_at <= {last})"  # noqa: S608
+    added_to = "coalesce((published->'tables'->>'runs')::BIGINT, -1)"  # see sql/runs.sql
+    until = f"(SELECT run_id FROM {growing['runs']} WHERE {added_to} <= {run.added_to:d})"  # noqa: S608
     rows |= {name: f"{there} WHERE run_id IN {until}" for name, there in growing.items()}
     build(path, str(warehouse.resolve()), manifest, rows)
 
@@ -138,14 +138,15 @@ def _copy_manifest(
         "settings": json.dumps(manifest.settings),
         "tables": json.dumps(manifest.tables),
         "failed": manifest.failed,
+        "salt": manifest.salt,
         "warehouse": warehouse,
         "catalog_id": catalog_id(),
     }
     connection.execute(
         "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, settings VARCHAR, "
-        "tables VARCHAR, failed BOOLEAN, warehouse VARCHAR, catalog_id VARCHAR)"
+        "tables VARCHAR, failed BOOLEAN, salt VARCHAR, warehouse VARCHAR, catalog_id VARCHAR)"
     )
-    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?)", list(row.values()))
+    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?, ?)", list(row.values()))
 
 
 def _create(connection: duckdb.DuckDBPyConnection, folder: str, warehouse: str) -> None:

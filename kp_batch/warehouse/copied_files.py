@@ -97,7 +97,8 @@ class CopiedFiles:
 
     def gone(self, removed: Iterable[Path]) -> list[str]:
         """The objects of files, or notes, that were removed and did not come back."""
-        paths = {file.relative_to(self.folder).as_posix().removesuffix(NOTE) for file in removed}
+        own = (file for file in removed if file.is_relative_to(self.folder))  # threads tell theirs
+        paths = {file.relative_to(self.folder).as_posix().removesuffix(NOTE) for file in own}
         return sorted(path for path in paths if path in self.known and not self.stands(path))
 
     def is_new(self, path: str) -> bool:

@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,11 +16,14 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.places import shown
 
 _MOMENT_S = 0.2
+# The locks that are held here, and in threads that were given this context: by them the work of a
+# run is known, whose parts may write. Any other thread is another writer, as another process is.
+_HELD: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
 
 
 @contextmanager
 def locked(warehouse: Path, *, wait: bool, archive: str = "") -> Generator[bool]:
-    """Hold the lock of the warehouse; gives whether this process did not hold it already.
+    """Hold the lock of the warehouse; gives whether this context did not hold it already.
 
     The operating system releases the lock of a process that dies, so no lock is ever left behind;
     the file that remains only tells who holds it.
@@ -30,24 +34,27 @@ def locked(warehouse: Path, *, wait: bool, archive: str = "") -> Generator[bool]
         archive: the name of the archive that is imported into, if it is none of a warehouse.
 
     Raises:
-        BusyError: another process is writing, and `wait` is false.
+        BusyError: another process or thread is writing, and `wait` is false.
     """
     warehouse.mkdir(parents=True, exist_ok=True)
-    path = Layout(warehouse).lock
-    # One instance per path: a process that is writing already may write.
-    lock = FileLock(path, is_singleton=True, thread_local=False)
-    is_first = not lock.is_locked
+    path = Layout(warehouse.resolve()).lock
+    if path in _HELD.get():
+        yield False
+        return
+    lock = FileLock(path, thread_local=False)
     try:
         # A reader of a bucket's copy looks for a moment whether there is a writer.
         lock.acquire(timeout=-1 if wait else _MOMENT_S)
     except Timeout as error:
         raise busy(archive or shown(warehouse), _holder(path), waits=not archive) from error
+    held = _HELD.set(_HELD.get() | {path})
     try:
         since = datetime.now(UTC).isoformat(timespec="seconds")
         who = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
         path.write_text(json.dumps(who), "utf-8")
-        yield is_first
+        yield True
     finally:
+        _HELD.reset(held)
         lock.release()
 
 

@@ -19,8 +19,9 @@ from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.places import shown
 
-FORMAT_VERSION = 8
-_READ = (7, FORMAT_VERSION)  # 7 has tables that lack columns; see `earlier`
+FORMAT_VERSION = 9
+# 7 has tables that lack columns, see `earlier`; 7 and 8 have manifests without salt.
+_READ = (7, 8, FORMAT_VERSION)
 
 _LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
@@ -32,6 +33,7 @@ class Manifest:
     settings: Mapping[str, Any]  # that the scores were computed with; empty before the first run
     tables: dict[str, int]  # the published version of each Delta table that exists
     failed: bool = False  # whether the last run failed: then the rejects are its own
+    salt: str | None = None  # of this publication alone; none before it is published
 
     @property
     def threshold(self) -> float:
@@ -40,19 +42,23 @@ class Manifest:
 
     @property
     def publication(self) -> str:
-        """What tells two publications apart: the same contents have the same, whoever asks."""
+        """What tells two publications apart, and that manifest.json is whole: a digest of it."""
         return self.publication_in(FORMAT_VERSION)
 
     def publication_in(self, version: int) -> str:
         """The same in a version of the format."""
-        contents = {"format_version": version, **asdict(self)}
+        contents = {"format_version": version, **self._contents}
         canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
     def as_json(self) -> str:
         """The text of manifest.json."""
         marks = {"format_version": FORMAT_VERSION, "publication": self.publication}
-        return json.dumps({**marks, **asdict(self)}) + "\n"
+        return json.dumps({**marks, **self._contents}) + "\n"
+
+    @property
+    def _contents(self) -> dict[str, Any]:
+        return {name: each for name, each in asdict(self).items() if each is not None}
 
 
 def read_manifest(warehouse: Path) -> Manifest | None:
@@ -119,7 +125,7 @@ def _parsed(warehouse: Path, content: bytes) -> Manifest:
     if isinstance(found, list):  # as formats before 4 had it
         found = {"format_version": found[0]}
     _check_format(warehouse, found["format_version"])
-    manifest = Manifest(found["settings"], found["tables"], found["failed"])
+    manifest = Manifest(found["settings"], found["tables"], found["failed"], found.get("salt"))
     if manifest.publication_in(found["format_version"]) != found["publication"]:
         raise ValueError("the publication is not that of its contents")
     return manifest
@@ -136,14 +142,14 @@ def _of_catalog(warehouse: Path) -> Manifest | None:
             with duckdb.connect(str(copy), read_only=True) as catalog:
                 [(version,)] = catalog.execute("SELECT format_version FROM manifest").fetchall()
                 _check_format(warehouse, version)
-                query = "SELECT settings, tables, failed FROM manifest"
-                [(settings, tables, failed)] = catalog.execute(query).fetchall()
+                [row] = catalog.sql("FROM manifest").to_arrow_table().to_pylist()
     except (OSError, duckdb.Error, ValueError) as error:
         raise WarehouseError(
             f"{layout.catalog} cannot be read ({one_line(str(error))}), and {layout.manifest.name} "
             f"is gone; {_LAST_REMEDY}"
         ) from error
-    return Manifest(json.loads(settings), json.loads(tables), failed)
+    settings, tables = (json.loads(row[name]) for name in ("settings", "tables"))
+    return Manifest(settings, tables, row["failed"], row.get("salt"))
 
 
 def _check_format(warehouse: Path, version: int) -> None:

@@ -1,5 +1,7 @@
 """Where a warehouse stands: in a folder, or in a bucket, of which a folder here is the copy."""
 
+import os
+from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 
@@ -7,7 +9,15 @@ from kp_batch.errors import WarehouseError
 from kp_batch.storage.urls import check_url, is_url
 from kp_batch.user_cache import cache_folder
 
-_BUCKETS = ("s3", "az")  # gs: obstore makes its conditions of generations, which lists lack
+# By what a bucket is told from one of the same name in another place.
+# Without gs: obstore makes its conditions of generations, which lists lack.
+_BUCKETS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "az": (
+        *("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_USE_EMULATOR"),
+        *("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+    ),
+}
 _SLASH = ","  # in the name of a copy's folder: one copy must not stand in another
 
 
@@ -29,14 +39,17 @@ def folder_of(name: str | PathLike[str]) -> str | PathLike[str]:
             f"neither a warehouse nor an imported archive can stand at {url!r}: name a folder, or "
             f"a URL of {possible} without {_SLASH!r} in its path"
         )
-    return _copies() / scheme / bucket / (_SLASH + path.replace("/", _SLASH))
+    return _copies() / _store(scheme) / bucket / (_SLASH + path.replace("/", _SLASH))
 
 
 def url_of(folder: Path) -> str | None:
     """The URL of a bucket's warehouse whose copy is in that folder; None if it is none."""
     try:
-        scheme, bucket, path = folder.absolute().relative_to(_copies()).parts
+        store, bucket, path = folder.absolute().relative_to(_copies()).parts
     except (ValueError, RuntimeError):  # RuntimeError: the user has no home
+        return None
+    scheme = store.partition("-")[0]
+    if scheme not in _BUCKETS or store != _store(scheme):  # of a place that is not asked now
         return None
     return f"{scheme}://{bucket}{path.replace(_SLASH, '/')}".rstrip("/")
 
@@ -44,6 +57,13 @@ def url_of(folder: Path) -> str | None:
 def shown(warehouse: Path) -> str:
     """A warehouse as its user names it."""
     return url_of(warehouse) or str(warehouse)
+
+
+def _store(scheme: str) -> str:
+    """The name of the folder for all buckets of the account, or the endpoint, that is set."""
+    places = [os.environ.get(name, "").rstrip("/") for name in _BUCKETS[scheme]]
+    digest = sha256("\0".join(places).encode()).hexdigest()[:12]
+    return f"{scheme}-{digest}" if any(places) else scheme
 
 
 def _copies() -> Path:

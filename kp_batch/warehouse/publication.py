@@ -2,16 +2,19 @@
 
 A manifest is published at the moment when it takes the place of manifest.json, in the bucket if the
 warehouse stands in one: see `working_copy`. The catalog is built before that and swapped in right
-after it; both bear the id of the publication. A writer that was killed in between leaves the older
-catalog, whole, with all files that it names: nothing is removed before a publication is complete,
-and whoever takes the lock next completes it first.
+after it; both bear the id of the publication. After the moment nothing undoes it. A writer that was
+killed or failed in between leaves the older catalog, whole, with all files that it names, and
+whoever takes the lock next completes the publication first.
 """
 
 import os
+import shutil
 import time
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 from kp_batch.errors import BusyError
 from kp_batch.warehouse.catalog import build_for_others, build_published
@@ -19,10 +22,16 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.reader import is_current
-from kp_batch.warehouse.sharing import is_copy, publish_in_bucket, pulling, shared
+from kp_batch.warehouse.sharing import is_copy, is_in_doubt, publish_in_bucket, pulling, shared
 from kp_batch.whole_files import whole
 
 _ASK_S = 20.0  # while a writer on another machine is waited for
+_BEGINNING: list[Callable[[], None]] = []
+
+
+def when_writing(begin: Callable[[], None]) -> None:
+    """Have something done each time that this process becomes the only writer of a warehouse."""
+    _BEGINNING.append(begin)
 
 
 @contextmanager
@@ -39,12 +48,16 @@ def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
     """
     with ExitStack() as held:
         if _entered(held, warehouse, wait=wait):
+            _remove_staged(warehouse)
+            held.callback(_remove_staged, warehouse)
+            for begin in _BEGINNING:
+                begin()
             _repair(warehouse)
         yield
 
 
 def _entered(held: ExitStack, warehouse: Path, *, wait: bool) -> bool:
-    """Hold the lock here, and the one of a bucket; gives whether this process did not already.
+    """Hold the lock here, and the one of a bucket; gives whether this context did not already.
 
     Who waits for another writer of a bucket holds none meanwhile, so that readers here see what is
     published.
@@ -67,13 +80,35 @@ def _entered(held: ExitStack, warehouse: Path, *, wait: bool) -> bool:
 
 
 def publish(warehouse: Path, manifest: Manifest) -> None:
-    """Publish what the manifest names; only who holds the lock may.
+    """Publish what the manifest names, under an id of its own; only who holds the lock may.
 
     Files that only the manifest before named may be removed once this has returned.
 
     Raises:
         WarehouseError: a table of the manifest is gone.
     """
+    _replace_manifest(warehouse, replace(manifest, salt=uuid4().hex))
+    with suppress(OSError):  # it is published; who writes next does this, and is told what fails
+        _replace_catalog(Layout(warehouse))
+
+
+def published_since(warehouse: Path, manifest: Manifest) -> bool:
+    """Whether this writer has published since a manifest, or may have: a bucket did not answer.
+
+    Raises:
+        WarehouseError: what is published cannot be read.
+    """
+    return is_in_doubt(warehouse) or (read_manifest(warehouse) or Manifest({}, {})) != manifest
+
+
+def _republish(warehouse: Path, manifest: Manifest) -> None:
+    """Build the catalog of what is published, and restore a lost manifest.json."""
+    _replace_manifest(warehouse, manifest)
+    _replace_catalog(Layout(warehouse))
+
+
+def _replace_manifest(warehouse: Path, manifest: Manifest) -> None:
+    """Publish; the catalog stands beside the one that it will replace."""
     layout = Layout(warehouse)
     catalog, text = _beside(layout.catalog), _beside(layout.manifest)
     _remove_leftovers(layout)
@@ -83,11 +118,14 @@ def publish(warehouse: Path, manifest: Manifest) -> None:
     _sync(text)
     publish_in_bucket(warehouse, manifest.as_json())
     text.replace(layout.manifest)  # the moment
-    _sync(warehouse)
+    _sync_names(warehouse)
+
+
+def _replace_catalog(layout: Layout) -> None:
     # DuckDB opens no file beside the log of another: of somebody who wrote into the older one, say.
     _log(layout.catalog).unlink(missing_ok=True)
-    catalog.replace(layout.catalog)
-    _sync(warehouse)
+    _beside(layout.catalog).replace(layout.catalog)
+    _sync_names(layout.root)
 
 
 def rebuild(warehouse: Path) -> Manifest:
@@ -100,7 +138,7 @@ def rebuild(warehouse: Path) -> Manifest:
     require_manifest(warehouse)  # where no warehouse is, not even the lock's file is made
     with pulling(warehouse), locked(warehouse, wait=False):
         manifest = require_manifest(warehouse)
-        publish(warehouse, manifest)
+        _republish(warehouse, manifest)
     return manifest
 
 
@@ -123,7 +161,12 @@ def _repair(warehouse: Path) -> None:
     layout = Layout(warehouse)
     _remove_leftovers(layout)
     if manifest and not (layout.manifest.exists() and is_current(warehouse, manifest)):
-        publish(warehouse, manifest)
+        _republish(warehouse, manifest)
+
+
+def _remove_staged(warehouse: Path) -> None:
+    """Remove the working folders of runs, of killed ones too: nobody else works there."""
+    shutil.rmtree(Layout(warehouse).all_staging, ignore_errors=True)
 
 
 def _remove_leftovers(layout: Layout) -> None:
@@ -142,8 +185,14 @@ def _log(catalog: Path) -> Path:
     return catalog.with_name(f"{catalog.name}.wal")
 
 
+def _sync_names(folder: Path) -> None:
+    """Wait until a folder's names are on the disk, where its file system can tell."""
+    with suppress(OSError):
+        _sync(folder)
+
+
 def _sync(path: Path) -> None:
-    """Wait until a file's content, or a folder's names, are on the disk."""
+    """Wait until what a path holds is on the disk."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)

@@ -57,6 +57,6 @@ def _by_place(name: str, now: duckdb.DuckDBPyConnection) -> list[str]:
 
 def _by_beginning(name: str, now: duckdb.DuckDBPyConnection) -> list[str]:
     """The run of that id, else the runs whose ids begin so, the last one first."""
-    query = "SELECT run_id FROM runs WHERE starts_with(run_id, ?) ORDER BY run_id DESC"
+    query = "SELECT run_id FROM runs WHERE starts_with(run_id, ?) ORDER BY number DESC"
     found = [each for (each,) in now.execute(query, [name or None]).fetchall()]
     return [name] if name in found else found

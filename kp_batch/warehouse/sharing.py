@@ -75,6 +75,14 @@ def publish_in_bucket(folder: Path, manifest: str) -> None:
         copy.publish(manifest, lease)
 
 
+def is_in_doubt(folder: Path) -> bool:
+    """Whether the bucket has, or may have, a manifest of this writer that the copy here lacks."""
+    if folder not in _OPEN:
+        return False
+    text, (copy, _) = Layout(folder).manifest, _OPEN[folder]
+    return bool(copy.tried - {text.read_bytes() if text.exists() else b""})
+
+
 def keeps_versions(folder: Path) -> bool:
     """Whether the warehouse stands in a bucket that keeps older versions of its objects."""
     copy = WorkingCopy.of(folder)
@@ -107,9 +115,11 @@ def is_copy(folder: Path) -> bool:
 def pulling(folder: Path) -> AbstractContextManager[object]:
     """The lock of who makes a working copy equal to its bucket; it is taken before all others.
 
+    Threads exclude each other, too, and who holds it does not take it again.
+
     A reader waits for it, so who holds it must not wait for another writer.
     """
     if not is_copy(folder):
         return nullcontext()
     folder.mkdir(parents=True, exist_ok=True)
-    return FileLock(folder / "pull.lock", is_singleton=True, thread_local=False)
+    return FileLock(folder / "pull.lock", thread_local=False)

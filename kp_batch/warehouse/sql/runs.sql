@@ -1,9 +1,13 @@
 -- Given: runs, the SQL for the rows of the table.
+-- number: runs are added to one version of the table after another, whatever clocks say.
 -- mixed: the scores that the run left bear several encoders or caches, or several weights of one
 -- profile, as --since and --until may leave them.
 CREATE VIEW runs AS
 SELECT
     run_id,
+    row_number() OVER (
+        ORDER BY coalesce((published->'tables'->>'runs')::BIGINT, -1)
+    ) AS number,
     started_at,
     finished_at,
     status,
@@ -24,4 +28,4 @@ SELECT
     ))) < len(json_keys(fingerprints->'profile_id')) AS mixed
 FROM $runs;
 
-COMMENT ON VIEW runs IS 'One row a run, done or failed; config, inputs, changes, counts, seconds, versions, fingerprints and published are JSON; mixed: the scores that the run left bear several encoders or caches, or several weights of one profile.';
+COMMENT ON VIEW runs IS 'One row a run, done or failed; number: 1, 2, 3 in the order in which they were published; config, inputs, changes, counts, seconds, versions, fingerprints and published are JSON; mixed: the scores that the run left bear several encoders or caches, or several weights of one profile.';

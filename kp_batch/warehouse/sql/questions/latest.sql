@@ -1,7 +1,7 @@
 -- Group: between runs
 -- Example: SELECT latest();
 CREATE MACRO latest() AS (
-    SELECT run_id FROM kp.runs WHERE status = 'done' ORDER BY started_at DESC, run_id DESC LIMIT 1
+    SELECT run_id FROM kp.runs WHERE status = 'done' ORDER BY number DESC LIMIT 1
 );
 
 COMMENT ON MACRO latest IS 'Which run is the last one that is done? Null: none is.';

@@ -1,8 +1,7 @@
 -- Group: between runs
 -- Example: SELECT previous();
 CREATE MACRO previous() AS (
-    SELECT run_id FROM kp.runs WHERE status = 'done'
-    ORDER BY started_at DESC, run_id DESC LIMIT 1 OFFSET 1
+    SELECT run_id FROM kp.runs WHERE status = 'done' ORDER BY number DESC LIMIT 1 OFFSET 1
 );
 
 COMMENT ON MACRO previous IS 'Which run was done before the last one that is? Null: none was.';
