@@ -9,7 +9,7 @@ import polars_hash as _  # noqa: F401
 
 # Raised with every change of what is taken from a file: reading, checking, text, counts, hashes,
 # dimensions, or the overrides' conditions. Every file_id bears it, so that all files are read anew.
-FACTS_VERSION = 2
+FACTS_VERSION = 3
 
 
 def with_facts(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
@@ -64,10 +64,11 @@ def counts() -> list[pl.Expr]:
 
     Takes a frame of `ROWS`. Returns the Int64 columns n_steps, n_types (distinct step types),
     n_thoughts, n_recoveries, n_tool_steps (steps that carry a tool) and n_tools (distinct names of
-    tools, whatever their servers).
+    tools, whatever their servers). An empty name is one: the live engine asks whether there is a
+    tool.
     """
     types = pl.col("step_types").list
-    tools = pl.col("step_tools").list.eval(pl.element().filter(pl.element() != "")).list
+    tools = pl.col("step_tools").list.drop_nulls().list
     numbers = {
         "n_steps": types.len(),
         "n_types": types.n_unique(),
@@ -97,7 +98,7 @@ def content_hash() -> pl.Expr:
         pl.when(pl.col("confidence") != 0).then("confidence").alias("confidence"),  # -0.0 is 0.0
         "text_hash",
         "step_types",
-        pl.col("step_tools").list.eval(pl.element().fill_null("")),
+        "step_tools",
         pl.col("step_contents").list.eval(pl.element().fill_null("").str.len_bytes()),
     )
     return _sha256(content.struct.json_encode()).alias("content_hash")

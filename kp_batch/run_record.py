@@ -21,7 +21,7 @@ class RunCounts:
     """What a run found and did, in numbers."""
 
     files: int  # of the archive
-    rows: int  # of all content that counts
+    rows: int  # that count, those of `rows_kept` among them
     accepted: int  # traces that have a score
     embedded: int  # texts without a vector
     reused: int  # texts with one that the replay reads
@@ -36,6 +36,7 @@ class RunCounts:
     unreadable: int  # files, those in folders that cannot be read among them
     rejected_by_code: dict[str, int]
     unreadable_files: list[str]
+    rows_kept: int = 0  # of files that are gone or unreadable, and were read before
     windows: int | None = None  # embedded for these texts; None: the encoder reads texts whole
 
     @property

@@ -21,7 +21,7 @@ def spec_facts(one: dict[str, Any]) -> dict[str, Any]:
     """The counts and the text of a valid trace as the specification has them."""
     steps = one["steps"]
     kinds = [each["type"] for each in steps]
-    tools = [name for each in steps if (name := (each["tool"] or {}).get("name"))]
+    tools = [name for each in steps if (name := (each["tool"] or {}).get("name")) is not None]
     text = one["task"]["objective"] + " " + " ".join(each["content"] or "" for each in steps)
     return {
         "n_steps": len(steps),
@@ -37,7 +37,7 @@ def spec_facts(one: dict[str, Any]) -> dict[str, Any]:
 
 # Of all facts of `odd_rows`. A new digest needs a new version: file_ids bear it, and without it
 # files that were read before keep their old facts.
-VERSION_AND_DIGEST = (2, "e478f9b00c19bbb2fc1ddbced287b397eae5b1c9a612678b1908009f39fd4017")
+VERSION_AND_DIGEST = (3, "48eb9479107c2ee2b90d3f758a81f1afd1bc7c2844e793d5855f3125c782339d")
 
 
 def hashes(path: Path, traces: list[dict[str, Any]]) -> list[str]:
@@ -104,7 +104,7 @@ def test_counts_of_an_example(tmp_path: Path) -> None:
         ],
     )
     (row,) = read(write_parquet(tmp_path / "a.parquet", [one])).to_dicts()
-    assert [row[name] for name in COUNTS] == [7, 4, 2, 2, 4, 2]
+    assert [row[name] for name in COUNTS] == [7, 4, 2, 2, 5, 3]
     assert row["text"] == "Why? a   b   c "
     assert row["text_hash"] == sha256(b"Why? a   b   c ").hexdigest()
 
@@ -132,7 +132,7 @@ def test_content_is_the_same_where_only_what_is_carried_along_differs(tmp_path: 
         trace(steps=one, created_at="2026-01-05T09:00:00.0000004+01:00"),
         trace(steps=one, outcome={"confidence": 0.8, "result_summary": "other"}),
         trace(steps=[{**each, "step_id": 9, "input": "x", "latency_ms": 1} for each in one]),
-        trace(steps=[step("thought", "a", ""), {**one[1], "tool": {"name": "t"}}]),
+        trace(steps=[one[0], {**one[1], "tool": {"name": "t"}}]),
         trace(steps=[{"type": "thought", "content": "a"}, one[1]]),
     ]
     assert len(set(hashes(tmp_path, same))) == 1
@@ -166,6 +166,7 @@ def test_content_differs_with_everything_that_reaches_score_or_text(tmp_path: Pa
         trace(steps=[step("observation", "a b"), one[1]]),
         trace(steps=[one[0], step("tool_call", "c", "T")]),
         trace(steps=[one[0], step("tool_call", "c")]),
+        trace(steps=[one[0], step("tool_call", "c", "")]),
         trace(steps=[step("thought", "a b", "t"), step("tool_call", "c")]),
         trace(steps=[step("thought", "a b", 't","'), one[1]]),
     ]

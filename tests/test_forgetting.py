@@ -469,3 +469,22 @@ def test_what_was_removed_is_told() -> None:
         "to be removed: 1 file, 0 facts, 1 raw row, 1,000 vectors",
         "nothing was changed",
     ]
+
+
+@pytest.mark.parametrize("mended", [True, False])
+def test_forget_after_a_failed_run_tells_no_row_by_the_json_of_another(
+    tmp_path: Path, *, mended: bool
+) -> None:
+    settings, path = settings_of(tmp_path), tmp_path / "archive" / "a.jsonl"
+    write(tmp_path, {"a.jsonl": [refused(1), said(2, "a secret plan", 9)]})
+    rescore_archive(settings)
+    write(tmp_path, {"a.jsonl": [said(2, "a secret plan", 9)], "b.jsonl": []})
+    with pytest.raises(KpBatchError, match="more than --max-unreadable 0 allows"):
+        rescore_archive(settings.model_copy(update={"max_unreadable": "0"}))
+    if not mended:
+        path.unlink()
+    assert forget(tmp_path / "warehouse", ["kp:trace:2"]).traces == 1
+    assert ask(settings, "SELECT trace_id, raw FROM rejects WHERE trace_id IS NOT NULL") == [
+        ("kp:trace:1", None)
+    ]
+    assert ask(settings, "SELECT count(*) FROM scores") == [(0,)]

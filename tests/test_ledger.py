@@ -84,6 +84,11 @@ class Night:
         rows = self.ask("SELECT source_file, status FROM files")
         return {Path(path).name: status for path, status in rows}
 
+    def scored_in(self, trace_id: str) -> str:
+        """The name of the file that a trace was scored from."""
+        [(path,)] = self.ask(f"SELECT source_file FROM scores WHERE trace_id = '{trace_id}'")
+        return Path(path).name
+
     @property
     def ids(self) -> list[str]:
         return [each for (each,) in self.ask("SELECT trace_id FROM scores ORDER BY ALL")]
@@ -198,6 +203,88 @@ def test_a_renamed_file_is_not_read_again(night: Night, name: str) -> None:
     assert night.ask(CONTENT) == scores
     where = night.ask("SELECT DISTINCT source_file FROM scores WHERE trace_id[1] = 'b'")
     assert where == [(str(night.archive / name),)]
+
+
+@pytest.mark.parametrize("name", ["0.jsonl", "z.jsonl"])
+def test_a_renamed_file_leaves_no_mark_on_its_rows(night: Night, name: str) -> None:
+    night.write("b.jsonl", "b1", "b2", "b3")
+    broken = night.archive / "b.jsonl"
+    broken.write_text(broken.read_text() + '{"id": "b4"}\n')
+    night.aged(broken)
+    night.run(max_reject_share=1)
+    broken.rename(night.archive / name)
+    counts = night.run(max_reject_share=1).counts
+    assert (counts.files, counts.rows, counts.rows_kept) == (2, 6, 0)
+    assert (counts.accepted, counts.duplicates, counts.rejected) == (5, 0, 1)
+    places = "SELECT DISTINCT source_file FROM {} WHERE trace_id[1] = 'b'"
+    renamed = [(str(night.archive / name),)]
+    assert night.ask(places.format("scores")) == night.ask(places.format("rejects")) == renamed
+
+
+@pytest.mark.parametrize("then_prune", [False, True])
+def test_a_correction_under_an_earlier_name_beats_the_file_that_is_gone(
+    night: Night, *, then_prune: bool
+) -> None:
+    night.run()
+    night.write("0.jsonl", "b1", "b2", objective="Something else", confidence=0.5)
+    night.run()
+    assert night.scored_in("b1") == "b.jsonl"  # the later of two that can be read
+    (night.archive / "b.jsonl").unlink()
+    counts = night.run().counts
+    assert night.scored_in("b1") == night.scored_in("b2") == "0.jsonl"
+    assert night.scored_in("b3") == "b.jsonl"
+    assert (counts.rows, counts.rows_kept, counts.accepted, counts.superseded) == (7, 3, 5, 2)
+    messages = night.ask("SELECT message FROM rejects ORDER BY message")
+    place = f"the same id stands with other content in {night.archive}/0.jsonl, row"
+    assert messages == [(f"{place} {row}, which can be read",) for row in (0, 1)]
+    fresh = night.run(warehouse=night.warehouse.with_name("fresh"))
+    assert fresh.counts.accepted == 4
+    if then_prune:
+        assert night.run(prune=True).counts.accepted == 4
+    assert night.run().run_id is None
+
+
+def test_a_file_that_is_back_counts_by_its_name_again(night: Night) -> None:
+    night.write("0.jsonl", "b1", objective="Something else")
+    night.run()
+    path = night.archive / "b.jsonl"
+    aside = path.rename(night.archive.parent / "aside")
+    night.run()
+    assert night.scored_in("b1") == "0.jsonl"
+    aside.rename(path)
+    night.run()
+    assert night.scored_in("b1") == "b.jsonl"
+
+
+def test_an_unreadable_file_yields_to_one_that_can_be_read(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    night.run()
+    night.write("0.jsonl", "b1", objective="Something else")
+    night.aged(night.archive / "b.jsonl")
+    with monkeypatch.context() as patch:
+        deny(patch, night.archive / "b.jsonl")
+        assert night.run().counts.rows_kept == 3
+        assert night.scored_in("b1") == "0.jsonl"
+        assert night.scored_in("b2") == "b.jsonl"
+    night.run()
+    assert night.scored_in("b1") == "b.jsonl"
+
+
+def test_a_damaged_file_that_was_gone_is_looked_at_when_it_is_back(night: Night) -> None:
+    rows = [trace(id=f"c{number}") for number in range(8)]
+    path = night.aged(write_parquet(night.archive / "c.parquet", rows))
+    night.run()
+    path.write_bytes(path.read_bytes()[:-100])
+    night.aged(path)
+    night.run()
+    aside = path.rename(night.archive.parent / "aside")
+    night.run()
+    aside.rename(path)
+    counts = night.run().counts
+    assert (counts.unreadable, night.statuses()["c.parquet"]) == (1, "unreadable")
+    assert night.ask("SELECT reasons FROM rejects") == [(["unreadable_file"],)]
+    assert len(night.ids) == 13
 
 
 def test_a_copied_file_is_not_read_again(night: Night) -> None:

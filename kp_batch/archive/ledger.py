@@ -48,7 +48,11 @@ def as_frame(ledger: Iterable[Entry]) -> pl.DataFrame:
 
 
 def with_gone(now: Ledger, before: Ledger, *, prune: bool) -> Ledger:
-    """Add the files that are gone. What they held last stays, unless `prune` removes it."""
+    """Add the files that are gone. What they held last stays, unless `prune` removes it.
+
+    The size and time of one that was unreadable are not those of what it held: when it is back, its
+    content is looked at.
+    """
     if prune:
         return {path: each for path, each in now.items() if each.status == "read"} | {
             path: replace(each, file_id=None, rows=0)
@@ -56,7 +60,14 @@ def with_gone(now: Ledger, before: Ledger, *, prune: bool) -> Ledger:
             if each.status == "unreadable"
         }
     gone = {
-        path: replace(each, status="gone", reasons=[], message="")
+        path: replace(
+            each,
+            status="gone",
+            mtime_ns=0 if each.status == "unreadable" else each.mtime_ns,
+            reasons=[],
+            message="",
+            etag="" if each.status == "unreadable" else each.etag,
+        )
         for path, each in before.items()
         if path not in now and each.file_id is not None
     }

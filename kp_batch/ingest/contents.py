@@ -144,6 +144,22 @@ def _is_unchanged(source: SourceFile) -> bool:
         return False
 
 
+def holds(source: SourceFile, file_id: str) -> bool:
+    """Whether a file holds that content still: it is as it was seen, or has the same bytes.
+
+    Raises:
+        UnreadableError: the disk or the network failed; see `is_passing`.
+    """
+    if _is_unchanged(source):
+        return True
+    try:
+        return _file_id(source) == file_id
+    except UnreadableError as error:
+        if is_passing(error):
+            raise
+        return False
+
+
 def _check_unchanged(source: SourceFile) -> None:
     if not _is_unchanged(source):
         message = "the file changed while it was read; the next run reads it again"

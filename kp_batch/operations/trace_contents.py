@@ -35,7 +35,7 @@ class Content:
             return None
         columns = (self.facts[each] for each in ("step_types", "step_tools", "step_contents"))
         return tuple(
-            Step(kind, tool or None, (content or "")[:_CONTENT])
+            Step(kind, tool, (content or "")[:_CONTENT])
             for kind, tool, content in zip(*columns, strict=True)
         )
 

@@ -68,6 +68,7 @@ def as_text(summary: Summary) -> str:
     counts, steps = summary.counts, work(summary.seconds)
     codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
     more = summary.domains - len(summary.scores)
+    kept = f" ({counts.rows_kept:,} kept of files gone or unreadable)" if counts.rows_kept else ""
     windows = "" if counts.windows is None else f" ({number(counts.windows, 'window')})"
     restated = f"{counts.restated:,} of {number(counts.accepted, 'trace')} restated"
     done = f"run {summary.run_id}: {restated} in {_waited(summary)}"
@@ -75,7 +76,7 @@ def as_text(summary: Summary) -> str:
     lines = [
         done if summary.run_id else nothing,
         (
-            f"  archive    {number(counts.files, 'file')}, {number(counts.rows, 'row')}: "
+            f"  archive    {number(counts.files, 'file')}, {number(counts.rows, 'row')}{kept}: "
             f"{counts.accepted:,} accepted, {number(counts.duplicates, 'duplicate')}, "
             f"{counts.superseded:,} superseded, {counts.rejected:,} rejected"
         ),

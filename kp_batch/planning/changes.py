@@ -19,9 +19,11 @@ _MET = (*NOVELTY, *SCORED_COLUMNS)
 
 @dataclass(frozen=True)
 class ChangeSet:
-    """How many traces differ from the published ones."""
+    """How many rows count, and how many traces differ from the published ones."""
 
     by_day: pl.DataFrame  # day (null: removed), old_day (null: new), traces
+    rows: int  # that count, see touched.sql
+    rows_kept: int  # of these, in files that are gone or unreadable
 
     @property
     def days(self) -> set[date]:
@@ -108,4 +110,7 @@ def detect_changes(state: State, observed: Observed, *, rejects_stand: bool) -> 
     days = state.ask("SELECT DISTINCT day_of(created_at) AS day FROM known").get_column("day")
     scores = parquet_relation("scores", state.files_of_days(days))
     state.connection.execute(sql(__name__, "changes.sql", scores=scores))
-    return Detected(state, ChangeSet(state.ask("FROM changes")))
+    counted = state.ask("FROM counted")
+    kept = counted.filter(~pl.col("is_read"))
+    rows, rows_kept = (int(each.get_column("rows").sum()) for each in (counted, kept))
+    return Detected(state, ChangeSet(state.ask("FROM changes"), rows, rows_kept))

@@ -3,9 +3,13 @@
 
 -- Of files with the same content the last one counts.
 CREATE TEMP VIEW accepted AS
-SELECT facts.*, source_file
+SELECT facts.*, source_file, is_read
 FROM facts
-JOIN (SELECT file_id, max(source_file) AS source_file FROM now GROUP BY file_id) USING (file_id)
+JOIN (
+    SELECT file_id, max(source_file) AS source_file, any_value(is_read) AS is_read
+    FROM counted
+    GROUP BY file_id
+) USING (file_id)
 WHERE len(reasons) = 0;
 
 CREATE TEMP TABLE shared AS
@@ -20,7 +24,8 @@ FROM accepted SEMI JOIN moved USING (file_id)
 UNION ALL
 FROM accepted SEMI JOIN shared USING (file_id, "row");
 
--- The rows of ids that stand several times: the last one counts (by file, then row).
+-- The rows of ids that stand several times: the last one counts (by file, then row), of those in files that
+-- can be read, if there are any.
 CREATE TEMP TABLE rivals AS
 SELECT
     trace_id,
@@ -30,15 +35,16 @@ SELECT
     first(content_hash) OVER latest AS last_content,
     first(source_file) OVER latest AS last_file,
     first("row") OVER latest AS last_row,
+    is_read = first(is_read) OVER latest AS is_alike,
     row_number() OVER latest = 1 AS is_last
 FROM standing
 WHERE hash(trace_id) IN (
     SELECT hash(trace_id) FROM standing GROUP BY hash(trace_id) HAVING count(*) > 1
 )
-WINDOW latest AS (PARTITION BY trace_id ORDER BY source_file DESC, "row" DESC);
+WINDOW latest AS (PARTITION BY trace_id ORDER BY is_read DESC, source_file DESC, "row" DESC);
 
 CREATE TEMP VIEW current AS
-SELECT * EXCLUDE (reasons)
+SELECT * EXCLUDE (reasons, is_read)
 FROM standing
 ANTI JOIN (FROM rivals WHERE NOT is_last) AS earlier USING (file_id, "row");
 

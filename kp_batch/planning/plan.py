@@ -150,10 +150,10 @@ def _counts(
     ledger = pl.read_parquet(run.staging.table("files"), glob=False)
     rejected = count_rejects(run.staging.table("rejects"))
     accepted = published + changes.added - changes.removed
-    rows = int(ledger.get_column("rows").sum())
     return RunCounts(
         files=int((ledger.get_column("status") != "gone").sum()),
-        rows=rows,
+        rows=changes.rows,
+        rows_kept=changes.rows_kept,
         accepted=accepted,
         embedded=texts.missing,
         reused=texts.distinct - texts.missing,
@@ -162,7 +162,7 @@ def _counts(
         reweighted=workload.reweight,
         removed=changes.removed,
         partitions=len(changes.days | workload.days),
-        duplicates=rows - accepted - rejected.superseded - rejected.rows,
+        duplicates=changes.rows - accepted - rejected.superseded - rejected.rows,
         superseded=rejected.superseded,
         rejected=rejected.rows,
         unreadable=int((ledger.get_column("status") == "unreadable").sum()),

@@ -1,6 +1,7 @@
 """Lists the rows and files that are rejected."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -13,6 +14,7 @@ from kp_batch.archive.reject_messages import reject_message
 from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.contracts import REJECTS
 from kp_batch.executor import cut
+from kp_batch.ingest.contents import holds
 from kp_batch.ingest.staged_rows import RowGroups
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.sizes import PART_ROWS
@@ -45,7 +47,6 @@ def stage_rejects(run: Run, detected: Detected) -> bool:
     detected.state.connection.execute("SET VARIABLE rejected = ?", [str(rejected)])
     detected.state.connection.execute(sql(__name__, "rejects.sql"))
     ledger = as_ledger(pl.read_parquet(run.staging.table("files"), glob=False))
-    REJECTS.to_frame().write_parquet(run.staging.table("rejects"))
     rejects = RowGroups(run.staging.table("rejects"), REJECTS, PART_ROWS)
     differ = False
     for rows in _in_parts(rejected):
@@ -55,7 +56,8 @@ def stage_rejects(run: Run, detected: Detected) -> bool:
         differ |= not told.get_column("message").equals(rows.get_column("known_message"))
         named = pl.col("run_id").fill_null(run.run_id)
         rejects.add(told.drop("known_message").with_columns(named))
-    rejects.close()
+    if not rejects.close():
+        REJECTS.to_frame().write_parquet(run.staging.table("rejects"))
     before, now = (
         detected.state.ask(f"SELECT count(*) FROM {name}").item()  # noqa: S608
         for name in ("published.rejects", f"read_parquet({quoted(str(rejected))})")
@@ -91,14 +93,20 @@ def _in_parts(rejected: Path) -> Iterator[pl.DataFrame]:
 
 
 def _with_raw(rejected: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
-    """Add the rows' JSON, read again unless it is known or the file is gone; the order stays."""
+    """Add the rows' JSON, read again unless it is known; the order stays.
+
+    It is null where the file does not hold that content any more: it may have changed since the run
+    looked at it, and a run that forgets has not looked.
+    """
     raw = rejected.get_column("raw").to_list()
     unknown = pl.col("raw").is_null() & pl.col("row").is_not_null()
     lacking = rejected.with_row_index("at").filter(unknown)
-    for (path,), rows in lacking.group_by("source_file", maintain_order=True):
+    for (path, file_id), rows in lacking.group_by("source_file", "file_id", maintain_order=True):
         entry = ledger[cast("str", path)]
-        if entry.status == "read":
-            again = dict(read_raw(entry.source, rows.get_column("row")))
+        if entry.status == "read" and holds(entry.source, cast("str", file_id)):
+            again: dict[int, str] = {}
+            with suppress(FileNotFoundError):  # it has gone since
+                again = dict(read_raw(entry.source, rows.get_column("row")))
             for at, row in rows.select("at", "row").iter_rows():
                 raw[at] = again.get(row)
     return rejected.with_columns(raw=pl.Series(raw, dtype=pl.String))

@@ -1,11 +1,11 @@
 -- The rows and files that are rejected as the archive stands now, in its order: unreadable files, rows
 -- that cannot be scored, and rows with an id that stands again, with other content, later in the
 -- archive. What is published of the same row of the same content is kept: its JSON, and the run that
--- rejected it. Given: the schema published (its tables), the tables now, moved, touched and rivals and
--- the view facts (see changes.sql), and the variable rejected (a path).
+-- rejected it. Given: the schema published (its tables), the tables now, moved, touched and rivals
+-- and the views counted and facts (see changes.sql), and the variable rejected (a path).
 COPY (
     WITH as_before AS (
-        FROM now ANTI JOIN moved USING (source_file, file_id)
+        FROM counted ANTI JOIN moved USING (source_file, file_id)
     ),
     rejected AS (
         SELECT source_file, NULL AS "row", NULL AS trace_id, reasons, message, NULL AS file_id
@@ -15,7 +15,7 @@ COPY (
         -- The rows of moved files, and of other files those of touched ids.
         SELECT source_file, "row", trace_id, facts.reasons, NULL, file_id
         FROM facts
-        JOIN (FROM now SEMI JOIN moved USING (source_file, file_id)) USING (file_id)
+        JOIN (FROM counted SEMI JOIN moved USING (source_file, file_id)) USING (file_id)
         WHERE len(facts.reasons) > 0
         UNION ALL
         SELECT source_file, "row", trace_id, facts.reasons, NULL, file_id
@@ -24,15 +24,15 @@ COPY (
         WHERE len(facts.reasons) > 0 AND hash(trace_id) IN (SELECT id FROM touched)
         UNION ALL
         SELECT
-            now.source_file,
+            counted.source_file,
             "row",
             trace_id,
             ['superseded'],
             'the same id stands with other content in ' || last_file || ', row ' || last_row
-                || ', later in the archive',
+                || if(is_alike, ', later in the archive', ', which can be read'),
             file_id
         FROM rivals
-        JOIN now USING (file_id)
+        JOIN counted USING (file_id)
         WHERE content_hash <> last_content
         UNION ALL
         -- All others are rejected as they were.

@@ -13,15 +13,24 @@ SELECT $columns FROM published.facts $without
 UNION ALL
 SELECT $columns FROM $staged;
 
--- The files that came, went, or have other content.
+-- The files whose content counts, now and as published: what a file held last that is gone or unreadable
+-- counts where no file that can be read holds it.
+CREATE TEMP TABLE counting AS
+SELECT is_now, source_file, file_id, "rows", status = 'read' AS is_read
+FROM (
+    SELECT *, true AS is_now FROM now
+    UNION ALL BY NAME
+    SELECT *, false AS is_now FROM published.files
+)
+QUALIFY is_read OR NOT bool_or(is_read) OVER (PARTITION BY is_now, file_id);
+
+CREATE TEMP VIEW counted AS FROM counting WHERE is_now;
+
+-- Those that came, went, have other content, or can be read no more, or again.
 CREATE TEMP TABLE moved AS
 SELECT source_file, file_id
-FROM (
-    SELECT source_file, file_id FROM now
-    UNION ALL
-    SELECT source_file, file_id FROM published.files
-)
-GROUP BY ALL
+FROM counting
+GROUP BY source_file, file_id, is_read
 HAVING count(*) = 1 OR NOT getvariable('rejects_stand');
 
 CREATE TEMP TABLE touched AS

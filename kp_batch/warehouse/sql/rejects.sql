@@ -6,7 +6,7 @@ SELECT
     trace_id,
     reasons,
     message,
-    raw,
+    nullif(raw, '"removed by kp-batch vacuum"') AS raw, -- which later runs do not read again
     run_id
 FROM $rejects;
 
