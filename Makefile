@@ -23,6 +23,7 @@ lint: install
 	$(BIN)/lint-imports
 
 torture: install
+	KP_LAW_EXAMPLES=200 $(BIN)/pytest tests/test_law.py
 	$(BIN)/python -m tests.killing 60
 	$(BIN)/python -m tests.large worst
 

@@ -47,11 +47,17 @@ class Counted:
     accepted: list[Row]  # one for each trace, in the order of the replay
     rejected: list[Row]  # superseded ones and unreadable files among them
     duplicates: int
+    rows: int
+    kept: int  # of these, in files that are gone or unreadable
+
+    @property
+    def superseded(self) -> int:
+        return sum(row.later is not None for row in self.rejected)
 
     @property
     def faulty(self) -> int:
         """How many rows cannot be scored."""
-        return sum(row.row is not None and row.later is None for row in self.rejected)
+        return sum(row.row is not None for row in self.rejected) - self.superseded
 
 
 def observed(
@@ -104,6 +110,8 @@ def counted(files: Mapping[str, File], forgotten: AbstractSet[str] = frozenset()
         sorted(last.values(), key=lambda row: (moment_of(row.value), row.value["id"].encode())),
         [*unreadable, *(row for row in rows if row.reasons), *superseded],
         len(others) - len(superseded),
+        len(rows),
+        sum(files[row.source_file].status != "read" for row in rows),
     )
 
 

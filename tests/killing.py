@@ -1,7 +1,8 @@
 """Runs that are killed at random moments, while a reader looks: `make torture`.
 
-After every kill the archive's next run has to leave the tables that the documentation states; whoever reads
-meanwhile, with DuckDB alone or with kp_batch, sees tables that belong together, and never an error.
+After every kill the archive's next run has to leave the tables that the documentation states; and
+whoever reads meanwhile, with DuckDB alone or with kp_batch, sees tables that belong together, and
+never an error.
 In a bucket, each run is of one of two machines, and who comes new to it sees the same tables.
 """
 

@@ -62,7 +62,7 @@ def assert_lawful(
 
 def intact(files: Mapping[str, File], present: Mapping[str, bytes]) -> set[str]:
     """The files that are there as the run left them."""
-    return {path for path, content in present.items() if files[path].content == content}
+    return {path for path, file in files.items() if file.content == present.get(path, b"")}
 
 
 def _assert_equal(found: list[dict[str, Any]], wanted: list[dict[str, Any]], key: str) -> None:
@@ -143,7 +143,9 @@ def _facts(trace: Mapping[str, Any]) -> dict[str, Any]:
     carried = [name for name in map(tool_of, steps) if name is not None]
     tools = len(set(carried))
     return {
-        **{name: metadata.get(name) for name in ("agent_id", "framework", "task_domain", "success")},
+        **{
+            name: metadata.get(name) for name in ("agent_id", "framework", "task_domain", "success")
+        },
         "recorded_score": metadata.get("quality_score"),
         "complexity": min(1, types / 4 * 0.5 + (0.3 if recoveries > 0 else 0) + n / 20 * 0.2),
         "tool_diversity": min(1, tools / max(1, n) * 3),
