@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 import kp_batch.ingest.contents
+import kp_batch.ingest.new_files
 import kp_batch.ingest.observe
 import kp_batch.ingest.staged_rows
 from kp_batch.archive.folders import IS_WAREHOUSE
@@ -29,8 +30,10 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
 from kp_batch.staging import Staging
 from kp_batch.storage.store import store_at
+from kp_batch.storage.traffic import TRAFFIC
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_damaged, write_jsonl, write_parquet
+from tests.buckets import fill
 
 CONTENT = "SELECT * EXCLUDE (run_id, source_file) FROM scores ORDER BY trace_id"
 ENTRY = "status, size, mtime_ns, rows, reasons, message"
@@ -309,6 +312,26 @@ def test_a_file_renamed_before_a_new_version_of_the_facts_leaves_no_mark(
     staging = Staging(tmp_path / "staging")
     staging.make()
     assert verify(night.warehouse, staging, traces=9, seed=1, embed=False).missing == 0
+
+
+@pytest.mark.parametrize("kept", [4 << 30, 1])
+def test_an_object_of_a_bucket_is_fetched_once(
+    night: Night, bucket: str, monkeypatch: pytest.MonkeyPatch, *, kept: int
+) -> None:
+    monkeypatch.setattr(kp_batch.ingest.new_files, "_COPIED_BYTES", kept)
+    night.write("c.jsonl", "c1")
+    night.write("d.jsonl", "c1")  # the content of c.jsonl, which stands there once more
+    refused = night.write("e.jsonl", "e1", outcome={"confidence": 2})
+    fill(bucket, night.archive)
+    before = TRAFFIC.read
+    assert night.run(archive=(bucket,), max_reject_share=1).counts.rejected == 1
+    assert night.ask("SELECT raw IS NULL FROM rejects") == [(False,)]
+    once = sum(path.stat().st_size for path in night.archive.iterdir())
+    assert TRAFFIC.read - before == once
+    refused.write_text(refused.read_text().replace("e1", "e2"))
+    fill(bucket, night.archive)  # which changes the time of each
+    night.run(archive=(bucket,), max_reject_share=1)
+    assert TRAFFIC.read - before == 2 * once
 
 
 def test_a_copied_file_is_not_read_again(night: Night) -> None:
