@@ -41,6 +41,11 @@ class Staging:
         """The texts of some content that was read: `TEXTS`."""
         return self.folder / "texts" / f"{part}.parquet"
 
+    @property
+    def fetched(self) -> Path:
+        """The folder of the objects of a bucket that were fetched to be read."""
+        return self.folder / "fetched"
+
     def windows(self, first: int) -> Path:
         """The windows of some texts, from row `first` of `to_embed` on: `WINDOWS`."""
         return self.folder / "windows" / f"{first:012d}.parquet"
@@ -136,5 +141,5 @@ class Staging:
 
     def make(self) -> None:
         """Make the folders."""
-        for name in ("facts", "texts", "windows", "replayed"):
+        for name in ("facts", "texts", "fetched", "windows", "replayed"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)

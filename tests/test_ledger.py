@@ -14,18 +14,26 @@ import polars as pl
 import pytest
 
 import kp_batch.ingest.contents
+import kp_batch.ingest.new_files
+import kp_batch.ingest.observe
+import kp_batch.ingest.staged_rows
 from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.sources import SourceFile
+from kp_batch.archive.validation import reasons
 from kp_batch.cli.commands import PLAN
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.facts import FACTS_VERSION
 from kp_batch.operations.vacuum import vacuum
+from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
+from kp_batch.staging import Staging
 from kp_batch.storage.store import store_at
+from kp_batch.storage.traffic import TRAFFIC
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_damaged, write_jsonl, write_parquet
+from tests.buckets import fill
 
 CONTENT = "SELECT * EXCLUDE (run_id, source_file) FROM scores ORDER BY trace_id"
 ENTRY = "status, size, mtime_ns, rows, reasons, message"
@@ -285,6 +293,45 @@ def test_a_damaged_file_that_was_gone_is_looked_at_when_it_is_back(night: Night)
     assert (counts.unreadable, night.statuses()["c.parquet"]) == (1, "unreadable")
     assert night.ask("SELECT reasons FROM rejects") == [(["unreadable_file"],)]
     assert len(night.ids) == 13
+
+
+@pytest.mark.parametrize("stricter", [False, True])
+def test_a_file_renamed_before_a_new_version_of_the_facts_leaves_no_mark(
+    night: Night, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, stricter: bool
+) -> None:
+    night.run()
+    (night.archive / "b.jsonl").rename(night.archive / "z.jsonl")
+    for module in (kp_batch.ingest.contents, kp_batch.ingest.observe):
+        monkeypatch.setattr(module, "VERSION", "-v99")
+    if stricter:
+        is_refused = pl.when(trace_id="b1").then(pl.lit(["empty_domain"])).otherwise(reasons())
+        monkeypatch.setattr(kp_batch.ingest.staged_rows, "reasons", lambda: is_refused)
+    counts = night.run(max_reject_share=1).counts
+    assert (counts.rows, counts.rows_kept, counts.duplicates, counts.superseded) == (5, 0, 0, 0)
+    assert (counts.accepted, counts.rejected) == (5 - stricter, stricter)
+    staging = Staging(tmp_path / "staging")
+    staging.make()
+    assert verify(night.warehouse, staging, traces=9, seed=1, embed=False).missing == 0
+
+
+@pytest.mark.parametrize("kept", [4 << 30, 1])
+def test_an_object_of_a_bucket_is_fetched_once(
+    night: Night, bucket: str, monkeypatch: pytest.MonkeyPatch, *, kept: int
+) -> None:
+    monkeypatch.setattr(kp_batch.ingest.new_files, "_COPIED_BYTES", kept)
+    night.write("c.jsonl", "c1")
+    night.write("d.jsonl", "c1")  # the content of c.jsonl, which stands there once more
+    refused = night.write("e.jsonl", "e1", outcome={"confidence": 2})
+    fill(bucket, night.archive)
+    before = TRAFFIC.read
+    assert night.run(archive=(bucket,), max_reject_share=1).counts.rejected == 1
+    assert night.ask("SELECT raw IS NULL FROM rejects") == [(False,)]
+    once = sum(path.stat().st_size for path in night.archive.iterdir())
+    assert TRAFFIC.read - before == once
+    refused.write_text(refused.read_text().replace("e1", "e2"))
+    fill(bucket, night.archive)  # which changes the time of each
+    night.run(archive=(bucket,), max_reject_share=1)
+    assert TRAFFIC.read - before == 2 * once
 
 
 def test_a_copied_file_is_not_read_again(night: Night) -> None:

@@ -1,6 +1,7 @@
 """Looks through buckets for the files of an archive, and reads them; see `folders`."""
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO, cast
 
@@ -12,6 +13,7 @@ from kp_batch.errors import ArchiveError
 from kp_batch.storage.objects import Object
 from kp_batch.storage.store import Store, bucket_and_path
 from kp_batch.storage.urls import is_web
+from kp_batch.whole_files import whole
 
 _ENDINGS = tuple(BY_ENDING)
 
@@ -60,18 +62,30 @@ def described(url: str) -> SourceFile:
     return _source(bucket, found)
 
 
-def open_copy(url: str) -> BinaryIO:
-    """Open a temporary copy of a file: formats seek in it.
+def open_copy(url: str, kept: str) -> BinaryIO:
+    """Open a copy of a file: formats seek in it.
+
+    Args:
+        url: of the file.
+        kept: where the copy is, or is put; empty for a temporary one.
 
     Raises:
         OSError: it cannot be read.
     """
-    bucket, path = bucket_and_path(url)
+    if kept:
+        if not Path(kept).exists():
+            with whole(Path(kept)) as path, path.open("wb") as file:
+                _fetch(url, file)
+        return Path(kept).open("rb")
     copy = cast("BinaryIO", TemporaryFile())  # noqa: SIM115 (the caller closes it)
-    for piece in bucket.pieces(path):
-        copy.write(piece)
+    _fetch(url, copy)
     copy.seek(0)
     return copy
+
+
+def _fetch(url: str, file: BinaryIO) -> None:
+    bucket, path = bucket_and_path(url)
+    file.writelines(bucket.pieces(path))
 
 
 def _glob(path: str) -> Glob:

@@ -24,7 +24,7 @@ def read_rows(source: SourceFile) -> Iterator[pl.DataFrame]:
     if source.size == 0:
         raise UnreadableError([Fault(UNREADABLE_FILE, "the file is empty (0 bytes)")])
     try:
-        with open_file(source.path) as file:
+        with open_file(source.path, source.copy) as file:
             yield from source.format.read_rows(source.path, file, BATCH_ROWS)
     except (UnreadableError, MemoryError):
         raise
@@ -52,5 +52,5 @@ def read_raw(
         OSError: the file cannot be opened, or the disk or the network failed.
         Exception: the file is damaged, and rows are to be whole.
     """
-    with open_file(source.path) as file:
+    with open_file(source.path, source.copy) as file:
         yield from source.format.read_raw(file, rows, BATCH_ROWS, whole=whole)

@@ -1,7 +1,7 @@
 """One file of an archive."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kp_batch.archive.formats import Format, format_of
 
@@ -15,6 +15,8 @@ class SourceFile:
     mtime_ns: int  # 0 if the file system does not tell
     etag: str = ""  # of an object in a bucket: it changes with the content
     fault: str = ""  # why it cannot be read, where its folder tells that already
+    # Of an object in a bucket, where its bytes are kept once they were fetched; empty: nowhere.
+    copy: str = field(default="", compare=False)
 
     @property
     def format(self) -> Format:

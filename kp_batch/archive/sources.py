@@ -55,13 +55,17 @@ def discover(
     return sorted(files.values(), key=lambda file: file.path.encode())
 
 
-def open_file(path: str) -> Any:  # digests and formats ask for more than BinaryIO has
+def open_file(path: str, copy: str = "") -> Any:  # digests and formats ask for more than BinaryIO
     """Open a file for reading bytes.
+
+    Args:
+        path: of the file, or its URL.
+        copy: see `SourceFile`.
 
     Raises:
         OSError: it cannot be opened.
     """
-    return buckets.open_copy(path) if is_url(path) else Path(path).open("rb")
+    return buckets.open_copy(path, copy) if is_url(path) else Path(path).open("rb")
 
 
 def content_digest(source: SourceFile) -> str:
@@ -70,7 +74,7 @@ def content_digest(source: SourceFile) -> str:
     Raises:
         OSError: it cannot be read.
     """
-    with open_file(source.path) as file:
+    with open_file(source.path, source.copy) as file:
         return f"{source.format.name}-{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 

@@ -1,7 +1,9 @@
 """Reads the files whose content is not known yet, a part at a time."""
 
+import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
 import polars as pl
@@ -12,6 +14,8 @@ from kp_batch.ingest.contents import Content, StagedPart, identify, stage_conten
 from kp_batch.ingest.each_file import Unreadable
 from kp_batch.progress import progress
 from kp_batch.run import Run
+from kp_batch.staging import Staging
+from kp_batch.storage.urls import is_url
 from kp_batch.warehouse.relations import scan
 from kp_batch.warehouse.versions import files_of
 
@@ -24,6 +28,8 @@ _PART_BYTES, _FILE_BYTES = 64 << 20, 64 << 10
 # Fewer where there are not so many parts, since each core carries out one; and yet this many, since
 # each part leaves a file of facts in the warehouse.
 _PARTS, _LEAST_BYTES = 16, 1 << 20
+# Objects of a bucket are fetched once, to be identified and to be read: so many bytes at a time.
+_COPIED_BYTES = 4 << 30
 
 
 @dataclass(frozen=True)
@@ -36,27 +42,59 @@ class Found:
 
 def read_new(
     run: Run, sources: Sequence[SourceFile], workers: Executor
-) -> tuple[dict[str, "Found"], list[StagedPart]]:
+) -> tuple[dict[str, Found], list[StagedPart]]:
     """Read what is not known yet: what each file holds, by its path, and what was staged of it."""
     if not sources:
         return {}, []
-    ids = _identified(sources, workers)
+    found: dict[str, Found] = {}
+    staged: list[StagedPart] = []
     rows: dict[str, int | Unreadable] = {**rows_by_content(run)}
+    copied = (_with_copy(source, run.staging) for source in sources)
+    for some in cut(copied, lambda each: each.size if each.copy else 0, _COPIED_BYTES):
+        for path in run.staging.fetched.iterdir():
+            path.unlink()
+        staged += _read_some(run, some, workers, found, rows)
+    return found, staged
+
+
+def fetched(source: SourceFile, staging: Staging) -> SourceFile:
+    """The file, with the copy that the run has fetched, if it still has one."""
+    copied = _with_copy(source, staging)
+    return copied if copied.copy and Path(copied.copy).exists() else source
+
+
+def _with_copy(source: SourceFile, staging: Staging) -> SourceFile:
+    """The file, to be kept in the run's staging once it is fetched from its bucket."""
+    if not is_url(source.path):
+        return source
+    name = hashlib.sha256(source.path.encode()).hexdigest()
+    return replace(source, copy=str(staging.fetched / name))
+
+
+def _read_some(
+    run: Run,
+    sources: Sequence[SourceFile],
+    workers: Executor,
+    found: dict[str, Found],
+    rows: dict[str, int | Unreadable],
+) -> list[StagedPart]:
+    """Read some files: adds what each holds, by its path, and the rows of each content."""
+    ids = _identified(sources, workers)
     unknown: dict[str, list[SourceFile]] = {}
     for source, file_id in zip(sources, ids, strict=True):
-        if isinstance(file_id, str) and file_id not in rows:
+        if isinstance(file_id, str) and not isinstance(rows.get(file_id), int):
             unknown.setdefault(file_id, []).append(source)
     contents = [Content(file_id, tuple(files)) for file_id, files in unknown.items()]
     staged = _staged(run, contents, workers)
     for part, made in staged:
         rows |= {each.file_id: count for each, count in zip(part, made.rows, strict=True)}
-    found = {
+    found |= {
         source.path: Found(file_id, rows[file_id])
         if isinstance(file_id, str)
         else Found(None, file_id)
         for source, file_id in zip(sources, ids, strict=True)
     }
-    return found, [made for _, made in staged]
+    return [made for _, made in staged]
 
 
 def _identified(sources: Sequence[SourceFile], workers: Executor) -> list[str | Unreadable]:

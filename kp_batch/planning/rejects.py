@@ -15,11 +15,13 @@ from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.contracts import REJECTS
 from kp_batch.executor import cut
 from kp_batch.ingest.contents import holds
+from kp_batch.ingest.new_files import fetched
 from kp_batch.ingest.staged_rows import RowGroups
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.sizes import PART_ROWS
 from kp_batch.run import Run
 from kp_batch.sql import sql
+from kp_batch.staging import Staging
 from kp_batch.warehouse.tables import quoted
 
 
@@ -50,7 +52,7 @@ def stage_rejects(run: Run, detected: Detected) -> bool:
     rejects = RowGroups(run.staging.table("rejects"), REJECTS, PART_ROWS)
     differ = False
     for rows in _in_parts(rejected):
-        told = with_message(_with_raw(rows, ledger))
+        told = with_message(_with_raw(rows, ledger, run.staging))
         differ |= told.get_column("run_id").null_count() > 0
         differ |= not told.get_column("raw").equals(rows.get_column("raw"))
         differ |= not told.get_column("message").equals(rows.get_column("known_message"))
@@ -92,7 +94,7 @@ def _in_parts(rejected: Path) -> Iterator[pl.DataFrame]:
         first += length
 
 
-def _with_raw(rejected: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
+def _with_raw(rejected: pl.DataFrame, ledger: Ledger, staging: Staging) -> pl.DataFrame:
     """Add the rows' JSON, read again unless it is known; the order stays.
 
     It is null where the file does not hold that content any more: it may have changed since the run
@@ -103,10 +105,11 @@ def _with_raw(rejected: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
     lacking = rejected.with_row_index("at").filter(unknown)
     for (path, file_id), rows in lacking.group_by("source_file", "file_id", maintain_order=True):
         entry = ledger[cast("str", path)]
-        if entry.status == "read" and holds(entry.source, cast("str", file_id)):
+        source = fetched(entry.source, staging)
+        if entry.status == "read" and holds(source, cast("str", file_id)):
             again: dict[int, str] = {}
             with suppress(FileNotFoundError):  # it has gone since
-                again = dict(read_raw(entry.source, rows.get_column("row")))
+                again = dict(read_raw(source, rows.get_column("row")))
             for at, row in rows.select("at", "row").iter_rows():
                 raw[at] = again.get(row)
     return rejected.with_columns(raw=pl.Series(raw, dtype=pl.String))

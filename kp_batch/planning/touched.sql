@@ -22,7 +22,10 @@ FROM (
     UNION ALL BY NAME
     SELECT *, false AS is_now FROM published.files
 )
-QUALIFY is_read OR NOT bool_or(is_read) OVER (PARTITION BY is_now, file_id);
+QUALIFY is_read OR NOT bool_or(is_read) OVER (
+    -- By the bytes alone, though a new version of the facts reads no file that is gone.
+    PARTITION BY is_now, regexp_replace(file_id, '-v[0-9]+$$', '')
+);
 
 CREATE TEMP VIEW counted AS FROM counting WHERE is_now;
 
