@@ -57,6 +57,14 @@ def test_a_step_is_tried_again_after_growing_delays_and_says_so(
     ]
 
 
+def test_a_task_of_prefect_is_tried_again_like_any_step(waited: list[float]) -> None:
+    from kp_batch.executors.prefect import _task
+
+    work, calls = failing(OSError(errno.EIO, "torn"))
+    assert _task(Step("report", work)).fn(1) == 2
+    assert (calls, waited) == ([1, 1], [5.0])
+
+
 def test_parts_that_were_tried_to_the_end_are_not_tried_again_by_what_maps_them(
     waited: list[float],
 ) -> None:

@@ -282,25 +282,31 @@ def test_what_fails_while_files_are_removed_leaves_the_trace_forgotten(
     assert listing(warehouse) == before
 
 
-def test_what_fails_before_files_are_removed_leaves_all_as_it_was(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_published", [False, True])
+def test_what_fails_before_files_are_removed_leaves_all_as_it_was_or_is_finished_later(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, is_published: bool
 ) -> None:
-    """Even after it was published: then what was before is published again, whole."""
     warehouse = folder / "warehouse"
     before, could_be_read = tables(warehouse), readable(folder)
 
     def failing(*given: Any) -> None:
-        publish_success(*given)
+        if is_published:
+            publish_success(*given)
         raise OSError("gone")
 
     with monkeypatch.context() as patch:
         patch.setattr(kp_batch.pipeline.rescore, "PUBLISH", Step("publish", failing))
         with pytest.raises(OSError, match="gone"):
             forget(warehouse, ["kp:trace:1"])
-    assert_same(tables(warehouse), before)
+    stands = tables(warehouse)["scores"].get_column("trace_id").to_list()
+    assert ("kp:trace:1" in stands) != is_published
     assert set(could_be_read) < set(readable(folder))
+    assert (warehouse / "forgetting").exists() == is_published
+    if not is_published:
+        assert_same(tables(warehouse), before)
     told = forget(warehouse, ["kp:trace:1"])
-    assert told.traces == 1
+    assert (told.traces, told.finishes) == ((0, True) if is_published else (1, False))
+    assert not (warehouse / "forgetting").exists()
 
 
 def test_the_log_tells_the_files_of_every_version(warehouse: Path) -> None:

@@ -187,8 +187,10 @@ def test_the_files_of_a_folder_that_may_not_be_read_can_be_pruned(
     assert ask(warehouse, "SELECT trace_id FROM scores") == [("1",)]
 
 
-def test_a_full_disk_of_the_log_hides_no_error() -> None:
-    request = {"command": "vacuum", "args": [], "kwargs": {}, "log": "/dev/full"}
+def test_a_full_disk_of_the_log_hides_no_error(tmp_path: Path) -> None:
+    log, begun = tmp_path / "log", tmp_path / "begun"
+    begun.symlink_to("/dev/full")
+    request = {"command": "vacuum", "args": [], "kwargs": {}, "log": [str(log), str(begun)]}
     with closing(_started()) as child:
         _send(child.process, json.dumps(request))
         assert b"unexpected TypeError: " in child.answer.read()

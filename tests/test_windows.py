@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import polars as pl
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from kp_batch.novelty.windows import window_starts
 from kp_batch.planning.stretches import LookedAt, Marked, Marker, stretches
 from kp_batch.planning.windows import Span, affected_days, spans, taking_part
+from kp_batch.sql import sql
 from kp_batch.vectors import Bools, Int64s
 
 Trace = tuple[int, str, str]  # time in seconds, id, text
@@ -283,3 +286,25 @@ def test_the_days_around_a_change() -> None:
     assert affected_days(days, dates[0], dates[8], 1) == dates
     assert affected_days(days, dates[8] + timedelta(1), dates[8] + timedelta(1), 3) == dates[8:]
     assert affected_days([], FIRST_DAY, FIRST_DAY, 3) == []
+
+
+def test_a_published_trace_has_its_place_in_time_wherever_its_row_stands(tmp_path: Path) -> None:
+    columns = "trace_id, created_at, text_hash, content_hash"
+    rows = "('c', 2, 'x', 'x'), ('b', 1, 'x', 'x'), ('a', 1, 'x', 'x')"
+    query = sql(
+        "kp_batch.planning.changes",
+        "timeline.sql",
+        scores=f"(VALUES {rows}) AS rows({columns})",
+        new_own="new.trace_id, new.created_at",
+        old_own="old.trace_id, old.created_at",
+        old_met="old.text_hash",
+    )
+    path = tmp_path / "timeline.parquet"
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE TABLE current ({columns.replace(',', ' VARCHAR,')} VARCHAR)")
+        connection.execute("CREATE TABLE unchanged (trace_id VARCHAR)")
+        connection.execute("CREATE TABLE compared (trace_id VARCHAR, differs BOOLEAN)")
+        connection.execute("SET VARIABLE timeline = ?", [str(path)])
+        connection.execute(query)
+    found = pl.read_parquet(path).select("trace_id", "old_position").rows()
+    assert found == [("a", 0), ("b", 1), ("c", 2)]

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import wraps
 from typing import Any, Concatenate, cast
 from urllib.parse import urlsplit
 
@@ -142,10 +143,12 @@ class Tasks:
 
 
 def _task(step: Step[..., Any]) -> Any:
+    @wraps(step.function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return step(*args, **kwargs)
+
     # The plan knows whether a step has to run: Prefect keeps no result and compares no input.
-    return cast("Any", task)(
-        step.function, name=step.name, cache_policy=NO_CACHE, persist_result=False
-    )
+    return cast("Any", task)(called, name=step.name, cache_policy=NO_CACHE, persist_result=False)
 
 
 class _RunLog(logging.Handler):

@@ -65,7 +65,8 @@ def _why(state: State, name: str) -> str:
     """Why a trace is not there; empty where that is not known."""
     names = pl.DataFrame({"trace_id": [name, _USUAL + name]})
     rejected = state.connection.execute(
-        "SELECT source_file, message FROM published.rejects WHERE trace_id IN (?, ?) LIMIT 1",
+        "SELECT source_file, message FROM published.rejects WHERE trace_id IN (?, ?) "
+        'ORDER BY source_file, "row" LIMIT 1',
         names.get_column("trace_id").to_list(),
     ).fetchall()
     for source_file, message in rejected:

@@ -2,11 +2,12 @@
 -- published of it. `old_position`: its position among the published traces of these days; null where
 -- it was not published with the same time and text. `facts_changed`: its own facts differ;
 -- `content_changed`: what its score comes from is among them.
--- Given: scores (the files of these days, in replay order), current, compared and unchanged (see changes.sql),
+-- Given: scores (the files of these days), current, compared and unchanged (see changes.sql),
 -- and the variable timeline (a path).
 COPY (
     WITH old AS NOT MATERIALIZED (
-        SELECT *, row_number() OVER () - 1 AS old_position FROM $scores
+        SELECT *, row_number() OVER (ORDER BY created_at, trace_id) - 1 AS old_position
+        FROM $scores
     )
     SELECT $new_own, $old_met, old.old_position, true AS facts_changed,
         new.content_hash IS DISTINCT FROM old.content_hash AS content_changed
