@@ -106,6 +106,15 @@ def test_every_trace_is_explained_as_it_was_scored(
         assert explanation_text(told)
 
 
+def test_a_tool_without_a_name_is_shown_as_one(tmp_path: Path) -> None:
+    steps = [step("thought", "a"), step("tool_call", "b", "")]
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="t", steps=steps)])
+    rescore_archive(settings_of(tmp_path))
+    told = explained(tmp_path, "t")
+    assert [each.tool for each in told.steps or ()] == [None, ""]
+    assert 'tool_call "": b' in explanation_text(told)
+
+
 def test_the_five_nearest_are_told_with_what_they_share(tmp_path: Path) -> None:
     write(tmp_path, *range(8))
     rescore_archive(settings_of(tmp_path, cache_size=100))

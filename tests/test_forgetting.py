@@ -1,5 +1,7 @@
 """What forgetting does not do by accident, and what it tells before and after."""
 
+import errno
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +16,8 @@ from typing import Any
 import click
 import pytest
 
+import kp_batch.archive.reading
+import kp_batch.ingest.contents
 import kp_batch.operations.forget
 import kp_batch.operations.removal
 import kp_batch.pipeline.rescore
@@ -477,20 +481,35 @@ def test_what_was_removed_is_told() -> None:
     ]
 
 
-@pytest.mark.parametrize("mended", [True, False])
+def denied(*_: Any) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+@pytest.mark.parametrize("then", ["mended", "gone", "closed", "as it was"])
 def test_forget_after_a_failed_run_tells_no_row_by_the_json_of_another(
-    tmp_path: Path, *, mended: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     settings, path = settings_of(tmp_path), tmp_path / "archive" / "a.jsonl"
     write(tmp_path, {"a.jsonl": [refused(1), said(2, "a secret plan", 9)]})
+    before = path.read_bytes()
+    os.utime(path, (0, 1))
     rescore_archive(settings)
     write(tmp_path, {"a.jsonl": [said(2, "a secret plan", 9)], "b.jsonl": []})
     with pytest.raises(KpBatchError, match="more than --max-unreadable 0 allows"):
         rescore_archive(settings.model_copy(update={"max_unreadable": "0"}))
-    if not mended:
+    if then == "gone":
         path.unlink()
+    if then in {"closed", "as it was"}:
+        path.write_bytes(before)
+    if then == "closed":
+        os.utime(path, (0, 1))
+        monkeypatch.setattr(kp_batch.archive.reading, "open_file", denied)
+    # As another kp_batch would find it, which reads files anew in its next run.
+    monkeypatch.setattr(kp_batch.ingest.contents, "VERSION", "-v99")
     assert forget(tmp_path / "warehouse", ["kp:trace:2"]).traces == 1
-    assert ask(settings, "SELECT trace_id, raw FROM rejects WHERE trace_id IS NOT NULL") == [
-        ("kp:trace:1", None)
-    ]
+    [(trace_id, raw)] = ask(
+        settings, "SELECT trace_id, raw FROM rejects WHERE trace_id IS NOT NULL"
+    )
+    assert trace_id == "kp:trace:1"
+    assert (raw and json.loads(raw)) == (refused(1) if then == "as it was" else None)
     assert ask(settings, "SELECT count(*) FROM scores") == [(0,)]

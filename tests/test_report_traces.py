@@ -66,6 +66,16 @@ def made(number: int, **changes: Any) -> dict[str, Any]:
     )
 
 
+def test_a_tool_without_a_name_is_told_as_one(tmp_path: Path) -> None:
+    steps = [step("thought", "a"), step("tool_call", "b", ""), step("tool_call", "c", "editor")]
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="t", steps=steps)])
+    _, traces = told(run(tmp_path))
+    assert traces.details["t"].n_tools == 2
+    text = traces.texts["t"]
+    assert text.tools == ('""', "editor")
+    assert [each.tool for each in text.steps] == ["", '""', "editor"]
+
+
 def test_each_trace_is_told_with_its_sum_its_place_and_its_text(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "archive" / "a.jsonl", [made(each) for each in range(7)])
     rows = [made(each) for each in range(7, 15)]

@@ -42,7 +42,7 @@ def _trace(result: Explanation) -> Iterator[str]:
         return
     yield f"  objective  {shortened(one_line(result.objective), _LINE - 13)}"
     for place, step in enumerate(result.steps[:_STEPS]):
-        tool = f" {shortened(step.tool, 30)}" if step.tool else ""
+        tool = "" if step.tool is None else " " + (shortened(step.tool, 30) or '""')
         kind = f"{step.type}{tool}"
         head = "steps" if place == 0 else ""
         room = _LINE - 13 - len(kind) - 2

@@ -96,7 +96,7 @@ def _stage_any(
         try:
             return _stage(content.file_id, source, forgotten, together, staging)
         except UnreadableError as error:
-            if not is_passing(error) and _is_unchanged(source):  # the content is at fault
+            if not is_passing(error) and is_unchanged(source):  # the content is at fault
                 raise
     return _stage(content.file_id, content.sources[-1], forgotten, together, staging)
 
@@ -135,7 +135,12 @@ def _rows(file_id: str, source: SourceFile, forgotten: Hashes) -> Iterator[pl.Da
         yield rows
 
 
-def _is_unchanged(source: SourceFile) -> bool:
+def is_unchanged(source: SourceFile) -> bool:
+    """Whether a file is as it was seen, by its size, time and ETag.
+
+    Raises:
+        OSError: the disk or the network failed; see `is_passing`.
+    """
     try:
         return described(source.path) == source
     except OSError as error:
@@ -144,24 +149,8 @@ def _is_unchanged(source: SourceFile) -> bool:
         return False
 
 
-def holds(source: SourceFile, file_id: str) -> bool:
-    """Whether a file holds that content still: it is as it was seen, or has the same bytes.
-
-    Raises:
-        UnreadableError: the disk or the network failed; see `is_passing`.
-    """
-    if _is_unchanged(source):
-        return True
-    try:
-        return _file_id(source) == file_id
-    except UnreadableError as error:
-        if is_passing(error):
-            raise
-        return False
-
-
 def _check_unchanged(source: SourceFile) -> None:
-    if not _is_unchanged(source):
+    if not is_unchanged(source):
         message = "the file changed while it was read; the next run reads it again"
         raise UnreadableError([Fault(UNREADABLE_FILE, message)])
 

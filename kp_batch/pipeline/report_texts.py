@@ -92,17 +92,22 @@ def _texts(batch: list[tuple[Place, Trace]]) -> Iterator[tuple[str, Text]]:
     columns = ("trace_id", "objective", "step_types", "step_contents", "step_tools")
     for trace_id, objective, types, contents, tools in rows.select(columns).iter_rows():
         steps = zip(types, tools, contents, strict=True)
-        carried = dict.fromkeys(_start(each, _NAME) for each in tools if each)
+        carried = dict.fromkeys(_tool(each) for each in tools if each is not None)
         text = Text(
             objective=_start(objective, _OBJECTIVE),
             types=Counter(types),
             tools=tuple(carried)[:_TOOLS],
             steps=tuple(
-                StepStart(type_, _start(tool, _NAME), _start(content, _START))
+                StepStart(type_, _tool(tool), _start(content, _START))
                 for type_, tool, content in islice(steps, _STEPS)
             ),
         )
         yield trace_id, text
+
+
+def _tool(name: str | None) -> str:
+    """A tool's name, empty where there is no tool."""
+    return "" if name is None else _start(name, _NAME) or '""'
 
 
 def _start(text: str | None, length: int) -> str:

@@ -1,7 +1,6 @@
 """Lists the rows and files that are rejected."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -11,10 +10,13 @@ import polars as pl
 from kp_batch.archive.ledger import Ledger, as_ledger
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.reject_messages import reject_message
+from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.sources import holds
 from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.contracts import REJECTS
+from kp_batch.errors import is_passing
 from kp_batch.executor import cut
-from kp_batch.ingest.contents import holds
+from kp_batch.ingest.contents import is_unchanged
 from kp_batch.ingest.new_files import fetched
 from kp_batch.ingest.staged_rows import RowGroups
 from kp_batch.planning.changes import Detected
@@ -105,14 +107,23 @@ def _with_raw(rejected: pl.DataFrame, ledger: Ledger, staging: Staging) -> pl.Da
     lacking = rejected.with_row_index("at").filter(unknown)
     for (path, file_id), rows in lacking.group_by("source_file", "file_id", maintain_order=True):
         entry = ledger[cast("str", path)]
-        source = fetched(entry.source, staging)
-        if entry.status == "read" and holds(source, cast("str", file_id)):
-            again: dict[int, str] = {}
-            with suppress(FileNotFoundError):  # it has gone since
-                again = dict(read_raw(source, rows.get_column("row")))
+        if entry.status == "read":
+            source = fetched(entry.source, staging)
+            again = _raw_again(source, cast("str", file_id), rows.get_column("row"))
             for at, row in rows.select("at", "row").iter_rows():
                 raw[at] = again.get(row)
     return rejected.with_columns(raw=pl.Series(raw, dtype=pl.String))
+
+
+def _raw_again(source: SourceFile, file_id: str, rows: pl.Series) -> dict[int, str]:
+    """Read the JSON of some rows again, by their numbers; none if the content is another by now."""
+    try:
+        again = dict(read_raw(source, rows))
+        return again if is_unchanged(source) or holds(source, file_id) else {}
+    except OSError as error:
+        if is_passing(error):
+            raise
+        return {}
 
 
 def with_message(rejected: pl.DataFrame) -> pl.DataFrame:
