@@ -40,7 +40,7 @@ def tables(warehouse: Path) -> dict[str, pl.DataFrame]:
 def assert_lawful(
     config: RescoreConfig,
     files: Mapping[str, File],
-    present: Mapping[str, bytes],
+    here: AbstractSet[str],
     forgotten: AbstractSet[str] = frozenset(),
 ) -> Counted:
     """The tables are those that the documentation states; gives what it counts.
@@ -48,7 +48,7 @@ def assert_lawful(
     Args:
         config: of the run that has just ended.
         files: of the archive, by their paths, as the run left them.
-        present: the contents of those that are there now.
+        here: those whose rejected rows have their JSON; see `intact`.
         forgotten: the ids that are.
     """
     found, count = tables(config.warehouse), counted(files, forgotten)
@@ -56,7 +56,7 @@ def assert_lawful(
     profiles = {each.profile_id: each for each in config.profiles.values()}
     wanted = [{"profile_id": name, **vars(each)} for name, each in sorted(profiles.items())]
     _assert_equal(found["profiles"].to_dicts(), wanted, "profile_id")
-    assert_rejects(found["rejects"], count, intact(files, present))
+    assert_rejects(found["rejects"], count, here)
     return count
 
 
