@@ -36,6 +36,7 @@ class RunCounts:
     unreadable: int  # files, those in folders that cannot be read among them
     rejected_by_code: dict[str, int]
     unreadable_files: list[str]
+    gone: int = 0  # files whose content stands in no file that can be read
     windows: int | None = None  # embedded for these texts; None: the encoder reads texts whole
 
     @property
