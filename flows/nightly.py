@@ -9,13 +9,13 @@ from prefect.cache_policies import NO_CACHE
 from kp_batch.clock import Clock
 from kp_batch.config import RescoreConfig
 from kp_batch.executor import Step
-from kp_batch.executors.prefect import rescore_in_tasks, silence_at_exit, told_in_log
+from kp_batch.executors.prefect import FLOW, rescore_in_tasks, silence_at_exit, told_in_log
 from kp_batch.operations.import_config import ImportConfig
 from kp_batch.operations.import_text import as_text
 from kp_batch.progress import say
 
 
-@flow(name="import-and-rescore", persist_result=False, validate_parameters=False)
+@flow(**(FLOW | {"name": "import-and-rescore"}))
 def import_and_rescore(imports: list[ImportConfig], config: RescoreConfig) -> dict[str, Any]:
     """Import what is new of other systems' traces, then rescore.
 

@@ -81,10 +81,20 @@ class RescoreConfig(BaseModel):
         0.05,
         ge=0,
         le=1,
-        description="More rejected rows than this share of the archive fail the run.",
+        description="More rejected rows than this share of the archive fail the run; so do ten or "
+        "more that are more than this share of the rows read anew.",
+    )
+    max_removed: Limit = Field(
+        None,
+        description="More removed traces than this, 5 or 5% of the published ones, fail the run; "
+        "unless given, more than 5% and more than ten do. Pruned and forgotten ones do not count.",
     )
     max_unreadable: Limit = Field(
         None, description="More unreadable files than this, 5 or 5%, fail the run."
+    )
+    max_gone: Limit = Field(
+        None,
+        description="More files gone since the last done run than this, 5 or 5%, fail the run.",
     )
     workers: int | None = Field(
         None, ge=1, strict=True, description="Do the parts of the work in so many Ray workers here."

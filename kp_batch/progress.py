@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from typing import TextIO
 
 from kp_batch.text import number, printable_lines
 
@@ -17,9 +18,14 @@ def say(message: str) -> None:
     _LOG.info("%s", printable_lines(message))
 
 
-def warn(message: str) -> None:
-    """Tell what may be wrong."""
-    _LOG.warning("%s", printable_lines(message))
+def warn(message: str, *, stands: bool = False) -> None:
+    """Tell what may be wrong.
+
+    Args:
+        message: what it is.
+        stands: whether it was so at the last done run, too: `show_news_alone` leaves that out.
+    """
+    _LOG.warning("%s", printable_lines(message), extra={"stands": stands})
 
 
 def hear(handler: logging.Handler) -> None:
@@ -31,9 +37,16 @@ def hear(handler: logging.Handler) -> None:
 
 def show_on_stderr() -> None:
     """Show on stderr what is told from now on, as the command line does."""
-    handler = logging.StreamHandler()
+    handler = _OnStderr()
     handler.setFormatter(_Line())
     hear(handler)
+
+
+def show_news_alone() -> None:
+    """Show on stderr from now on only what may be wrong, and was not so at the last done run."""
+    for each in _LOG.handlers:
+        if isinstance(each, _OnStderr):
+            each.addFilter(_is_news)
 
 
 @contextmanager
@@ -62,6 +75,19 @@ class _Kept(logging.Handler):
         self.told.append(record)
 
 
+class _OnStderr(logging.StreamHandler[TextIO]):
+    """What the user sees; bars are shown with it, unless it shows news alone."""
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING and not getattr(record, "stands", False)
+
+
+def _shows_bars() -> bool:
+    shown = (each for each in _LOG.handlers if isinstance(each, _OnStderr))
+    return sys.stderr.isatty() and not any(each.filters for each in shown)
+
+
 class _Line(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         what = "warning: " if record.levelno >= logging.WARNING else ""
@@ -71,7 +97,7 @@ class _Line(logging.Formatter):
 class Progress:
     """Shows how far a step is, with its rate and the time left."""
 
-    def __init__(self, label: str, total: int, unit: str) -> None:
+    def __init__(self, label: str, total: int, unit: str, *, at_once: bool) -> None:
         from tqdm import tqdm
 
         self._bar = tqdm(
@@ -79,13 +105,13 @@ class Progress:
             desc=f"kp-batch: {label}",
             unit=f" {unit}s",
             file=sys.stderr,
-            disable=not sys.stderr.isatty(),
+            disable=not _shows_bars(),
             leave=False,
         )
         self._label, self._total, self._unit = label, total, unit
         self._done, self._began = 0, time.monotonic()
         self._spoken = self._began
-        if self._bar.disable and total:
+        if self._bar.disable and total and at_once:
             say(f"{label}: {number(total, unit)}")
 
     def add(self, count: int) -> None:
@@ -106,9 +132,16 @@ class Progress:
 
 
 @contextmanager
-def progress(label: str, total: int, unit: str) -> Generator[Progress]:
-    """Show a step of `total` units, named in the singular, until it ends."""
-    shown = Progress(label, total, unit)
+def progress(label: str, total: int, unit: str, *, at_once: bool = True) -> Generator[Progress]:
+    """Show a step until it ends.
+
+    Args:
+        label: what it does.
+        total: how many units it does.
+        unit: in the singular.
+        at_once: whether a log is told that it begins, and not only how far a long one is.
+    """
+    shown = Progress(label, total, unit, at_once=at_once)
     try:
         yield shown
     finally:

@@ -57,7 +57,7 @@ def _parse_profiles(value: Any) -> Any:
 def _parse_limit(value: Any) -> Any:
     match = re.fullmatch(r"([0-9]{1,9})(%?)", str(value))
     if not match or (match[2] and int(match[1]) > 100):
-        raise ValueError(f"a limit is a number of files such as 5, or 5% of them, got {value!r}")
+        raise ValueError(f"a limit is a number such as 5, or a share such as 5%, got {value!r}")
     return match[0]
 
 

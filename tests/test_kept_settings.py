@@ -17,7 +17,7 @@ from kp_batch.errors import ArchiveError, EncoderError, KpBatchError, WarehouseE
 from kp_batch.operations.settings import settings
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary
-from kp_batch.planning.limits import excess
+from kp_batch.planning.limits import NOTHING, excess
 from kp_batch.planning.plan_text import as_text
 from kp_batch.run import Run
 from kp_batch.run_record import RunCounts
@@ -274,7 +274,7 @@ def test_a_share_of_unreadable_files_is_exact() -> None:
     counts = replace(counts, unreadable_files=["a"] * 29)
     for limit, is_too_many in (("50%", False), ("49%", True), ("29", False), ("28", True)):
         run = Run.begin(least(max_unreadable=limit), datetime.now(UTC))
-        assert (excess(run, counts) is not None) == is_too_many
+        assert (excess(run, counts, NOTHING) is not None) == is_too_many
 
 
 def test_superseded_rows_and_files_are_told_apart_from_rejected_rows(tmp_path: Path) -> None:

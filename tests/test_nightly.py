@@ -1,14 +1,17 @@
 """The flow that imports first: its settings are read before any work, and its disk may fail."""
 
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.runtime import flow_run
 
 from flows import nightly
 from kp_batch.errors import KpBatchError
+from kp_batch.executors.prefect import FLOW, artifact_name
 from kp_batch.importers.day_files import DayFiles
 from kp_batch.operations.import_config import ImportConfig
 from tests.importing import imported, kp_trace, write_json
@@ -44,6 +47,34 @@ def test_all_settings_are_read_before_the_first_import(
     with pytest.raises(KpBatchError, match="of the run have faults: --ttl"):
         nightly.import_and_rescore.fn([given], {**config, "ttl": "soon"})
     assert not Path(given["archive"]).exists()
+
+
+def test_each_warehouse_has_keys_of_its_own() -> None:
+    first, second = (artifact_name(Path(each) / "Ware house's é_") for each in ("/a", "/b"))
+    assert re.fullmatch("ware-house-s-[0-9a-f]{8}", first)
+    assert first != second
+    long, odd = (artifact_name(Path("/a") / each) for each in ("x" * 200, "倉庫"))
+    assert re.fullmatch("x{40}-[0-9a-f]{8}", long)
+    assert re.fullmatch("[0-9a-f]{8}", odd)
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"warehouse": "/a/wh"}, "/a/wh"),
+        ({"warehouse": "s3://bucket/wh"}, "s3://bucket/wh"),
+        ({"warehouse": "s3://user:secret@bucket/wh"}, "no warehouse"),
+        ({"warehouse": 5}, "no warehouse"),
+        ([], "no warehouse"),
+        (None, "no warehouse"),
+    ],
+)
+def test_a_flow_run_is_named_by_its_warehouse(
+    config: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow_run, "parameters", {"config": config}, raising=False)
+    assert FLOW["flow_run_name"]() == name
+    assert nightly.import_and_rescore.flow_run_name is FLOW["flow_run_name"]
 
 
 def test_an_import_whose_disk_fails_is_tried_again(

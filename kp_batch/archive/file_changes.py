@@ -41,6 +41,17 @@ def file_changes(found: "Ledger", before: "Ledger", *, prune: bool) -> FileChang
     )
 
 
+def gone_content(found: "Ledger", before: "Ledger") -> tuple[str, ...]:
+    """The files that went with their content: none that stands in a file that can be read now."""
+    there = {each.file_id for each in found.values() if each.status == "read"}
+    return tuple(
+        path
+        for path, each in before.items()
+        if each.status != "gone" and path not in found
+        if each.file_id is not None and each.file_id not in there
+    )
+
+
 def changed_entries(now: "pl.DataFrame", before: "pl.DataFrame") -> "pl.DataFrame":
     """Choose the ledger's entries whose status or content is not as the last run left it.
 

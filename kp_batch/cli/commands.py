@@ -18,18 +18,21 @@ from kp_batch.planning.describe import PlanDescription
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
 
 
-def _run(tell: Tell[Summary], config: Mapping[str, object], *, prefect: bool, began: float) -> None:
-    """Rescore, with Prefect or without it; `began` as for `Clock`."""
+def _run(
+    tell: Tell[Summary], config: Mapping[str, object], *, prefect: bool, quiet: bool, began: float
+) -> None:
+    """Rescore, with Prefect or without it, telling all or news alone; `began` as for `Clock`."""
     from kp_batch.clock import Clock
     from kp_batch.config import RescoreConfig
     from kp_batch.executors.prefect_settings import prepare_prefect
     from kp_batch.executors.ray import workers_of
     from kp_batch.pipeline.rescore import rescore_and_report
-    from kp_batch.progress import say
+    from kp_batch.progress import show_news_alone
 
+    if quiet:
+        show_news_alone()
     clock, settings = Clock(began), RescoreConfig.model_validate(config)
     if not prefect:
-        say("running without Prefect")
         with workers_of(settings) as workers:
             rescore_and_report(settings, workers, clock, tell)
         return

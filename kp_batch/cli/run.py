@@ -41,10 +41,13 @@ DEMO_QUERIES = {
     default=None,
     help="Run as a Prefect flow, or without it.  [default: where Prefect is configured]",
 )
+@click.option(
+    "--quiet", is_flag=True, help="Warnings and errors only; standing ones when they changed."
+)
 @json_option
-def run(as_json: bool, prefect: bool | None, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
+def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) -> None:
     """Rescore ARCHIVE: Parquet or JSONL files, folders, globs or URLs."""
-    _run(settings, prefect=prefect, as_json=as_json)
+    _run(settings, prefect=prefect, as_json=as_json, quiet=quiet)
 
 
 @kp_batch.command(cls=SettingsCommand, without=("workers", "ray", "wait"))
@@ -87,7 +90,9 @@ def demo(folder: Path) -> None:
         ask(warehouse, query, "table")
 
 
-def _run(settings: dict[str, Any], *, prefect: bool | None, as_json: bool = False) -> None:
+def _run(
+    settings: dict[str, Any], *, prefect: bool | None, as_json: bool = False, quiet: bool = False
+) -> None:
     """Run with these settings and print the summary; the report is written after that."""
     began, config = time.time(), checked(settings)
     from kp_batch.executors.prefect_settings import configured_api
@@ -97,5 +102,8 @@ def _run(settings: dict[str, Any], *, prefect: bool | None, as_json: bool = Fals
     make_folder(config.warehouse)
     under_prefect = configured_api(os.environ) is not None if prefect is None else prefect
     log, given = Layout(config.warehouse).log, config.model_dump(mode="json", exclude_unset=True)
-    with child_result(RUN, log, given, prefect=under_prefect, began=began) as summary:
-        click.echo(json_line(with_all_domains(summary)) if as_json else as_text(summary))
+    with child_result(RUN, log, given, prefect=under_prefect, quiet=quiet, began=began) as summary:
+        if as_json:
+            click.echo(json_line(with_all_domains(summary)))
+        elif not quiet:
+            click.echo(as_text(summary))

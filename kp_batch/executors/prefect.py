@@ -1,11 +1,14 @@
 """Runs the steps as Prefect tasks, in whose log all is told, and leaves artifacts."""
 
 import atexit
+import hashlib
 import logging
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
+from pathlib import Path
 from typing import Any, Concatenate, cast
 from urllib.parse import urlsplit
 
@@ -14,10 +17,12 @@ from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import MissingContextError
+from prefect.runtime import flow_run
 from prefect.settings import get_current_settings
 
 from kp_batch.clock import PREFECT, START, Clock
 from kp_batch.config import RescoreConfig
+from kp_batch.errors import KpBatchError
 from kp_batch.executor import Executor, P, R, Step, T
 from kp_batch.executors.ray import workers_of
 from kp_batch.failures import known
@@ -25,10 +30,31 @@ from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary, as_table, as_text
 from kp_batch.progress import hear, say, warn
-from kp_batch.text import code
+from kp_batch.text import code, printable
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.places import folder_of, shown
 
-FLOW: Any = {"name": "rescore", "persist_result": False, "validate_parameters": False}
+_LONGEST_NAME = 40  # of a warehouse in a key
+
+
+def _flow_run_name() -> str:
+    """The warehouse; where the config names none, the flow itself tells what is wrong."""
+    config = flow_run.parameters.get("config")
+    named = getattr(config, "warehouse", None)
+    if isinstance(config, Mapping):
+        named = cast("Mapping[str, Any]", config).get("warehouse")
+    try:
+        return printable(shown(Path(folder_of(cast("str", named))).absolute()))
+    except (KpBatchError, TypeError):
+        return "no warehouse"
+
+
+FLOW: Any = {
+    "name": "rescore",
+    "flow_run_name": _flow_run_name,
+    "persist_result": False,
+    "validate_parameters": False,
+}
 
 
 def rescore_in_tasks(
@@ -56,11 +82,23 @@ def rescore_in_tasks(
     ):
         summary = rescore_and_report(config, Tasks(workers, clock), clock, log_and_tell)
     try:
-        create_markdown_artifact(report(config.warehouse, "markdown"), key="kp-batch-report")
-        create_table_artifact(_as_markdown(summary), key="kp-batch-scores")
+        name = artifact_name(config.warehouse)
+        create_markdown_artifact(report(config.warehouse, "markdown"), f"kp-batch-report-{name}")
+        create_table_artifact(_as_markdown(summary), f"kp-batch-scores-{name}")
     except (Exception, PanicException) as error:  # noqa: BLE001 (the scores are published by now)
         warn(f"Prefect has not all artifacts of this run: {error}")
     return summary
+
+
+def artifact_name(warehouse: Path) -> str:
+    """A warehouse in the keys of artifacts: its last name, and a digest of where it stands.
+
+    Keys take lower-case letters, digits and dashes alone.
+    """
+    place = shown(warehouse.absolute())
+    last = re.sub("[^a-z0-9]+", "-", place.rstrip("/").rpartition("/")[2].lower()).strip("-")
+    digest = hashlib.sha256(os.fsencode(place)).hexdigest()[:8]
+    return f"{last[:_LONGEST_NAME]}-{digest}".lstrip("-")
 
 
 @contextmanager

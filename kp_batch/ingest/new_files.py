@@ -100,7 +100,7 @@ def _read_some(
 def _identified(sources: Sequence[SourceFile], workers: Executor) -> list[str | Unreadable]:
     parts = file_parts(sources)
     ids: list[str | Unreadable] = []
-    with progress("identifying", len(sources), "file") as shown:
+    with progress("identifying", len(sources), "file", at_once=len(parts) > 1) as shown:
         for part in workers.map(IDENTIFY, parts):
             ids += part
             shown.add(len(part))
@@ -113,7 +113,7 @@ def _staged(
     forgotten = files_of(run.config.warehouse, "forgotten", run.tables.get("forgotten"))
     parts = _cut(contents, lambda each: _size(each.sources[0]))
     staged: list[StagedPart] = []
-    with progress("reading", len(contents), "file") as shown:
+    with progress("reading", len(contents), "file", at_once=len(parts) > 1) as shown:
         for part in workers.map(STAGE, parts, forgotten, run.staging):
             staged.append(part)
             shown.add(len(part.rows))

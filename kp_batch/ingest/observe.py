@@ -1,11 +1,12 @@
 """Looks at the archive: which files it has, and what is in those whose content is not known yet."""
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from kp_batch.archive.file_changes import FileChanges, file_changes
+from kp_batch.archive.file_changes import FileChanges, file_changes, gone_content
 from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.ledger import Entry, Ledger, as_frame, as_ledger, with_gone
 from kp_batch.archive.source_file import SourceFile, folders_above
@@ -30,6 +31,8 @@ class Observed:
 
     files: FileChanges
     differs: bool  # from what the published ledger says
+    gone: tuple[str, ...] = ()  # files that went since the last done run: see `gone_content`
+    files_before: int = 0  # that were there then
     facts: tuple[Path, ...] = ()  # staged files of content that was not known
     texts: tuple[Path, ...] = ()  # likewise
 
@@ -56,12 +59,15 @@ def observe(run: Run, workers: Executor) -> Observed:
         elif last is not None:  # it is known
             found[source.path] = replace(last, status="read")
     found |= _behind(found, before, {each.path for each in sources if each.fault})
-    _warn_of_unreadable(run, found)
-    _warn_of_loss(found, before)
+    _warn_of_unreadable(run, found, before)
+    gone = gone_content(found, before)
+    _warn_of_loss(found, before, gone)
     ledger_differs = _stage_ledger(run, with_gone(found, before, prune=run.config.prune), before)
     return Observed(
         file_changes(found, before, prune=run.config.prune),
         ledger_differs,
+        gone,
+        sum(each.status != "gone" for each in before.values()),
         tuple(chain.from_iterable(part.facts for part in staged)),
         tuple(chain.from_iterable(part.texts for part in staged)),
     )
@@ -140,29 +146,43 @@ def _behind(found: Ledger, before: Ledger, closed: AbstractSet[str]) -> Ledger:
     }
 
 
-def _warn_of_unreadable(run: Run, found: Ledger) -> None:
-    """Name the first files and folders that cannot be read, and count the others."""
-    told = [each for each in found.values() if each.reasons]
+def _warn_of_unreadable(run: Run, found: Ledger, before: Ledger) -> None:
+    """Name the first files and folders that cannot be read, and count the others.
+
+    Those come first that the last done run did not find so.
+    """
+
+    def stands(entry: Entry) -> bool:
+        last = before.get(entry.source_file)
+        return last is not None and last.reasons == entry.reasons and last.message == entry.message
+
+    told = sorted((each for each in found.values() if each.reasons), key=stands)
     for each in told[:_NAMED]:
-        warn(f"{printable(each.source_file)} is unreadable: {printable(each.message)}")
+        what = f"{printable(each.source_file)} is unreadable: {printable(each.message)}"
+        warn(what, stands=stands(each))
     if (more := len(told) - _NAMED) > 0:
         unreadable = f"{number(more, 'more file')} {are(more)} unreadable"
-        warn(f"{unreadable}; a run lists all of them: {run.look_at_rejects}")
+        listed = f"{unreadable}; a run lists all of them: {run.look_at_rejects}"
+        warn(listed, stands=stands(told[_NAMED]))
 
 
-def _warn_of_loss(found: Ledger, before: Ledger) -> None:
+def _warn_of_loss(found: Ledger, before: Ledger, gone: Sequence[str]) -> None:
     rows = sum(each.rows for each in found.values() if each.status == "read")
     known = {path: each for path, each in before.items() if each.status != "gone"}
     held = sum(each.rows for each in known.values())
     lost = {
-        "gone": [path for path in known if path not in found],
+        "gone": gone,
         "unreadable": [
             f"{path}: {found[path].message}"
             for path in known
             if path in found and found[path].status == "unreadable"
         ],
     }
-    if held and 2 * rows <= held:
+
+    def is_half(held: int) -> bool:
+        return held > 0 and 2 * rows <= held
+
+    if is_half(held):
         causes = (
             f"; {number(len(names), 'file')} {are(len(names))} {cause} "
             f"(such as {printable(names[0])})"
@@ -171,5 +191,6 @@ def _warn_of_loss(found: Ledger, before: Ledger) -> None:
         )
         warn(
             f"the archive has lost half of its rows or more: it holds {rows:,} now, and "
-            f"held {held:,}{''.join(causes)}"
+            f"held {held:,}{''.join(causes)}",
+            stands=not is_half(sum(each.rows for each in known.values() if each.status == "read")),
         )

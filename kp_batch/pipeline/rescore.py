@@ -103,7 +103,7 @@ def rescore_archive(
         opened.begun = True
         opened.plan = call(PLAN, run, observed, scorer)
         say_plan(run, opened.plan)
-        if fault := excess(run, opened.plan.counts):
+        if fault := excess(run, opened.plan.counts, opened.plan.limited):
             raise ArchiveError(fault)
         opened.plan = execute(run, opened.plan, opened.executor)
     # Only now: what fails here, for want of room in a temporary folder say, undoes no publication.
@@ -161,9 +161,9 @@ def warn_of_unfinished_forget(warehouse: Path) -> None:
 
 
 def say_plan(run: Run, plan: Plan) -> None:
-    """Print what will be done, and why."""
+    """Print what will be done, and why; the summary says where it is nothing."""
     described = describe(run, plan)
-    for line in as_text(described).splitlines():
+    for line in as_text(described).splitlines() if plan.pending else ():
         say(line)
     for line in warnings(described):
         warn(line)

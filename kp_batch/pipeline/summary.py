@@ -64,17 +64,17 @@ def with_all_domains(summary: Summary) -> Summary:
 
 
 def as_text(summary: Summary) -> str:
-    """Format a summary for a terminal."""
+    """Format a summary for a terminal: one line where there was nothing to do."""
+    if summary.run_id is None:
+        return _nothing(summary.counts)
     counts, steps = summary.counts, work(summary.seconds)
     codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
     more = summary.domains - len(summary.scores)
     kept = f" ({counts.rows_kept:,} kept of files gone or unreadable)" if counts.rows_kept else ""
     windows = "" if counts.windows is None else f" ({number(counts.windows, 'window')})"
     restated = f"{counts.restated:,} of {number(counts.accepted, 'trace')} restated"
-    done = f"run {summary.run_id}: {restated} in {_waited(summary)}"
-    nothing = f"nothing to do: {number(counts.accepted, 'trace')} scored as they have to be"
     lines = [
-        done if summary.run_id else nothing,
+        f"run {summary.run_id}: {restated} in {_waited(summary)}",
         (
             f"  archive    {number(counts.files, 'file')}, {number(counts.rows, 'row')}{kept}: "
             f"{counts.accepted:,} accepted, {number(counts.duplicates, 'duplicate')}, "
@@ -94,6 +94,18 @@ def as_text(summary: Summary) -> str:
         *([f"  {more:,} more, with fewer traces: see the view distributions"] if more else []),
     ]
     return "\n".join(lines)
+
+
+def _nothing(counts: RunCounts) -> str:
+    """Say that all is as it has to be, and what there is of standing problems."""
+    standing = (
+        (counts.rejected, "row", "rejected"),
+        (counts.unreadable, "file", "unreadable"),
+        (counts.gone, "file", "gone"),
+    )
+    told = ", ".join(f"{number(count, what)} {how}" for count, what, how in standing if count)
+    done = f"nothing to do: {number(counts.accepted, 'trace')} scored as they have to be"
+    return f"{done}; {told}" if told else done
 
 
 def _waited(summary: Summary) -> str:

@@ -15,6 +15,11 @@ from kp_batch.warehouse.tables import quoted
 
 _OWN = (*OWN_COLUMNS, "source_file")
 _MET = (*NOVELTY, *SCORED_COLUMNS)
+_LOSS = """
+    SELECT count(*), min(trace_id), arg_min(removed_from, trace_id)
+    FROM compared
+    SEMI JOIN (FROM now WHERE file_id IS NOT NULL) AS counting ON source_file = removed_from
+"""
 
 
 @dataclass(frozen=True)
@@ -46,11 +51,29 @@ class ChangeSet:
 
 
 @dataclass(frozen=True)
+class Loss:
+    """The published traces that files hold no more whose content still counts.
+
+    None of those that `--prune` removes with their files.
+    """
+
+    traces: int
+    trace_id: str = ""  # of one of them
+    source_file: str = ""  # where it stood
+
+
+@dataclass(frozen=True)
 class Detected:
     """The archive as it is now beside what is published, compared by `detect_changes`."""
 
     state: State
     changes: ChangeSet
+
+    @property
+    def loss(self) -> Loss:
+        """What is removed, and no file was pruned for it."""
+        [row] = self.state.ask(_LOSS).iter_rows()
+        return Loss(*row) if row[0] else Loss(0)
 
     def write_timeline(self, days: Iterable[date]) -> None:
         """Stage the traces of some published days, and all that changed: `staging.timeline`."""

@@ -54,6 +54,7 @@ SELECT
     trace_id,
     new.created_at AS created_at,
     old.created_at AS old_created_at,
+    CASE WHEN new.created_at IS NULL THEN old.source_file END AS removed_from,
     new.content_hash IS DISTINCT FROM old.content_hash
     OR new.source_file IS DISTINCT FROM old.source_file
     OR new.agent_id IS DISTINCT FROM old.agent_id

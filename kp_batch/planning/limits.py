@@ -1,43 +1,161 @@
-"""Checks that not too much of the archive is rejected."""
+"""Checks that a run does not reject, miss or remove too much."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+
+import polars as pl
+
+from kp_batch.ingest.observe import Observed
+from kp_batch.planning.changes import Loss
 from kp_batch.run import Run
 from kp_batch.run_record import RunCounts
-from kp_batch.text import are, number
+from kp_batch.text import are, number, printable
+
+_REMOVED_SHARE, _REMOVED = "5%", 10  # more than both have to go, unless --max-removed is given
+_REJECTED_ANEW = 10  # fewer faulty rows among those read anew fail no run
 
 
-def excess(run: Run, counts: RunCounts) -> str | None:
-    """Say why a run with these counts must not publish any scores; None if it may."""
-    fault = _rows(run, counts) or _files(run, counts)
-    if fault is None:
+@dataclass(frozen=True)
+class ReadAnew:
+    """The rows of content that was not known before."""
+
+    rows: int
+    rejected: int
+    by_code: str  # its codes with their numbers, the most frequent first
+
+
+@dataclass(frozen=True)
+class Limited:
+    """What limits are set to, beside the counts of the run."""
+
+    read: ReadAnew
+    loss: Loss
+    published: int  # traces, before the run
+    gone: tuple[str, ...]  # files that went since the last done run
+    files: int  # that were there then
+
+
+NOTHING = Limited(ReadAnew(0, 0, ""), Loss(0), 0, (), 0)  # of a run that finds nothing new
+
+
+@dataclass(frozen=True)
+class _Excess:
+    """What passes a limit, and the option that allows as much."""
+
+    told: str
+    option: str
+    is_rejected: bool = False  # it stands in `rejects`
+
+
+def limited(observed: Observed, loss: Loss, published: int) -> Limited:
+    """Count what the limits need to know.
+
+    Args:
+        observed: the archive as it is now.
+        loss: the traces that are to be removed.
+        published: the number of scores.
+    """
+    return Limited(_read_anew(observed), loss, published, observed.gone, observed.files_before)
+
+
+def _read_anew(observed: Observed) -> ReadAnew:
+    if not observed.facts:
+        return NOTHING.read
+    facts = pl.scan_parquet([*observed.facts], glob=False).select("reasons")
+    rejected = facts.filter(pl.col("reasons").list.len() > 0).collect(engine="streaming")
+    codes = rejected.get_column("reasons").explode().value_counts(sort=True, name="rows")
+    listed = codes.sort("rows", "reasons", descending=[True, False]).iter_rows()
+    rows = facts.select(pl.len()).collect().item()
+    return ReadAnew(rows, len(rejected), _listed(dict(listed)))
+
+
+def excess(run: Run, counts: RunCounts, of: Limited) -> str | None:
+    """Say why a run with these counts must not publish any scores; None if it may.
+
+    What is forgotten is to go, whatever it is.
+    """
+    look = f"; see: {run.look_at_rejects}"
+    if run.forgets:
         return None
-    return f"{fault}; no scores are published; see: {run.look_at_rejects}"
-
-
-def _rows(run: Run, counts: RunCounts) -> str | None:
-    limit = run.config.max_reject_share
-    codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
     if counts.accepted == 0:
-        return (
-            f"none of the archive's {number(counts.rows, 'row')} in {number(counts.files, 'file')} "
-            f"can be scored ({codes or 'it is empty'})"
+        codes = _listed(counts.rejected_by_code) or "it is empty"
+        archive = f"{number(counts.rows, 'row')} in {number(counts.files, 'file')}"
+        none = f"none of the archive's {archive} can be scored ({codes})"
+        return f"{none}; no scores are published{look}"
+    found = [
+        *(*_rejected(run, counts, of), *_unreadable(run, counts)),
+        *(*_removed(run, of), *_gone(run, of)),
+    ]
+    if not found:
+        return None
+    told, options = "; ".join(e.told for e in found), " ".join(e.option for e in found)
+    look = look if any(each.is_rejected for each in found) else ""
+    return f"{told}; no scores are published{look}; to allow it this once: {options}"
+
+
+def _rejected(run: Run, counts: RunCounts, of: Limited) -> Iterator[_Excess]:
+    """Of all rows, and of those that are read anew."""
+    limit, read = run.config.max_reject_share, of.read
+    parts = [("", counts.rejected, counts.rows, _listed(counts.rejected_by_code))]
+    if read.rejected >= _REJECTED_ANEW:
+        parts.append(("of what is read anew, ", read.rejected, read.rows, read.by_code))
+    over = [each for each in parts if each[1] > Fraction(str(limit)) * each[2]]
+    if over:
+        where, rejected, rows, codes = over[0]
+        least = max(ceil(Fraction(100 * part, whole)) / 100 for _, part, whole, _ in over)
+        yield _Excess(
+            f"{where}{_of(rejected, rows, 'row')} rejected, more than --max-reject-share {limit} "
+            f"allows ({codes})",
+            f"--max-reject-share {least:g}",
+            is_rejected=True,
         )
-    if counts.rejected > limit * counts.rows:
-        rejected = _of(counts.rejected, counts.rows, "row")
-        return f"{rejected} rejected, more than --max-reject-share {limit} allows ({codes})"
-    return None
 
 
-def _files(run: Run, counts: RunCounts) -> str | None:
-    limit = run.config.max_unreadable
+def _unreadable(run: Run, counts: RunCounts) -> Iterator[_Excess]:
+    limit, many = run.config.max_unreadable, counts.unreadable
+    if limit is not None and _is_beyond(limit, many, counts.files):
+        yield _Excess(
+            f"{_of(many, counts.files, 'file')} unreadable, more than --max-unreadable {limit} "
+            f"allows (such as {printable(counts.unreadable_files[0])})",
+            f"--max-unreadable {many}",
+            is_rejected=True,
+        )
+
+
+def _removed(run: Run, of: Limited) -> Iterator[_Excess]:
+    limit, loss = run.config.max_removed, of.loss
+    allowed = f"--max-removed {limit} allows"
     if limit is None:
-        return None
-    most = int(limit.removesuffix("%")) * (counts.files if limit.endswith("%") else 100)
-    if 100 * counts.unreadable <= most:
-        return None
-    return (
-        f"{_of(counts.unreadable, counts.files, 'file')} unreadable, more than --max-unreadable "
-        f"{limit} allows (such as {counts.unreadable_files[0]})"
-    )
+        limit = _REMOVED_SHARE if loss.traces > _REMOVED else "100%"
+        allowed = f"{limit} and more than {_REMOVED}, the default of --max-removed"
+    if _is_beyond(limit, loss.traces, of.published):
+        yield _Excess(
+            f"{_of(loss.traces, of.published, 'published trace')} to be removed, more than "
+            f"{allowed} (such as {printable(loss.trace_id)} of {printable(loss.source_file)})",
+            f"--max-removed {loss.traces}",
+        )
+
+
+def _gone(run: Run, of: Limited) -> Iterator[_Excess]:
+    limit, many = run.config.max_gone, len(of.gone)
+    if limit is not None and _is_beyond(limit, many, of.files):
+        yield _Excess(
+            f"{_of(many, of.files, 'file')} gone since the last run that is done, more than "
+            f"--max-gone {limit} allows (such as {printable(of.gone[0])})",
+            f"--max-gone {many}",
+        )
+
+
+def _is_beyond(limit: str, part: int, whole: int) -> bool:
+    """Whether a part of a whole is more than a `Limit`, which is a number or a share."""
+    most = int(limit.removesuffix("%")) * (whole if limit.endswith("%") else 100)
+    return 100 * part > most
+
+
+def _listed(by_code: dict[str, int]) -> str:
+    return ", ".join(f"{code} {count:,}" for code, count in by_code.items())
 
 
 def _of(part: int, whole: int, what: str) -> str:

@@ -11,6 +11,7 @@ from kp_batch.ingest.observe import Observed
 from kp_batch.planning.changes import ChangeSet, detect_changes
 from kp_batch.planning.days import DayPart, day_parts
 from kp_batch.planning.describe import Pending
+from kp_batch.planning.limits import NOTHING, Limited, limited
 from kp_batch.planning.rates import estimated_seconds
 from kp_batch.planning.rejects import count_rejects, stage_rejects
 from kp_batch.planning.scorer import Scorer
@@ -44,6 +45,7 @@ class Plan:
     days: tuple[date, ...]  # to be written anew
     parts: tuple[DayPart, ...]  # of these days
     counts: RunCounts
+    limited: Limited
     estimated_seconds: float | None  # see `rates`
     pending: tuple[Pending, ...]  # what will be published anew; empty: nothing to do
     reasons: tuple[Reason, ...]  # why
@@ -79,6 +81,7 @@ def _nothing(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRec
         days=(),
         parts=(),
         counts=counts,
+        limited=NOTHING,
         estimated_seconds=estimated_seconds(run.config, counts, done),
         pending=(),
         reasons=(),
@@ -101,9 +104,11 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
         profiles_differ = _stage_profiles(run, state, traces, scorer)
         unused = unused_profiles(run, traces)
         rejects_differ = stage_rejects(run, detected)
+        loss = detected.loss
     days = sorted(detected.changes.days | workload.days)
     published = fingerprints.group_by("day").agg(pl.col("traces").sum())
-    counts = _counts(run, texts, workload, detected.changes, int(published["traces"].sum()))
+    scores = int(published["traces"].sum())
+    counts = _counts(run, texts, workload, detected.changes, scores)
     differs: dict[Pending, bool] = {
         "settings": not run.keeps_settings,
         "files": observed.differs,
@@ -120,6 +125,7 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
         days=tuple(days),
         parts=day_parts(run, days, state.days, dict(published.iter_rows()), timeline.days),
         counts=counts,
+        limited=limited(observed, loss, published=scores),
         estimated_seconds=estimated_seconds(run.config, counts, done),
         pending=tuple(what for what, is_so in differs.items() if is_so),
         reasons=tuple(reasons(run, scorer, observed.files, last)),
@@ -150,6 +156,8 @@ def _counts(
     ledger = pl.read_parquet(run.staging.table("files"), glob=False)
     rejected = count_rejects(run.staging.table("rejects"))
     accepted = published + changes.added - changes.removed
+    read = ledger.filter(pl.col("status") == "read").select("file_id")
+    gone = ledger.filter(pl.col("status") == "gone").join(read, on="file_id", how="anti")
     return RunCounts(
         files=int((ledger.get_column("status") != "gone").sum()),
         rows=changes.rows,
@@ -168,4 +176,5 @@ def _counts(
         unreadable=int((ledger.get_column("status") == "unreadable").sum()),
         rejected_by_code=dict(rejected.by_code),
         unreadable_files=list(rejected.files),
+        gone=len(gone),
     )
