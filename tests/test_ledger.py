@@ -1,6 +1,7 @@
 """What became of each file of an archive, and that no content is read twice."""
 
 import json
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -27,7 +28,8 @@ from kp_batch.facts import FACTS_VERSION
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.pipeline.summary import Summary
+from kp_batch.pipeline.summary import Summary, as_text
+from kp_batch.progress import show_news_alone, show_on_stderr
 from kp_batch.staging import Staging
 from kp_batch.storage.store import store_at
 from kp_batch.storage.traffic import TRAFFIC
@@ -607,6 +609,68 @@ def test_a_later_row_of_runs_holds_what_became_of_the_files_that_are_not_as_befo
     (night.archive / "a.jsonl").unlink()
     assert became(prune=True) == {"a.jsonl": "gone"}
     assert became(threshold=0.25) == {}
+
+
+def heard_quietly(night: Night, capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:
+    """What a run with --quiet writes to stderr."""
+    log = logging.getLogger("kp_batch")
+    level, handlers, propagate = log.level, [*log.handlers], log.propagate
+    show_on_stderr()
+    show_news_alone()
+    try:
+        night.run(**changes)
+    finally:
+        log.setLevel(level)
+        log.handlers, log.propagate = handlers, propagate
+    return capsys.readouterr().err.splitlines()
+
+
+def test_a_quiet_run_tells_what_cannot_be_read_once_and_again_when_that_changes(
+    night: Night, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert heard_quietly(night, capsys) == []
+    damaged = night.archive / "c.parquet"
+    damaged.write_bytes(b"")
+    line = f"kp-batch: warning: {damaged} is unreadable: the file is empty (0 bytes)"
+    assert heard_quietly(night, capsys) == [line]
+    assert heard_quietly(night, capsys) == []
+    for number in range(6):
+        (night.archive / f"{number}.parquet").write_bytes(b"")
+    *named, more = heard_quietly(night, capsys)
+    assert [each.partition(" is ")[0] for each in named] == [
+        f"kp-batch: warning: {night.archive}/{number}.parquet" for number in range(5)
+    ]
+    assert more.startswith("kp-batch: warning: 2 more files are unreadable; ")
+    assert heard_quietly(night, capsys) == []
+    damaged.write_bytes(b"PAR1 and no more")
+    [told] = heard_quietly(night, capsys)
+    assert told.startswith(f"kp-batch: warning: {damaged} is unreadable: Parquet magic bytes")
+
+
+def test_a_quiet_run_tells_once_that_half_of_the_archive_is_lost(
+    night: Night, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    night.run()
+    deny(monkeypatch, night.aged(night.archive / "b.jsonl"))
+    assert len(heard_quietly(night, capsys)) == 2
+    assert heard_quietly(night, capsys) == []
+    night.write("a.jsonl", "a1")
+    [told] = heard_quietly(night, capsys)
+    assert "lost half of its rows or more: it holds 1 now, and held 5" in told
+
+
+def test_a_run_with_nothing_to_do_says_so_in_one_line_with_what_is_wrong(night: Night) -> None:
+    (night.archive / "c.parquet").write_bytes(b"")
+    write_jsonl(night.archive / "d.jsonl", [trace(id="d1"), trace(id="", steps=[])])
+    night.run(max_reject_share=1)
+    (night.archive / "a.jsonl").unlink()
+    night.run(max_reject_share=1)
+    summary = night.run(max_reject_share=1)
+    assert summary.run_id is None
+    assert as_text(summary) == (
+        "nothing to do: 6 traces scored as they have to be; "
+        "1 row rejected, 1 file unreadable, 1 file gone"
+    )
 
 
 def deny(patch: pytest.MonkeyPatch, path: Path) -> None:
