@@ -162,6 +162,7 @@ TABLES = ("a.parquet", "c.parquet", "0/z.parquet")
 LINES = ("b.jsonl", "d/e.jsonl", "0/y.jsonl")
 names = st.sampled_from([*TABLES, *LINES])
 pairs = st.sampled_from([TABLES, LINES]).flatmap(st.permutations)  # the third counts for nothing
+LIMITS = ("max_reject_share", "max_removed", "max_unreadable", "max_gone")
 contents = st.lists(traces, min_size=1, max_size=8)
 then = st.sampled_from(["run", "run", "run", "prune", "no run"])
 
@@ -319,17 +320,36 @@ class Nights(RuleBasedStateMachine):
         self.check(summary)
         assert rescore_archive(config).run_id is None
 
-    @rule(name=names, content=contents)
-    def write_and_fail(self, name: str, content: list[Any]) -> None:
+    @rule(name=names, content=contents, limit=st.sampled_from(LIMITS))
+    def write_and_pass_a_limit(self, name: str, content: list[Any], limit: str) -> None:
+        """Where anything passes it, the run fails, and says which one it was."""
         self.write(name, content)
-        config = self.config(max_reject_share=0)
+        config = self.config(**{limit: 0 if limit == "max_reject_share" else "0"})
         after = observed(self.files, self.present, prune=False)
         count = counted(after, self.forgotten)
-        if not count.accepted or count.faulty:
-            self.fail(config, after, "more than --max-reject-share 0" if count.accepted else "")
+        if not count.accepted:
+            self.fail(config, after, "can be scored")
+        elif self.over(limit, after, count):
+            self.fail(config, after, f"more than --{limit.replace('_', '-')} 0")
         else:
             rescore_archive(config)
             self.done(config, after)
+
+    def over(self, limit: str, after: dict[str, File], count: Counted) -> int:
+        """How much there is of what a limit is on."""
+        before = counted(self.files, self.forgotten).accepted
+        stay = {row.trace_id for row in count.accepted}
+        here = {each.content for each in after.values() if each.status == "read"}
+        return {
+            "max_reject_share": count.faulty,
+            "max_removed": sum(row.trace_id not in stay for row in before),
+            "max_unreadable": sum(each.status == "unreadable" for each in after.values()),
+            "max_gone": sum(
+                each.status != "gone" and path not in self.present and each.content not in here
+                for path, each in self.files.items()
+                if each.content is not None
+            ),
+        }[limit]
 
     @rule(name=names, content=contents, steps=st.integers(0, 12))
     def write_and_be_killed(self, name: str, content: list[Any], steps: int) -> None:
@@ -451,6 +471,7 @@ class Nights(RuleBasedStateMachine):
             "warehouse": self.folder / "warehouse",
             "embedder": "hashing",
             "max_reject_share": 1,
+            "max_removed": "100%",
         }
         return RescoreConfig(**{**usual, **self.settings, **more})
 
