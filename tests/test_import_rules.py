@@ -81,6 +81,16 @@ def test_all_reasons_are_told(changes: Any, reasons: list[str], message: str) ->
     assert refused == Refused(reasons, message, id="kp:trace:a")
 
 
+@pytest.mark.parametrize("limit", ["nan", "inf"])
+def test_a_limit_is_a_finite_number(limit: str) -> None:
+    for given in (
+        {"success": {"score": "right", "at_least": limit}},
+        {"confidence": {"score": "judge", "max": limit}},
+    ):
+        with pytest.raises(KpBatchError, match="finite number"):
+            rules(**given)
+
+
 def test_an_unmapped_domain_may_have_another() -> None:
     row = decided(draft(fields={}), rules(task_domain={"from": "tags", "otherwise": "default"}))
     assert not isinstance(row, Refused)

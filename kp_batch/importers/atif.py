@@ -13,8 +13,8 @@ from kp_batch.importers.message_parts import text_of
 from kp_batch.importers.messages import Json, Message, Role, ToolCall, ToolResult
 from kp_batch.importers.payloads import at_path
 from kp_batch.importers.rules import Rules
-from kp_batch.importers.times import time_of
 from kp_batch.importers.transcript import Transcript
+from kp_batch.times import time_of
 
 _ROLES: Mapping[str, Role] = {"user": "user", "agent": "assistant"}
 _FAILED = ("is_error", "tool_result_is_error")  # as Harbor's agents note it; ATIF has no field

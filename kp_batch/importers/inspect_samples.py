@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Self, cast
 
 from kp_batch.importers.attributes import texts, told
@@ -12,8 +11,9 @@ from kp_batch.importers.inspect_messages import conversation, slim, whole
 from kp_batch.importers.messages import Json
 from kp_batch.importers.payloads import at_path
 from kp_batch.importers.rules import Rules
-from kp_batch.importers.times import time_of
+from kp_batch.importers.scores import score_of
 from kp_batch.importers.transcript import Transcript
+from kp_batch.times import time_of
 
 _OLD_SCORERS = ("score", "88F74D2C")  # where a score lacks its scorer's name
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -146,11 +146,7 @@ def numbers(values: Json) -> Iterator[tuple[str, float]]:
 
 def number_of(value: object) -> float | None:
     """A score's value as a number; None if it is a text that is no grade, or not finite."""
-    if isinstance(value, str):
-        return _GRADES.get(value)
-    if isinstance(value, bool | int | float) and isfinite(value):
-        return float(value)
-    return None
+    return _GRADES.get(value) if isinstance(value, str) else score_of(value)
 
 
 def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Draft:

@@ -16,8 +16,9 @@ from kp_batch.importers.json_files import read_json
 from kp_batch.importers.knowledgepulse_postgres import rows_of
 from kp_batch.importers.messages import Json, as_text
 from kp_batch.importers.rules import Rules
-from kp_batch.importers.times import time_of
+from kp_batch.importers.scores import score_of
 from kp_batch.storage.urls import is_database
+from kp_batch.times import time_of
 
 _FILES = (".sqlite", ".sqlite3", ".db")
 _LOG = "-wal"
@@ -179,9 +180,7 @@ def _text(value: object) -> str | None:
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, float | int):
-        return None
-    return float(value)
+    return None if isinstance(value, bool) else score_of(value)
 
 
 FORMAT = Format(

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import cast
@@ -15,6 +14,7 @@ from kp_batch.importers.json_files import is_empty, read_json, read_json_lines
 from kp_batch.importers.langfuse_exports import inputs, tells
 from kp_batch.importers.langfuse_traces import draft
 from kp_batch.importers.messages import Json, parsed
+from kp_batch.importers.parquet_rows import rows_of
 
 _ROWS = 256  # of a Parquet file that are held at once
 _CONTEXT = ("tags", "environment", "release", "version", "user_id", "session_id", "metadata")
@@ -53,7 +53,7 @@ def _parquet_rows(path: Path) -> Iterator[Json]:
             raise UnreadableError(_OF_LANGSMITH)
         columns = [name for name in file.schema_arrow.names if name in wanted]
         for batch in file.iter_batches(_ROWS, columns=columns):
-            yield from batch.to_pylist()
+            yield from rows_of(batch)
 
 
 def _of_lines(path: Path) -> Iterator[Unit | Refused | PassedOver]:
@@ -119,8 +119,6 @@ def _kind(row: Json) -> str:
 
 def _plain(value: object) -> object:
     """JSON of what Parquet holds."""
-    if isinstance(value, datetime):
-        return value.isoformat()
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, Decimal):

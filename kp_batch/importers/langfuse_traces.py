@@ -17,8 +17,9 @@ from kp_batch.importers.langfuse_observations import (
 from kp_batch.importers.messages import Json, Message, list_in
 from kp_batch.importers.payloads import at_path, messages_in, objective_in
 from kp_batch.importers.rules import Rules
-from kp_batch.importers.times import time_of
+from kp_batch.importers.scores import score_of
 from kp_batch.importers.transcript import Transcript
+from kp_batch.times import time_of
 
 _LLM, _TOOL = "GENERATION", "TOOL"
 _OF_NO_AGENT = {"SPAN", "EVENT"}  # any program has them
@@ -155,7 +156,7 @@ def _number(score: Json) -> float | None:
         return None
     if value is None and kind == "BOOLEAN":
         return {"true": 1.0, "false": 0.0}.get(str(score.get("string_value")).lower())
-    return float(value) if isinstance(value, int | float) else None
+    return score_of(value)
 
 
 def _fields(context: Sequence[Json], observations: Sequence[Json]) -> dict[str, list[str]]:

@@ -1,12 +1,10 @@
 """LangSmith's runs: the bulk export's Parquet, or JSON lines."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import cast
 from uuid import UUID
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
@@ -14,6 +12,7 @@ from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.json_files import read_json_lines
 from kp_batch.importers.langsmith_runs import draft
 from kp_batch.importers.messages import Json, parsed
+from kp_batch.importers.parquet_rows import rows_of
 
 _ROWS = 256  # of a Parquet file that are held at once
 _NEEDED = ("id", "trace_id", "run_type")
@@ -40,18 +39,7 @@ def _rows(path: Path) -> Iterator[Json]:
             raise UnreadableError(f"it has no column {', '.join(missing)}", "missing_column")
         columns = [name for name in (*_TEXTS, *_OTHERS, "error", "extra") if name in names]
         for batch in file.iter_batches(_ROWS, columns=columns):
-            yield from _of_microseconds(batch).to_pylist()
-
-
-def _of_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Python's times know no nanoseconds."""
-    fields = [
-        pa.field(each.name, pa.timestamp("us", each.type.tz))
-        if pa.types.is_timestamp(each.type)
-        else each
-        for each in batch.schema
-    ]
-    return batch.cast(pa.schema(fields), safe=False)
+            yield from rows_of(batch)
 
 
 def _unit(row: Json, line: int | None = None) -> Unit | Refused:
@@ -70,8 +58,6 @@ def _unit(row: Json, line: int | None = None) -> Unit | Refused:
 
 
 def _text(value: object) -> str | None:
-    if isinstance(value, datetime):
-        return value.isoformat()
     return str(value) if isinstance(value, str | UUID) else None
 
 

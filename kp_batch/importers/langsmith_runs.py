@@ -3,7 +3,6 @@
 import ast
 import json
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from typing import Any, cast
 
 from kp_batch.importers.attributes import texts
@@ -18,8 +17,9 @@ from kp_batch.importers.payloads import (
     without_role,
 )
 from kp_batch.importers.rules import Rules
-from kp_batch.importers.times import time_of
+from kp_batch.importers.scores import score_of
 from kp_batch.importers.transcript import Transcript
+from kp_batch.times import time_of
 
 _TOOLS = {"tool", "retriever"}
 
@@ -58,7 +58,7 @@ def _age(run: Json) -> tuple[bool, str, int, int, str]:
     counts = (n for each in _feedback(run).values() if isinstance(n := each.get("n"), int))
     filled = sum(value not in (None, "", [], {}) for value in run.values())
     text = json.dumps(run, sort_keys=True)
-    return not _is_pending(run), str(run.get("end_time") or ""), sum(counts), filled, text
+    return not _is_pending(run), _utc(run.get("end_time")), sum(counts), filled, text
 
 
 def _is_pending(run: Json) -> bool:
@@ -84,8 +84,12 @@ def _chain(run: Json, runs: Mapping[str, Json]) -> list[Json]:
 
 
 def _start(run: Json) -> tuple[str, str]:
-    time = time_of(run.get("start_time"))
-    return time.isoformat(timespec="microseconds") if time else "", str(run["id"])
+    return _utc(run.get("start_time")), str(run["id"])
+
+
+def _utc(text: object) -> str:
+    time = time_of(text)
+    return time.isoformat(timespec="microseconds") if time else ""
 
 
 def _take(transcript: Transcript, run: Json, within: set[Any]) -> None:
@@ -173,12 +177,8 @@ def _feedback(run: Json) -> Mapping[str, Json]:
 
 
 def _scores(root: Json) -> dict[str, float]:
-    averages = {name: each.get("avg") for name, each in _feedback(root).items()}
-    return {
-        name: float(value)
-        for name, value in averages.items()
-        if isinstance(value, float | int) and isfinite(value)
-    }
+    averages = {name: score_of(each.get("avg")) for name, each in _feedback(root).items()}
+    return {name: value for name, value in averages.items() if value is not None}
 
 
 def _fields(root: Json) -> dict[str, list[str]]:
