@@ -109,9 +109,12 @@ def _above(observation: Json, by_id: Mapping[str, Json]) -> Iterator[Json]:
 def _started(
     row: Json | None, roots: Sequence[Json], observations: Sequence[Json]
 ) -> datetime | None:
-    told = [(row or {}).get("timestamp"), *(each.get("start_time") for each in roots[:1])]
-    told += [each.get("start_time") for each in observations]
-    return next((time for time in map(time_of, told) if time), None)
+    """When the root started; of several, the trace is the root, and its timestamp may be late."""
+    timestamp = time_of((row or {}).get("timestamp"))
+    starts = [time_of(each.get("start_time")) for each in roots]
+    starts += [timestamp] if len(roots) > 1 else []
+    others = (timestamp, *(time_of(each.get("start_time")) for each in observations))
+    return min(filter(None, starts), default=None) or next(filter(None, others), None)
 
 
 def _transcript(given: object, observations: Sequence[Json], rules: Rules) -> Transcript:
