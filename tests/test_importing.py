@@ -542,6 +542,14 @@ def test_rules_that_name_what_is_not_there_are_told_before_anything_is_written(
     assert [each.name for each in archive.iterdir()] == ["_import"]
 
 
+def test_without_a_map_no_value_is_unmapped(tmp_path: Path, archive: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"trace": "t", "at": "2026-03-01", "say": "so"}])
+    rules = load_rules(None, {**RULES, "task_domain": {"from": "kind"}})
+    assert import_traces(_spans(), [str(tmp_path)], archive, rules).unmapped_domains == {}
+    (row,) = imported(archive).values()
+    assert row["metadata"]["task_domain"] == "made"
+
+
 def test_rules_that_leave_something_open_are_refused_before_any_work(
     tmp_path: Path, archive: Path
 ) -> None:

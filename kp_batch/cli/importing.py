@@ -28,7 +28,7 @@ max = 1
 
 [task_domain]
 from = "FIELD"
-map = { VALUE = "finance" }
+map = { VALUE = "finance" }        # without it, the values are the domains
 otherwise = "default"              # without it, a trace of another value is refused
 """
 

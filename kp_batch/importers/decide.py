@@ -1,12 +1,12 @@
 """Rules applied: of a draft, a trace in our own shape, or why it is refused."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from kp_batch.contracts import STEP_TYPES
 from kp_batch.importers.draft import Draft, Refused
-from kp_batch.importers.rules import Rules
+from kp_batch.importers.rules import Domain, Rules
 
 _CONTEXT = "https://knowledgepulse.dev/schema/v1"
 Row = dict[str, Any]  # of `contracts.TRACE`
@@ -71,9 +71,15 @@ def _message(draft: Draft, rules: Rules, reasons: list[str]) -> str:
     if "bad_confidence" in reasons and rules.confidence and rules.confidence.score:
         parts.append(_about_confidence(rules.confidence.score, draft.scores, scores))
     if "empty_domain" in reasons and rules.task_domain:
-        found = draft.fields.get(rules.task_domain.source or "", ())
-        parts.append(f"the map has none of the values {', '.join(found) or '(none)'}")
+        parts.append(_about_domain(rules.task_domain, draft.fields))
     return "; ".join(parts)
+
+
+def _about_domain(rule: Domain, fields: Mapping[str, Sequence[str]]) -> str:
+    values = ", ".join(filter(None, fields.get(rule.source or "", ())))
+    if rule.map and values:
+        return f"the map has none of the values {values}"
+    return f"the field {rule.source!r} is missing or empty"
 
 
 def _about_confidence(name: str, values: Mapping[str, float], scores: str) -> str:

@@ -1,7 +1,7 @@
 """Rules for what a system does not tell: success, confidence and domain."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -69,7 +69,7 @@ class Confidence(_Table):
 
 
 class Domain(_Table):
-    """A native field, and which domains its values stand for."""
+    """A native field that names the domain, and which domains its values stand for."""
 
     source: str | None = Field(None, alias="from")
     map: dict[str, str] = Field(default_factory=dict[str, str])
@@ -77,14 +77,19 @@ class Domain(_Table):
 
     @model_validator(mode="after")
     def _leads_to_a_domain(self) -> Self:
-        if self.source is None and self.otherwise is None:
+        if not self.source and not self.otherwise:
             raise ValueError("has from, or otherwise, or both")
         return self
 
-    def decide(self, fields: Mapping[str, Any]) -> str | None:
-        """The domain of a trace with these fields; None if no value is known."""
+    def decide(self, fields: Mapping[str, Sequence[str]]) -> str | None:
+        """The domain of a trace with these fields; None if it has none."""
+        return self.named(fields) or self.otherwise
+
+    def named(self, fields: Mapping[str, Sequence[str]]) -> str | None:
+        """The domain that the field names: the first one, which without a map is its own value."""
         values = fields.get(self.source, ()) if self.source else ()
-        return next((self.map[each] for each in values if each in self.map), self.otherwise)
+        domains = map(self.map.get, values) if self.map else values
+        return next(filter(None, domains), None)
 
 
 class Rules(_Table):

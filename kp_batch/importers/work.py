@@ -32,7 +32,7 @@ class Tally:
 
     traces: int = 0
     passed_over: Counter[str] = field(default_factory=Counter[str])
-    unmapped: Counter[str] = field(default_factory=Counter[str])  # values that no domain has
+    unmapped: Counter[str] = field(default_factory=Counter[str])  # values that name no domain
     scores: set[str] = field(default_factory=set[str])  # names that traces have
     fields: set[str] = field(default_factory=set[str])
 
@@ -146,10 +146,9 @@ class Work:
         self.tally.scores |= draft.scores.keys()
         self.tally.fields |= draft.fields.keys()
         rule = self.rules.task_domain
-        if rule and rule.source:
+        if rule and rule.source and not rule.named(draft.fields):
             values = draft.fields.get(rule.source, ())
-            if not any(value in rule.map for value in values):
-                self.tally.unmapped[values[0] if values else "(none)"] += 1
+            self.tally.unmapped[next(filter(None, values), "(none)")] += 1
 
     def check_names(self) -> None:
         """Refuse rules that name what no trace has, where traces have others.
