@@ -532,12 +532,13 @@ def test_rules_that_name_what_is_not_there_are_told_before_anything_is_written(
         "success": {"score": "rihgt", "at_least": 1},
         "confidence": {"score": "judge"},
         "task_domain": {"from": "tags"},
+        "agent_id": "who",
     }
     with pytest.raises(KpBatchError) as failed:
         import_traces(_spans(), [str(tmp_path)], archive, load_rules(None, wrong))
     assert str(failed.value) == (
         "no score 'rihgt'; the source has: right; no score 'judge'; the source has: right; "
-        "no field 'tags'; the source has: kind"
+        "no field 'tags'; the source has: kind; no field 'who'; the source has: kind"
     )
     assert [each.name for each in archive.iterdir()] == ["_import"]
 

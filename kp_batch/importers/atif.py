@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.attributes import first_text
+from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format
 from kp_batch.importers.harbor import inputs, tells, trial_of
 from kp_batch.importers.json_files import read_json
@@ -72,6 +73,17 @@ def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Draft | Refused | 
         steps=transcript.steps,
         scores=trial.get("rewards", {}),
         fields=trial.get("fields", {}),
+        origin=_origin(told),
+    )
+
+
+def _origin(told: Json) -> Origin:
+    models = [told.get("agent"), *cast("list[Json]", told["steps"])]
+    return Origin(
+        agent=first_text([told], "agent.name"),
+        model=first_text(models, "model_name"),
+        session=first_text([told], "session_id"),
+        version=first_text([told], "agent.version"),
     )
 
 

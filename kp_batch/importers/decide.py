@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from kp_batch.contracts import STEP_TYPES
+from kp_batch.importers.attributes import first
 from kp_batch.importers.draft import Draft, Refused
 from kp_batch.importers.rules import Domain, Rules
 
@@ -25,6 +26,7 @@ def decided(draft: Draft, rules: Rules) -> Row | Refused:
         confidence = rules.confidence.decide(draft.scores)
     if rules.task_domain:
         domain = rules.task_domain.decide(draft.fields)
+    agent = first(draft.fields.get(rules.agent_id, ())) if rules.agent_id else draft.origin.agent
     faults = {
         "bad_created_at": draft.created_at is None,
         "empty_objective": not draft.objective,
@@ -43,13 +45,16 @@ def decided(draft: Draft, rules: Rules) -> Row | Refused:
         "id": draft.id,
         "metadata": {
             "created_at": written(draft.created_at),
-            "agent_id": draft.agent_id,
+            "agent_id": agent,
             "framework": draft.framework,
             "task_domain": domain,
             "success": success,
             "quality_score": draft.quality_score,
             "visibility": draft.visibility,
             "privacy_level": draft.privacy_level,
+            "model": draft.origin.model,
+            "session": draft.origin.session,
+            "version": draft.origin.version,
         },
         "task": {"objective": draft.objective},
         "steps": list(draft.steps),

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self, cast
 
-from kp_batch.importers.attributes import texts, told
-from kp_batch.importers.draft import Draft, Unit
+from kp_batch.importers.attributes import first, first_text, texts, told
+from kp_batch.importers.draft import Draft, Origin, Unit
 from kp_batch.importers.inspect_messages import conversation, slim, whole
 from kp_batch.importers.messages import Json
 from kp_batch.importers.payloads import at_path
@@ -67,6 +67,7 @@ def record_of(sample: Json, log: Log) -> dict[str, object]:
         "scores": dict(numbers({name: score.get("value") for name, score in scores.items()})),
         "fields": {**log.fields, **dict(texts({"metadata": sample.get("metadata") or {}}))},
         "invalidated": sample.get("invalidation") is not None,
+        "agent": events.agent,
     }
 
 
@@ -77,6 +78,7 @@ class Events:
     first: str | None  # when the first one was
     last: str  # when the latest one was, in UTC; '' if there is none
     of_prior_runs: frozenset[str]  # ids of messages
+    agent: str | None  # the first one that ran
 
     @classmethod
     def of(cls, events: Iterable[Json], pools: object) -> Self:
@@ -88,17 +90,20 @@ class Events:
             pools: `events_data`, of which events name messages by their places.
         """
         known = cast("list[Json]", told(pools, "messages") or [])
-        first, last, prior, spans = None, "", set[str](), set[str]()
+        begun, last, prior, spans, agent = None, "", set[str](), set[str](), None
         for event in events:
-            first = first or event.get("timestamp")
+            begun = begun or event.get("timestamp")
             last = max(last, _utc(event.get("timestamp")))
-            if event.get("event") == "span_begin" and event.get("type") == "prior_run":
+            kind = event.get("type") if event.get("event") == "span_begin" else None
+            if kind == "agent":
+                agent = agent or first_text([event], "name")
+            if kind == "prior_run":
                 spans.add(str(event.get("id")))
             elif event.get("event") == "span_end":
                 spans.discard(str(event.get("id")))
             elif spans:
                 prior.update(_message_ids(event, known))
-        return cls(first, last, frozenset(prior))
+        return cls(begun, last, frozenset(prior), agent)
 
 
 def _message_ids(event: Json, known: Sequence[Json]) -> Iterator[str]:
@@ -155,14 +160,17 @@ def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Draft:
     transcript = Transcript(recovery=rules.recovers)
     transcript.converse(conversation(record["messages"]))
     asked = at_path(record["input"], rules.objective) if rules.objective else ""
+    fields = cast("Mapping[str, Sequence[str]]", record["fields"])
+    agents = [*fields.get("agent", ()), *fields.get("solver", ()), record.get("agent")]
     return Draft(
         id=f"kp:trace:{trace}",
         created_at=time_of(record["created"]),
         objective=asked or transcript.objective,
         steps=transcript.steps,
         scores=record["scores"],
-        fields=record["fields"],
+        fields=fields,
         faults=["invalidated"] if record["invalidated"] else [],
+        origin=Origin(first(agents), first(fields.get("model", ()))),
     )
 
 

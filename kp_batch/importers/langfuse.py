@@ -27,9 +27,11 @@ _FIELDS = {
     "observation": (
         *("id", "parent_observation_id", "is_root_observation", "type", "name", "trace_name"),
         *("start_time", "end_time", "updated_at", "level", "input", "output"),
+        *("provided_model_name", "model"),
         *("tool_calls", "tool_call_names", *_CONTEXT),
     ),
 }
+_DESCRIBED = ("TOOL", "AGENT")  # by their metadata
 _OF_LANGSMITH = "it holds runs of LangSmith"
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -100,7 +102,7 @@ def _unit(given: Json, line: int | None = None) -> Unit | Refused | PassedOver:
     if not row.get("id") or not trace:
         return Refused(["missing_id"], "a row without its id, or its trace's", line=line)
     record = {name: _plain(row[name]) for name in _FIELDS[kind] if name in row}
-    if row.get("parent_observation_id") and row.get("type") != "TOOL":
+    if row.get("parent_observation_id") and row.get("type") not in _DESCRIBED:
         record.pop("metadata", None)  # long, and of no use
     return Unit(str(trace), {"kind": kind, **record}, line)
 

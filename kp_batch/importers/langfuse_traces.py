@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import cast
 
-from kp_batch.importers.attributes import texts
-from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
+from kp_batch.importers.attributes import first, first_text, texts
+from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit
 from kp_batch.importers.langfuse_observations import (
+    agent_name,
     is_set,
     metadata_of,
     run_of,
@@ -44,13 +45,15 @@ def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Draft | Refused | 
     given = next((each["input"] for each in context if is_set(each.get("input"))), None)
     transcript = _transcript(given, observations, rules)
     asked = at_path(given, rules.objective) if rules.objective else ""
+    fields = _fields(context, observations)
     return Draft(
         id=name,
         created_at=_started(row, roots, observations),
         objective=asked or transcript.objective or _asked_first(given, observations),
         steps=transcript.steps,
         scores=_scores(records, {"", *(str(each["id"]) for each in roots)}),
-        fields=_fields(context, observations),
+        fields=fields,
+        origin=_origin(fields, observations),
     )
 
 
@@ -160,6 +163,16 @@ def _number(score: Json) -> float | None:
     if value is None and kind == "BOOLEAN":
         return {"true": 1.0, "false": 0.0}.get(str(score.get("string_value")).lower())
     return score_of(value)
+
+
+def _origin(fields: Mapping[str, Sequence[str]], observations: Sequence[Json]) -> Origin:
+    calls = [each for each in observations if each.get("type") == _LLM]
+    return Origin(
+        agent=agent_name(observations),
+        model=first_text(calls, "provided_model_name", "model"),
+        session=first(fields.get("session_id", ())),
+        version=first((*fields.get("version", ()), *fields.get("release", ()))),
+    )
 
 
 def _fields(context: Sequence[Json], observations: Sequence[Json]) -> dict[str, list[str]]:

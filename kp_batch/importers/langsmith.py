@@ -1,17 +1,18 @@
 """LangSmith's runs: the bulk export's Parquet, or JSON lines."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 from uuid import UUID
 
 import pyarrow.parquet as pq
 
+from kp_batch.importers.attributes import first_text
 from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.json_files import read_json_lines
 from kp_batch.importers.langsmith_runs import draft
-from kp_batch.importers.messages import Json, parsed
+from kp_batch.importers.messages import Json, object_in
 from kp_batch.importers.parquet_rows import rows_of
 
 _ROWS = 256  # of a Parquet file that are held at once
@@ -20,6 +21,7 @@ _TEXTS = (
     *(*_NEEDED, "parent_run_id", "name", "status", "start_time", "end_time", "dotted_order"),
     *("session_id", "session_name"),
 )
+_MODELS = ("metadata.ls_model_name", "invocation_params.model", "invocation_params.model_name")
 _OTHERS = ("inputs", "outputs", "feedback_stats", "tags")
 
 
@@ -50,10 +52,11 @@ def _unit(row: Json, line: int | None = None) -> Unit | Refused:
     record: dict[str, object] = {name: _text(row[name]) for name in _TEXTS if name in row}
     record |= {name: row[name] for name in _OTHERS if name in row}
     record["error"] = bool(row.get("error"))
-    if not row.get("parent_run_id"):
-        extra = parsed(row.get("extra"))
-        found = extra.get("metadata") if isinstance(extra, Mapping) else None
-        record["metadata"] = found if isinstance(found, Mapping) else {}
+    is_root = not row.get("parent_run_id")
+    if is_root or row["run_type"] == "llm":
+        extra = object_in(row.get("extra"))
+        record["model"] = first_text([extra], *_MODELS)
+        record |= {"metadata": object_in(extra.get("metadata"))} if is_root else {}
     return Unit(str(row["trace_id"]), record, line)
 
 

@@ -5,8 +5,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from kp_batch.importers.attributes import texts
-from kp_batch.importers.draft import Draft, Refused, Unit
+from kp_batch.importers.attributes import first_text, texts
+from kp_batch.importers.draft import Draft, Origin, Refused, Unit
 from kp_batch.importers.message_json import message_of
 from kp_batch.importers.messages import Json, Message, ToolCall, ToolResult, object_in, parsed
 from kp_batch.importers.payloads import (
@@ -50,6 +50,7 @@ def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Draft | Refused:
         steps=transcript.steps,
         scores=_scores(root),
         fields=_fields(root),
+        origin=_origin(root, ordered),
     )
 
 
@@ -179,6 +180,17 @@ def _feedback(run: Json) -> Mapping[str, Json]:
 def _scores(root: Json) -> dict[str, float]:
     averages = {name: score_of(each.get("avg")) for name, each in _feedback(root).items()}
     return {name: value for name, value in averages.items() if value is not None}
+
+
+def _origin(root: Json, ordered: Sequence[Json]) -> Origin:
+    calls = [each for each in ordered if each.get("run_type") == "llm"]
+    metadata = [root.get("metadata")]
+    return Origin(
+        agent=first_text(metadata, "lc_agent_name", "agent_name"),
+        model=first_text(calls, "model"),
+        session=first_text(metadata, "session_id", "thread_id", "conversation_id"),
+        version=first_text(metadata, "version", "revision_id"),
+    )
 
 
 def _fields(root: Json) -> dict[str, list[str]]:

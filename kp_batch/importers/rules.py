@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kp_batch.errors import KpBatchError
+from kp_batch.importers.attributes import first
 from kp_batch.text import one_line
 
 
@@ -88,8 +89,7 @@ class Domain(_Table):
     def named(self, fields: Mapping[str, Sequence[str]]) -> str | None:
         """The domain that the field names: the first one, which without a map is its own value."""
         values = fields.get(self.source, ()) if self.source else ()
-        domains = map(self.map.get, values) if self.map else values
-        return next(filter(None, domains), None)
+        return first(map(self.map.get, values) if self.map else values)
 
 
 class Rules(_Table):
@@ -98,6 +98,7 @@ class Rules(_Table):
     success: Success | None = None
     confidence: Confidence | None = None
     task_domain: Domain | None = None
+    agent_id: str | None = None  # the native field that names the agent, if another one does
     recovery: Literal["after_tool_error"] | None = None
     objective: str | None = None  # the path of the question in a root's input
 

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import cast
 
 from kp_batch.importers import genai, openinference
-from kp_batch.importers.attributes import texts
-from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
+from kp_batch.importers.attributes import first_text, texts
+from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit
 from kp_batch.importers.messages import Json, compact, unfolded
 from kp_batch.importers.payloads import at_path, messages_in, objective_in, question_in
 from kp_batch.importers.rules import Rules
@@ -14,6 +14,9 @@ from kp_batch.importers.span import AgentRun, ModelCall, Said, Span, ToolRun, sa
 from kp_batch.importers.transcript import Transcript
 from kp_batch.times import time_of_ns
 
+_AGENT = ("gen_ai.agent.name", "agent.name")
+_MODEL = ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name")
+_SESSION = ("gen_ai.conversation.id", "session.id")
 _NO_AGENT = PassedOver("no span of an agent")
 Voices = Mapping[str, Said | None]  # what spans say, by their ids
 
@@ -40,6 +43,20 @@ def draft(trace: str, units: Sequence[Unit], rules: Rules) -> Draft | Refused | 
         steps=transcript.steps,
         scores=_scores(tree),
         fields=dict(texts(tree.root.resource)) | dict(texts(tree.root.attributes)),
+        origin=_origin(tree, tree.root),
+    )
+
+
+def _origin(tree: "Tree", root: Span) -> Origin:
+    """What the root tells, or else the first span that does."""
+    spans = [each.attributes for each in (root, *tree.spans)]
+    calls = [x.attributes for x in tree.spans if isinstance(tree.voices[x.id], ModelCall)]
+    version = first_text(spans, "gen_ai.agent.version")
+    return Origin(
+        agent=first_text(spans, *_AGENT),
+        model=first_text(calls, *_MODEL),
+        session=first_text(spans, *_SESSION),
+        version=version or first_text([root.resource], "service.version"),
     )
 
 
