@@ -43,6 +43,7 @@ def spans(folder: Path, told: Mapping[str, str], resource: Mapping[str, str]) ->
     (request,) = otlp("a", str(SECONDS * 10**9), 1).values()
     (each,) = request["resourceSpans"]  # type: ignore[index]
     (span,) = each["scopeSpans"][0]["spans"]
+    span["name"] = "agent_run [helper]"
     span["attributes"] += [{"key": x, "value": {"stringValue": told[x]}} for x in told]
     each["resource"] = {
         "attributes": [{"key": x, "value": {"stringValue": resource[x]}} for x in resource]
@@ -69,6 +70,7 @@ def spans(folder: Path, told: Mapping[str, str], resource: Mapping[str, str]) ->
             {"service.version": "1.0"},
             ["helper", "m-1", "s", "1.0"],
         ),
+        ({"openinference.span.kind": "AGENT"}, {}, ["helper", None, None, None]),
         ({}, {}, [None] * 4),
     ],
 )
@@ -92,6 +94,7 @@ def test_phoenix(tmp_path: Path) -> None:
     [
         ("helper", {}),
         ("invoke_agent helper", {}),
+        ("invoke_agent [helper]", {}),
         ("agent_run [helper]", None),
         ("invoke_agent 7f-1", {"attributes": {"gen_ai.agent.name": "helper"}}),
     ],
@@ -104,6 +107,12 @@ def test_langfuse(tmp_path: Path, name: str, metadata: object) -> None:
     asked |= {"provided_model_name": "m-1", "metadata": {"long": "and of no use"}}
     path = lines(tmp_path / "source", root, agent, asked)
     assert written("langfuse", path.parent) == ["helper", "m-1", "s", "r1"]
+
+
+def test_an_agent_may_have_no_name(tmp_path: Path) -> None:
+    root, asked = langfuse("t", AT, 1)["observations.jsonl"]  # type: ignore[misc]
+    path = lines(tmp_path / "source", root | {"name": "invoke_agent"}, asked)
+    assert written("langfuse", path.parent) == [None] * 4
 
 
 def test_langsmith(tmp_path: Path) -> None:

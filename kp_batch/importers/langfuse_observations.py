@@ -1,10 +1,9 @@
 """What a Langfuse observation tells: of a model's messages, or of a tool's run."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
-from kp_batch.importers.attributes import first
+from kp_batch.importers.attributes import agent_named, first
 from kp_batch.importers.messages import (
     Json,
     Message,
@@ -20,7 +19,6 @@ from kp_batch.importers.payloads import messages_in, said_in
 # Where instrumentations tell of a tool's span what the call was.
 _CALL_IDS = ("tool_call_id", "gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id")
 _AGENT_NAMES = ("gen_ai.agent.name", "agent.name")
-_AGENT_SPAN = re.compile(r"(?:invoke_agent |agent_run \[)?(?P<name>.*?)\]?")
 _TOOL_NAMES = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
 
 
@@ -79,8 +77,7 @@ def agent_name(observations: Sequence[Json]) -> str | None:
     """The agent's name: an attribute of the first observation that has it, else an agent's own."""
     told = (_first(metadata_of(each), _AGENT_NAMES) for each in observations)
     names = (str(each.get("name") or "") for each in observations if each.get("type") == "AGENT")
-    spans = (_AGENT_SPAN.fullmatch(each) for each in names)
-    return first(map(str, filter(None, told))) or first(each["name"] for each in spans if each)
+    return first(map(str, filter(None, told))) or first(map(agent_named, names))
 
 
 def metadata_of(record: Json) -> Json:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import cast
 
 from kp_batch.importers import genai, openinference
-from kp_batch.importers.attributes import first_text, texts
+from kp_batch.importers.attributes import first, first_text, texts
 from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit
 from kp_batch.importers.messages import Json, compact, unfolded
 from kp_batch.importers.payloads import at_path, messages_in, objective_in, question_in
@@ -50,10 +50,11 @@ def draft(trace: str, units: Sequence[Unit], rules: Rules) -> Draft | Refused | 
 def _origin(tree: "Tree", root: Span) -> Origin:
     """What the root tells, or else the first span that does."""
     spans = [each.attributes for each in (root, *tree.spans)]
+    named = first(openinference.agent(each) for each in (root, *tree.spans))
     calls = [x.attributes for x in tree.spans if isinstance(tree.voices[x.id], ModelCall)]
     version = first_text(spans, "gen_ai.agent.version")
     return Origin(
-        agent=first_text(spans, *_AGENT),
+        agent=first_text(spans, *_AGENT) or named,
         model=first_text(calls, *_MODEL),
         session=first_text(spans, *_SESSION),
         version=version or first_text([root.resource], "service.version"),
