@@ -30,6 +30,12 @@ def time_of(text: object) -> datetime | None:
         return None
 
 
+def sortable(text: object) -> str:
+    """The time of a text, so that the order of texts is that of times; '' if it is none."""
+    time = time_of(text)
+    return time.isoformat(timespec="microseconds") if time else ""
+
+
 def time_of_ns(nanoseconds: int) -> datetime | None:
     """The time so many nanoseconds after 1970, cut to microseconds; None if it is too far away."""
     try:

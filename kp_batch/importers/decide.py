@@ -39,16 +39,18 @@ def decided(draft: Draft, rules: Rules) -> Row | Refused:
     reasons = [*draft.faults, *(reason for reason, holds in faults.items() if holds)]
     if reasons or draft.created_at is None:
         return Refused(reasons, _message(draft, rules, reasons), id=draft.id)
+    told = {"created_at": written(draft.created_at), "agent_id": agent}
+    return _row(draft, {**told, "task_domain": domain, "success": success}, confidence)
+
+
+def _row(draft: Draft, decided: Row, confidence: float | None) -> Row:
     return {
         "@context": _CONTEXT,
         "@type": "ReasoningTrace",
         "id": draft.id,
         "metadata": {
-            "created_at": written(draft.created_at),
-            "agent_id": agent,
+            **decided,
             "framework": draft.framework,
-            "task_domain": domain,
-            "success": success,
             "quality_score": draft.quality_score,
             "visibility": draft.visibility,
             "privacy_level": draft.privacy_level,

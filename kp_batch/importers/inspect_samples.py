@@ -13,7 +13,7 @@ from kp_batch.importers.payloads import at_path
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.scores import score_of
 from kp_batch.importers.transcript import Transcript
-from kp_batch.times import time_of
+from kp_batch.times import sortable, time_of
 
 _OLD_SCORERS = ("score", "88F74D2C")  # where a score lacks its scorer's name
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -61,7 +61,7 @@ def record_of(sample: Json, log: Log) -> dict[str, object]:
     changes.append(told(sample.get("invalidation"), "timestamp"))
     return {
         "created": sample.get("started_at") or events.first,
-        "changed": max([events.last, *(_utc(each) for each in changes)]),
+        "changed": max([events.last, *(sortable(each) for each in changes)]),
         "input": _asked(sample.get("input"), attachments),
         "messages": slim(sample.get("messages") or (), attachments, events.of_prior_runs),
         "scores": dict(numbers({name: score.get("value") for name, score in scores.items()})),
@@ -93,7 +93,7 @@ class Events:
         begun, last, prior, spans, agent = None, "", set[str](), set[str](), None
         for event in events:
             begun = begun or event.get("timestamp")
-            last = max(last, _utc(event.get("timestamp")))
+            last = max(last, sortable(event.get("timestamp")))
             kind = event.get("type") if event.get("event") == "span_begin" else None
             if kind == "agent":
                 agent = agent or first_text([event], "name")
@@ -114,11 +114,6 @@ def _message_ids(event: Json, known: Sequence[Json]) -> Iterator[str]:
     for start, end in event.get("input_refs") or ():
         found += known[start:end]
     yield from (str(name) for each in found if (name := told(each, "id")))
-
-
-def _utc(value: object) -> str:
-    time = time_of(value)
-    return time.isoformat(timespec="microseconds") if time else ""
 
 
 def _asked(given: object, attachments: Mapping[str, str]) -> object:

@@ -19,7 +19,7 @@ from kp_batch.importers.payloads import (
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.scores import score_of
 from kp_batch.importers.transcript import Transcript
-from kp_batch.times import time_of
+from kp_batch.times import sortable, time_of
 
 _TOOLS = {"tool", "retriever"}
 
@@ -59,7 +59,7 @@ def _age(run: Json) -> tuple[bool, str, int, int, str]:
     counts = (n for each in _feedback(run).values() if isinstance(n := each.get("n"), int))
     filled = sum(value not in (None, "", [], {}) for value in run.values())
     text = json.dumps(run, sort_keys=True)
-    return not _is_pending(run), _utc(run.get("end_time")), sum(counts), filled, text
+    return not _is_pending(run), sortable(run.get("end_time")), sum(counts), filled, text
 
 
 def _is_pending(run: Json) -> bool:
@@ -85,12 +85,7 @@ def _chain(run: Json, runs: Mapping[str, Json]) -> list[Json]:
 
 
 def _start(run: Json) -> tuple[str, str]:
-    return _utc(run.get("start_time")), str(run["id"])
-
-
-def _utc(text: object) -> str:
-    time = time_of(text)
-    return time.isoformat(timespec="microseconds") if time else ""
+    return sortable(run.get("start_time")), str(run["id"])
 
 
 def _take(transcript: Transcript, run: Json, within: set[Any]) -> None:

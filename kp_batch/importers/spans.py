@@ -48,15 +48,16 @@ def draft(trace: str, units: Sequence[Unit], rules: Rules) -> Draft | Refused | 
 
 
 def _origin(tree: "Tree", root: Span) -> Origin:
-    """What the root tells, or else the first span that does."""
-    spans = [each.attributes for each in (root, *tree.spans)]
-    named = first(openinference.agent(each) for each in (root, *tree.spans))
+    """What the root tells, or else the first span, or call of a model, that does."""
+    spans = (root, *tree.spans)
     calls = [x.attributes for x in tree.spans if isinstance(tree.voices[x.id], ModelCall)]
-    version = first_text(spans, "gen_ai.agent.version")
+    heads = [root.attributes, *calls[:1]]
+    agent = first_text((each.attributes for each in spans), *_AGENT)
+    version = first_text(heads, "gen_ai.agent.version")
     return Origin(
-        agent=first_text(spans, *_AGENT) or named,
+        agent=agent or first(map(openinference.agent, spans)),
         model=first_text(calls, *_MODEL),
-        session=first_text(spans, *_SESSION),
+        session=first_text(heads, *_SESSION),
         version=version or first_text([root.resource], "service.version"),
     )
 
