@@ -25,7 +25,7 @@ TRACE = pl.Schema(
         "metadata": pl.Struct(
             _texts("created_at", "agent_id", "framework", "task_domain")
             | {"success": pl.Boolean(), "quality_score": pl.Float64()}
-            | _texts("visibility", "privacy_level")
+            | _texts("visibility", "privacy_level", "model", "session", "version")
         ),
         "task": pl.Struct(_texts("objective")),
         "steps": pl.List(

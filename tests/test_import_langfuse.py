@@ -13,6 +13,7 @@ from kp_batch.importers import langfuse
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.rules import Rules, load_rules
 from kp_batch.operations.importing import import_traces
+from kp_batch.times import time_of
 from tests.importing import imported, refusals, write_json
 
 if TYPE_CHECKING:
@@ -378,6 +379,21 @@ def test_the_older_export_has_a_table_of_traces(tmp_path: Path) -> None:
     assert isinstance(made(tmp_path, [trace]), Refused)
 
 
+@pytest.mark.parametrize(
+    ("begun", "top", "second"),
+    [(0.004, 1, 0), (0.0, 1, 0), (0.004, 2, 0), (-1, 2, -1), (None, 1, 0), (None, 2, 0)],
+)
+def test_a_trace_began_when_its_root_did(
+    tmp_path: Path, begun: float | None, top: int, second: float
+) -> None:
+    """Its own timestamp may be later; of several roots it is the root."""
+    rows = [root(id=str(n), start_time=at(30 + n)) for n in range(top)]
+    timestamp = None if begun is None else at(30 + begun)
+    rows.append({"id": "t", "timestamp": timestamp, "updated_at": at(1)})
+    draft = drafted(tmp_path, [*rows, *CONVERSATION[1:]])
+    assert draft.created_at == time_of(at(30 + second))
+
+
 def page() -> Row:
     return {
         "trace": {
@@ -406,7 +422,7 @@ def test_a_download_from_the_page(tmp_path: Path) -> None:
     draft = langfuse.draft("t", [each for each in units if isinstance(each, Unit)], RULES)
     assert isinstance(draft, Draft)
     assert draft.created_at
-    assert draft.created_at.isoformat() == "2026-08-03T09:00:00.123000+00:00"
+    assert draft.created_at.isoformat() == "2026-08-03T09:00:00+00:00"  # as its root
     assert draft.objective == "find it"
     assert told(draft) == [("thought", "so"), ("tool_call", "look"), ("observation", "{}")]
     assert draft.steps[1]["input"] == '{"at":1}'

@@ -81,6 +81,39 @@ def test_all_reasons_are_told(changes: Any, reasons: list[str], message: str) ->
     assert refused == Refused(reasons, message, id="kp:trace:a")
 
 
+@pytest.mark.parametrize("limit", ["nan", "inf"])
+def test_a_limit_is_a_finite_number(limit: str) -> None:
+    for given in (
+        {"success": {"score": "right", "at_least": limit}},
+        {"confidence": {"score": "judge", "max": limit}},
+    ):
+        with pytest.raises(KpBatchError, match="finite number"):
+            rules(**given)
+
+
+@pytest.mark.parametrize("given", [{"from": "tags"}, {"from": "tags", "map": {}}])
+def test_without_a_map_the_field_names_the_domain(given: dict[str, Any]) -> None:
+    row = decided(draft(fields={"tags": ["", "new", "bill"]}), rules(task_domain=given))
+    assert not isinstance(row, Refused)
+    assert row["metadata"]["task_domain"] == "new"
+
+
+@pytest.mark.parametrize("fields", [{}, {"tags": []}, {"tags": [""]}])
+def test_an_empty_field_names_none(fields: dict[str, list[str]]) -> None:
+    refused = decided(draft(fields=fields), rules(task_domain={"from": "tags"}))
+    assert refused == Refused(
+        ["empty_domain"], "the field 'tags' is missing or empty", id="kp:trace:a"
+    )
+    row = decided(draft(fields=fields), rules(task_domain={"from": "tags", "otherwise": "x"}))
+    assert not isinstance(row, Refused)
+    assert row["metadata"]["task_domain"] == "x"
+
+
+def test_a_domain_is_not_empty() -> None:
+    with pytest.raises(KpBatchError, match="has from, or otherwise, or both"):
+        rules(task_domain={"otherwise": ""})
+
+
 def test_an_unmapped_domain_may_have_another() -> None:
     row = decided(draft(fields={}), rules(task_domain={"from": "tags", "otherwise": "default"}))
     assert not isinstance(row, Refused)

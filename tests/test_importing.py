@@ -27,11 +27,11 @@ from kp_batch.importers.index import Index
 from kp_batch.importers.json_files import read_json_lines
 from kp_batch.importers.knowledgepulse import FORMAT
 from kp_batch.importers.rules import Rules, load_rules
-from kp_batch.importers.times import time_of
 from kp_batch.operations import importing
 from kp_batch.operations.importing import import_traces
 from kp_batch.operations.results import Imported
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.times import time_of
 from kp_batch.warehouse.reader import connect
 from kp_batch.whole_files import HALF_WRITTEN
 from tests.importing import imported, kp_trace, refusals, write_json
@@ -532,14 +532,23 @@ def test_rules_that_name_what_is_not_there_are_told_before_anything_is_written(
         "success": {"score": "rihgt", "at_least": 1},
         "confidence": {"score": "judge"},
         "task_domain": {"from": "tags"},
+        "agent_id": "who",
     }
     with pytest.raises(KpBatchError) as failed:
         import_traces(_spans(), [str(tmp_path)], archive, load_rules(None, wrong))
     assert str(failed.value) == (
         "no score 'rihgt'; the source has: right; no score 'judge'; the source has: right; "
-        "no field 'tags'; the source has: kind"
+        "no field 'tags'; the source has: kind; no field 'who'; the source has: kind"
     )
     assert [each.name for each in archive.iterdir()] == ["_import"]
+
+
+def test_without_a_map_no_value_is_unmapped(tmp_path: Path, archive: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"trace": "t", "at": "2026-03-01", "say": "so"}])
+    rules = load_rules(None, {**RULES, "task_domain": {"from": "kind"}})
+    assert import_traces(_spans(), [str(tmp_path)], archive, rules).unmapped_domains == {}
+    (row,) = imported(archive).values()
+    assert row["metadata"]["task_domain"] == "made"
 
 
 def test_rules_that_leave_something_open_are_refused_before_any_work(

@@ -22,6 +22,7 @@ from kp_batch.archive.reading import read_raw, read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.archive.timestamps import from_text
 from kp_batch.contracts import ROWS, TIMESTAMP, TRACE
+from kp_batch.times import time_of
 from tests.archives import (
     OUTCOME,
     SCHEMA,
@@ -549,7 +550,9 @@ def test_columns_of_nothing_but_null(tmp_path: Path) -> None:
 def times(texts: Sequence[str | None]) -> list[datetime | None]:
     column = from_text(pl.Series("at", texts, pl.String))
     assert column.dtype == TIMESTAMP
-    return column.to_list()
+    found = column.to_list()
+    assert [time_of(each) for each in texts] == found  # an import reads the same
+    return found
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from kp_batch.storage.urls import is_url
 
 _RULES = """\
 # Rules to start from: what makes a success, how confident it is, and of which domain a trace is.
+# agent_id = "FIELD"               # names the agent, where its name is not told as such
 # recovery = "after_tool_error"    # the first thought after a failed tool recovers from an error
 
 [success]
@@ -28,7 +29,7 @@ max = 1
 
 [task_domain]
 from = "FIELD"
-map = { VALUE = "finance" }
+map = { VALUE = "finance" }        # without it, the values are the domains
 otherwise = "default"              # without it, a trace of another value is refused
 """
 
@@ -79,6 +80,11 @@ class _Archive(click.Path):
 @click.option("--confidence", help="score:NAME:MIN:MAX, or a number from 0 to 1.")
 @click.option("--domain", help="A field of the format that names the domain, or =DOMAIN for all.")
 @click.option(
+    "--agent-id",
+    metavar="FIELD",
+    help="A field of the format that names the agent, in place of the name that it tells.",
+)
+@click.option(
     "--list",
     is_flag=True,
     is_eager=True,
@@ -96,6 +102,7 @@ def import_(  # noqa: PLR0913 (each is an option)
     success: str | None,
     confidence: str | None,
     domain: str | None,
+    agent_id: str | None,
     as_json: bool,
 ) -> None:
     """Make an archive of other systems' traces.
@@ -112,6 +119,7 @@ def import_(  # noqa: PLR0913 (each is an option)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="FORMAT") from error
     given = {**_success(success), **_confidence(confidence), **_domain(domain)}
+    given |= {"agent_id": agent_id} if agent_id else {}
     done = import_traces(form, sources, archive, load_rules(path, given))
     if as_json:
         click.echo(json.dumps(asdict(done)))

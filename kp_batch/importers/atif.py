@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.attributes import first_text
+from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format
 from kp_batch.importers.harbor import inputs, tells, trial_of
 from kp_batch.importers.json_files import read_json
@@ -13,8 +14,8 @@ from kp_batch.importers.message_parts import text_of
 from kp_batch.importers.messages import Json, Message, Role, ToolCall, ToolResult
 from kp_batch.importers.payloads import at_path
 from kp_batch.importers.rules import Rules
-from kp_batch.importers.times import time_of
 from kp_batch.importers.transcript import Transcript
+from kp_batch.times import time_of
 
 _ROLES: Mapping[str, Role] = {"user": "user", "agent": "assistant"}
 _FAILED = ("is_error", "tool_result_is_error")  # as Harbor's agents note it; ATIF has no field
@@ -72,6 +73,17 @@ def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Draft | Refused | 
         steps=transcript.steps,
         scores=trial.get("rewards", {}),
         fields=trial.get("fields", {}),
+        origin=_origin(told),
+    )
+
+
+def _origin(told: Json) -> Origin:
+    models = [told.get("agent"), *cast("list[Json]", told["steps"])]
+    return Origin(
+        agent=first_text([told], "agent.name"),
+        model=first_text(models, "model_name"),
+        session=first_text([told], "session_id"),
+        version=first_text([told], "agent.version"),
     )
 
 

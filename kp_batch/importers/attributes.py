@@ -1,9 +1,12 @@
 """Attributes of spans, which some transports keep under dotted names, and others nested."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from kp_batch.importers.messages import Json, parsed
+
+_AGENT_SPAN = re.compile(r"(?:invoke_agent|agent_run)(?: (?:\[(.*)\]|(.*)))?")
 
 
 def told(attributes: object, name: str) -> Any:
@@ -28,6 +31,23 @@ def first_told(attributes: object, names: tuple[str, ...]) -> Any:
         (found for name in names if (found := told(attributes, name)) is not None),
         None,
     )
+
+
+def first(texts: Iterable[str | None]) -> str | None:
+    """The first text that is not empty; None if there is none."""
+    return next(filter(None, texts), None)
+
+
+def first_text(holders: Iterable[object], *names: str) -> str | None:
+    """What the first of these that has one of these names holds there, as text."""
+    found = (told(each, name) for each in holders for name in names)
+    return first(_text(each) for each in found if _is_plain(each))
+
+
+def agent_named(span: str) -> str:
+    """The name of the agent that a span with this name is a run of; '' if it has none."""
+    found = _AGENT_SPAN.fullmatch(span)
+    return found[1] or found[2] or "" if found else span
 
 
 def listed(attributes: object, name: str) -> list[object]:

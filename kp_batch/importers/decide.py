@@ -1,12 +1,13 @@
 """Rules applied: of a draft, a trace in our own shape, or why it is refused."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from kp_batch.contracts import STEP_TYPES
+from kp_batch.importers.attributes import first
 from kp_batch.importers.draft import Draft, Refused
-from kp_batch.importers.rules import Rules
+from kp_batch.importers.rules import Domain, Rules
 
 _CONTEXT = "https://knowledgepulse.dev/schema/v1"
 Row = dict[str, Any]  # of `contracts.TRACE`
@@ -25,6 +26,7 @@ def decided(draft: Draft, rules: Rules) -> Row | Refused:
         confidence = rules.confidence.decide(draft.scores)
     if rules.task_domain:
         domain = rules.task_domain.decide(draft.fields)
+    agent = first(draft.fields.get(rules.agent_id, ())) if rules.agent_id else draft.origin.agent
     faults = {
         "bad_created_at": draft.created_at is None,
         "empty_objective": not draft.objective,
@@ -37,19 +39,24 @@ def decided(draft: Draft, rules: Rules) -> Row | Refused:
     reasons = [*draft.faults, *(reason for reason, holds in faults.items() if holds)]
     if reasons or draft.created_at is None:
         return Refused(reasons, _message(draft, rules, reasons), id=draft.id)
+    told = {"created_at": written(draft.created_at), "agent_id": agent}
+    return _row(draft, {**told, "task_domain": domain, "success": success}, confidence)
+
+
+def _row(draft: Draft, decided: Row, confidence: float | None) -> Row:
     return {
         "@context": _CONTEXT,
         "@type": "ReasoningTrace",
         "id": draft.id,
         "metadata": {
-            "created_at": written(draft.created_at),
-            "agent_id": draft.agent_id,
+            **decided,
             "framework": draft.framework,
-            "task_domain": domain,
-            "success": success,
             "quality_score": draft.quality_score,
             "visibility": draft.visibility,
             "privacy_level": draft.privacy_level,
+            "model": draft.origin.model,
+            "session": draft.origin.session,
+            "version": draft.origin.version,
         },
         "task": {"objective": draft.objective},
         "steps": list(draft.steps),
@@ -71,9 +78,15 @@ def _message(draft: Draft, rules: Rules, reasons: list[str]) -> str:
     if "bad_confidence" in reasons and rules.confidence and rules.confidence.score:
         parts.append(_about_confidence(rules.confidence.score, draft.scores, scores))
     if "empty_domain" in reasons and rules.task_domain:
-        found = draft.fields.get(rules.task_domain.source or "", ())
-        parts.append(f"the map has none of the values {', '.join(found) or '(none)'}")
+        parts.append(_about_domain(rules.task_domain, draft.fields))
     return "; ".join(parts)
+
+
+def _about_domain(rule: Domain, fields: Mapping[str, Sequence[str]]) -> str:
+    values = ", ".join(filter(None, fields.get(rule.source or "", ())))
+    if rule.map and values:
+        return f"the map has none of the values {values}"
+    return f"the field {rule.source!r} is missing or empty"
 
 
 def _about_confidence(name: str, values: Mapping[str, float], scores: str) -> str:

@@ -6,6 +6,16 @@ from datetime import datetime
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Who did it, as far as that is told."""
+
+    agent: str | None = None  # its name
+    model: str | None = None
+    session: str | None = None
+    version: str | None = None  # of the agent
+
+
+@dataclass(frozen=True)
 class Draft:
     """A trace as its system tells it."""
 
@@ -21,7 +31,7 @@ class Draft:
     confidence: float | None = None
     task_domain: str | None = None
     # Carried through.
-    agent_id: str | None = None
+    origin: Origin = Origin()
     framework: str | None = None
     quality_score: float | None = None
     visibility: str | None = None

@@ -12,6 +12,7 @@ from kp_batch.importers.draft import Refused, UnreadableError
 from kp_batch.importers.format import Input, Look
 from kp_batch.importers.json_files import read_json
 from kp_batch.importers.messages import Json
+from kp_batch.importers.scores import score_of
 
 _RESULT = "result.json"
 _OTHERS = {_RESULT, "config.json", "lock.json", "reward.json", "manifest.json"}
@@ -167,7 +168,8 @@ def trial_of(path: Path, result: Path) -> Json:
         ended = {(each.get("exception_info") or {}).get("exception_type") for each in (told, part)}
         given = (part.get("verifier_result") or {}).get("rewards") or {}
         ran = part.get("agent_execution") or {}
-        rewards = {name: float(value) for name, value in given.items() if _is_number(value)}
+        numbers = ((name, score_of(value)) for name, value in given.items())
+        rewards = {name: number for name, number in numbers if number is not None}
         return {
             "rewards": rewards if _is_valid(ended) else {},
             "started": [ran.get("started_at"), told.get("started_at")],
@@ -182,10 +184,6 @@ def _step_of(path: Path, told: Json) -> Json:
     names = {name for folder, name in pairwise(path.parts) if folder == "steps"}
     steps = cast("list[Json]", told.get("step_results") or [])
     return next((each for each in steps if each["step_name"] in names), told)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, float | int)
 
 
 def _is_valid(ended: set[str | None]) -> bool:

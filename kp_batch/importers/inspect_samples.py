@@ -3,17 +3,17 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Self, cast
 
-from kp_batch.importers.attributes import texts, told
-from kp_batch.importers.draft import Draft, Unit
+from kp_batch.importers.attributes import first, first_text, texts, told
+from kp_batch.importers.draft import Draft, Origin, Unit
 from kp_batch.importers.inspect_messages import conversation, slim, whole
 from kp_batch.importers.messages import Json
 from kp_batch.importers.payloads import at_path
 from kp_batch.importers.rules import Rules
-from kp_batch.importers.times import time_of
+from kp_batch.importers.scores import score_of
 from kp_batch.importers.transcript import Transcript
+from kp_batch.times import sortable, time_of
 
 _OLD_SCORERS = ("score", "88F74D2C")  # where a score lacks its scorer's name
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -61,12 +61,13 @@ def record_of(sample: Json, log: Log) -> dict[str, object]:
     changes.append(told(sample.get("invalidation"), "timestamp"))
     return {
         "created": sample.get("started_at") or events.first,
-        "changed": max([events.last, *(_utc(each) for each in changes)]),
+        "changed": max([events.last, *(sortable(each) for each in changes)]),
         "input": _asked(sample.get("input"), attachments),
         "messages": slim(sample.get("messages") or (), attachments, events.of_prior_runs),
         "scores": dict(numbers({name: score.get("value") for name, score in scores.items()})),
         "fields": {**log.fields, **dict(texts({"metadata": sample.get("metadata") or {}}))},
         "invalidated": sample.get("invalidation") is not None,
+        "agent": events.agent,
     }
 
 
@@ -77,6 +78,7 @@ class Events:
     first: str | None  # when the first one was
     last: str  # when the latest one was, in UTC; '' if there is none
     of_prior_runs: frozenset[str]  # ids of messages
+    agent: str | None  # the first one that ran
 
     @classmethod
     def of(cls, events: Iterable[Json], pools: object) -> Self:
@@ -88,17 +90,20 @@ class Events:
             pools: `events_data`, of which events name messages by their places.
         """
         known = cast("list[Json]", told(pools, "messages") or [])
-        first, last, prior, spans = None, "", set[str](), set[str]()
+        begun, last, prior, spans, agent = None, "", set[str](), set[str](), None
         for event in events:
-            first = first or event.get("timestamp")
-            last = max(last, _utc(event.get("timestamp")))
-            if event.get("event") == "span_begin" and event.get("type") == "prior_run":
+            begun = begun or event.get("timestamp")
+            last = max(last, sortable(event.get("timestamp")))
+            kind = event.get("type") if event.get("event") == "span_begin" else None
+            if kind == "agent":
+                agent = agent or first_text([event], "name")
+            if kind == "prior_run":
                 spans.add(str(event.get("id")))
             elif event.get("event") == "span_end":
                 spans.discard(str(event.get("id")))
             elif spans:
                 prior.update(_message_ids(event, known))
-        return cls(first, last, frozenset(prior))
+        return cls(begun, last, frozenset(prior), agent)
 
 
 def _message_ids(event: Json, known: Sequence[Json]) -> Iterator[str]:
@@ -109,11 +114,6 @@ def _message_ids(event: Json, known: Sequence[Json]) -> Iterator[str]:
     for start, end in event.get("input_refs") or ():
         found += known[start:end]
     yield from (str(name) for each in found if (name := told(each, "id")))
-
-
-def _utc(value: object) -> str:
-    time = time_of(value)
-    return time.isoformat(timespec="microseconds") if time else ""
 
 
 def _asked(given: object, attachments: Mapping[str, str]) -> object:
@@ -146,11 +146,7 @@ def numbers(values: Json) -> Iterator[tuple[str, float]]:
 
 def number_of(value: object) -> float | None:
     """A score's value as a number; None if it is a text that is no grade, or not finite."""
-    if isinstance(value, str):
-        return _GRADES.get(value)
-    if isinstance(value, bool | int | float) and isfinite(value):
-        return float(value)
-    return None
+    return _GRADES.get(value) if isinstance(value, str) else score_of(value)
 
 
 def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Draft:
@@ -159,14 +155,17 @@ def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Draft:
     transcript = Transcript(recovery=rules.recovers)
     transcript.converse(conversation(record["messages"]))
     asked = at_path(record["input"], rules.objective) if rules.objective else ""
+    fields = cast("Mapping[str, Sequence[str]]", record["fields"])
+    agents = [*fields.get("agent", ()), *fields.get("solver", ()), record.get("agent")]
     return Draft(
         id=f"kp:trace:{trace}",
         created_at=time_of(record["created"]),
         objective=asked or transcript.objective,
         steps=transcript.steps,
         scores=record["scores"],
-        fields=record["fields"],
+        fields=fields,
         faults=["invalidated"] if record["invalidated"] else [],
+        origin=Origin(first(agents), first(fields.get("model", ()))),
     )
 
 

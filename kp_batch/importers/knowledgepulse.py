@@ -10,20 +10,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
 
-from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format, Input, Look, by_ending
 from kp_batch.importers.json_files import read_json
 from kp_batch.importers.knowledgepulse_postgres import rows_of
 from kp_batch.importers.messages import Json, as_text
 from kp_batch.importers.rules import Rules
-from kp_batch.importers.times import time_of
+from kp_batch.importers.scores import score_of
 from kp_batch.storage.urls import is_database
+from kp_batch.times import time_of
 
 _FILES = (".sqlite", ".sqlite3", ".db")
 _LOG = "-wal"
 _UNITS = "SELECT id, unit_json, updated_at, {status} FROM knowledge_units"
 _COLUMNS = "PRAGMA table_info(knowledge_units)"
 _STATUS = "quarantine_status"
+_ORIGIN = ("agent_id", "model", "session", "version")
 _OURS = "ReasoningTrace"
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -143,7 +145,7 @@ def draft(trace: str, found: Sequence[Unit], _: Rules) -> Draft | Refused | Pass
         success=metadata["success"] if isinstance(metadata.get("success"), bool) else None,
         confidence=_number(outcome.get("confidence")),
         task_domain=_text(metadata.get("task_domain")),
-        agent_id=_text(metadata.get("agent_id")),
+        origin=Origin(*(_text(metadata.get(each)) for each in _ORIGIN)),
         framework=_text(metadata.get("framework")),
         quality_score=_number(metadata.get("quality_score")),
         visibility=_text(metadata.get("visibility")),
@@ -179,9 +181,7 @@ def _text(value: object) -> str | None:
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, float | int):
-        return None
-    return float(value)
+    return None if isinstance(value, bool) else score_of(value)
 
 
 FORMAT = Format(

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from kp_batch.errors import KpBatchError
 from kp_batch.importers.draft import UnreadableError
-from kp_batch.importers.times import time_of
 from kp_batch.sql import sql
 from kp_batch.text import one_line
+from kp_batch.times import time_of
 
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Cursor

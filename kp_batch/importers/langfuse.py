@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import cast
@@ -15,6 +14,7 @@ from kp_batch.importers.json_files import is_empty, read_json, read_json_lines
 from kp_batch.importers.langfuse_exports import inputs, tells
 from kp_batch.importers.langfuse_traces import draft
 from kp_batch.importers.messages import Json, parsed
+from kp_batch.importers.parquet_rows import rows_of
 
 _ROWS = 256  # of a Parquet file that are held at once
 _CONTEXT = ("tags", "environment", "release", "version", "user_id", "session_id", "metadata")
@@ -27,9 +27,11 @@ _FIELDS = {
     "observation": (
         *("id", "parent_observation_id", "is_root_observation", "type", "name", "trace_name"),
         *("start_time", "end_time", "updated_at", "level", "input", "output"),
+        *("provided_model_name", "model"),
         *("tool_calls", "tool_call_names", *_CONTEXT),
     ),
 }
+_DESCRIBED = ("TOOL", "AGENT")  # by their metadata
 _OF_LANGSMITH = "it holds runs of LangSmith"
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -53,7 +55,7 @@ def _parquet_rows(path: Path) -> Iterator[Json]:
             raise UnreadableError(_OF_LANGSMITH)
         columns = [name for name in file.schema_arrow.names if name in wanted]
         for batch in file.iter_batches(_ROWS, columns=columns):
-            yield from batch.to_pylist()
+            yield from rows_of(batch)
 
 
 def _of_lines(path: Path) -> Iterator[Unit | Refused | PassedOver]:
@@ -100,7 +102,7 @@ def _unit(given: Json, line: int | None = None) -> Unit | Refused | PassedOver:
     if not row.get("id") or not trace:
         return Refused(["missing_id"], "a row without its id, or its trace's", line=line)
     record = {name: _plain(row[name]) for name in _FIELDS[kind] if name in row}
-    if row.get("parent_observation_id") and row.get("type") != "TOOL":
+    if row.get("parent_observation_id") and row.get("type") not in _DESCRIBED:
         record.pop("metadata", None)  # long, and of no use
     return Unit(str(trace), {"kind": kind, **record}, line)
 
@@ -119,8 +121,6 @@ def _kind(row: Json) -> str:
 
 def _plain(value: object) -> object:
     """JSON of what Parquet holds."""
-    if isinstance(value, datetime):
-        return value.isoformat()
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, Decimal):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
+from kp_batch.importers.attributes import agent_named, first
 from kp_batch.importers.messages import (
     Json,
     Message,
@@ -17,6 +18,7 @@ from kp_batch.importers.payloads import messages_in, said_in
 
 # Where instrumentations tell of a tool's span what the call was.
 _CALL_IDS = ("tool_call_id", "gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id")
+_AGENT_NAMES = ("gen_ai.agent.name", "agent.name")
 _TOOL_NAMES = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
 
 
@@ -69,6 +71,13 @@ def tool_name(observation: Json) -> str:
     """The name of the tool that an observation is a run of."""
     told = _first(metadata_of(observation), _TOOL_NAMES)
     return str(told or observation.get("name") or "").removeprefix("execute_tool ")
+
+
+def agent_name(observations: Sequence[Json]) -> str | None:
+    """The agent's name: an attribute of the first observation that has it, else an agent's own."""
+    told = (_first(metadata_of(each), _AGENT_NAMES) for each in observations)
+    names = (str(each.get("name") or "") for each in observations if each.get("type") == "AGENT")
+    return first(map(str, filter(None, told))) or first(map(agent_named, names))
 
 
 def metadata_of(record: Json) -> Json:

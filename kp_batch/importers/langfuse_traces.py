@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import cast
 
-from kp_batch.importers.attributes import texts
-from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
+from kp_batch.importers.attributes import first, first_text, texts
+from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit
 from kp_batch.importers.langfuse_observations import (
+    agent_name,
     is_set,
     metadata_of,
     run_of,
@@ -17,8 +18,9 @@ from kp_batch.importers.langfuse_observations import (
 from kp_batch.importers.messages import Json, Message, list_in
 from kp_batch.importers.payloads import at_path, messages_in, objective_in
 from kp_batch.importers.rules import Rules
-from kp_batch.importers.times import time_of
+from kp_batch.importers.scores import score_of
 from kp_batch.importers.transcript import Transcript
+from kp_batch.times import time_of
 
 _LLM, _TOOL = "GENERATION", "TOOL"
 _OF_NO_AGENT = {"SPAN", "EVENT"}  # any program has them
@@ -43,13 +45,15 @@ def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Draft | Refused | 
     given = next((each["input"] for each in context if is_set(each.get("input"))), None)
     transcript = _transcript(given, observations, rules)
     asked = at_path(given, rules.objective) if rules.objective else ""
+    fields = _fields(context, observations)
     return Draft(
         id=name,
         created_at=_started(row, roots, observations),
         objective=asked or transcript.objective or _asked_first(given, observations),
         steps=transcript.steps,
         scores=_scores(records, {"", *(str(each["id"]) for each in roots)}),
-        fields=_fields(context, observations),
+        fields=fields,
+        origin=_origin(fields, observations),
     )
 
 
@@ -108,9 +112,12 @@ def _above(observation: Json, by_id: Mapping[str, Json]) -> Iterator[Json]:
 def _started(
     row: Json | None, roots: Sequence[Json], observations: Sequence[Json]
 ) -> datetime | None:
-    told = [(row or {}).get("timestamp"), *(each.get("start_time") for each in roots[:1])]
-    told += [each.get("start_time") for each in observations]
-    return next((time for time in map(time_of, told) if time), None)
+    """When the root started; of several, the trace is the root, and its timestamp may be late."""
+    timestamp = time_of((row or {}).get("timestamp"))
+    starts = [time_of(each.get("start_time")) for each in roots]
+    starts += [timestamp] if len(roots) > 1 else []
+    others = (timestamp, *(time_of(each.get("start_time")) for each in observations))
+    return min(filter(None, starts), default=None) or next(filter(None, others), None)
 
 
 def _transcript(given: object, observations: Sequence[Json], rules: Rules) -> Transcript:
@@ -155,7 +162,17 @@ def _number(score: Json) -> float | None:
         return None
     if value is None and kind == "BOOLEAN":
         return {"true": 1.0, "false": 0.0}.get(str(score.get("string_value")).lower())
-    return float(value) if isinstance(value, int | float) else None
+    return score_of(value)
+
+
+def _origin(fields: Mapping[str, Sequence[str]], observations: Sequence[Json]) -> Origin:
+    calls = [each for each in observations if each.get("type") == _LLM]
+    return Origin(
+        agent=agent_name(observations),
+        model=first_text(calls, "provided_model_name", "model"),
+        session=first(fields.get("session_id", ())),
+        version=first((*fields.get("version", ()), *fields.get("release", ()))),
+    )
 
 
 def _fields(context: Sequence[Json], observations: Sequence[Json]) -> dict[str, list[str]]:

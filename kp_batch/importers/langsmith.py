@@ -1,19 +1,19 @@
 """LangSmith's runs: the bulk export's Parquet, or JSON lines."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 from uuid import UUID
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kp_batch.importers.attributes import first_text
 from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.json_files import read_json_lines
 from kp_batch.importers.langsmith_runs import draft
-from kp_batch.importers.messages import Json, parsed
+from kp_batch.importers.messages import Json, object_in
+from kp_batch.importers.parquet_rows import rows_of
 
 _ROWS = 256  # of a Parquet file that are held at once
 _NEEDED = ("id", "trace_id", "run_type")
@@ -21,6 +21,7 @@ _TEXTS = (
     *(*_NEEDED, "parent_run_id", "name", "status", "start_time", "end_time", "dotted_order"),
     *("session_id", "session_name"),
 )
+_MODELS = ("metadata.ls_model_name", "invocation_params.model", "invocation_params.model_name")
 _OTHERS = ("inputs", "outputs", "feedback_stats", "tags")
 
 
@@ -40,18 +41,7 @@ def _rows(path: Path) -> Iterator[Json]:
             raise UnreadableError(f"it has no column {', '.join(missing)}", "missing_column")
         columns = [name for name in (*_TEXTS, *_OTHERS, "error", "extra") if name in names]
         for batch in file.iter_batches(_ROWS, columns=columns):
-            yield from _of_microseconds(batch).to_pylist()
-
-
-def _of_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Python's times know no nanoseconds."""
-    fields = [
-        pa.field(each.name, pa.timestamp("us", each.type.tz))
-        if pa.types.is_timestamp(each.type)
-        else each
-        for each in batch.schema
-    ]
-    return batch.cast(pa.schema(fields), safe=False)
+            yield from rows_of(batch)
 
 
 def _unit(row: Json, line: int | None = None) -> Unit | Refused:
@@ -62,16 +52,15 @@ def _unit(row: Json, line: int | None = None) -> Unit | Refused:
     record: dict[str, object] = {name: _text(row[name]) for name in _TEXTS if name in row}
     record |= {name: row[name] for name in _OTHERS if name in row}
     record["error"] = bool(row.get("error"))
-    if not row.get("parent_run_id"):
-        extra = parsed(row.get("extra"))
-        found = extra.get("metadata") if isinstance(extra, Mapping) else None
-        record["metadata"] = found if isinstance(found, Mapping) else {}
+    is_root = not row.get("parent_run_id")
+    if is_root or row["run_type"] == "llm":
+        extra = object_in(row.get("extra"))
+        record["model"] = first_text([extra], *_MODELS)
+        record |= {"metadata": object_in(extra.get("metadata"))} if is_root else {}
     return Unit(str(row["trace_id"]), record, line)
 
 
 def _text(value: object) -> str | None:
-    if isinstance(value, datetime):
-        return value.isoformat()
     return str(value) if isinstance(value, str | UUID) else None
 
 

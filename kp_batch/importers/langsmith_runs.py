@@ -3,11 +3,10 @@
 import ast
 import json
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from typing import Any, cast
 
-from kp_batch.importers.attributes import texts
-from kp_batch.importers.draft import Draft, Refused, Unit
+from kp_batch.importers.attributes import first_text, texts
+from kp_batch.importers.draft import Draft, Origin, Refused, Unit
 from kp_batch.importers.message_json import message_of
 from kp_batch.importers.messages import Json, Message, ToolCall, ToolResult, object_in, parsed
 from kp_batch.importers.payloads import (
@@ -18,8 +17,9 @@ from kp_batch.importers.payloads import (
     without_role,
 )
 from kp_batch.importers.rules import Rules
-from kp_batch.importers.times import time_of
+from kp_batch.importers.scores import score_of
 from kp_batch.importers.transcript import Transcript
+from kp_batch.times import sortable, time_of
 
 _TOOLS = {"tool", "retriever"}
 
@@ -50,6 +50,7 @@ def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Draft | Refused:
         steps=transcript.steps,
         scores=_scores(root),
         fields=_fields(root),
+        origin=_origin(root, ordered),
     )
 
 
@@ -58,7 +59,7 @@ def _age(run: Json) -> tuple[bool, str, int, int, str]:
     counts = (n for each in _feedback(run).values() if isinstance(n := each.get("n"), int))
     filled = sum(value not in (None, "", [], {}) for value in run.values())
     text = json.dumps(run, sort_keys=True)
-    return not _is_pending(run), str(run.get("end_time") or ""), sum(counts), filled, text
+    return not _is_pending(run), sortable(run.get("end_time")), sum(counts), filled, text
 
 
 def _is_pending(run: Json) -> bool:
@@ -84,8 +85,7 @@ def _chain(run: Json, runs: Mapping[str, Json]) -> list[Json]:
 
 
 def _start(run: Json) -> tuple[str, str]:
-    time = time_of(run.get("start_time"))
-    return time.isoformat(timespec="microseconds") if time else "", str(run["id"])
+    return sortable(run.get("start_time")), str(run["id"])
 
 
 def _take(transcript: Transcript, run: Json, within: set[Any]) -> None:
@@ -173,12 +173,19 @@ def _feedback(run: Json) -> Mapping[str, Json]:
 
 
 def _scores(root: Json) -> dict[str, float]:
-    averages = {name: each.get("avg") for name, each in _feedback(root).items()}
-    return {
-        name: float(value)
-        for name, value in averages.items()
-        if isinstance(value, float | int) and isfinite(value)
-    }
+    averages = {name: score_of(each.get("avg")) for name, each in _feedback(root).items()}
+    return {name: value for name, value in averages.items() if value is not None}
+
+
+def _origin(root: Json, ordered: Sequence[Json]) -> Origin:
+    calls = [each for each in ordered if each.get("run_type") == "llm"]
+    metadata = [root.get("metadata")]
+    return Origin(
+        agent=first_text(metadata, "lc_agent_name", "agent_name"),
+        model=first_text(calls, "model"),
+        session=first_text(metadata, "session_id", "thread_id", "conversation_id"),
+        version=first_text(metadata, "version", "revision_id"),
+    )
 
 
 def _fields(root: Json) -> dict[str, list[str]]:

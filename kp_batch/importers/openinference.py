@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from kp_batch.importers.attributes import listed, told
+from kp_batch.importers.attributes import agent_named, listed, told
 from kp_batch.importers.message_json import message_of
 from kp_batch.importers.messages import Json, Message, ToolCall, ToolResult, parsed
 from kp_batch.importers.payloads import messages_in
@@ -24,7 +24,7 @@ _FEEDBACK = {"annotations": "annotation", "evaluations": "evaluation"}
 
 def said(span: Span) -> Said | None:
     """What a span says; None if it says nothing in this dialect."""
-    kind = str(told(span.attributes, "openinference.span.kind") or "").upper()
+    kind = _kind(span)
     if kind == "LLM":
         return ModelCall(_given(span), _answer(span))
     if kind == "TOOL":
@@ -46,6 +46,11 @@ def payload(span: Span) -> object:
     return _shown(told(span.attributes, "input.value"))
 
 
+def agent(span: Span) -> str:
+    """The name of the agent that a span is a run of; '' if it is none."""
+    return agent_named(span.name) if _kind(span) == "AGENT" else ""
+
+
 def scores(span: Span) -> Iterator[Score]:
     """The scores of a span."""
     yield from _scores(span, "")
@@ -54,6 +59,10 @@ def scores(span: Span) -> Iterator[Score]:
 def trace_scores(span: Span) -> Iterator[Score]:
     """The scores of the whole trace, which may stand at any span."""
     yield from _scores(span, "trace.")
+
+
+def _kind(span: Span) -> str:
+    return str(told(span.attributes, "openinference.span.kind") or "").upper()
 
 
 def _scores(span: Span, scope: str) -> Iterator[Score]:

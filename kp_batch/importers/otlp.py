@@ -19,7 +19,6 @@ _OTHER_SIGNALS = {"resourceLogs": "logs", "resourceMetrics": "metrics"}
 _ERROR = (2, "STATUS_CODE_ERROR")
 _MALFORMED = "malformed_json"
 _FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
-_NO_TIME = 253_402_300_800_000_000_000  # after the year 9999
 
 
 def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver]:
@@ -95,7 +94,7 @@ def _span(told: Json, span: str, resource: Json) -> Span:
 def _time(value: str | float | None) -> int | None:
     """Nanoseconds; 0 is what protobuf leaves where there are none."""
     found = int(value or 0)
-    return found if 0 < found < _NO_TIME else None
+    return found if found > 0 else None
 
 
 def _id(value: object, size: int) -> str:
@@ -122,7 +121,7 @@ def _value(value: object) -> object:
         if kind == "intValue":
             return int(inner)
         if kind == "doubleValue":
-            return float(inner)
+            return float(str(inner))  # of what is too large, infinity
         if kind == "arrayValue":
             return [_value(each) for each in inner.get("values") or ()]
         if kind == "kvlistValue":

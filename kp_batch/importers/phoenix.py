@@ -1,7 +1,6 @@
 """Phoenix's data frame of spans as Parquet, with its columns dotted or nested."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date
 from math import isnan
 from pathlib import Path
 from typing import cast
@@ -14,9 +13,10 @@ from kp_batch.importers.attributes import told
 from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.messages import Json, object_in, parsed
+from kp_batch.importers.parquet_rows import NANOSECONDS, times_as_text
 from kp_batch.importers.span import Event, Span
 from kp_batch.importers.spans import draft
-from kp_batch.importers.times import ns_of, time_of
+from kp_batch.times import time_of, us_of
 
 _ROWS = 500  # that are held at once; each may hold a whole conversation
 _NEEDED = ("context.trace_id", "context.span_id", "parent_id", "start_time")
@@ -26,11 +26,17 @@ _KIND = "openinference.span.kind"
 def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver]:
     """See `Format`."""
     with pq.ParquetFile(path) as file:
-        _check(file.schema_arrow)
+        schema = file.schema_arrow
+        _check(schema)
+        # In nanoseconds, which Python's own times lack.
+        times = [each for each in schema if pa.types.is_timestamp(each.type)]
+        sizes = {each.name: NANOSECONDS[each.type.unit] for each in times}
+        counted = pa.schema([x.with_type(pa.int64()) if x.name in sizes else x for x in schema])
         for batch in file.iter_batches(_ROWS):
-            frame = cast("pl.DataFrame", pl.from_arrow(batch))
-            for row in frame.with_columns(_exact(frame)).iter_rows(named=True):
-                yield _unit(cast("Json", _plain(row)))
+            frame = cast("pl.DataFrame", pl.from_arrow(times_as_text(batch.cast(counted))))
+            for row in frame.iter_rows(named=True):
+                counted_ns = {x: row[x] * size for x, size in sizes.items() if row[x] is not None}
+                yield _unit(cast("Json", _plain(row | counted_ns)))
 
 
 def _check(schema: pa.Schema) -> None:
@@ -38,12 +44,6 @@ def _check(schema: pa.Schema) -> None:
     missing = [each for each in _NEEDED if each not in names]
     if missing:
         raise UnreadableError(f"it lacks {', '.join(missing)}", "missing_column")
-
-
-def _exact(frame: pl.DataFrame) -> list[pl.Expr]:
-    """Times in nanoseconds, which Python's own lack."""
-    times = (name for name, kind in frame.schema.items() if isinstance(kind, pl.Datetime))
-    return [pl.col(name).dt.epoch("ns") for name in times]
 
 
 def _unit(row: Json) -> Unit | Refused:
@@ -88,7 +88,7 @@ def _nanoseconds(value: object) -> int | None:
     if isinstance(value, int):
         return value
     time = time_of(value)
-    return None if time is None else ns_of(time)
+    return None if time is None else us_of(time) * 1_000
 
 
 def _plain(value: object) -> object:
@@ -100,8 +100,6 @@ def _plain(value: object) -> object:
         return [_plain(each) for each in cast("list[object]", value)]
     if isinstance(value, float) and isnan(value):  # pandas' way to say None
         return None
-    if isinstance(value, date):
-        return value.isoformat()
     return value if isinstance(value, str | int | float | None) else str(value)
 
 

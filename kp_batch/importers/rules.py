@@ -1,18 +1,19 @@
 """Rules for what a system does not tell: success, confidence and domain."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kp_batch.errors import KpBatchError
+from kp_batch.importers.attributes import first
 from kp_batch.text import one_line
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Success(_Table):
@@ -69,7 +70,7 @@ class Confidence(_Table):
 
 
 class Domain(_Table):
-    """A native field, and which domains its values stand for."""
+    """A native field that names the domain, and which domains its values stand for."""
 
     source: str | None = Field(None, alias="from")
     map: dict[str, str] = Field(default_factory=dict[str, str])
@@ -77,14 +78,18 @@ class Domain(_Table):
 
     @model_validator(mode="after")
     def _leads_to_a_domain(self) -> Self:
-        if self.source is None and self.otherwise is None:
+        if not self.source and not self.otherwise:
             raise ValueError("has from, or otherwise, or both")
         return self
 
-    def decide(self, fields: Mapping[str, Any]) -> str | None:
-        """The domain of a trace with these fields; None if no value is known."""
+    def decide(self, fields: Mapping[str, Sequence[str]]) -> str | None:
+        """The domain of a trace with these fields; None if it has none."""
+        return self.named(fields) or self.otherwise
+
+    def named(self, fields: Mapping[str, Sequence[str]]) -> str | None:
+        """The domain that the field names: the first one, which without a map is its own value."""
         values = fields.get(self.source, ()) if self.source else ()
-        return next((self.map[each] for each in values if each in self.map), self.otherwise)
+        return first(map(self.map.get, values) if self.map else values)
 
 
 class Rules(_Table):
@@ -93,6 +98,7 @@ class Rules(_Table):
     success: Success | None = None
     confidence: Confidence | None = None
     task_domain: Domain | None = None
+    agent_id: str | None = None  # the native field that names the agent, if another one does
     recovery: Literal["after_tool_error"] | None = None
     objective: str | None = None  # the path of the question in a root's input
 

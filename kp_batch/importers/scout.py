@@ -1,7 +1,6 @@
 """Scout's transcripts in Parquet."""
 
 from collections.abc import Iterator, Mapping
-from datetime import date
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,6 +10,7 @@ from kp_batch.importers.draft import Refused, Unit, UnreadableError
 from kp_batch.importers.inspect_messages import slim
 from kp_batch.importers.inspect_samples import Events, numbers
 from kp_batch.importers.messages import Json, list_in, parsed
+from kp_batch.importers.parquet_rows import rows_of
 
 _ROWS = 16  # that are held at once; each has a whole conversation, and its events
 _ID = "transcript_id"
@@ -28,20 +28,18 @@ def units(path: Path) -> Iterator[Unit | Refused]:
             raise UnreadableError(f"it has no column {_ID}", "missing_column")
         columns = [name for name in names if name not in _UNREAD]
         for batch in file.iter_batches(_ROWS, columns=columns):
-            yield from map(_unit, batch.to_pylist())
+            yield from map(_unit, rows_of(batch))
 
 
 def _unit(row: Json) -> Unit | Refused:
     name = row[_ID]
     if not name:
         return Refused(["missing_id"], f"a transcript without its {_ID}")
-    started, events = row.get("date"), _events(row)
-    if isinstance(started, date):
-        started = started.isoformat()
+    events = _events(row)
     return Unit(
         str(name),
         {
-            "created": started or events.first,
+            "created": row.get("date") or events.first,
             "changed": "",
             "input": None,
             "messages": slim(_listed(row.get("messages")), {}, events.of_prior_runs),

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 
 from kp_batch.importers.messages import Json, Message, ToolCall, ToolResult
+from kp_batch.importers.scores import score_of
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,8 @@ class Score:
 
 def score(name: object, value: object, time: int) -> Score | None:
     """A score, where it has a name and is a number."""
-    if not isinstance(name, str) or not isinstance(value, bool | int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return Score(name, number, time) if isfinite(number) else None
+    number = score_of(value)
+    return Score(name, number, time) if isinstance(name, str) and number is not None else None
 
 
 def said_text(messages: Sequence[Message]) -> bool:

@@ -1,18 +1,22 @@
 """A trace from its spans: which of them count, in which order, and what the root tells."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import cast
 
 from kp_batch.importers import genai, openinference
-from kp_batch.importers.attributes import texts
-from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
+from kp_batch.importers.attributes import first, first_text, texts
+from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit
 from kp_batch.importers.messages import Json, compact, unfolded
 from kp_batch.importers.payloads import at_path, messages_in, objective_in, question_in
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.span import AgentRun, ModelCall, Said, Span, ToolRun, said_text
-from kp_batch.importers.times import time_of_ns
 from kp_batch.importers.transcript import Transcript
+from kp_batch.times import time_of_ns
 
+_AGENT = ("gen_ai.agent.name", "agent.name")
+_MODEL = ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name")
+_SESSION = ("gen_ai.conversation.id", "session.id")
 _NO_AGENT = PassedOver("no span of an agent")
 Voices = Mapping[str, Said | None]  # what spans say, by their ids
 
@@ -32,14 +36,29 @@ def draft(trace: str, units: Sequence[Unit], rules: Rules) -> Draft | Refused | 
     for span in tree.spans:
         if tree.counts(span):
             _tell(tree.voices[span.id], transcript, has_runs=tree.has_runs)
-    start = tree.start
     return Draft(
         id=name,
-        created_at=None if start is None else time_of_ns(start),
+        created_at=tree.start,
         objective=_objective(tree, transcript, rules.objective),
         steps=transcript.steps,
         scores=_scores(tree),
         fields=dict(texts(tree.root.resource)) | dict(texts(tree.root.attributes)),
+        origin=_origin(tree, tree.root),
+    )
+
+
+def _origin(tree: "Tree", root: Span) -> Origin:
+    """What the root tells, or else the first span, or call of a model, that does."""
+    spans = (root, *tree.spans)
+    calls = [x.attributes for x in tree.spans if isinstance(tree.voices[x.id], ModelCall)]
+    heads = [root.attributes, *calls[:1]]
+    agent = first_text((each.attributes for each in spans), *_AGENT)
+    version = first_text(heads, "gen_ai.agent.version")
+    return Origin(
+        agent=agent or first(map(openinference.agent, spans)),
+        model=first_text(calls, *_MODEL),
+        session=first_text(heads, *_SESSION),
+        version=version or first_text([root.resource], "service.version"),
     )
 
 
@@ -63,10 +82,11 @@ class Tree:
         }
 
     @property
-    def start(self) -> int | None:
+    def start(self) -> datetime | None:
         """When the root started, or else the first span that has a time."""
-        times = [each.start for each in (self.root, *self.spans) if each]
-        return next((each for each in times if each is not None), None)
+        starts = [each.start for each in (self.root, *self.spans) if each]
+        times = (time_of_ns(each) for each in starts if each is not None)
+        return next((each for each in times if each), None)
 
     def counts(self, span: Span) -> bool:
         """Whether a span tells what no other does."""

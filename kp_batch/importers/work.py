@@ -11,6 +11,7 @@ from polars.exceptions import PanicException
 
 from kp_batch.errors import KpBatchError, is_passing
 from kp_batch.importers.archive import Archive
+from kp_batch.importers.attributes import first
 from kp_batch.importers.day_files import DayFiles
 from kp_batch.importers.decide import decided
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
@@ -32,7 +33,7 @@ class Tally:
 
     traces: int = 0
     passed_over: Counter[str] = field(default_factory=Counter[str])
-    unmapped: Counter[str] = field(default_factory=Counter[str])  # values that no domain has
+    unmapped: Counter[str] = field(default_factory=Counter[str])  # values that name no domain
     scores: set[str] = field(default_factory=set[str])  # names that traces have
     fields: set[str] = field(default_factory=set[str])
 
@@ -146,10 +147,9 @@ class Work:
         self.tally.scores |= draft.scores.keys()
         self.tally.fields |= draft.fields.keys()
         rule = self.rules.task_domain
-        if rule and rule.source:
+        if rule and rule.source and not rule.named(draft.fields):
             values = draft.fields.get(rule.source, ())
-            if not any(value in rule.map for value in values):
-                self.tally.unmapped[values[0] if values else "(none)"] += 1
+            self.tally.unmapped[first(values) or "(none)"] += 1
 
     def check_names(self) -> None:
         """Refuse rules that name what no trace has, where traces have others.
@@ -163,12 +163,13 @@ class Work:
             if rule and rule.score and has_scores and rule.score not in has_scores:
                 has = ", ".join(has_scores)
                 faults.append(f"no score {rule.score!r}; the source has: {has}")
-        source = rules.task_domain.source if rules.task_domain else None
+        domain = rules.task_domain
         # With another domain for all else, a field that stands on some traces only may be missing.
-        is_open = rules.task_domain and rules.task_domain.otherwise is None
-        if source and is_open and has_fields and source not in has_fields:
-            has = ", ".join(has_fields)
-            faults.append(f"no field {source!r}; the source has: {has}")
+        source = domain.source if domain and domain.otherwise is None else None
+        for name in (source, rules.agent_id):
+            if name and has_fields and name not in has_fields:
+                has = ", ".join(has_fields)
+                faults.append(f"no field {name!r}; the source has: {has}")
         if faults:
             raise KpBatchError("; ".join(faults))
 

@@ -34,7 +34,7 @@ from kp_batch.operations.recognising import recognised
 from kp_batch.operations.results import Imported
 from kp_batch.progress import progress
 
-IMPORTER = 1  # the version of how formats become traces
+IMPORTER = 2  # the version of how formats become traces
 _FORMAT = "kp_batch.format"
 
 
