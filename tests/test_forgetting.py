@@ -30,6 +30,7 @@ from kp_batch.executor import Step
 from kp_batch.operations.forget import forget, what_to_forget
 from kp_batch.operations.removal import published_rows
 from kp_batch.operations.results import Forgotten, Removed
+from kp_batch.operations.sweep import sweep
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.publish import publish_success
 from kp_batch.pipeline.rescore import rescore_archive
@@ -513,3 +514,39 @@ def test_forget_after_a_failed_run_tells_no_row_by_the_json_of_another(
     assert trace_id == "kp:trace:1"
     assert (raw and json.loads(raw)) == (refused(1) if then == "as it was" else None)
     assert ask(settings, "SELECT count(*) FROM scores") == [(0,)]
+
+
+@pytest.fixture(scope="module")
+def scored_by_a_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a warehouse of nine traces, and the small model that scored them."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import BoW
+
+    folder = tmp_path_factory.mktemp("model")
+    words = [f"word{number}" for number in range(9)]
+    SentenceTransformer(modules=[BoW(vocab=[*words, "look"])]).save(str(folder / "model"))
+    write(folder, {"a.jsonl": [said(n, f"look {word}", 8 + n) for n, word in enumerate(words)]})
+    rescore_archive(settings_of(folder, embedder=str(folder / "model"), cache_size=2))
+    return folder
+
+
+@pytest.mark.parametrize("what", ["gone", "changed"])
+def test_forgetting_and_sweeping_need_no_model(
+    scored_by_a_model: Path, tmp_path: Path, what: str
+) -> None:
+    folder = Path(shutil.copytree(scored_by_a_model, tmp_path / "copy"))
+    model, moved = scored_by_a_model / "model", tmp_path / "moved"
+    model.rename(moved)
+    try:
+        if what == "changed":
+            shutil.copytree(moved, model)
+            (model / "README.txt").write_text("changed")
+        own = settings_of(folder)
+        encoder = ask(own, "SELECT DISTINCT encoder_id FROM scores")
+        assert sweep(folder / "warehouse", Staging(tmp_path / "sweep")).traces == 9
+        told = forget(folder / "warehouse", ["kp:trace:4"])
+        assert (told.traces, told.replayed, told.restated, told.vectors) == (1, 2, 2, 1)
+        assert ask(own, "SELECT DISTINCT encoder_id FROM scores") == encoder
+    finally:
+        shutil.rmtree(model, ignore_errors=True)
+        moved.rename(model)

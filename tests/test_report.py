@@ -57,6 +57,16 @@ def test_the_page_is_written_after_work_that_published_and_only_then(
     assert "reach the threshold of 0.1" in page.read_text("utf-8")
 
 
+def test_another_encoder_has_a_report_that_says_that_the_scores_do_not_compare(
+    warehouse: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for embedder in ("none", "none", "hashing"):
+        rescore_and_report(config(warehouse.parent, embedder=embedder))
+        assert not [each for each in caplog.records if each.levelname == "WARNING"]
+        for told in (report(warehouse, "markdown"), (warehouse / "report.html").read_text("utf-8")):
+            assert "The scores of the last run do not compare with those of the previous" in told
+
+
 def test_the_page_tells_of_a_run_that_failed(warehouse: Path) -> None:
     write_jsonl(warehouse.parent / "a.jsonl", [trace(steps=[])] * 5)
     with pytest.raises(KpBatchError) as failure:

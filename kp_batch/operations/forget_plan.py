@@ -30,8 +30,8 @@ def staged(run: Run, known: KnownIds) -> Run:
 
 
 def plan_from_published(run: Run) -> Plan:
-    """Plan without a look at the archive."""
-    return make_plan(run, observe_published(run), Scorer.of(run))
+    """Plan without a look at the archive, and without the model."""
+    return make_plan(run, observe_published(run), Scorer.as_published(run))
 
 
 PLAN = Step("plan", plan_from_published)

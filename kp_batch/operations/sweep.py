@@ -37,8 +37,9 @@ def sweep(
 ) -> Sweep:
     """Compute the scores that a run over all days would leave, with each combination of settings.
 
-    They are that run's to the bit. Encoder and weights are those in force. Nothing is embedded, no
-    file of the archive is read, and nothing in the warehouse changes.
+    They are that run's to the bit. Weights are those in force, and the encoder is the one that
+    scored last. No model is needed, no file of the archive is read, and nothing in the warehouse
+    changes.
 
     Args:
         warehouse: the folder of the tables.
@@ -97,7 +98,7 @@ def _in_force(run: Run) -> CacheSettings:
 
 def _scorer(run: Run) -> Scorer:
     """What the run scores with; it has an encoder."""
-    scorer = Scorer.of(run)
+    scorer = Scorer.as_published(run)
     if not scorer.has_encoder:
         raise KpBatchError(
             f"the scores in {shown(run.config.warehouse)} are computed without an encoder, so that "

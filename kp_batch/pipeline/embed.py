@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kp_batch.embedding.chunks import write_chunk
-from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.embedding.precision import is_native
 from kp_batch.executor import Executor, Step
@@ -35,7 +34,8 @@ def embed(run: Run, plan: Plan, workers: Executor) -> int | None:
     """
     # Loading looks at all of a model's files: nothing is loaded where nothing is to be embedded.
     config = run.config
-    encoder = load_encoder(config.embedder, config.precision) if plan.texts.missing else None
+    name = EncoderName(config.embedder, config.precision, plan.scorer.encoder_id)
+    encoder = loaded_encoder(name) if plan.texts.missing else None
     staged = [*plan.observed.texts, *_read_again(run, plan, workers)] if encoder else []
     if encoder is None or not staged:  # files changed meanwhile: the replay says what is missing
         return None
@@ -43,7 +43,6 @@ def embed(run: Run, plan: Plan, workers: Executor) -> int | None:
         warn(
             f"{encoder.precision} is slower than float32 here: the processor does not compute in it"
         )
-    name = EncoderName(config.embedder, config.precision, encoder.encoder_id)
     staging, folder = run.staging, Layout(config.warehouse).vectors(encoder.encoder_id)
     stage_inputs(staging, staged, staging.missing, "text_hash", staging.to_embed)
     try:

@@ -9,9 +9,10 @@ from kp_batch.contracts import SCORES
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.novelty.settings import CacheSettings
 from kp_batch.run import Run
+from kp_batch.run_record import done_runs, last_encoder
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import WeightProfile
-from kp_batch.warehouse.relations import scan
+from kp_batch.warehouse.relations import run_records, scan
 
 NO_FINGERPRINT = "none"  # stands for encoder_id and cache_id where there is no encoder
 
@@ -33,14 +34,27 @@ class Scorer:
         Raises:
             EncoderError: a model's files are missing.
         """
+        encoder = load_encoder(run.config.embedder, run.config.precision)
+        return cls._with(run, encoder.encoder_id if encoder else NO_FINGERPRINT)
+
+    @classmethod
+    def as_published(cls, run: Run) -> "Scorer":
+        """Make the scorer of a run that takes the encoder as the warehouse has it, without a model.
+
+        It is the encoder that scored last: see `last_encoder`.
+        """
+        runs = run_records(run.config.warehouse, run.published.tables.get("runs"))
+        return cls._with(run, last_encoder(done_runs(runs)) or NO_FINGERPRINT)
+
+    @classmethod
+    def _with(cls, run: Run, encoder_id: str) -> "Scorer":
         config = run.config
         published = scan(config.warehouse, "profiles", run.tables.get("profiles")).collect()
-        encoder = load_encoder(config.embedder, config.precision)
         cache = CacheSettings(config.cache_size, config.ttl)
         rows = published.sort("profile_id").drop("profile_id").iter_rows(named=True)
         return cls(
-            encoder_id=encoder.encoder_id if encoder else NO_FINGERPRINT,
-            cache_id=cache.cache_id if encoder else NO_FINGERPRINT,
+            encoder_id=encoder_id,
+            cache_id=NO_FINGERPRINT if encoder_id == NO_FINGERPRINT else cache.cache_id,
             profiles=config.profiles,
             earlier=tuple(WeightProfile(**row) for row in rows),
             registered=tuple(each.profile_id for each in config.profiles.values()),

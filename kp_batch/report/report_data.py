@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from kp_batch.run_record import RunRecord, last_done
+from kp_batch.run_record import RunRecord, last_done, same_encoders
 from kp_batch.sql import sql
 from kp_batch.text import shortened
 
@@ -132,6 +132,7 @@ def _gathered(connection: duckdb.DuckDBPyConnection) -> ReportData:
         others=others,
         last_run=run.run_id if run else None,
         run_before=before.run_id if before else None,
+        run_to_compare=before.run_id if run and before and same_encoders(before, run) else None,
         ended=run.finished_at.date() if run else None,
     )
     span = _span(_frame(connection, "times"))

@@ -1,4 +1,5 @@
--- How the scores moved from the previous run to the last one, by domain; null: all domains.
+-- How the scores moved from the previous run to the last one, by domain; null: all domains. Without
+-- a row where their encoders differ: such runs are none to compare.
 SELECT
     domain,
     traces_a,
@@ -8,7 +9,7 @@ SELECT
     p50_shift,
     p95_shift,
     stability_index
-FROM drift(getvariable('run_before'), getvariable('last_run')) AS d
+FROM drift(getvariable('run_to_compare'), getvariable('last_run')) AS d
 LEFT JOIN labels AS l USING (task_domain)
 WHERE d.task_domain IS NULL OR l.apart
 ORDER BY traces_b DESC, domain NULLS FIRST;
