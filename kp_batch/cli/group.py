@@ -56,6 +56,7 @@ format_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 
 
+_PUBLISHING = {"forget", "run", "vacuum"}  # commands; all others publish nothing
 _WHOLE = "what is published is whole, and kp-batch runs tells by which runs"
 
 
@@ -80,7 +81,8 @@ def main() -> None:
         _leave(error.exit_code)
     except EndedBySignal as error:
         number = signal.Signals(error.args[0])
-        _leave(128 + number, f"ended by {number.name}; {_WHOLE}")
+        whole = f"; {_WHOLE}" if {*sys.argv[1:2]} & _PUBLISHING else ""
+        _leave(128 + number, f"ended by {number.name}{whole}")
     except BrokenPipeError:
         sys.stdout = None  # whoever read our output has left; so do we, without a word
         _leave(1)
