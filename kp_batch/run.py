@@ -16,6 +16,7 @@ from kp_batch.run_record import last_done
 from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
+from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.relations import run_records
 
 
@@ -59,7 +60,7 @@ class Run:
     @property
     def look_at_rejects(self) -> str:
         """The command that shows the rows and files that it rejects."""
-        return f"kp-batch sql 'FROM rejects' --warehouse {quote(str(self.config.warehouse))}"
+        return f"kp-batch sql 'FROM rejects' --warehouse {quote(shown(self.config.warehouse))}"
 
     def in_range(self, day: str) -> pl.Expr:
         """Whether a column's day is one that other settings may restate."""
@@ -81,6 +82,6 @@ def last_config(warehouse: Path) -> RescoreConfig:
     """
     last = last_done(run_records(warehouse, require_manifest(warehouse).tables.get("runs")))
     if last is None:
-        raise WarehouseError(f"nothing was scored in {warehouse} yet; run an archive first")
+        raise WarehouseError(f"nothing was scored in {shown(warehouse)} yet; run an archive first")
     least = {"archive": last.config["archive"], "warehouse": str(warehouse)}
     return in_force(RescoreConfig.model_validate(least))

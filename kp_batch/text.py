@@ -1,5 +1,7 @@
 """What people read in a terminal: text made harmless, bars, aligned columns."""
 
+from unicodedata import category, east_asian_width
+
 # None of them is a blank: those collapse on pages, and are narrower than bars in many fonts.
 _BARS = "▁▂▃▄▅▆▇█"
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -70,8 +72,30 @@ def aligned(rows: list[dict[str, str]]) -> list[str]:
     if not rows:
         return []
     cells = [list(rows[0]), *(list(row.values()) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
     return [
-        "  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+        "  " + "  ".join([padded(row[0], widths[0]), *map(_right, row[1:], widths[1:])]).rstrip()
         for row in cells
     ]
+
+
+def width(text: str) -> int:
+    """How many columns of a terminal a printable text takes: a wide character takes two."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_columns, text))
+
+
+def padded(text: str, columns: int) -> str:
+    """A text with blanks behind it, so that it takes so many columns at least."""
+    return text + " " * (columns - width(text))
+
+
+def _right(text: str, columns: int) -> str:
+    return " " * (columns - width(text)) + text
+
+
+def _columns(sign: str) -> int:
+    if category(sign) in {"Mn", "Me"}:  # it stands upon the one before
+        return 0
+    return 2 if east_asian_width(sign) in "WF" else 1

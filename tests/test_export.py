@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -165,7 +166,7 @@ def test_the_conditions_choose(
     wanted = scores(sample).sort("created_at", "trace_id").filter(meets).get_column("trace_id")
     assert 0 < len(wanted) < 120
     assert ids(tmp_path / "a.jsonl") == wanted.to_list()
-    assert told == Exported(len(wanted), len(wanted), 0, 0, {}, ())
+    assert replace(told, conditions=()) == Exported(len(wanted), len(wanted), 0, 0, {}, ())
 
 
 @pytest.mark.parametrize(
@@ -176,6 +177,7 @@ def test_the_conditions_choose(
         ("", "SELECT"),
         ("true; DROP VIEW scores", "cannot be asked"),
         ("true) OR (true", "cannot be asked"),
+        ("success LIMIT 3", r"it is one condition, .* and --top N takes the best"),
         ("trace_id IN (SELECT content FROM read_text('/etc/hostname'))", "file system"),
     ],
 )
@@ -193,10 +195,55 @@ def test_where_nothing_matches_the_file_is_there_and_empty(
 ) -> None:
     path = tmp_path / f"a.{ending}"
     command("--warehouse", sample.warehouse, "-o", path, "--domain", "none", "--distinct", 1)
-    assert capsys.readouterr().out == f"0 traces of 0 chosen in {path}\n"
+    assert capsys.readouterr().out == (
+        f"0 traces of 0 chosen in {path}\n"
+        "  chosen by  score >= 0.6, the threshold of the warehouse\n"
+        "  chosen by  domain none\n"
+    )
     assert ids(path) == []
     if ending == "parquet":
         assert pq.read_schema(path).names == EXPORTED.names()
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("top", [1, 7, 10**9])
+def test_the_top_ones_are_the_best_of_what_is_left_the_best_one_first(
+    sample: RescoreConfig, tmp_path: Path, ending: str, top: int
+) -> None:
+    path = tmp_path / f"a.{ending}"
+    told = exported(sample.warehouse, path, top=top, distinct=0.9)
+    exported(sample.warehouse, tmp_path / "all.jsonl", distinct=0.9)
+    left = scores(sample).filter(pl.col("trace_id").is_in(ids(tmp_path / "all.jsonl")))
+    best = left.sort("score", "trace_id", descending=[True, False]).head(top)
+    assert ids(path) == best.get_column("trace_id").to_list()
+    assert (told.exported, told.beyond) == (len(best), len(left) - len(best))
+    assert told.chosen == told.exported + told.similar + told.beyond
+
+
+def test_an_export_of_which_nothing_is_left_fails_and_replaces_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    private = with_metadata(said(0, "a"), visibility="private")
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [private, said(1, "b")])
+    warehouse = scored(tmp_path, path).warehouse
+    path.unlink()
+    output = tmp_path / "best.jsonl"
+    output.write_text("as it was")
+    with pytest.raises(KpBatchError, match=r"^none of 2 chosen traces could be exported, and "):
+        command("--warehouse", warehouse, "-o", output, "--min-score", 0)
+    assert output.read_text() == "as it was"
+    assert capsys.readouterr().out.startswith(f"0 traces of 2 chosen in {output}\n  gone       2 ")
+
+
+def test_copies_are_told_by_their_texts_and_need_no_vectors(tmp_path: Path) -> None:
+    traces = [said(0, "!"), said(1, "!"), said(2, "one two"), said(3, "two one"), said(4, "!")]
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
+    warehouse = scored(tmp_path, path, embedder="none").warehouse
+    exported(warehouse, tmp_path / "a.jsonl", distinct=1.0)
+    assert ids(tmp_path / "a.jsonl") == ["t0", "t2", "t3"]
+    warehouse = scored(tmp_path, path, embedder="hashing").warehouse
+    assert exported(warehouse, tmp_path / "a.jsonl", distinct=1.0).similar == 2
+    assert exported(warehouse, tmp_path / "b.jsonl", distinct=0.5).similar == 4
 
 
 def test_the_command_takes_every_option(
@@ -225,6 +272,14 @@ def test_the_command_takes_every_option(
         "similar": expected.similar,
         "unread": {},
         "unread_files": [],
+        "beyond": 0,
+        "conditions": [
+            "score >= 0.3",
+            "domain code or legal",
+            "since 2026-01-06",
+            "until 2026-01-12",
+            "success",
+        ],
     }
     assert expected.similar > 0 < expected.exported
     command(*asked, "-o", "-")
@@ -250,6 +305,25 @@ def test_wrong_usage_is_told(sample: RescoreConfig, words: Sequence[str], messag
     with pytest.raises(click.UsageError) as told:
         command("--warehouse", sample.warehouse, *words)
     assert message in told.value.format_message()
+
+
+@linux
+def test_a_pipe_or_a_device_is_written_into_and_stays(
+    sample: RescoreConfig, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    device = tmp_path / "device.jsonl"
+    device.symlink_to("/dev/null")
+    asked = ("--warehouse", sample.warehouse, "--min-score", 0, "--include-private", "-o")
+    with ThreadPoolExecutor() as threads:
+        read = threads.submit(pipe.read_bytes)
+        command(*asked, pipe)
+        assert len(read.result().splitlines()) == 120
+    assert pipe.is_fifo()
+    command(*asked, device)
+    assert Path("/dev/null").is_char_device()
+    assert {each.name for each in tmp_path.iterdir()} == {"pipe.jsonl", "device.jsonl"}
 
 
 def test_a_file_is_whole_or_as_it_was(sample: RescoreConfig, tmp_path: Path) -> None:

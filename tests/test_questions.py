@@ -348,6 +348,21 @@ def test_near_copies_are_those_over_the_given_similarity(
     assert_same(found, wanted)
 
 
+def test_traces_of_one_text_are_near_copies_at_one(tmp_path: Path) -> None:
+    words = [trace(id=f"{n}-{each}", objective=f"say {n}") for n in range(20) for each in "ab"]
+    own = RescoreConfig(
+        archive=(str(write_jsonl(tmp_path / "a.jsonl", words)),),
+        warehouse=tmp_path / "wh",
+        embedder="hashing",
+    )
+    rescore_archive(own)
+    copies = {f"{n}-b" for n in range(20)}
+    cosines = ask(own.warehouse, "SELECT trace_id FROM scores WHERE max_similarity >= 1")
+    assert not copies <= {*cosines["trace_id"]}  # rounding
+    assert {*ask(own.warehouse, "FROM near_copies(1.0)")["trace_id"]} >= copies
+    assert ask(own.warehouse, "FROM near_copies(1.1)").is_empty()
+
+
 def test_the_furthest_from_what_was_recorded_come_first_with_what_they_met(
     warehouse: Path, scores: pl.DataFrame
 ) -> None:
@@ -431,6 +446,8 @@ def test_drift_refuses_runs_that_are_not_there_or_do_not_compare(tmp_path: Path)
         ("FROM score_histogram(0)", "1 bin at least"),
         ("FROM threshold_curve(0)", "1 step at least"),
         ("FROM threshold_curve(0.05)", "1 step at least"),
+        ("FROM threshold_curve(2.5)", "a whole number of steps"),
+        ("FROM score_histogram(2.5)", "a whole number of bins"),
     ):
         with pytest.raises(duckdb.Error, match=message):
             ask(tmp_path / "wh", query)

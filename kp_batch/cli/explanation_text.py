@@ -6,7 +6,7 @@ from textwrap import wrap
 
 from kp_batch.cli.breakdown_text import breakdown_lines
 from kp_batch.operations.explained import Explanation, Held, Neighbour, Past, Piece
-from kp_batch.text import age, aligned, number, one_line, printable, shortened
+from kp_batch.text import age, aligned, number, one_line, padded, printable, shortened
 from kp_batch.unread import UNREAD
 
 _STEPS = 12  # shown at the most
@@ -114,7 +114,7 @@ def _neighbour(each: Neighbour) -> Iterator[str]:
     width = (_LINE - 11) // 2
     columns = (_lines(pieces, width) for pieces in (each.own_text, each.text))
     for left, right in zip_longest(*columns, fillvalue=""):
-        yield f"    {left:<{width}} | {right}".rstrip()
+        yield f"    {padded(left, width)} | {right}".rstrip()
 
 
 def _lines(pieces: Sequence[Piece], width: int) -> list[str]:

@@ -20,7 +20,7 @@ from kp_batch.cli.group import json_option, kp_batch, warehouse_option
 from kp_batch.cli.result_texts import exported_text
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import KpBatchError
-from kp_batch.text import printable
+from kp_batch.text import number, printable
 from kp_batch.whole_files import beside
 
 _STDOUT = "-"
@@ -69,7 +69,13 @@ _day = click.DateTime(["%Y-%m-%d"])
     "--distinct",
     type=_Number(0, 1, min_open=True),
     metavar="COSINE",
-    help="Leave out what resembles a better one that much: 0.95, or 1 for copies alone.",
+    help="Leave out what resembles a better one that much: 0.95, or 1 for equal texts.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The best N of what is left, in the order of their scores.",
 )
 @click.option("--include-private", is_flag=True, help="Export private traces, too.")
 @json_option
@@ -83,6 +89,7 @@ def export(  # noqa: PLR0913 (each is an option)
     until: datetime | None,
     where: str | None,
     distinct: float | None,
+    top: int | None,
     include_private: bool,
     as_json: bool,
 ) -> None:
@@ -104,6 +111,7 @@ def export(  # noqa: PLR0913 (each is an option)
         "until": until and str(until.date()),
         "where": where,
         "distinct": distinct,
+        "top": top,
         "private": include_private,
     }
     # The folder and the file are removed even where a signal ends the other process.
@@ -114,10 +122,14 @@ def export(  # noqa: PLR0913 (each is an option)
             EXPORT, None, str(warehouse), folder, choice, ending, str(file), target
         ) as exported,
     ):
-        pass
-    # stdout may be the export itself.
-    told = json_line(exported) if as_json else exported_text(exported, output)
-    click.echo(told, err=output == _STDOUT)
+        # stdout may be the export itself.
+        told = json_line(exported) if as_json else exported_text(exported, output)
+        click.echo(told, err=output == _STDOUT)
+        if exported.chosen and not exported.exported:
+            raise KpBatchError(
+                f"none of {number(exported.chosen, 'chosen trace')} could be exported, and "
+                f"{printable(output)} is as it was; what became of them is told above"
+            )
 
 
 def _ending(output: str) -> str:
@@ -134,27 +146,47 @@ def _ending(output: str) -> str:
 def written(output: str) -> Generator[Path]:
     """Give a file to write: it takes the place of the output once it is whole, or goes to stdout.
 
-    It is made before the work begins, which may take long.
+    Into a pipe or a device it is written. It is made before the work begins, which may take long.
     """
-    if output == _STDOUT:
+    target = None if output == _STDOUT else _target(output)
+    if target is None or (target.exists() and not target.is_file()):
         with NamedTemporaryFile() as file:
             yield Path(file.name)
-            copyfileobj(file, sys.stdout.buffer)
+            if target is None:
+                copyfileobj(file, sys.stdout.buffer)
+                return
+            with _told(output), target.open("wb") as out:
+                copyfileobj(file, out)
         return
+    made = beside(target)
     try:
+        with _told(output):
+            made.touch()
+        yield made
+        made.replace(target)
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def _target(output: str) -> Path:
+    """The file that is written, behind all links."""
+    with _told(output):
         target = Path(output).resolve()
         if target.is_dir():
             raise IsADirectoryError(EISDIR, "it is a folder")
-        made = beside(target)
-        made.touch()
+        return target
+
+
+@contextmanager
+def _told(output: str) -> Generator[None]:
+    """Tell why a file cannot be written."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
     except (OSError, RuntimeError) as error:  # Python 3.11 tells a loop of links by the latter
         reason = getattr(error, "strerror", None) or error
         raise KpBatchError(
             f"{printable(output)} cannot be written: {reason}; "
             "name a file in a folder that is there"
         ) from error
-    try:
-        yield made
-        made.replace(target)
-    finally:
-        made.unlink(missing_ok=True)

@@ -58,6 +58,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PUBLISHING = {"forget", "run", "vacuum"}  # commands; all others publish nothing
 _WHOLE = "what is published is whole, and kp-batch runs tells by which runs"
 
 
@@ -84,7 +85,8 @@ def main() -> None:
         _leave(error.exit_code)
     except EndedBySignal as error:
         number = signal.Signals(error.args[0])
-        _leave(128 + number, f"ended by {number.name}; {_WHOLE}")
+        whole = f"; {_WHOLE}" if {*sys.argv[1:2]} & _PUBLISHING else ""
+        _leave(128 + number, f"ended by {number.name}{whole}")
     except BrokenPipeError:
         sys.stdout = None  # whoever read our output has left; so do we, without a word
         _leave(1)

@@ -48,7 +48,7 @@ def catalog(warehouse: Path, output: Path | None) -> None:
         last = connection.execute("SELECT max_by(run_id, number) FROM runs")
         [(run_id,)] = last.fetchall()
     as_left = f", as run {run_id} left them" if run_id else ""
-    click.echo(f"kp.duckdb is made for {warehouse}: {tables}{as_left}", err=True)
+    click.echo(f"kp.duckdb is made for {shown(warehouse)}: {tables}{as_left}", err=True)
 
 
 @kp_batch.command()

@@ -51,18 +51,22 @@ _RUNS = """
     shell_complete=completion.runs,
     help=f"The tables as that run left them: {_RUN}.",
 )
-def sql(
+@click.option("--fail-if-rows", is_flag=True, help="Exit with 1 where the answer has a row.")
+def sql(  # noqa: PLR0913 (each is an option)
     query: str | None,
     file: IO[bytes] | None,
     warehouse: Path,
     output_format: str,
     as_of: str | None,
+    *,
+    fail_if_rows: bool,
 ) -> None:
     """Ask QUERY of the views scores, rejects, profiles, runs, files and distributions.
 
     Of several statements each answer is shown; csv and json hold one.
     """
-    ask(warehouse, _query(query, file), output_format, as_of)
+    if ask(warehouse, _query(query, file), output_format, as_of) and fail_if_rows:
+        raise KpBatchError("the query of --fail-if-rows has rows")
 
 
 @kp_batch.command()
@@ -121,7 +125,10 @@ def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: b
 def verify(
     warehouse: Path, traces: int, seed: int | None, *, no_embed: bool, as_json: bool
 ) -> None:
-    """Compute some traces from scratch, from their files, and compare; exit 1 where any differs."""
+    """Compute some traces from scratch, from their files, and compare.
+
+    It exits with 1 where any differs, and where no file of them is there as it was.
+    """
     from secrets import randbelow
 
     drawn = randbelow(10**6) if seed is None else seed
@@ -173,11 +180,11 @@ def _query(query: str | None, file: IO[bytes] | None) -> str:
         raise click.UsageError(f"SQL is UTF-8, and {file.name} is not: {error}") from error
 
 
-def ask(warehouse: Path, query: str, output_format: str, as_of: str | None = None) -> None:
-    """Print the answer to a query."""
+def ask(warehouse: Path, query: str, output_format: str, as_of: str | None = None) -> bool:
+    """Print the answer to a query; returns whether it has a row."""
     from kp_batch.warehouse.answers import write_answer
     from kp_batch.warehouse.reader import connect
 
     width = shutil.get_terminal_size((_ANY_WIDTH, 0)).columns
     with connect(warehouse, as_of) as connection:
-        write_answer(connection, query, output_format, sys.stdout, width)
+        return write_answer(connection, query, output_format, sys.stdout, width)

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from kp_batch.operations.results import Exported, Forgotten, Removed, Setting, Verification
 from kp_batch.reasons import in_words
-from kp_batch.text import aligned, number, printable
+from kp_batch.text import aligned, number, padded, printable, width
 
 
 def verification_text(result: Verification) -> str:
@@ -102,9 +102,9 @@ def _line(name: str, told: str) -> str:
 def settings_text(settings: Iterable[Setting]) -> str:
     """Format the settings of a warehouse for a terminal."""
     rows = [(printable(each.name), _value(each.value), each.run_id) for each in settings]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    widths = [max(width(row[column]) for row in rows) for column in (0, 1)]
     return "\n".join(
-        f"{name:<{widths[0]}}  {value:<{widths[1]}}  since run {run_id}"
+        f"{padded(name, widths[0])}  {padded(value, widths[1])}  since run {run_id}"
         for name, value, run_id in rows
     )
 
@@ -121,11 +121,13 @@ def exported_text(result: Exported, output: str) -> str:
     left_out = [
         ("private", result.private),
         ("similar", result.similar),
+        ("beyond", result.beyond),
         *result.unread.items(),
     ]
     where = "stdout" if output == "-" else printable(output)
     lines = [
         f"{number(result.exported, 'trace')} of {result.chosen:,} chosen in {where}",
+        *(_line("chosen by", printable(each)) for each in result.conditions),
         *(_line(what, number(count, "trace")) for what, count in left_out if count),
         *(_line("see", printable(file)) for file in result.unread_files),
     ]

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 
 from kp_batch.contracts import TIMESTAMP, arrow_schema
 from kp_batch.errors import KpBatchError
-from kp_batch.operations.export_choice import Choice, choose
+from kp_batch.operations.export_choice import Choice, Chosen, choose
 from kp_batch.operations.export_distinct import choose_distinct
 from kp_batch.operations.export_forms import Form
 from kp_batch.operations.export_rows import LeftOut, read_chosen
@@ -24,6 +24,8 @@ _FILES_NAMED = 5
 
 def export(warehouse: Path, staging: Staging, choice: Choice, form: Form, output: Path) -> Exported:
     """Write scored traces, read again from the archive, in the order of created_at and id.
+
+    With `top` they stand in the order of score and id, the best first.
 
     Each has its score as `metadata.quality_score`, and as `metadata.quality_score_from` where that
     is from: run_id, encoder_id, cache_id, profile_id and source_file. JSONL keeps all fields of a
@@ -50,20 +52,28 @@ def export(warehouse: Path, staging: Staging, choice: Choice, form: Form, output
     forgotten = _forgotten(warehouse)
     chosen, read = (staging.folder / f"{name}.parquet" for name in ("chosen", "read"))
     with staging.connect() as connection, output.open("wb") as file:
-        count = choose(warehouse, choice, staging.folder, chosen)
-        left_out = _stage(chosen, count, read, form, private=choice.private)
+        meet = choose(warehouse, choice, staging.folder, chosen)
+        left_out = _stage(chosen, meet.traces, read, form, private=choice.private)
         connection.execute(f"CREATE VIEW chosen AS FROM read_parquet({quoted(str(chosen))})")
         connection.execute(f"CREATE VIEW read AS FROM read_parquet({quoted(str(read))})")
         kept = "read"
         if choice.distinct is not None:
             choose_distinct(warehouse, connection, staging.vectors, choice.distinct)
             kept = "read SEMI JOIN kept USING (trace_id)"
-        [(written,)] = connection.execute(f"SELECT count(*) FROM {kept}").fetchall()  # noqa: S608
-        traces = connection.sql(f"FROM {kept} ORDER BY created_at, trace_id")
+        [(left,)] = connection.execute(f"SELECT count(*) FROM {kept}").fetchall()  # noqa: S608
+        traces = connection.sql(_ordered(kept, choice.top))
         form.write(traces.to_arrow_reader(_ROWS), file)
     if _forgotten(warehouse) != forgotten:
         raise KpBatchError("traces were forgotten meanwhile; export again")
-    return _told(count, int(written), left_out)
+    return _told(meet, int(left), choice.top, left_out)
+
+
+def _ordered(kept: str, top: int | None) -> str:
+    """The query of what is written, in its order."""
+    if top is None:
+        return f"FROM {kept} ORDER BY created_at, trace_id"
+    scores = "(SELECT trace_id, score AS best FROM chosen)"
+    return f"FROM {kept} JOIN {scores} USING (trace_id) ORDER BY best DESC, trace_id LIMIT {top}"
 
 
 def _forgotten(warehouse: Path) -> int | None:
@@ -87,13 +97,15 @@ def _stage(chosen: Path, count: int, read: Path, form: Form, *, private: bool) -
     return left_out
 
 
-def _told(count: int, written: int, left_out: LeftOut) -> Exported:
-    unread = left_out.unread.total()
+def _told(meet: Chosen, left: int, top: int | None, left_out: LeftOut) -> Exported:
+    written = left if top is None else min(left, top)
     return Exported(
-        chosen=count,
+        chosen=meet.traces,
         exported=written,
         private=left_out.private,
-        similar=count - left_out.private - unread - written,
+        similar=meet.traces - left_out.private - left_out.unread.total() - left,
         unread=dict(left_out.unread),
         unread_files=tuple(left_out.files)[:_FILES_NAMED],
+        beyond=left - written,
+        conditions=meet.conditions,
     )

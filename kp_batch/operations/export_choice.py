@@ -31,8 +31,9 @@ class Choice:
         since: the first day of created_at, in UTC, such as 2026-01-31; None for any.
         until: the last day, likewise.
         where: SQL, a condition on the view `scores`; None for none.
-        distinct: the least cosine, above 0 and at most 1, at which a trace is left out for a better
-            one that it resembles; None to leave out none.
+        distinct: the least cosine, above 0 and below 1, at which a trace is left out for a better
+            one that it resembles, or 1, which leaves out those of equal text; None for none.
+        top: how many of those that are left are exported, the best; None for all.
         private: whether private traces are exported, too.
     """
 
@@ -42,10 +43,19 @@ class Choice:
     until: str | None = None
     where: str | None = None
     distinct: float | None = None
+    top: int | None = None
     private: bool = False
 
 
-def choose(warehouse: Path, choice: Choice, folder: Path, path: Path) -> int:
+@dataclass(frozen=True)
+class Chosen:
+    """How many traces meet the conditions, and these in words."""
+
+    traces: int
+    conditions: tuple[str, ...]
+
+
+def choose(warehouse: Path, choice: Choice, folder: Path, path: Path) -> Chosen:
     """Write which traces are chosen by what the tables hold; see chosen.sql.
 
     Args:
@@ -53,9 +63,6 @@ def choose(warehouse: Path, choice: Choice, folder: Path, path: Path) -> int:
         choice: the conditions.
         folder: the only one beside the warehouse that DuckDB may look into.
         path: the Parquet file, in that folder.
-
-    Returns:
-        How many traces.
 
     Raises:
         KpBatchError: DuckDB refuses the condition in SQL, or traces without a vector were to be
@@ -68,7 +75,7 @@ def choose(warehouse: Path, choice: Choice, folder: Path, path: Path) -> int:
         connection.execute("SET allowed_directories = ?", [inside])
         connection.execute("SET enable_external_access = false")
         _create_wanted(connection, choice)
-        if choice.distinct is not None:
+        if choice.distinct is not None and choice.distinct < 1:
             _check_vectors(connection)
         [(told,)] = connection.execute("SELECT tables FROM manifest").fetchall()
         tables: dict[str, int] = json.loads(told)
@@ -79,7 +86,7 @@ def choose(warehouse: Path, choice: Choice, folder: Path, path: Path) -> int:
         connection.execute("SET VARIABLE path = ?", [str(path)])
         copied = connection.execute(sql(__name__, "chosen.sql", places=found))
         [(count,)] = copied.fetchall()
-        return int(count)
+        return Chosen(int(count), tuple(_in_words(connection, choice)))
 
 
 def _create_wanted(connection: duckdb.DuckDBPyConnection, choice: Choice) -> None:
@@ -95,7 +102,8 @@ def _create_wanted(connection: duckdb.DuckDBPyConnection, choice: Choice) -> Non
     except _WRONG as error:
         raise KpBatchError(
             f"the condition {choice.where!r} cannot be asked of the view scores: "
-            f"{one_line(str(error))}"
+            f"{one_line(str(error))}; it is one condition, such as n_tools > 2, and --top N takes "
+            "the best"
         ) from error
 
 
@@ -110,6 +118,24 @@ def _conditions(choice: Choice) -> Iterator[str]:
         yield f"day_of(created_at) >= {quoted(choice.since)}::DATE"
     if choice.until:
         yield f"day_of(created_at) <= {quoted(choice.until)}::DATE"
+
+
+def _in_words(connection: duckdb.DuckDBPyConnection, choice: Choice) -> Iterator[str]:
+    if choice.min_score is None:
+        [(threshold,)] = connection.execute(
+            "SELECT settings->>'threshold' FROM manifest"
+        ).fetchall()
+        yield f"score >= {threshold}, the threshold of the warehouse"
+    elif choice.min_score:
+        yield f"score >= {choice.min_score}"
+    if choice.domains:
+        yield f"domain {' or '.join(choice.domains)}"
+    if choice.since:
+        yield f"since {choice.since}"
+    if choice.until:
+        yield f"until {choice.until}"
+    if choice.where is not None:
+        yield one_line(choice.where)
 
 
 def _check_vectors(connection: duckdb.DuckDBPyConnection) -> None:

@@ -21,14 +21,15 @@ def choose_distinct(
 ) -> None:
     """Create the table kept: the ids of the traces that resemble no better one that is kept.
 
-    The best comes first; of equal scores, the oldest. Traces of different encoders do not compare.
-    See `Distinct` for what it takes.
+    The best comes first; of equal scores, the oldest. Traces of equal text are alike, and those
+    whose vectors are: see `Distinct` for what that takes. Those of different encoders are not.
 
     Args:
         warehouse: the folder of the tables.
         connection: has the views chosen (see chosen.sql) and read, with a `trace_id`.
         places: a file, which becomes that of `VectorStore.write_places`.
-        bound: the least cosine of what resembles, above 0 and at most 1.
+        bound: the least cosine of what resembles, above 0 and at most 1. At 1 texts alone count,
+            since rounding may leave the cosine of equal ones below it, and of others at it.
 
     Raises:
         WarehouseError: vectors are missing.
@@ -38,6 +39,9 @@ def choose_distinct(
     for (encoder_id,) in encoders:
         connection.execute("SET VARIABLE encoder_id = ?", [encoder_id])
         connection.execute(sql(__name__, "ranked.sql"))
+        if bound == 1:
+            connection.execute("INSERT INTO kept SELECT trace_id FROM ranked")
+            continue
         folder = Layout(warehouse).vectors(encoder_id)
         VectorStore(folder, connection).write_places("ranked", places)
         best = pl.DataFrame({"position": _taken(folder, places, bound)}).to_arrow()

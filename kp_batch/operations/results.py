@@ -161,3 +161,5 @@ class Exported:
     similar: int  # to a better one
     unread: dict[Unread, int]  # not in their files any more as they were scored, by what is wrong
     unread_files: tuple[str, ...]  # the first few of these files
+    beyond: int = 0  # the best ones that were asked for
+    conditions: tuple[str, ...] = ()  # that a chosen trace meets, in words

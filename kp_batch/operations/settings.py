@@ -8,6 +8,7 @@ from typing import Any
 from kp_batch.errors import WarehouseError
 from kp_batch.operations.results import Setting
 from kp_batch.reasons import BEFORE
+from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.reader import connect
 
 _DONE = """
@@ -24,7 +25,9 @@ def settings(warehouse: Path) -> tuple[Setting, ...]:
     with connect(warehouse) as connection:
         rows = connection.execute(_DONE).fetchall()
     if not rows:
-        raise WarehouseError(f"no run of {warehouse} is done yet; the first one sets its settings")
+        raise WarehouseError(
+            f"no run of {shown(warehouse)} is done yet; the first one sets its settings"
+        )
     runs = [(run_id, _flat(json.loads(left))) for run_id, left in rows]
     found: list[Setting] = []
     for name, value in runs[0][1].items():

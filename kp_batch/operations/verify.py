@@ -51,6 +51,9 @@ def verify(
         seed: of their choice; the same one chooses the same traces again.
         embed: whether to embed their texts again.
 
+    Returns:
+        What was found; where traces were drawn and none could be checked, that is wrong, too.
+
     Raises:
         WarehouseError: it is no warehouse, or vectors are missing.
     """
@@ -74,7 +77,7 @@ def verify(
         sampled=len(sampled),
         checked=len(stored),
         differences=differences,
-        wrong="; ".join(_wrong(missing, unknown, differences)),
+        wrong="; ".join([*_unchecked(sampled, stored), *_wrong(missing, unknown, differences)]),
     )
 
 
@@ -103,6 +106,14 @@ def _sample(state: State, traces: int, seed: int) -> pl.DataFrame:
     state.connection.execute("SET VARIABLE seed = ?::VARCHAR", [seed])
     state.connection.execute(sql(__name__, "sample.sql"))
     return state.ask("FROM sampled")
+
+
+def _unchecked(sampled: pl.DataFrame, stored: pl.DataFrame) -> Iterator[str]:
+    if stored.is_empty() and not sampled.is_empty():
+        yield (
+            f"nothing could be checked: of {number(len(sampled), 'trace')} drawn, all stand in "
+            "files that are gone, unreadable or changed"
+        )
 
 
 def _wrong(missing: int, unknown: list[str], differences: Iterable[Difference]) -> Iterator[str]:

@@ -137,7 +137,9 @@ def _opened(warehouse: Path) -> Generator[duckdb.DuckDBPyConnection]:
             connection.execute(f"SET memory_limit = '{duckdb_limit(_MOST_MEMORY, scores)}B'")
             yield connection
     except duckdb.Error as error:
-        raise WarehouseError(f"{warehouse} cannot be read: {one_line(str(error))}") from error
+        raise WarehouseError(
+            f"{shown(warehouse)} cannot be read: {one_line(str(error))}"
+        ) from error
 
 
 # Where nothing is published, neither is needed, and charts take a while to import.

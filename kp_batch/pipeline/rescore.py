@@ -30,6 +30,7 @@ from kp_batch.run import Run, in_force
 from kp_batch.text import one_line
 from kp_batch.warehouse.earlier import complete
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
+from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import published_since, writing
 from kp_batch.warehouse.tables import DeltaTables
 
@@ -155,8 +156,8 @@ def warn_of_unfinished_forget(warehouse: Path) -> None:
     """Warn where files may hold what was to be forgotten, which only `forget` removes."""
     if Layout(warehouse).forgetting.exists():
         warn(
-            f"a kp-batch forget was not finished: files in {warehouse} may still hold traces that "
-            "were to go; give the same command again"
+            f"a kp-batch forget was not finished: files in {shown(warehouse)} may still hold "
+            "traces that were to go; give the same command again"
         )
 
 

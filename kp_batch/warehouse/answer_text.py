@@ -6,7 +6,7 @@ from io import StringIO
 
 import duckdb
 
-from kp_batch.text import number, printable, printable_lines
+from kp_batch.text import number, padded, printable, printable_lines, width
 
 _ROWS_SHOWN = 100
 _ANY_WIDTH = 10**6  # characters; of less, DuckDB hides the columns that do not fit
@@ -24,24 +24,26 @@ _READABLE = {
 }
 
 
-def answer_text(answer: duckdb.DuckDBPyRelation, width: int | None) -> str:
+def answer_text(answer: duckdb.DuckDBPyRelation, room: int | None) -> tuple[str, int]:
     """Lay out an answer, its numbers rounded and its control characters written out.
 
     Args:
         answer: of many rows the first ones are laid out, and how many there are is told.
-        width: how wide a table may be, in characters; None: none is made.
+        room: how wide a table may be, in characters; None: none is made.
 
     Returns:
         A table, or where it is too wide, a line for each value; of no rows the columns at least.
+        And how many rows are laid out.
     """
     first = answer.limit(_ROWS_SHOWN + 1).materialize()
     is_cut = len(first) > _ROWS_SHOWN
     shown = _rounded(first.limit(_ROWS_SHOWN), answer.columns)
-    rows = number(len(answer) if is_cut else len(first), "row")
+    laid_out = len(shown)
+    rows = number(len(answer) if is_cut else laid_out, "row")
     cut = f", the first {_ROWS_SHOWN} of them shown; --format csv or json has all" if is_cut else ""
-    if width is not None and (table := _table(shown)).index("\n") <= width:
-        return f"{table}{rows}{cut}\n" if is_cut else table
-    return f"{_lines(shown, answer.columns)}{rows}{cut}\n"
+    if room is not None and (table := _table(shown)).index("\n") <= room:
+        return (f"{table}{rows}{cut}\n" if is_cut else table), laid_out
+    return f"{_lines(shown, answer.columns)}{rows}{cut}\n", laid_out
 
 
 def _rounded(shown: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> duckdb.DuckDBPyRelation:
@@ -65,7 +67,7 @@ def _table(shown: duckdb.DuckDBPyRelation) -> str:
 def _lines(shown: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> str:
     """A line for each value and an empty one after each row; of no rows, the columns."""
     heads = [printable(column) for column in columns]
-    widest = max(map(len, heads))
+    widest = max(map(width, heads))
     # A value of several lines stays in its place, so that none of them looks like another value.
     next_line = "\n" + " " * (widest + 2)
     texts = shown.project(", ".join(f"#{place}::VARCHAR" for place, _ in enumerate(heads, 1)))
@@ -73,6 +75,6 @@ def _lines(shown: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> str:
     for row in texts.fetchall():
         for head, value in zip(heads, row, strict=True):
             text = "NULL" if value is None else next_line.join(map(printable, value.split("\n")))
-            lines.append(f"{head:<{widest}}  {text}")
+            lines.append(f"{padded(head, widest)}  {text}")
         lines.append("")
     return "\n".join([*(lines or heads), ""])

@@ -1,10 +1,11 @@
 """Writes a query's answer: laid out for reading, as CSV, or as JSON."""
 
-import csv
 import json
 import math
-from collections.abc import Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import duckdb
 
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 _ROWS_AT_ONCE = 10_000
+_TO_BE_QUOTED = re.compile(r'[",\r\n]')
+_READABLE = frozenset(range(32, 127)) - set(b"\\'\"")  # bytes
 
 
 def write_answer(
     connection: duckdb.DuckDBPyConnection, query: str, output_format: str, out: IO[str], width: int
-) -> None:
+) -> bool:
     """Write the answer to a query; of several statements, the answer to each that has one.
 
     Args:
@@ -32,6 +35,9 @@ def write_answer(
             `out` is a terminal.
         width: of a table, in characters.
 
+    Returns:
+        Whether any answer has a row.
+
     Raises:
         KpBatchError: DuckDB refuses the query, and the message is its own; or csv or json would
             hold several answers.
@@ -40,9 +46,8 @@ def write_answer(
         statements = connection.extract_statements(query)
         if output_format in _WRITERS:
             safe = _Terminal(out) if out.isatty() else out
-            _write_data(connection, statements, output_format, safe)
-        else:
-            _write_text(connection, statements, None if output_format == "line" else width, out)
+            return _write_data(connection, statements, output_format, safe)
+        return _write_text(connection, statements, None if output_format == "line" else width, out)
     except duckdb.Error as error:
         raise KpBatchError(str(error).expandtabs(2)) from error
 
@@ -52,13 +57,15 @@ def _write_text(
     statements: Sequence[duckdb.Statement],
     width: int | None,
     out: IO[str],
-) -> None:
-    between = ""
+) -> bool:
+    between, has_rows = "", False
     for statement in statements:
         answer = connection.sql(statement)
         if _has_answer(statement):
-            out.write(f"{between}{answer_text(answer, width)}")
-            between = "\n"
+            text, rows = answer_text(answer, width)
+            out.write(f"{between}{text}")
+            between, has_rows = "\n", has_rows or rows > 0
+    return has_rows
 
 
 def _write_data(
@@ -66,17 +73,19 @@ def _write_data(
     statements: Sequence[duckdb.Statement],
     output_format: str,
     out: "SupportsWrite[str]",
-) -> None:
+) -> bool:
     answers = sum(map(_has_answer, statements))
     if answers > 1:
         raise KpBatchError(
             f"{output_format} holds one answer, and these statements have {answers}; "
             "ask one at a time, or with --format table"
         )
+    rows = 0
     for statement in statements:
         cursor = connection.execute(statement)
         if _has_answer(statement):
-            _WRITERS[output_format](cursor, out)
+            rows += _WRITERS[output_format](cursor, out)
+    return rows > 0
 
 
 def _has_answer(statement: duckdb.Statement) -> bool:
@@ -95,23 +104,40 @@ class _Terminal:
         return self._out.write(printable_lines(text))
 
 
-def _write_csv(cursor: duckdb.DuckDBPyConnection, out: "SupportsWrite[str]") -> None:
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(_columns(cursor))
-    writer.writerows(_rows(cursor))
+def _write_csv(cursor: duckdb.DuckDBPyConnection, out: "SupportsWrite[str]") -> int:
+    out.write(_csv_line(_columns(cursor)))
+    count = 0
+    for row in _rows(cursor):
+        out.write(_csv_line(row))
+        count += 1
+    return count
 
 
-def _write_json(cursor: duckdb.DuckDBPyConnection, out: "SupportsWrite[str]") -> None:
+def _csv_line(row: Iterable[Any]) -> str:
+    return f"{','.join(map(_csv_value, row))}\n"
+
+
+def _csv_value(value: Any) -> str:
+    """A value of CSV as DuckDB reads it: null is nothing, and an empty text is quoted."""
+    if value is None:
+        return ""
+    text = _json(value) if isinstance(value, list | tuple | dict) else _text(value)
+    if text and not _TO_BE_QUOTED.search(text):
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _write_json(cursor: duckdb.DuckDBPyConnection, out: "SupportsWrite[str]") -> int:
     columns = _columns(cursor)
     if len(set(columns)) < len(columns):
         raise KpBatchError(f"an object holds a name once; name the columns apart: {columns}")
-    objects = (dict(zip(columns, map(_finite, row), strict=True)) for row in _rows(cursor))
-    lines = (json.dumps(each, ensure_ascii=False, default=str) for each in objects)
-    before = "["
-    for line in lines:
-        out.write(f"{before}\n{line}")
-        before = ","
-    out.write("[]\n" if before == "[" else "\n]\n")
+    count = 0
+    for row in _rows(cursor):
+        before = "," if count else "["
+        out.write(f"{before}\n{_json(dict(zip(columns, row, strict=True)))}")
+        count += 1
+    out.write("\n]\n" if count else "[]\n")
+    return count
 
 
 def _columns(cursor: duckdb.DuckDBPyConnection) -> list[str]:
@@ -123,13 +149,33 @@ def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
         yield from rows
 
 
-def _finite(value: Any) -> Any:
-    """Replace NaN and infinities, which JSON does not have, by null, however deep they stand."""
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+def _json(value: Any) -> str:
+    """A value as JSON: decimals are numbers to the last digit, and a key of any type is its text.
+
+    NaN and infinities, which JSON does not have, are null.
+    """
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        pairs = cast("dict[Any, Any]", value).items()
+        return f"{{{', '.join(f'{_json(_key(key))}: {_json(each)}' for key, each in pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_json, cast('Sequence[Any]', value)))}]"
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "null"
+    is_of_json = value is None or isinstance(value, int | float)
+    return json.dumps(value if is_of_json else _text(value), ensure_ascii=False)
+
+
+def _key(key: Any) -> str:
+    return _json(key) if isinstance(key, bool | list | tuple | dict) else _text(key)
+
+
+def _text(value: Any) -> str:
+    r"""A value as text: a decimal with all digits, bytes as DuckDB tells them, such as a\xFF."""
+    if isinstance(value, bytes):
+        return "".join(chr(each) if each in _READABLE else f"\\x{each:02X}" for each in value)
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
 _WRITERS = {"csv": _write_csv, "json": _write_json}

@@ -157,7 +157,7 @@ def _check_format(warehouse: Path, version: int) -> None:
     if version in _READ:
         return
     found = (
-        f"{warehouse} has format {version}, and this version of kp_batch writes format "
+        f"{shown(warehouse)} has format {version}, and this version of kp_batch writes format "
         f"{FORMAT_VERSION}"
     )
     if version > FORMAT_VERSION:

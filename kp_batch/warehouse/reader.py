@@ -12,6 +12,7 @@ from kp_batch.text import one_line
 from kp_batch.warehouse.catalog_sql import catalog_id
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, copy_catalog, require_manifest
+from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.runs import find_run
 
 
@@ -96,7 +97,9 @@ def _build(catalog: Path, warehouse: Path, manifest: Manifest) -> None:
     try:
         build_published(catalog, warehouse, manifest)
     except duckdb.Error as error:
-        raise WarehouseError(f"{warehouse} cannot be read: {one_line(str(error))}") from error
+        raise WarehouseError(
+            f"{shown(warehouse)} cannot be read: {one_line(str(error))}"
+        ) from error
 
 
 def _as_of(warehouse: Path, name: str, folder: str, now: duckdb.DuckDBPyConnection) -> Path:

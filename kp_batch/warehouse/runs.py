@@ -8,6 +8,7 @@ import duckdb
 from kp_batch.errors import WarehouseError
 from kp_batch.run_record import RunRecord
 from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.places import shown
 
 _BY_PLACE = ("latest", "previous")  # macros of the catalog
 _NAMED = 3  # at most, where a beginning is not unique
@@ -25,17 +26,17 @@ def find_run(warehouse: Path, name: str, now: duckdb.DuckDBPyConnection) -> RunR
     Raises:
         WarehouseError: there is no such run, or several.
     """
-    see = f"see: kp-batch runs --warehouse {quote(str(warehouse))}"
+    see = f"see: kp-batch runs --warehouse {quote(shown(warehouse))}"
     found = _by_place(name, now) if name in _BY_PLACE else _by_beginning(name, now)
     if not found and name in _BY_PLACE:
         missing = "is done" if name == "latest" else "was done before the last one"
-        raise WarehouseError(f"there is no {name} run in {warehouse}: none {missing}; {see}")
+        raise WarehouseError(f"there is no {name} run in {shown(warehouse)}: none {missing}; {see}")
     if not found:
-        raise WarehouseError(f"there is no run {name!r} in {warehouse}; {see}")
+        raise WarehouseError(f"there is no run {name!r} in {shown(warehouse)}; {see}")
     if len(found) > 1:
         more = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
         raise WarehouseError(
-            f"{name!r} begins the names of {len(found):,} runs in {warehouse}: "
+            f"{name!r} begins the names of {len(found):,} runs in {shown(warehouse)}: "
             f"{', '.join(found[:_NAMED])}{more}; write more of the one that you mean"
         )
     query = "SELECT * EXCLUDE (inputs) FROM runs WHERE run_id = ?"

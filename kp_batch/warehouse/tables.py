@@ -17,6 +17,7 @@ from kp_batch.warehouse.batches import noting, record_batches
 from kp_batch.warehouse.commits import CONFIGURATION, commit_files
 from kp_batch.warehouse.data_files import DataFile
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.versions import open_table
 
 
@@ -118,8 +119,8 @@ class DeltaTables:
             yield CommitProperties({"run_id": self._run_id}, max_commit_retries=0)
         except CommitFailedError as error:
             raise WarehouseError(
-                f"another writer changed the table {name} of {self._warehouse} at the same time; "
-                "nothing was published; run again"
+                f"another writer changed the table {name} of {shown(self._warehouse)} at the same "
+                "time; nothing was published; run again"
             ) from error
         self.versions[name] = DeltaTable(str(Layout(self._warehouse).table(name))).version()
 

@@ -10,6 +10,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from kp_batch.errors import WarehouseError
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.places import shown
 
 
 def open_table(warehouse: Path, name: str, version: int | None = None) -> DeltaTable | None:
@@ -52,7 +53,7 @@ def _read_additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
     table = open_table(warehouse, name, version)
     if table is None:
         raise WarehouseError(
-            f"the table {name} is gone from {warehouse}; restore it from a copy, or run the "
+            f"the table {name} is gone from {shown(warehouse)}; restore it from a copy, or run the "
             "archive into a new folder"
         )
     return pl.DataFrame(table.get_add_actions(flatten=True))

@@ -7,7 +7,10 @@ SELECT
     (kp.bin_of(score, bins) + 1) / bins AS high,
     count(*) AS traces
 FROM kp.scores
-WHERE CASE WHEN bins >= 1 THEN true ELSE error('score_histogram takes 1 bin at least') END
+WHERE CASE
+    WHEN bins >= 1 AND bins = floor(bins) THEN true
+    ELSE error('score_histogram takes a whole number of bins, 1 bin at least')
+END
 GROUP BY ALL
 ORDER BY ALL;
 

@@ -28,7 +28,10 @@ SELECT
 FROM thresholds
 LEFT JOIN counted
     ON counted.task_domain = thresholds.task_domain AND counted.met >= step
-WHERE CASE WHEN steps >= 1 THEN true ELSE error('threshold_curve takes 1 step at least') END
+WHERE CASE
+    WHEN steps >= 1 AND steps = floor(steps) THEN true
+    ELSE error('threshold_curve takes a whole number of steps, 1 step at least')
+END
 GROUP BY thresholds.task_domain, step
 ORDER BY thresholds.task_domain, step;
 

@@ -1,0 +1,45 @@
+"""What is laid out for a terminal."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kp_batch.cli.result_texts import settings_text
+from kp_batch.errors import WarehouseError
+from kp_batch.operations.results import Setting
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.text import aligned, width
+from kp_batch.warehouse.places import folder_of
+from kp_batch.warehouse.reader import connect
+from tests.archives import trace, write_jsonl
+from tests.test_rescore import config
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"), [("", 0), ("code", 4), ("médical", 7), ("e\u0301", 1), ("医療診断", 8)]
+)
+def test_a_wide_character_takes_two_columns_and_a_mark_none(text: str, columns: int) -> None:
+    assert width(text) == columns
+
+
+def test_tables_with_wide_characters_stay_in_line() -> None:
+    rows = [{"domain": "医療診断", "trace": "一"}, {"domain": "code", "trace": "22"}]
+    assert aligned(rows) == ["  domain    trace", "  医療診断     一", "  code         22"]
+    told = settings_text([Setting("weights of 医療", 1, "a"), Setting("weights of code", 2, "b")])
+    assert told.splitlines() == [
+        "weights of 医療  1  since run a",
+        "weights of code  2  since run b",
+    ]
+
+
+def test_a_warehouse_in_a_bucket_is_named_by_its_url(tmp_path: Path) -> None:
+    own = config(tmp_path, write_jsonl(tmp_path / "a.jsonl", [trace(id="t")]))
+    rescore_archive(own)
+    copy = Path(folder_of("s3://bucket/scores"))
+    shutil.copytree(own.warehouse, copy)
+    try:
+        with pytest.raises(WarehouseError, match=r"in s3://bucket/scores; see: .* s3://bucket/s"):
+            connect(copy, "nonsense").__enter__()
+    finally:
+        shutil.rmtree(copy)
