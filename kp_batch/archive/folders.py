@@ -11,7 +11,7 @@ from stat import S_ISDIR, S_ISREG
 from kp_batch.archive.formats import BY_ENDING
 from kp_batch.archive.globs import Glob
 from kp_batch.archive.source_file import SourceFile
-from kp_batch.errors import ArchiveError, is_passing
+from kp_batch.errors import ArchiveError, is_of_machine, is_passing
 
 DELTA_LOG = "_delta_log"
 IS_DELTA = (
@@ -127,7 +127,7 @@ def _source(path: str, status: os.stat_result) -> SourceFile:
 
 
 def _unreadable(path: str, what: str, error: OSError) -> SourceFile:
-    if is_passing(error):
+    if is_passing(error) or is_of_machine(error):
         raise error
     return _closed(path, f"{what}{error.strerror}")
 
