@@ -13,8 +13,7 @@ from kp_batch.importers import work
 from kp_batch.importers.new_traces import NewTraces
 from kp_batch.importers.records import Records
 from tests.importing import imported, kp_trace, refusals, write_json
-from tests.test_importing import archive, import_all, import_spans, nights, source  # noqa: F401
-from tests.test_retries import once_torn
+from tests.test_importing import import_all, import_spans, span, write_lines
 
 # Of a disk that fails for a moment, of one that is full, and of one that nobody may write to.
 DISKS = [errno.EIO, errno.ENOSPC, errno.EROFS]
@@ -26,6 +25,25 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(each.relative_to(folder)): each.read_bytes() for each in found}
 
 
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    for day, name in enumerate("abc", 1):
+        write_json(tmp_path / "source" / f"{name}.json", kp_trace(name, day))
+    return tmp_path / "source"
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> Path:
+    write_lines(tmp_path / "nights" / "1.jsonl", [span("a", 1), span("b", 2)])
+    write_lines(tmp_path / "nights" / "2.jsonl", [span("b", 3), span("c", 4)])
+    return tmp_path / "nights"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
 def failing(number: int) -> Callable[..., Any]:
     def fail(*_: object) -> None:
         raise OSError(number, os.strerror(number))
@@ -33,13 +51,11 @@ def failing(number: int) -> Callable[..., Any]:
     return fail
 
 
-@pytest.mark.parametrize(
-    "where", [NewTraces, Records]
-)  # while traces are made; while files are read
+@pytest.mark.parametrize("where", [NewTraces, Records])  # of traces that are made; of all
 @pytest.mark.parametrize("number", DISKS, ids=errno.errorcode.get)
 def test_a_scratch_disk_that_fails_is_no_fault_of_a_trace(
-    source: Path,  # noqa: F811
-    archive: Path,  # noqa: F811
+    source: Path,
+    archive: Path,
     monkeypatch: pytest.MonkeyPatch,
     where: type,
     number: int,
@@ -61,8 +77,8 @@ def test_a_scratch_disk_that_fails_is_no_fault_of_a_trace(
 
 
 def test_a_lack_of_memory_is_no_fault_of_a_file(
-    nights: Path,  # noqa: F811
-    archive: Path,  # noqa: F811
+    nights: Path,
+    archive: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def out_of_memory(*_: object) -> Any:
@@ -74,8 +90,8 @@ def test_a_lack_of_memory_is_no_fault_of_a_file(
 
 
 def test_a_lack_of_memory_is_no_fault_of_a_trace(
-    source: Path,  # noqa: F811
-    archive: Path,  # noqa: F811
+    source: Path,
+    archive: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def out_of_memory(*_: object) -> Any:
