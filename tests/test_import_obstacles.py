@@ -6,14 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
-from kp_batch.errors import ResourceError
+from kp_batch.archive.folders import IS_DELTA
+from kp_batch.errors import ArchiveError, ResourceError
 from kp_batch.importers import work
 from kp_batch.importers.new_traces import NewTraces
 from kp_batch.importers.records import Records
+from tests.buckets import fill
 from tests.importing import imported, kp_trace, refusals, write_json
 from tests.test_importing import import_all, import_spans, span, write_lines
+from tests.test_obstacles import asks, kp_batch, mode
 
 # Of a disk that fails for a moment, of one that is full, and of one that nobody may write to.
 DISKS = [errno.EIO, errno.ENOSPC, errno.EROFS]
@@ -100,3 +104,83 @@ def test_a_lack_of_memory_is_no_fault_of_a_trace(
     monkeypatch.setattr(work, "decided", out_of_memory)
     with pytest.raises(ResourceError, match=r"memory ran out while kp:trace:a of .*a\.json"):
         import_all(source, archive)
+
+
+@pytest.mark.parametrize("below", ["", "/part=1", "FILE"])
+def test_a_delta_table_is_no_source(tmp_path: Path, archive: Path, below: str) -> None:
+    table = tmp_path / "table"
+    pl.DataFrame({"id": ["1"], "part": [1]}).write_delta(
+        table, delta_write_options={"partition_by": "part"}
+    )
+    [file] = map(str, table.rglob("*.parquet"))
+    with pytest.raises(ArchiveError) as caught:
+        import_spans(file if below == "FILE" else f"{table}{below}", archive)
+    assert str(caught.value) == f"cannot look into '{table}': {IS_DELTA}"
+
+
+def test_a_delta_table_below_a_source_is_refused_by_name(
+    nights: Path, archive: Path, bucket: str
+) -> None:
+    log = nights / "table" / "_delta_log"
+    write_json(log / "0.json", {})
+    write_lines(nights / "table" / "part" / "3.jsonl", [span("d", 5)])
+    fill(bucket, nights)
+    for source, to in ((str(nights), archive), (bucket, archive.with_name("other"))):
+        done = import_spans(source, to)
+        assert (done.traces, done.files, done.refused) == (3, 3, {"unreadable_file": 1})
+        [refused] = refusals(to)
+        assert (refused["file"], refused["message"]) == (f"{source}/table/", IS_DELTA)
+    (log / "0.json").unlink()
+    log.rmdir()
+    assert import_spans(nights, archive).traces == 1
+    assert refusals(archive) == []
+
+
+def test_a_warehouse_below_a_source_is_none_of_it(nights: Path, archive: Path) -> None:
+    write_lines(nights / "warehouse" / "3.jsonl", [span("d", 5)])
+    (nights / "warehouse" / "kp.lock").touch()
+    done = import_spans(nights, archive)
+    assert (done.traces, done.refused) == (3, {})
+
+
+@asks
+def test_a_folder_that_may_not_be_read_is_refused_by_name(source: Path, archive: Path) -> None:
+    write_json(source / "sub" / "d.json", kp_trace("d"))
+    command = ["import", "knowledgepulse", source, "-o", archive]
+    for there in (3, 4):
+        for _ in range(2):
+            with mode(source / "sub", 0):
+                done = kp_batch(*command)
+            assert done.returncode == 0, done.stderr
+            assert "refused    1 unreadable_file" in done.stdout
+            [refused] = refusals(archive)
+            assert refused["file"] == f"{source}/sub/"
+            assert refused["message"] == "the folder cannot be read: Permission denied"
+            assert len(imported(archive)) == there
+        for _ in range(2):
+            assert kp_batch(*command).returncode == 0
+            assert refusals(archive) == []
+            assert len(imported(archive)) == 4
+
+
+@asks
+def test_a_source_that_may_not_be_read_is_named(source: Path, archive: Path) -> None:
+    with mode(source, 0):
+        done = kp_batch("import", "knowledgepulse", source, "-o", archive)
+    assert done.returncode == 1
+    told = f"cannot look into '{source}': the folder cannot be read: Permission denied"
+    assert done.stderr == f"kp-batch: {told}\n"
+    assert not archive.exists()
+
+
+@pytest.mark.parametrize("through", ["archive", "source"])
+def test_an_archive_that_is_named_through_a_link_is_none_of_its_source(
+    nights: Path, tmp_path: Path, through: str
+) -> None:
+    (tmp_path / "link").symlink_to(nights)
+    names = {"archive": (nights, tmp_path / "link"), "source": (tmp_path / "link", nights)}
+    source, folder = names[through]
+    for _ in range(2):
+        assert import_spans(source, folder / "archive").files == 2
+    with pytest.raises(ArchiveError, match="there is no file at"):
+        import_spans(source / "archive" / "_import", folder / "archive")

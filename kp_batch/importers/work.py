@@ -116,7 +116,7 @@ class Work:
             raise UnreadableError(f"it cannot be read: {reason}") from error
 
     def _refuse_file(self, given: Input, refused: Refused) -> None:
-        self.refusals.add(refused, given.path)
+        self.refusals.add(refused, given.path, is_file=True)
 
     def close(self) -> None:
         """Close the files."""
@@ -194,17 +194,20 @@ class Work:
     def write(
         self, archive: Archive, metadata: Mapping[str, str], connection: duckdb.DuckDBPyConnection
     ) -> int:
-        """Change the archive; returns how many of its files are other than they were.
+        """Change the days of an archive; returns how many are other than they were.
 
         Args:
             archive: that is changed.
             metadata: of each file that is written.
             connection: sorts within its memory.
         """
-        ids = self._ids.close()
-        changed = DayFiles(archive, connection, metadata).put(self._new, ids)
-        self.refusals.write(archive, ids, self._files.close(), connection)
-        return changed
+        return DayFiles(archive, connection, metadata).put(self._new, self._ids.close())
+
+    def write_refusals(
+        self, archive: Archive, connection: duckdb.DuckDBPyConnection
+    ) -> dict[str, int]:
+        """Tell in an archive what was refused; see `Refusals.write`."""
+        return self.refusals.write(archive, self._ids.close(), self._files.close(), connection)
 
 
 def _out_of_memory(when: str) -> ResourceError:
