@@ -1,5 +1,7 @@
 """What is refused and what only waits: told apart, told each night, and limited."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +17,12 @@ from kp_batch.operations.import_limits import ImportLimits
 from kp_batch.operations.import_text import as_text
 from kp_batch.operations.importing import import_traces
 from kp_batch.operations.results import Imported
-from tests.importing import imported, refusals
+from tests.importing import imported, kp_trace, refusals, write_json
+from tests.pages import ROOT
 from tests.test_importing import RULES, _spans, span, write_lines
 
 NONE = ImportLimits("0", "0")
+SPANS = ROOT / "data" / "spans.jsonl"
 
 
 def spans() -> Format:
@@ -133,8 +137,8 @@ def test_an_import_that_refuses_more_than_its_limit_changes_nothing_and_says_how
             failed.value
         )
         assert str(failed.value).endswith(
-            f"; no trace is imported; to allow it this once: --max-refused 3; see: "
-            f"{archive}/_refused.jsonl"
+            "; no trace is imported; _refused.jsonl in the archive tells all; "
+            "to allow it this once: --max-refused 3"
         )
         assert days(archive) == before
         assert len(refusals(archive)) == 3
@@ -184,3 +188,36 @@ def test_damaged_lines_of_what_was_refused_are_left_out(
     assert [each for each in caplog.messages if "damaged" in each] == [warned] * bool(
         damage.strip()
     )
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command, as cron starts it: without a terminal."""
+    words = [sys.executable, "-m", "kp_batch", "import", *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_command_tells_warnings_and_progress_without_a_terminal_too(archive: Path) -> None:
+    rules = ("--success", "score:correct:1", "--confidence", "score:correct:0:1", "--domain", "=x")
+    twice = "the score 'correct' decides both success and confidence: it counts twice"
+    done = command("otlp", SPANS, "-o", archive, *rules)
+    assert done.stderr.splitlines() == [
+        f"kp-batch: warning: {twice}",
+        "kp-batch: reading: 1 file",
+    ]
+    assert command("otlp", SPANS, "-o", archive, *rules).stderr.count("\n") == 1
+
+
+def test_the_command_takes_limits(tmp_path: Path, archive: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "cut.json").write_text("{")
+    write_json(tmp_path / "source" / "a.json", kp_trace("a"))
+    given = ("knowledgepulse", tmp_path / "source", "-o", archive)
+    done = command(*given, "--max-refused", "0", "--max-unreadable", "0")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].startswith(
+        "kp-batch: 1 of 2 files is unreadable, more than --max-unreadable 0 allows (such as "
+    )
+    assert command(*given, "--max-unreadable", "1").returncode == 0
+    wrong = command(*given, "--max-refused", "few")
+    assert wrong.returncode == 2
+    assert "Invalid value for '--max-refused': a limit is a number" in wrong.stderr

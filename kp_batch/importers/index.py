@@ -30,7 +30,7 @@ _ROWS = pl.Schema({"path": pl.String, "stamp": pl.String, "trace": pl.String, "t
 _READ = pl.Schema({"path": pl.String, "stamp": pl.String, "whole": pl.Boolean})
 
 
-def standing(numbers: Mapping[str, int]) -> dict[str, str]:
+def as_standing(numbers: Mapping[str, int]) -> dict[str, str]:
     """The metadata that tells how much of each kind is refused in all, for a night without more."""
     return {_STANDING: json.dumps(numbers)}
 
@@ -43,7 +43,7 @@ class Index:
     made_by: Mapping[str, str]  # the metadata of that import; empty where there was none
     stamps: Mapping[str, str]  # of each file that it knows: what it was when it was read
     is_done: bool = True  # whether that import came to its end
-    standing: Mapping[str, int] = field(default_factory=dict[str, int])  # see `standing`
+    standing: Mapping[str, int] = field(default_factory=dict[str, int])  # see `as_standing`
 
     @classmethod
     def of(cls, archive: Archive) -> Self:
@@ -111,7 +111,7 @@ class Index:
 
         Args:
             made_by: the metadata of this import, and `BEGUN` until all else is written; then that
-                of `standing`.
+                of `as_standing`.
             stamps: of the files that were read, and of known files that have to be read again.
             whole: those of them that no longer tell of other traces than those of their units.
             units: Parquet files with the columns `file` and `trace`, of these files and others.

@@ -13,15 +13,14 @@ from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.importers.archive import Archive
 from kp_batch.importers.catalogue import FORMATS
 from kp_batch.importers.format import Format, Input
-from kp_batch.importers.index import BEGUN, Index
-from kp_batch.importers.index import standing as told_standing
+from kp_batch.importers.index import BEGUN, Index, as_standing
 from kp_batch.importers.looks import Looks
 from kp_batch.importers.refusals import NAMES
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.work import Work
 from kp_batch.memory import duckdb_config
 from kp_batch.operations.import_archive import place_of
-from kp_batch.operations.import_limits import ImportLimits, excess
+from kp_batch.operations.import_limits import ImportLimits, check_limits
 from kp_batch.operations.import_rules import check_rules
 from kp_batch.operations.import_sources import (
     Source,
@@ -126,8 +125,7 @@ def _import(
     if not known:
         work.check_names()
     standing = work.write_refusals(archive, connection)
-    if fault := excess(limits, work.refusals, work.tally.traces, len(source.inputs)):
-        raise KpBatchError(f"{fault}; see: {archive.name}/{NAMES['refused']}")
+    check_limits(limits, work.refusals, work.tally.traces, len(source.inputs))
     blank = {path: unread(new[path]) for path in new if path in read or path in known}
     blank |= dict.fromkeys(stale, "")
     # Before any file is changed: who is killed after that reads the same files again.
@@ -137,7 +135,7 @@ def _import(
     source.looks.save(archive)
     done = {path: source.stamps[path] for path in read - stale}
     standing[_CLOSED] = sum(map(is_closed, source.inputs))
-    told = {**made_by, **told_standing(standing)}
+    told = {**made_by, **as_standing(standing)}
     index.save(told, blank | done, whole, work.units.all_files, connection)
     return _imported(work, source, standing, len(new), files_changed, len(left))
 
