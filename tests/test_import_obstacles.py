@@ -1,7 +1,9 @@
 """What stands in an import's way: disks that fail, folders that may not be read, odd names."""
 
 import errno
+import json
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,19 @@ import polars as pl
 import pytest
 
 from kp_batch.archive.folders import IS_DELTA
-from kp_batch.errors import ArchiveError, ResourceError
-from kp_batch.importers import work
+from kp_batch.errors import ArchiveError, ResourceError, is_passing
+from kp_batch.importers import json_files, work
+from kp_batch.importers.draft import Refused
+from kp_batch.importers.json_files import read_json_values
 from kp_batch.importers.new_traces import NewTraces
 from kp_batch.importers.records import Records
+from kp_batch.importers.rules import load_rules
+from kp_batch.operations.importing import import_traces
+from kp_batch.storage.store import store_at
 from tests.buckets import fill
+from tests.faulty import between
 from tests.importing import imported, kp_trace, refusals, write_json
-from tests.test_importing import import_all, import_spans, span, write_lines
+from tests.test_importing import RULES, import_all, import_spans, span, write_lines
 from tests.test_obstacles import asks, kp_batch, mode
 
 # Of a disk that fails for a moment, of one that is full, and of one that nobody may write to.
@@ -184,3 +192,113 @@ def test_an_archive_that_is_named_through_a_link_is_none_of_its_source(
         assert import_spans(source, folder / "archive").files == 2
     with pytest.raises(ArchiveError, match="there is no file at"):
         import_spans(source / "archive" / "_import", folder / "archive")
+
+
+def test_a_temporary_folder_may_have_any_name(
+    nights: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "t[1]*?"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    assert import_spans(nights, archive).traces == 3
+    write_lines(nights / "3.jsonl", [span("b", 5), {"trace": "odd", "at": 5}])
+    done = import_spans(nights, archive)
+    assert (done.traces, done.left, done.refused) == (1, 0, {"malformed_json": 1})
+    assert list(folder.iterdir()) == []
+
+
+LINE = json.dumps({"resourceSpans": []})
+REST = f"{LINE}\n" * 3
+
+
+TORN = [
+    '{"resourceSpans": [{"scope',  # within a text
+    '{"resourceSpans":',  # where an object may follow
+    '{"resourceSpans": [',
+    '"spans": []}]}\n',  # the end of a line that was begun elsewhere
+    "[]",
+    "\0",
+]
+
+
+@pytest.mark.parametrize("torn", TORN)
+def test_a_torn_first_line_is_refused_alone_and_its_file_is_read_line_by_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: str
+) -> None:
+    (tmp_path / "spans.jsonl").write_text(f"{torn}\n{REST}")
+    monkeypatch.setattr(json_files, "read_json", None)  # which has all of a file in memory
+    first, *others = read_json_values(tmp_path / "spans.jsonl")
+    assert isinstance(first, Refused)
+    assert first.line == 1
+    assert [each[1] for each in others if not isinstance(each, Refused)] == [
+        {"resourceSpans": []}
+    ] * 3
+
+
+VALUE = {"resourceSpans": [{"scopeSpans": []}, {"scopeSpans": [{"spans": [1, "a"]}]}]}
+
+
+@pytest.mark.parametrize("indent", [None, 0, 2])
+@pytest.mark.parametrize("value", [VALUE, [VALUE], [VALUE, VALUE], {}, [{}, {}]])
+def test_one_value_over_any_number_of_lines_is_read_whole(
+    tmp_path: Path, value: Any, indent: int | None
+) -> None:
+    path = write_json(tmp_path / "spans.json", None)
+    for text in (json.dumps(value, indent=indent), f"[\n{json.dumps(VALUE)}\n]\n"):
+        path.write_text(f"\n{text}")
+        expected = json.loads(text)
+        assert [each[1] for each in read_json_values(path) if not isinstance(each, Refused)] == (
+            expected if isinstance(expected, list) else [expected]
+        )
+
+
+def test_a_source_that_cannot_be_reached_is_not_taken_for_one_of_no_format(
+    nights: Path, archive: Path, bucket: str, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(f"{bucket}/nights", nights)
+    with between(s3) as (address, server):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        store_at.cache_clear()
+        for fault, why in (("cut", r"s3://.*"), ("403", "access is denied.*")):
+            server.fault = lambda method, path, fault=fault: (
+                fault if method == "GET" and ".jsonl" in path else None
+            )
+            with pytest.raises(OSError, match=rf"the source cannot be reached: .*{why}") as caught:
+                import_traces(None, [f"{bucket}/nights"], archive, load_rules(None, RULES))
+            assert is_passing(caught.value) == (fault == "cut")
+    store_at.cache_clear()
+
+
+@asks
+def test_a_source_of_files_that_may_not_be_read_is_not_taken_for_one_of_no_format(
+    nights: Path, archive: Path
+) -> None:
+    with mode(nights / "1.jsonl", 0), mode(nights / "2.jsonl", 0):
+        done = kp_batch("import", "auto", nights, "-o", archive)
+    assert done.returncode == 1
+    assert "the source cannot be reached: Permission denied: " in done.stderr
+
+
+def test_what_is_imported_is_on_the_disk_before_it_takes_its_place(
+    source: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []  # inodes
+    fsync, replace = os.fsync, Path.replace
+
+    def syncing(file: int) -> None:
+        fsync(file)
+        synced.append(os.fstat(file).st_ino)
+
+    def replacing(path: Path, target: Path) -> Path:
+        if archive in target.parents:
+            assert path.stat().st_ino in synced, target
+        synced.append(0)
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(Path, "replace", replacing)
+    import_all(source, archive)
+    assert len(list(archive.glob("*.parquet"))) == 3
+    last = synced[len(synced) - synced[::-1].index(0) :]
+    assert (archive / "_import").stat().st_ino in last  # and so are the names
+    assert archive.stat().st_ino in synced

@@ -7,7 +7,6 @@ catalog, whole, with all files that it names: nothing is removed before a public
 and whoever takes the lock next completes it first.
 """
 
-import os
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +19,7 @@ from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.reader import is_current
 from kp_batch.warehouse.sharing import is_copy, publish_in_bucket, pulling, shared
-from kp_batch.whole_files import whole
+from kp_batch.whole_files import sync, sync_names, whole
 
 _ASK_S = 20.0  # while a writer on another machine is waited for
 
@@ -78,16 +77,16 @@ def publish(warehouse: Path, manifest: Manifest) -> None:
     catalog, text = _beside(layout.catalog), _beside(layout.manifest)
     _remove_leftovers(layout)
     build_published(catalog, warehouse, manifest)
-    _sync(catalog)
+    sync(catalog)
     text.write_text(manifest.as_json(), "utf-8")
-    _sync(text)
+    sync(text)
     publish_in_bucket(warehouse, manifest.as_json())
     text.replace(layout.manifest)  # the moment
-    _sync(warehouse)
+    sync_names(warehouse)
     # DuckDB opens no file beside the log of another: of somebody who wrote into the older one, say.
     _log(layout.catalog).unlink(missing_ok=True)
     catalog.replace(layout.catalog)
-    _sync(warehouse)
+    sync_names(warehouse)
 
 
 def rebuild(warehouse: Path) -> Manifest:
@@ -140,12 +139,3 @@ def _beside(path: Path) -> Path:
 def _log(catalog: Path) -> Path:
     """Where DuckDB writes ahead what goes into a catalog."""
     return catalog.with_name(f"{catalog.name}.wal")
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file's content, or a folder's names, are on the disk."""
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
