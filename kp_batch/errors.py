@@ -5,6 +5,7 @@ Every message says what happened, to what, and what to do next.
 
 import errno
 import os
+from collections.abc import Collection
 
 # What the disk and the network report that may be over soon; nothing else is tried again.
 _PASSING = (
@@ -24,6 +25,8 @@ _PASSING = (
     errno.EHOSTDOWN,
     errno.EHOSTUNREACH,
 )
+# What a machine is short of, which tells nothing of the file that is read meanwhile.
+_SHORT = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class KpBatchError(Exception):
@@ -90,8 +93,17 @@ def is_passing(error: BaseException) -> bool:
     """
     if isinstance(error, KpBatchError):
         return False
-    if isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", 0) in _PASSING:
-        return True
-    if any(os.strerror(number) in str(error) for number in _PASSING):
+    if isinstance(error, ConnectionError | TimeoutError) or _tells(error, _PASSING):
         return True
     return error.__cause__ is not None and is_passing(error.__cause__)
+
+
+def is_of_machine(error: BaseException) -> bool:
+    """Whether this machine is short of disk, memory or open files: no file is at fault for that."""
+    return isinstance(error, MemoryError) or _tells(error, _SHORT)
+
+
+def _tells(error: BaseException, numbers: Collection[int]) -> bool:
+    if getattr(error, "errno", 0) in numbers:
+        return True
+    return any(os.strerror(number) in str(error) for number in numbers)

@@ -54,7 +54,8 @@ def _parse_profiles(value: Any) -> Any:
     return value
 
 
-def _parse_limit(value: Any) -> Any:
+def parse_limit(value: Any) -> str:
+    """Read a limit: a number, or a share of all in percent."""
     match = re.fullmatch(r"([0-9]{1,9})(%?)", str(value))
     if not match or (match[2] and int(match[1]) > 100):
         raise ValueError(f"a limit is a number such as 5, or a share such as 5%, got {value!r}")
@@ -83,6 +84,6 @@ Profiles = Annotated[
 ]
 Limit = Annotated[
     str | None,
-    BeforeValidator(lambda value: value if value is None else _parse_limit(value)),
+    BeforeValidator(lambda value: value if value is None else parse_limit(value)),
     WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]}),
 ]

@@ -1,7 +1,8 @@
 """Files that appear whole or not at all."""
 
+import os
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,6 +16,30 @@ def beside(path: Path) -> Path:
     over such a file, which a killed worker left.
     """
     return path.with_name(f"{path.name}.{uuid4().hex}{HALF_WRITTEN}")
+
+
+def put(written: Path, path: Path) -> None:
+    """Let a file take the path's place once its content is on the disk; `sync_names` does the rest.
+
+    A machine that fails leaves the old file or this one, and never an empty one.
+    """
+    sync(written)
+    written.replace(path)
+
+
+def sync(path: Path) -> None:
+    """Wait until what a path holds is on the disk."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def sync_names(folder: Path) -> None:
+    """Wait until a folder's names are on the disk, where its file system can tell."""
+    with suppress(OSError):
+        sync(folder)
 
 
 @contextmanager

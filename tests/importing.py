@@ -47,7 +47,7 @@ def imported(archive: Path) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def refusals(archive: Path) -> list[dict[str, Any]]:
-    """The lines of `_refused.jsonl`."""
-    text = (archive / "_refused.jsonl").read_text("utf-8")
+def refusals(archive: Path, kind: str = "refused") -> list[dict[str, Any]]:
+    """The lines of `_refused.jsonl`, or of `_waiting.jsonl`."""
+    text = (archive / f"_{kind}.jsonl").read_text("utf-8")
     return [json.loads(line) for line in text.splitlines()]

@@ -110,6 +110,17 @@ def test_links_lead_somewhere() -> None:
             assert not anchor or anchor in anchors(target), f"{name(page)}: {link}"
 
 
+def test_the_tests_and_versions_that_contributors_are_told_of_are_there() -> None:
+    told = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    tests = set(re.findall(r"tests/\w+\.py", told))
+    assert tests
+    assert [each for each in tests if not (ROOT / each).exists()] == []
+    code = "".join(path.read_text("utf-8") for path in (ROOT / "kp_batch").rglob("*.py"))
+    versions = set(re.findall(r"`(\w+_VERSION|IMPORTER)`", told))
+    assert "IMPORTER" in versions
+    assert [each for each in versions if f"\n{each} = " not in code] == []
+
+
 def test_the_map_names_every_page() -> None:
     told = {(DOCS / link).resolve() for link in links(DOCS / "README.md")}
     assert told >= set(PAGES) - {README, DOCS / "README.md"}

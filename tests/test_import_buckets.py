@@ -31,7 +31,8 @@ from tests.test_importing import RULES, import_spans, span, write_lines
 from tests.test_rescore import config
 
 _LOCK = ("kp.lock", "kp.probe")
-_OWN = {"_refused.jsonl", "_import/_days.parquet", "_import/_index.parquet"}
+_TOLD = {"_refused.jsonl", "_waiting.jsonl"}
+_OWN = _TOLD | {"_import/_days.parquet", "_import/_index.parquet"}
 _OTHER = {"confidence": {"always": 0.9}}
 
 
@@ -113,7 +114,10 @@ def test_a_night_moves_what_it_changes_and_what_it_has_to_know(
     sources = {"source/1.jsonl", "source/2.jsonl", "source/3.jsonl"}
     changed = {f"2/{each}" for each in (days(1, 2, 5) | _OWN)}
     assert objects(server, url, "GET") == sources | changed
-    assert objects(server, url, "PUT") == changed - {"2/_refused.jsonl", "2/2026-03-05.parquet"}
+    assert objects(server, url, "PUT") == changed - {
+        "2/2026-03-05.parquet",
+        *(f"2/{each}" for each in _TOLD),
+    }
 
 
 def objects(server: Faulty, url: str, method: str) -> set[str]:

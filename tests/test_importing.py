@@ -63,6 +63,7 @@ def test_traces_stand_in_the_files_of_their_days(source: Path, archive: Path) ->
         "2026-03-02.parquet",
         "_import",
         "_refused.jsonl",
+        "_waiting.jsonl",
     ]
     first = pl.read_parquet(archive / "2026-03-01.parquet")
     assert first.schema == TRACE
@@ -609,5 +610,5 @@ def test_the_command_tells_what_came_of_it(source: Path, archive: Path) -> None:
         f"  changed    2 files of {archive}",
         "  refused    1 no_steps",
         "  passed over 1 ExpertSOP",
-        f"  see        {archive}/_refused.jsonl",
+        f"  standing   1 refused: see {archive}/_refused.jsonl",
     ]

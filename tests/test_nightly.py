@@ -77,6 +77,18 @@ def test_a_flow_run_is_named_by_its_warehouse(
     assert nightly.import_and_rescore.flow_run_name is FLOW["flow_run_name"]
 
 
+def test_an_import_that_a_limit_fails_ends_the_flow(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nightly, "silence_at_exit", lambda: None)
+    (tmp_path / "source" / "cut.json").write_text("{")
+    limited = ImportConfig.read({**given, "max_refused": 0, "max_unreadable": 0}, 1)
+    with pytest.raises(KpBatchError, match="more than --max-unreadable 0 allows"):
+        nightly.import_new.fn(limited)
+    with pytest.raises(KpBatchError, match="have faults: --max-refused: a limit is"):
+        ImportConfig.read({**given, "max_refused": "few"}, 1)
+
+
 def test_an_import_whose_disk_fails_is_tried_again(
     given: dict[str, Any],
     waited: list[float],  # noqa: F811

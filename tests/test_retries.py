@@ -201,6 +201,19 @@ def test_a_disk_that_stays_away_fails_the_run_and_prunes_nothing(
     assert ask(flaky.settings, "SELECT trace_id FROM scores ORDER BY ALL") == [("a",), ("b",)]
 
 
+@pytest.mark.parametrize("step", READING)
+def test_a_machine_that_is_short_of_something_fails_the_run_and_no_file_is_unreadable(
+    flaky: Flaky, step: str
+) -> None:
+    rescore_archive(flaky.settings)
+    before = flaky.states()
+    os.utime(write_jsonl(Path(flaky.settings.archive[0]) / "sub" / "b.jsonl", [trace(id="c")]))
+    flaky.fail(*READING[step], 99, OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(OSError, match="No space left on device"):
+        rescore_archive(flaky.settings)
+    assert flaky.states() == before
+
+
 def test_refused_rows_are_read_again_where_the_disk_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,24 +29,16 @@ def look(url: str) -> Iterator[SourceFile]:
     if path and not path.endswith("/") and (found := bucket.look(path)):
         yield _source(bucket, found)
     elif not is_web(url):
-        yield from _listed(bucket, _glob(path))
+        yield from _listed(bucket, _glob(path), every=False)
 
 
 def everything(url: str) -> Iterator[SourceFile]:
-    """The object that a URL names, or all objects of a folder or a glob, in one listing.
-
-    Raises:
-        OSError: it cannot be looked at.
-    """
+    """As `look`, all objects: those that are hidden, and with any name and ending, too."""
     bucket, path = bucket_and_path(url)
     if path and not path.endswith("/") and (found := bucket.look(path)):
         yield _source(bucket, found)
     elif not is_web(url):
-        glob = _glob(path)
-        folder = glob.folder.strip("/")
-        for each in bucket.objects(folder):
-            if _is_meant(glob, _below(folder, each.path)):
-                yield _source(bucket, each)
+        yield from _listed(bucket, _glob(path), every=True)
 
 
 def described(url: str) -> SourceFile:
@@ -93,7 +85,7 @@ def _glob(path: str) -> Glob:
     return Glob.of(path) or Glob(path.rstrip("/"), "")
 
 
-def _listed(bucket: Store, glob: Glob) -> Iterator[SourceFile]:
+def _listed(bucket: Store, glob: Glob, *, every: bool) -> Iterator[SourceFile]:
     """The files that a glob gives."""
     folder = glob.folder.strip("/")
     objects = list(bucket.objects(folder))
@@ -102,13 +94,12 @@ def _listed(bucket: Store, glob: Glob) -> Iterator[SourceFile]:
         raise ArchiveError(f"cannot look into '{_url(bucket, folder)}': {closed[folder]}")
     for path, fault in closed.items():
         below = _below(folder, path)
-        if not _is_hidden(below) and (not glob.pattern or glob.leads_to(below)):
+        if (every or not _is_hidden(below)) and (not glob.pattern or glob.leads_to(below)):
             yield SourceFile(_url(bucket, path), 0, 0, fault=fault)
     for each in objects:
         below = _below(folder, each.path)
         if (
-            each.path.lower().endswith(_ENDINGS)
-            and not _is_hidden(below)
+            (every or (each.path.lower().endswith(_ENDINGS) and not _is_hidden(below)))
             and closed.keys().isdisjoint(folders_above(each.path))
             and _is_meant(glob, below)
         ):

@@ -11,7 +11,7 @@ from stat import S_ISDIR, S_ISREG
 from kp_batch.archive.formats import BY_ENDING
 from kp_batch.archive.globs import Glob
 from kp_batch.archive.source_file import SourceFile
-from kp_batch.errors import ArchiveError, is_passing
+from kp_batch.errors import ArchiveError, is_of_machine, is_passing
 
 DELTA_LOG = "_delta_log"
 IS_DELTA = (
@@ -36,6 +36,17 @@ def look(root: str, own: str | None) -> Iterator[SourceFile]:
         OSError: it cannot be looked at.
         ValueError: it is no path, or a file's name is not UTF-8.
     """
+    for found in _found(root, own, every=False):
+        found.path.encode()  # a name that is not UTF-8 cannot stand in a table
+        yield found
+
+
+def everything(root: str, own: str) -> Iterator[SourceFile]:
+    """As `look`, all files: those that are hidden, and with any name and ending, too."""
+    return _found(root, own, every=True)
+
+
+def _found(root: str, own: str | None, *, every: bool) -> Iterator[SourceFile]:
     for folder in Path(root).parents:
         if (folder / DELTA_LOG).is_dir():
             raise ArchiveError(f"cannot look into {str(folder)!r}: {IS_DELTA}")
@@ -44,12 +55,12 @@ def look(root: str, own: str | None) -> Iterator[SourceFile]:
     except (FileNotFoundError, NotADirectoryError):
         glob = Glob.of(root)
         if glob and Path(glob.folder).is_dir():
-            yield from _named(glob, own)
+            yield from _named(glob, own, every=every)
         return
     if S_ISREG(status.st_mode):
         yield _source(root, status)
     elif S_ISDIR(status.st_mode):
-        yield from _named(Glob(root, ""), own)
+        yield from _named(Glob(root, ""), own, every=every)
 
 
 def described(path: str) -> SourceFile:
@@ -68,15 +79,15 @@ def fault_of(names: Collection[str]) -> str:
     return "" if WAREHOUSE_FILES.isdisjoint(names) else IS_WAREHOUSE
 
 
-def _named(glob: Glob, own: str | None) -> Iterator[SourceFile]:
+def _named(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
     """The files that a glob gives, or a folder: a glob with an empty pattern."""
-    for found in _inside(glob, own):
+    for found in _inside(glob, own, every=every):
         if found.path == glob.folder:
             raise ArchiveError(f"cannot look into {found.path!r}: {found.fault}")
         yield found
 
 
-def _inside(glob: Glob, own: str | None) -> Iterator[SourceFile]:
+def _inside(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
     """All files that the glob matches, or that stand at any depth in folders that it matches."""
     ahead: list[tuple[str, tuple[str, ...], bool]] = [(glob.folder, (), not glob.pattern)]
     while ahead:
@@ -93,14 +104,14 @@ def _inside(glob: Glob, own: str | None) -> Iterator[SourceFile]:
             continue
         for entry in entries:
             path = (*below, entry.name)
-            if entry.name.startswith((".", "_")):
+            if not every and entry.name.startswith((".", "_")):
                 continue
             meant = matched or glob.matches(path)
             # A link to a folder counts only where the glob matches the link itself.
             if entry.is_dir(follow_symlinks=meant and not matched):
                 if meant or glob.leads_to(path):
                     ahead.append((entry.path, path, meant))
-            elif meant and entry.name.lower().endswith(_ENDINGS):
+            elif meant and (every or entry.name.lower().endswith(_ENDINGS)):
                 yield from _file(entry)
 
 
@@ -122,16 +133,14 @@ def _file(entry: os.DirEntry[str]) -> Iterator[SourceFile]:
 
 
 def _source(path: str, status: os.stat_result) -> SourceFile:
-    path.encode()  # a name that is not UTF-8 cannot stand in a table
     return SourceFile(path, status.st_size, status.st_mtime_ns)
 
 
 def _unreadable(path: str, what: str, error: OSError) -> SourceFile:
-    if is_passing(error):
+    if is_passing(error) or is_of_machine(error):
         raise error
     return _closed(path, f"{what}{error.strerror}")
 
 
 def _closed(path: str, fault: str) -> SourceFile:
-    path.encode()
     return SourceFile(path, 0, 0, fault=fault)

@@ -8,6 +8,7 @@ from polars.exceptions import PanicException
 from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import open_file
+from kp_batch.errors import is_of_machine
 
 # Rows a batch: long traces hold some 50 kB of text, so that a batch stays below 200 MB.
 BATCH_ROWS = 4_096
@@ -26,9 +27,11 @@ def read_rows(source: SourceFile) -> Iterator[pl.DataFrame]:
     try:
         with open_file(source.path, source.copy) as file:
             yield from source.format.read_rows(source.path, file, BATCH_ROWS)
-    except (UnreadableError, MemoryError):
+    except UnreadableError:
         raise
     except (Exception, PanicException) as error:  # damage raises errors of many kinds
+        if is_of_machine(error):
+            raise
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UnreadableError([Fault(UNREADABLE_FILE, reason)]) from error
 

@@ -10,7 +10,7 @@ from kp_batch.archive import buckets, folders
 from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.globs import Glob
 from kp_batch.archive.source_file import SourceFile
-from kp_batch.errors import ArchiveError, KpBatchError, is_passing
+from kp_batch.errors import ArchiveError, KpBatchError, is_of_machine, is_passing
 from kp_batch.storage.urls import SCHEMES, is_url
 from kp_batch.text import one_line
 
@@ -41,7 +41,7 @@ def discover(
         except KpBatchError:
             raise
         except Exception as error:  # file systems raise errors of many kinds
-            if is_passing(error):
+            if is_passing(error) or is_of_machine(error):
                 raise
             raise ArchiveError(f"cannot look at {name!r}: {_reason(error)}") from error
         if not found:

@@ -11,6 +11,8 @@ import click
 
 from kp_batch.cli import completion
 from kp_batch.cli.group import json_option, kp_batch
+from kp_batch.operations.import_limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
+from kp_batch.progress import show_on_stderr
 from kp_batch.storage.urls import is_url
 
 _RULES = """\
@@ -58,6 +60,15 @@ class _Archive(click.Path):
         return value if is_url(str(value)) else super().convert(value, param, ctx)
 
 
+def _limit(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    from kp_batch.setting_types import parse_limit
+
+    try:
+        return value and parse_limit(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 @kp_batch.command("import")
 @click.argument("name", metavar="FORMAT", shell_complete=completion.formats)
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
@@ -79,6 +90,8 @@ class _Archive(click.Path):
 @click.option("--success", help="score:NAME:AT_LEAST, or always.")
 @click.option("--confidence", help="score:NAME:MIN:MAX, or a number from 0 to 1.")
 @click.option("--domain", help="A field of the format that names the domain, or =DOMAIN for all.")
+@click.option("--max-refused", callback=_limit, help=MAX_REFUSED)
+@click.option("--max-unreadable", callback=_limit, help=MAX_UNREADABLE)
 @click.option(
     "--agent-id",
     metavar="FIELD",
@@ -103,6 +116,8 @@ def import_(  # noqa: PLR0913 (each is an option)
     confidence: str | None,
     domain: str | None,
     agent_id: str | None,
+    max_refused: str | None,
+    max_unreadable: str | None,
     as_json: bool,
 ) -> None:
     """Make an archive of other systems' traces.
@@ -120,7 +135,9 @@ def import_(  # noqa: PLR0913 (each is an option)
         raise click.BadParameter(str(error), param_hint="FORMAT") from error
     given = {**_success(success), **_confidence(confidence), **_domain(domain)}
     given |= {"agent_id": agent_id} if agent_id else {}
-    done = import_traces(form, sources, archive, load_rules(path, given))
+    rules, limits = load_rules(path, given), ImportLimits(max_refused, max_unreadable)
+    show_on_stderr()
+    done = import_traces(form, sources, archive, rules, limits)
     if as_json:
         click.echo(json.dumps(asdict(done)))
         return

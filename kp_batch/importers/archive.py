@@ -11,7 +11,7 @@ from filecmp import cmp
 from pathlib import Path
 
 from kp_batch.storage.at_once import at_once
-from kp_batch.whole_files import beside
+from kp_batch.whole_files import beside, put
 
 _DAY = "????-??-??.parquet"
 
@@ -86,7 +86,7 @@ class Archive:
             return was_there
         if was_there and cmp(written, path, shallow=False):
             return False
-        written.replace(path)
+        put(written, path)
         return True
 
 

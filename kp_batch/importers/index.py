@@ -5,8 +5,9 @@ for each file. Its stamp says what the file was when it was read; it is another 
 to be done again: as it could not be read, or as an import was killed before all was written.
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from glob import escape
 from pathlib import Path
 from typing import Self
@@ -24,8 +25,14 @@ from kp_batch.text import one_line
 
 _NAME = "_import/_index.parquet"
 BEGUN = {"kp_batch.begun": ""}  # the metadata of an index whose import has not come to its end
+_STANDING = "kp_batch.standing"  # its metadata of one that has
 _ROWS = pl.Schema({"path": pl.String, "stamp": pl.String, "trace": pl.String, "told": pl.Boolean})
 _READ = pl.Schema({"path": pl.String, "stamp": pl.String, "whole": pl.Boolean})
+
+
+def as_standing(numbers: Mapping[str, int]) -> dict[str, str]:
+    """The metadata that tells how much of each kind is refused in all, for a night without more."""
+    return {_STANDING: json.dumps(numbers)}
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,7 @@ class Index:
     made_by: Mapping[str, str]  # the metadata of that import; empty where there was none
     stamps: Mapping[str, str]  # of each file that it knows: what it was when it was read
     is_done: bool = True  # whether that import came to its end
+    standing: Mapping[str, int] = field(default_factory=dict[str, int])  # see `as_standing`
 
     @classmethod
     def of(cls, archive: Archive) -> Self:
@@ -58,8 +66,9 @@ class Index:
                 "came before"
             ) from error
         made_by = {name.decode(): value.decode() for name, value in told.items()}
-        own = {name: value for name, value in made_by.items() if name not in BEGUN}
-        return cls(archive, own, dict(stamps.iter_rows()), is_done=own == made_by)
+        is_done, standing = not BEGUN.keys() & made_by.keys(), made_by.get(_STANDING, "{}")
+        own = {name: each for name, each in made_by.items() if name not in (*BEGUN, _STANDING)}
+        return cls(archive, own, dict(stamps.iter_rows()), is_done, json.loads(standing))
 
     @property
     def _path(self) -> Path:
@@ -101,7 +110,8 @@ class Index:
         """Put in what was read, and leave the rest as it is.
 
         Args:
-            made_by: the metadata of this import, and `BEGUN` until all else is written.
+            made_by: the metadata of this import, and `BEGUN` until all else is written; then that
+                of `as_standing`.
             stamps: of the files that were read, and of known files that have to be read again.
             whole: those of them that no longer tell of other traces than those of their units.
             units: Parquet files with the columns `file` and `trace`, of these files and others.

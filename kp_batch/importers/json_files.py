@@ -2,9 +2,11 @@
 
 import gzip
 import json
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import IO, cast
 
 from kp_batch.importers.draft import Refused, UnreadableError
 from kp_batch.importers.messages import Json
@@ -33,7 +35,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, object] | Refused]:
     """
     is_empty = True
     try:
-        with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as file:
+        with _opened(path) as file:
             for number, line in enumerate(file, 1):
                 is_empty = False
                 if line.strip():
@@ -46,7 +48,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, object] | Refused]:
 
 def is_empty(path: Path) -> bool:
     """Whether a file has no bytes, unpacked."""
-    with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as file:
+    with _opened(path) as file:
         return not file.read(1)
 
 
@@ -64,11 +66,34 @@ def read_json_values(path: Path) -> Iterator[tuple[int | None, Json] | Refused]:
             yield line
             yield from lines
             return
-        if not refused and (whole := _objects(path)):
+        if not refused and _may_be_one_value(path) and (whole := _objects(path)):
             yield from ((None, each) for each in whole)
             return
         refused.append(line)
     raise UnreadableError(f"it is no JSON: {refused[0].message}" if refused else "it is empty")
+
+
+def _opened(path: Path) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(path)) if path.name.endswith(".gz") else path.open("rb")
+
+
+def _may_be_one_value(path: Path) -> bool:
+    """Whether a file may be one value over many lines, as its first lines have it.
+
+    So one line that is cut does not draw a file of lines into memory: where each is an object, no
+    value goes on over four of them.
+    """
+    try:
+        with _opened(path) as file:
+            first = b"".join(islice((line for line in file if line.strip()), 4))
+        if first.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):  # whose lines end elsewhere
+            return True
+        json.loads(first)
+    except json.JSONDecodeError as error:
+        return error.pos >= len(error.doc.rstrip())  # nothing is wrong but that it goes on
+    except (ValueError, RecursionError, EOFError, gzip.BadGzipFile):
+        return False
+    return True
 
 
 def _parsed(number: int, line: bytes) -> tuple[int, object] | Refused:

@@ -1,4 +1,7 @@
-"""What could not be imported: `_refused.jsonl` in the archive, a line for each."""
+"""What could not be imported: `_refused.jsonl` in the archive, a line for each.
+
+What only waits, for its root or for the end of an export, stands in `_waiting.jsonl` instead.
+"""
 
 import json
 from collections import Counter
@@ -11,10 +14,12 @@ import polars as pl
 from kp_batch.importers.archive import Archive
 from kp_batch.importers.draft import Refused
 from kp_batch.importers.spool import Spool
+from kp_batch.progress import warn
 from kp_batch.sql import sql
-from kp_batch.text import encodable
+from kp_batch.text import encodable, printable
 
-NAME = "_refused.jsonl"
+WAITING = ("incomplete", "unfinished_run")  # reasons that a later import finds gone
+NAMES = {"refused": "_refused.jsonl", "waiting": "_waiting.jsonl"}
 _SCHEMA = pl.Schema({"id": pl.String, "file": pl.String, "text": pl.String})
 
 
@@ -27,11 +32,19 @@ class Refusals:
 
     def __init__(self, folder: Path) -> None:
         self._spool = Spool(folder, _SCHEMA)
-        self.counts = Counter[str]()  # by reason
+        self.refused, self.waiting = Counter[str](), Counter[str]()  # by reason
+        self.numbers = Counter[str]()  # that are `unreadable`, files, or `refused`, all else
+        self.first: dict[str, str] = {}  # likewise
 
-    def add(self, refused: Refused, file: str) -> None:
-        """Take one."""
-        self.counts.update(refused.reasons)
+    def add(self, refused: Refused, file: str, *, is_file: bool = False) -> None:
+        """Take one: of a file that cannot be read, or of what it holds."""
+        if not set(WAITING).isdisjoint(refused.reasons):
+            self.waiting.update(refused.reasons)
+        else:
+            self.refused.update(refused.reasons)
+            kind = "unreadable" if is_file else "refused"
+            self.numbers[kind] += 1
+            self.first.setdefault(kind, self._told(refused, file))
         line = {
             "id": refused.id,
             "file": file,
@@ -42,9 +55,14 @@ class Refusals:
         text = encodable(json.dumps(line, ensure_ascii=False))
         self._spool.add((refused.id and encodable(refused.id), encodable(file), text))
 
+    @staticmethod
+    def _told(refused: Refused, file: str) -> str:
+        why = refused.message or ", ".join(refused.reasons)
+        return printable(f"{refused.id or file}: {why}")
+
     def write(
         self, archive: Archive, ids: str, files: str, connection: duckdb.DuckDBPyConnection
-    ) -> None:
+    ) -> dict[str, int]:
         """Replace those of what was read again; the others stay.
 
         Args:
@@ -52,22 +70,40 @@ class Refusals:
             ids: Parquet files with the column `id`, of all traces that were read.
             files: Parquet files with the column `path`, of all files that were.
             connection: sorts within its memory.
+
+        Returns:
+            How many there are now, by the names of `NAMES`.
         """
-        path = archive.here(NAME)
-        if not path.exists():
-            path = self._spool.folder / "none.jsonl"
-            path.touch()
+        none = self._spool.folder / "none.jsonl"
+        none.touch()
+        before = [path for name in NAMES.values() if (path := archive.here(name)).exists()]
         for name, value in (
             ("new_refusals", self._spool.close()),
             ("read_ids", ids),
             ("read_files", files),
-            ("old_refusals", escape(str(path))),
+            ("old_refusals", [escape(str(path)) for path in (none, *before)]),
+            ("waiting", list(WAITING)),
         ):
             connection.execute(f"SET VARIABLE {name} = ?", [value])
-        lines = connection.sql(sql(__name__, "refused.sql"))
-        with (
-            archive.writing(NAME) as written,
-            written.open("w", encoding="utf-8", newline="") as file,
-        ):
-            for batch in lines.to_arrow_reader(10_000):
-                file.writelines(f"{each}\n" for each in batch.column("text").to_pylist())
+        connection.execute(f"CREATE TABLE refusals AS {sql(__name__, 'refused.sql')}")
+        if connection.execute("SELECT 1 FROM refusals WHERE text IS NULL").fetchall():
+            named = " or ".join(NAMES.values())
+            warn(f"{archive.name} has damaged lines in {named}; they are left out")
+        return {kind: _write(archive, kind, connection) for kind in NAMES}
+
+
+def _write(archive: Archive, kind: str, connection: duckdb.DuckDBPyConnection) -> int:
+    """Write the lines of one kind; returns how many."""
+    lines = connection.sql(
+        "SELECT text FROM refusals WHERE waits = ? AND text IS NOT NULL ORDER BY text",
+        params=[kind == "waiting"],
+    ).to_arrow_reader(10_000)
+    number = 0
+    with (
+        archive.writing(NAMES[kind]) as written,
+        written.open("w", encoding="utf-8", newline="") as file,
+    ):
+        for batch in lines:
+            file.writelines(f"{each}\n" for each in batch.column("text").to_pylist())
+            number += len(batch)
+    return number

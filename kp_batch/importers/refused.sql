@@ -1,8 +1,15 @@
--- The new refusals, and those of before of what was not read again.
+-- The new refusals, and those of before of what was not read again, with whether it only waits.
+-- A folder that could not be looked into, whose path ends with a slash, is looked at every time.
+-- Where lines of before are damaged, one row is null.
 WITH
     told AS (
-        SELECT json::VARCHAR AS text, json->>'id' AS id, json->>'file' AS file
-        FROM read_json_objects(getvariable('old_refusals'), format = 'newline_delimited')
+        SELECT
+            CASE json_type(json) WHEN 'OBJECT' THEN json::VARCHAR END AS text,
+            json->>'id' AS id,
+            json->>'file' AS file
+        FROM read_json_objects(
+            getvariable('old_refusals'), format = 'newline_delimited', ignore_errors = true
+        )
     ),
     stays AS (
         FROM told
@@ -12,5 +19,11 @@ WITH
         FROM stays
         ANTI JOIN read_parquet(getvariable('read_files')) AS files
             ON stays.id IS NULL AND stays.file = files.path
+        WHERE NOT coalesce(file LIKE '%/', false)
+    ),
+    all_of_them AS (
+        SELECT text FROM stays_too UNION SELECT text FROM read_parquet(getvariable('new_refusals'))
     )
-SELECT text FROM stays_too UNION SELECT text FROM read_parquet(getvariable('new_refusals')) ORDER BY text
+SELECT
+    text, coalesce(list_has_any(text->>'$.reasons[*]', getvariable('waiting')), false) AS waits
+FROM all_of_them

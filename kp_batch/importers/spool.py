@@ -1,5 +1,6 @@
 """Rows on their way to the disk, so that memory holds a few of them at a time."""
 
+from glob import escape
 from pathlib import Path
 
 import polars as pl
@@ -31,7 +32,7 @@ class Spool:
         """Write what is held; returns the glob of all files, of which there is at least one."""
         if self._rows or not self._files:
             self._write()
-        return str(self.folder / "*.parquet")
+        return f"{escape(str(self.folder))}/*.parquet"
 
     def _write(self) -> None:
         frame = pl.DataFrame(self._rows, schema=self._schema, orient="row")

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from glob import escape
 from hashlib import sha256
 from itertools import groupby
 from operator import itemgetter
@@ -53,7 +54,7 @@ class UnitsByTrace:
     @property
     def all_files(self) -> str:
         """The glob of the Parquet files, with the columns `file` and `trace` among others."""
-        return str(self._folder / "*" / "*.parquet")
+        return f"{escape(str(self._folder))}/*/*.parquet"
 
     @contextmanager
     def reading(self, file: str) -> Generator[Callable[[Unit], None]]:

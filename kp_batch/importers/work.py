@@ -1,7 +1,7 @@
 """One import on its way: what was read, what was made of it, and what was refused."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,11 +9,11 @@ import duckdb
 import polars as pl
 from polars.exceptions import PanicException
 
-from kp_batch.errors import KpBatchError, is_passing
+from kp_batch.errors import KpBatchError, ResourceError, is_of_machine, is_passing
 from kp_batch.importers.archive import Archive
 from kp_batch.importers.attributes import first
 from kp_batch.importers.day_files import DayFiles
-from kp_batch.importers.decide import decided
+from kp_batch.importers.decide import Row, decided
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format, Here, Input
 from kp_batch.importers.new_traces import NewTraces
@@ -93,19 +93,31 @@ class Work:
         beside: list[Refused | PassedOver] = []
         try:
             with self.units.reading(given.path) as add:
-                for found in self.form.read(given, self._here):
+                for found in self._found(given):
                     if not isinstance(found, Unit):
                         beside.append(found)
                     elif counts(found.trace):
                         add(found)
-        except KpBatchError:
-            raise
-        except (Exception, PanicException) as error:  # noqa: BLE001 (damage raises many kinds)
-            return self._refuse_file(given, _damage(error))
+        except UnreadableError as error:
+            return self._refuse_file(given, Refused([error.code], str(error)))
         return beside
 
+    def _found(self, given: Input) -> Iterator[Unit | Refused | PassedOver]:
+        """What a file tells. Only what is raised here is a fault of it, and not of our own disk."""
+        try:
+            yield from self.form.read(given, self._here)
+        except (KpBatchError, UnreadableError):
+            raise
+        except MemoryError as error:
+            raise _out_of_memory(f"{given.path} was read") from error
+        except (Exception, PanicException) as error:  # damage raises errors of many kinds
+            if is_passing(error) or is_of_machine(error):
+                raise
+            reason = one_line(str(error)) or type(error).__name__
+            raise UnreadableError(f"it cannot be read: {reason}") from error
+
     def _refuse_file(self, given: Input, refused: Refused) -> None:
-        self.refusals.add(refused, given.path)
+        self.refusals.add(refused, given.path, is_file=True)
 
     def close(self) -> None:
         """Close the files."""
@@ -126,22 +138,29 @@ class Work:
     def _decide(self, units: TraceUnits) -> None:
         name = self.form.id_of(units.trace)
         self._ids.add((name,))
+        made = self._made(name, units)
+        if isinstance(made, Refused):
+            self.refusals.add(made, units.file)
+        elif isinstance(made, PassedOver):
+            self.tally.passed_over[made.what] += 1
+        else:
+            self._new.add(made)
+            self.tally.traces += 1
+
+    def _made(self, name: str, units: TraceUnits) -> Row | Refused | PassedOver:
         try:
             made = self.form.draft(units.trace, units.units, self.rules)
             if isinstance(made, Draft):
                 self._note(made)
                 made = decided(made, self.rules)
-            if not isinstance(made, Refused | PassedOver):
-                self._new.add(made)
-                self.tally.traces += 1
-                return
+        except OSError:
+            raise
+        except MemoryError as error:
+            raise _out_of_memory(f"{name} of {units.file} was made") from error
         except Exception as error:  # noqa: BLE001 (any value may stand in others' JSON)
             reason = one_line(f"{type(error).__name__}: {error}")
-            made = Refused(["malformed_json"], f"it is not understood: {reason}", id=name)
-        if isinstance(made, Refused):
-            self.refusals.add(made, units.file)
-        else:
-            self.tally.passed_over[made.what] += 1
+            return Refused(["malformed_json"], f"it is not understood: {reason}", id=name)
+        return made
 
     def _note(self, draft: Draft) -> None:
         self.tally.scores |= draft.scores.keys()
@@ -176,24 +195,21 @@ class Work:
     def write(
         self, archive: Archive, metadata: Mapping[str, str], connection: duckdb.DuckDBPyConnection
     ) -> int:
-        """Change the archive; returns how many of its files are other than they were.
+        """Change the days of an archive; returns how many are other than they were.
 
         Args:
             archive: that is changed.
             metadata: of each file that is written.
             connection: sorts within its memory.
         """
-        ids = self._ids.close()
-        changed = DayFiles(archive, connection, metadata).put(self._new, ids)
-        self.refusals.write(archive, ids, self._files.close(), connection)
-        return changed
+        return DayFiles(archive, connection, metadata).put(self._new, self._ids.close())
+
+    def write_refusals(
+        self, archive: Archive, connection: duckdb.DuckDBPyConnection
+    ) -> dict[str, int]:
+        """Tell in an archive what was refused; see `Refusals.write`."""
+        return self.refusals.write(archive, self._ids.close(), self._files.close(), connection)
 
 
-def _damage(error: BaseException) -> Refused:
-    """Why a file cannot be read; a failure that may be over soon is raised again."""
-    if isinstance(error, UnreadableError):
-        return Refused([error.code], str(error))
-    if is_passing(error):
-        raise error
-    reason = one_line(str(error)) or type(error).__name__
-    return Refused(["unreadable_file"], f"it cannot be read: {reason}")
+def _out_of_memory(when: str) -> ResourceError:
+    return ResourceError(f"memory ran out while {when}; import it where there is more")

@@ -12,6 +12,7 @@ from kp_batch.archive.formats.json_values import rows_from_objects
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.sources import described
 from kp_batch.archive.validation import reasons
+from kp_batch.errors import is_of_machine
 from kp_batch.facts import with_facts
 from kp_batch.sql import sql
 from kp_batch.unread import Unread
@@ -126,7 +127,9 @@ def _texts(
                 yield each, text
     except FileNotFoundError:
         why = "gone"
-    except Exception:  # noqa: BLE001 (file systems and damage raise errors of many kinds)
+    except Exception as error:  # file systems and damage raise errors of many kinds
+        if is_of_machine(error):
+            raise
         why = "unreadable"
     for each in chain(asked, places):
         unread(each, why)

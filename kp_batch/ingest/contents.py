@@ -16,7 +16,7 @@ from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
 from kp_batch.archive.reading import BATCH_ROWS, read_rows
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import content_digest, described
-from kp_batch.errors import is_passing
+from kp_batch.errors import is_of_machine, is_passing
 from kp_batch.facts import FACTS_VERSION, id_hash, with_text
 from kp_batch.ingest.each_file import Unreadable, read_each
 from kp_batch.ingest.hashes import Hashes, forgotten_hashes, stand_in
@@ -54,6 +54,8 @@ def _file_id(source: SourceFile) -> str:
     try:
         return content_digest(source) + VERSION
     except OSError as error:
+        if is_of_machine(error):
+            raise
         reason = error.strerror or str(error)
         raise UnreadableError([Fault(UNREADABLE_FILE, reason)]) from error
 
@@ -144,7 +146,7 @@ def is_unchanged(source: SourceFile) -> bool:
     try:
         return described(source.path) == source
     except OSError as error:
-        if is_passing(error):
+        if is_passing(error) or is_of_machine(error):
             raise
         return False
 

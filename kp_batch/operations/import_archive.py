@@ -17,7 +17,7 @@ from kp_batch.warehouse.lease import Lease
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.places import folder_of
 from kp_batch.warehouse.sharing import alone
-from kp_batch.whole_files import HALF_WRITTEN
+from kp_batch.whole_files import HALF_WRITTEN, sync_names
 
 _OWN = "_import"  # the folder of what is known for the next import
 _LARGE = 32 << 20  # bytes; a write with a condition has the whole object in memory
@@ -76,7 +76,12 @@ class InFolder:
         with locked(archive.folder / _OWN, wait=False, archive=self.name):
             for part in (*archive.folder.glob(_PART), *archive.folder.glob(f"{_OWN}/{_PART}")):
                 part.unlink()  # of one that was killed
-            yield archive
+            yield replace(archive, store=self._store)
+
+    def _store(self, names: Sequence[str]) -> None:
+        """Wait for the disk: what was imported may be removed from its source after that."""
+        for folder in {(Path(self.name) / name).parent for name in names}:
+            sync_names(folder)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,10 @@ from kp_batch.errors import KpBatchError
 from kp_batch.importers.catalogue import FORMATS
 from kp_batch.importers.format import Format
 from kp_batch.importers.rules import load_rules
+from kp_batch.operations.import_limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
 from kp_batch.operations.importing import import_traces
 from kp_batch.operations.results import Imported
+from kp_batch.setting_types import Limit
 
 _AUTO = "auto"
 
@@ -43,6 +45,8 @@ class ImportConfig(BaseModel):
     sources: tuple[str, ...] = Field(min_length=1, description="Files, folders, or URLs.")
     archive: str = Field(min_length=1, description="The archive's folder, or its URL in a bucket.")
     rules: Path | None = Field(None, description="A TOML file that decides what they do not tell.")
+    max_refused: Limit = Field(None, description=MAX_REFUSED)
+    max_unreadable: Limit = Field(None, description=MAX_UNREADABLE)
 
     @classmethod
     def read(cls, given: object, number: int) -> "ImportConfig":
@@ -65,4 +69,5 @@ class ImportConfig(BaseModel):
     def run(self) -> Imported:
         """Import; see `import_traces`."""
         form, rules = format_named(self.format), load_rules(self.rules, {})
-        return import_traces(form, self.sources, self.archive, rules)
+        limits = ImportLimits(self.max_refused, self.max_unreadable)
+        return import_traces(form, self.sources, self.archive, rules, limits)

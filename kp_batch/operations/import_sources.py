@@ -4,13 +4,16 @@ A database stands among them, as one file of which only what is new is read agai
 """
 
 import json
-from collections.abc import Generator, Mapping, Sequence
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from kp_batch.archive import buckets
+from kp_batch.archive import buckets, folders
+from kp_batch.archive.folders import IS_WAREHOUSE
+from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import absolute, open_file
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.importers.draft import Refused, UnreadableError
@@ -21,6 +24,7 @@ from kp_batch.storage.store import bucket_and_path
 from kp_batch.storage.urls import check_database, is_database, is_url
 from kp_batch.text import encodable
 
+_FAULT = '[["'  # as stamps of faults begin
 _NO_NAME = Refused(["unreadable_file"], "its name is no UTF-8: rename it")
 
 
@@ -43,7 +47,8 @@ def source_of(form: Format, stamps: Mapping[str, str], looks: Looks) -> Source:
     """Choose among files; those whose names cannot be written are refused."""
     named = [path for path in stamps if path == encodable(path)]
     odd = [encodable(path) for path in stamps if path != encodable(path)]
-    chosen = (_if_asked(each, stamps) for each in form.inputs(named, looks.at))
+    closed = (Input(path) for path in named if is_closed(path))
+    chosen = (_if_read(each, stamps) for each in (*form.inputs(named, looks.at), *closed))
     inputs = [*chosen, *(Input(path, refused=_NO_NAME) for path in odd)]
     return Source(
         {each.path: each for each in inputs},
@@ -52,66 +57,83 @@ def source_of(form: Format, stamps: Mapping[str, str], looks: Looks) -> Source:
     )
 
 
-def _if_asked(given: Input, stamps: Mapping[str, str]) -> Input:
-    """An input; a database that could not be asked is refused: nobody knows what was read of it."""
-    told = json.loads(stamps[given.path]) if is_database(given.path) else {}
-    return replace(given, refused=Refused(*told)) if isinstance(told, list) else given
+def is_closed(path: str) -> bool:
+    """Whether a path is that of a folder which cannot be read, or must not be."""
+    return path.endswith("/")
+
+
+def _if_read(given: Input, stamps: Mapping[str, str]) -> Input:
+    """An input; one whose stamp is a fault is refused."""
+    stamp = stamps.get(given.path, "")
+    return (
+        replace(given, refused=Refused(*json.loads(stamp))) if stamp.startswith(_FAULT) else given
+    )
+
+
+def _fault(message: str, code: str = "unreadable_file") -> str:
+    """The stamp of what cannot be looked at: of a database, nobody knows what was read of it."""
+    return json.dumps([[code], message])
 
 
 def _with_beside(given: Input, stamps: Mapping[str, str]) -> str:
     if is_database(given.path):
         return stamps[given.path]
     # A file beside one that was named by itself is none of those of the sources.
-    beside = [stamps.get(path) or _stamp(Path(path)) for path in given.beside]
+    beside = [stamps.get(path) or "".join(_stamps(path).values()) for path in given.beside]
     return json.dumps([given.refused and given.refused.message, stamps.get(given.path), *beside])
 
 
 def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
     """The files of the sources, in the order of their paths, each with what it is by now.
 
+    A folder that cannot be read is one of them, and so is a Delta table; see `is_closed`.
+
     Args:
         sources: files and folders, or URLs of these and globs, and of databases.
         archive: a folder, or its URL, whose files are left out.
 
     Raises:
-        ArchiveError: there is no such file or folder.
+        ArchiveError: there is no such file or folder, or it is a Delta table or a warehouse.
         KpBatchError: the URL of a database holds a password.
-        OSError: a bucket cannot be looked at.
+        OSError: a source cannot be looked at.
     """
     found: dict[str, str] = {}
-    own = f"{archive.rstrip('/') if is_url(archive) else absolute(archive)}/"
+    own = archive.rstrip("/") if is_url(archive) else os.path.realpath(absolute(archive))
     for source in sources:
-        files = _stamps(source)
+        files = _stamps(source, own)
         if not files:
             raise ArchiveError(f"there is no file at {source!r}; name files or folders of a source")
-        found |= {path: stamp for path, stamp in files.items() if not path.startswith(own)}
+        found |= files
     return dict(sorted(found.items()))
 
 
-def _stamps(source: str) -> dict[str, str]:
+def _stamps(source: str, own: str = "") -> dict[str, str]:
+    """The stamps of a source's files, but for those of the archive itself; see `files_of`."""
     if is_database(source):
         return _database(source)
-    return _objects(source) if is_url(source) else _files(source)
+    looked = _objects(source, own) if is_url(source) else _files(absolute(source), own)
+    found = (each for each in looked if each.fault != IS_WAREHOUSE)
+    return dict(_fault_of(each) if each.fault else (each.path, _stamp(each)) for each in found)
 
 
-def _objects(url: str) -> dict[str, str]:
-    """By one listing; an ETag tells of a content, whenever it was written."""
-    found = buckets.everything(url)
-    return {each.path: f"{each.size} {each.etag or each.mtime_ns}" for each in found}
+def _objects(url: str, own: str) -> Iterator[SourceFile]:
+    return (each for each in buckets.everything(url) if not each.path.startswith(f"{own}/"))
 
 
-def _files(name: str) -> dict[str, str]:
-    path = Path(absolute(name))
-    found = (each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
-    return {str(each): _stamp(each) for each in found if each.exists()}
+def _files(path: str, own: str) -> Iterator[SourceFile]:
+    # Also one that is named itself, through whatever links.
+    is_own = own and Path(os.path.realpath(path)).is_relative_to(own)
+    return iter(()) if is_own else folders.everything(path, own)
 
 
-def _stamp(path: Path) -> str:
-    try:
-        status = path.stat()
-    except OSError as error:
-        return str(error)
-    return f"{status.st_size} {status.st_mtime_ns}"
+def _stamp(file: SourceFile) -> str:
+    """By an ETag, which tells of a content, whenever it was written; else by the time."""
+    return f"{file.size} {file.etag or file.mtime_ns}"
+
+
+def _fault_of(file: SourceFile) -> tuple[str, str]:
+    is_folder = is_url(file.path) or os.path.isdir(file.path)  # noqa: PTH112 (of whatever denies it)
+    return f"{file.path}/" if is_folder else file.path, _fault(file.fault)
 
 
 def _database(url: str) -> dict[str, str]:
@@ -119,7 +141,7 @@ def _database(url: str) -> dict[str, str]:
     try:
         until, state = state_of(url)
     except UnreadableError as error:
-        return {url: json.dumps([[error.code], str(error)])}
+        return {url: _fault(str(error), error.code)}
     return {url: json.dumps({"until": until, "state": state})}
 
 

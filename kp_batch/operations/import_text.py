@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import cast
 
+from kp_batch.importers.refusals import NAMES
 from kp_batch.operations.results import Imported
 from kp_batch.text import number, printable
 
@@ -25,6 +26,7 @@ def _lines(done: Imported, archive: str) -> Iterator[str]:
         yield f"  left       {number(done.left, 'trace')} as before: not all can be read now"
     for title, counts in (
         ("refused", done.refused),
+        ("waiting", done.waiting),
         ("passed over", done.passed_over),
         ("unmapped", done.unmapped_domains),
     ):
@@ -32,8 +34,10 @@ def _lines(done: Imported, archive: str) -> Iterator[str]:
             yield f"  {title:<10} {count:,} {printable(what)}"
     for name, rule in done.rules.items():
         yield f"  rule       {name}: {_rule(rule)}"
-    if done.refused:
-        yield f"  see        {archive}/_refused.jsonl"
+    stands = {kind: count for kind, count in done.standing.items() if count}
+    if stands:
+        told = ", ".join(f"{count:,} {kind}" for kind, count in stands.items())
+        yield f"  standing   {told}: see {', '.join(f'{archive}/{NAMES[kind]}' for kind in stands)}"
 
 
 def _rule(rule: object) -> str:

@@ -13,12 +13,14 @@ from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.importers.archive import Archive
 from kp_batch.importers.catalogue import FORMATS
 from kp_batch.importers.format import Format, Input
-from kp_batch.importers.index import BEGUN, Index
+from kp_batch.importers.index import BEGUN, Index, as_standing
 from kp_batch.importers.looks import Looks
+from kp_batch.importers.refusals import NAMES
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.work import Work
 from kp_batch.memory import duckdb_config
 from kp_batch.operations.import_archive import place_of
+from kp_batch.operations.import_limits import ImportLimits, check_limits
 from kp_batch.operations.import_rules import check_rules
 from kp_batch.operations.import_sources import (
     Source,
@@ -26,6 +28,7 @@ from kp_batch.operations.import_sources import (
     content_of,
     files_of,
     here,
+    is_closed,
     newer,
     source_of,
     unread,
@@ -36,10 +39,15 @@ from kp_batch.progress import progress
 
 IMPORTER = 2  # the version of how formats become traces
 _FORMAT = "kp_batch.format"
+_CLOSED = "closed"  # how many folders could not be looked into
 
 
 def import_traces(
-    form: Format | None, sources: Sequence[str], archive: str | PathLike[str], rules: Rules
+    form: Format | None,
+    sources: Sequence[str],
+    archive: str | PathLike[str],
+    rules: Rules,
+    limits: ImportLimits = ImportLimits(),  # noqa: B008 (it is frozen)
 ) -> Imported:
     """Import traces; see `Format` and `Rules`.
 
@@ -52,10 +60,12 @@ def import_traces(
         sources: files, and folders of which all files count, or URLs of these; URLs of databases.
         archive: the folder of the archive, or its URL in a bucket; made where it is missing.
         rules: what decides where the format does not.
+        limits: on what is refused.
 
     Raises:
         KpBatchError: the rules leave something open, or name what the sources have not; or the
-            archive is of another format, or theirs is not to be told.
+            archive is of another format, or theirs is not to be told; or a limit does not allow it:
+            then the archive tells what was refused, and is as it was otherwise.
         ArchiveError: there is no file of the format.
     """
     files = files_of(sources, str(archive))
@@ -70,11 +80,12 @@ def import_traces(
         if not source.inputs:
             raise ArchiveError(f"no file of {form.name} at {', '.join(sources)}")
         # Nobody is disturbed, unless an import was killed: then traces may stand in two days.
-        if index.is_done and not _changed(source, _known(index, work)):
-            return _imported(work, source)
+        is_as_told = index.is_done and not index.standing.get(_CLOSED)
+        if is_as_told and not _changed(source, _known(index, work)):
+            return _imported(work, source, index.standing)
         spilling = duckdb_config(Path(name) / "spill")
         with place.alone() as opened, duckdb.connect(config=spilling) as connection:
-            return _import(work, source, opened, connection)
+            return _import(work, source, opened, connection, limits)
 
 
 def _format_of(files: Mapping[str, str], index: Index) -> Format:
@@ -92,7 +103,11 @@ def _chosen(files: Mapping[str, str], work: Work, index: Index) -> Source:
 
 
 def _import(
-    work: Work, source: Source, archive: Archive, connection: duckdb.DuckDBPyConnection
+    work: Work,
+    source: Source,
+    archive: Archive,
+    connection: duckdb.DuckDBPyConnection,
+    limits: ImportLimits,
 ) -> Imported:
     """Import what is new or changed; nobody else changes the archive meanwhile."""
     index, made_by = Index.of(archive), _made_by(work)
@@ -109,6 +124,8 @@ def _import(
     work.decide(left, connection)
     if not known:
         work.check_names()
+    standing = work.write_refusals(archive, connection)
+    check_limits(limits, work.refusals, work.tally.traces, len(source.inputs))
     blank = {path: unread(new[path]) for path in new if path in read or path in known}
     blank |= dict.fromkeys(stale, "")
     # Before any file is changed: who is killed after that reads the same files again.
@@ -117,12 +134,19 @@ def _import(
     files_changed = work.write(archive, made_by, connection)
     source.looks.save(archive)
     done = {path: source.stamps[path] for path in read - stale}
-    index.save(made_by, blank | done, whole, work.units.all_files, connection)
-    return _imported(work, source, len(new), files_changed, len(left))
+    standing[_CLOSED] = sum(map(is_closed, source.inputs))
+    told = {**made_by, **as_standing(standing)}
+    index.save(told, blank | done, whole, work.units.all_files, connection)
+    return _imported(work, source, standing, len(new), files_changed, len(left))
 
 
-def _imported(
-    work: Work, source: Source, read: int = 0, changed: int = 0, left: int = 0
+def _imported(  # noqa: PLR0913, PLR0917 (all that it tells)
+    work: Work,
+    source: Source,
+    standing: Mapping[str, int],
+    read: int = 0,
+    changed: int = 0,
+    left: int = 0,
 ) -> Imported:
     return Imported(
         traces=work.tally.traces,
@@ -130,7 +154,9 @@ def _imported(
         files_read=read,
         files_changed=changed,
         left=left,
-        refused=dict(work.refusals.counts),
+        refused=dict(work.refusals.refused),
+        waiting=dict(work.refusals.waiting),
+        standing={kind: standing.get(kind, 0) for kind in NAMES},
         passed_over=dict(work.tally.passed_over),
         unmapped_domains=dict(work.tally.unmapped),
         rules=json.loads(work.rules.as_json()),

@@ -1,10 +1,10 @@
 """Finds out which format a source is of, by what its files hold."""
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager
 from itertools import islice
 
-from kp_batch.errors import KpBatchError
+from kp_batch.errors import KpBatchError, is_of_machine, is_passing
 from kp_batch.importers.catalogue import FORMATS
 from kp_batch.importers.draft import Unit
 from kp_batch.importers.format import Format, Here, Input, Read
@@ -24,10 +24,18 @@ def recognised(paths: Sequence[str], read: Read, here: Here) -> Format:
 
     Raises:
         KpBatchError: there is none, or more than one.
+        OSError: there is none, and files could not be read; or a disk or the network failed, and
+            another try may succeed, see `is_passing`.
     """
-    found = [form for form in FORMATS.values() if _is_of(form, paths, read, here)]
+    denied: list[OSError] = []
+    try:
+        found = [form for form in FORMATS.values() if _is_of(form, paths, read, here, denied)]
+    except OSError as error:
+        raise _unreachable(error) from error
     if len(found) == 1:
         return found[0]
+    if denied and not found:
+        raise _unreachable(denied[0])
     if not found:
         known = ", ".join(FORMATS)
         raise KpBatchError(f"the source is of no format that is known here: {known}")
@@ -35,20 +43,37 @@ def recognised(paths: Sequence[str], read: Read, here: Here) -> Format:
     raise KpBatchError(f"the source may be {which}; name the format in place of auto")
 
 
-def _is_of(form: Format, paths: Sequence[str], read: Read, here: Here) -> bool:
-    try:
+def _is_of(
+    form: Format, paths: Sequence[str], read: Read, here: Here, denied: list[OSError]
+) -> bool:
+    with _trying(denied):
         looks = form.inputs(paths, lambda path: form.tells(path, read(path)))
         inputs = [each for each in looks if not each.refused]
-    except Exception:  # noqa: BLE001 (it is another format's)
-        return False
-    return any(_has_units(form, each, here) for each in inputs[:_FILES])
+        return any(_has_units(form, each, here, denied) for each in inputs[:_FILES])
+    return False
 
 
-def _has_units(form: Format, given: Input, here: Here) -> bool:
+def _has_units(form: Format, given: Input, here: Here, denied: list[OSError]) -> bool:
     if is_database(given.path):
         return form.rows is not None  # whether its server answers or not
+    with _trying(denied), closing(form.read(given, here)) as found:
+        return any(isinstance(each, Unit) for each in islice(found, _UNITS))
+    return False
+
+
+@contextmanager
+def _trying(denied: list[OSError]) -> Generator[None]:
+    """Pass over what damage raises, or another format; note the system's own errors."""
     try:
-        with closing(form.read(given, here)) as found:
-            return any(isinstance(each, Unit) for each in islice(found, _UNITS))
-    except Exception:  # noqa: BLE001 (likewise)
-        return False
+        yield
+    except Exception as error:
+        if is_passing(error) or is_of_machine(error):
+            raise
+        if isinstance(error, OSError) and error.errno:
+            denied.append(error)
+
+
+def _unreachable(error: OSError) -> OSError:
+    """Tell of a source what the system tells of one of its files."""
+    told = f"the source cannot be reached: {error.strerror}"
+    return OSError(error.errno, told, error.filename)

@@ -146,6 +146,8 @@ class Imported:
     files_changed: int  # of the archive
     left: int  # traces that stay as they were: a file that told of them is gone or damaged
     refused: dict[str, int]  # by reason; see `_refused.jsonl` in the archive
+    waiting: dict[str, int]  # likewise; see `_waiting.jsonl`
+    standing: dict[str, int]  # how many are `refused` and `waiting` in all, of earlier imports too
     passed_over: dict[str, int]  # what is no agent's trace, by what it is
     unmapped_domains: dict[str, int]  # values that the map of domains lacks
     rules: dict[str, Any]

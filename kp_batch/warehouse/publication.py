@@ -7,7 +7,6 @@ killed or failed in between leaves the older catalog, whole, with all files that
 whoever takes the lock next completes the publication first.
 """
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Generator
@@ -23,7 +22,7 @@ from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.reader import is_current
 from kp_batch.warehouse.sharing import is_copy, is_in_doubt, publish_in_bucket, pulling, shared
-from kp_batch.whole_files import whole
+from kp_batch.whole_files import sync, sync_names, whole
 
 _ASK_S = 20.0  # while a writer on another machine is waited for
 _BEGINNING: list[Callable[[], None]] = []
@@ -113,19 +112,19 @@ def _replace_manifest(warehouse: Path, manifest: Manifest) -> None:
     catalog, text = _beside(layout.catalog), _beside(layout.manifest)
     _remove_leftovers(layout)
     build_published(catalog, warehouse, manifest)
-    _sync(catalog)
+    sync(catalog)
     text.write_text(manifest.as_json(), "utf-8")
-    _sync(text)
+    sync(text)
     publish_in_bucket(warehouse, manifest.as_json())
     text.replace(layout.manifest)  # the moment
-    _sync_names(warehouse)
+    sync_names(warehouse)
 
 
 def _replace_catalog(layout: Layout) -> None:
     # DuckDB opens no file beside the log of another: of somebody who wrote into the older one, say.
     _log(layout.catalog).unlink(missing_ok=True)
     _beside(layout.catalog).replace(layout.catalog)
-    _sync_names(layout.root)
+    sync_names(layout.root)
 
 
 def rebuild(warehouse: Path) -> Manifest:
@@ -183,18 +182,3 @@ def _beside(path: Path) -> Path:
 def _log(catalog: Path) -> Path:
     """Where DuckDB writes ahead what goes into a catalog."""
     return catalog.with_name(f"{catalog.name}.wal")
-
-
-def _sync_names(folder: Path) -> None:
-    """Wait until a folder's names are on the disk, where its file system can tell."""
-    with suppress(OSError):
-        _sync(folder)
-
-
-def _sync(path: Path) -> None:
-    """Wait until what a path holds is on the disk."""
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from kp_batch.archive.file_faults import Fault, UnreadableError
 from kp_batch.archive.formats.json_values import BATCH_BYTES, finite
 from kp_batch.archive.formats.parquet_columns import columns_read, is_read, row_expressions
-from kp_batch.errors import is_passing
+from kp_batch.errors import is_of_machine, is_passing
 
 READ_AHEAD = 1 << 20  # bytes a column; without a limit pyarrow reads whole row groups ahead
 
@@ -75,7 +75,7 @@ def read_raw(
                 if row is None:
                     return
         except (pa.ArrowException, OSError) as error:
-            if whole or is_passing(error):
+            if whole or is_passing(error) or is_of_machine(error):
                 raise
         else:
             return
