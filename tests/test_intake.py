@@ -83,10 +83,10 @@ def take_in(folder: Path, *archive: Path | str) -> Intake:
     observed = observe(run, Local())
     plan = make_plan(run, observed, Scorer.of(run))
     if plan.counts.accepted:
-        assert excess(run, plan.counts) is None
+        assert excess(run, plan.counts, plan.limited) is None
         timeline = pl.read_parquet(run.staging.timeline, glob=False)
     else:
-        assert str(excess(run, plan.counts)).startswith("none of the archive's")
+        assert str(excess(run, plan.counts, plan.limited)).startswith("none of the archive's")
         assert not run.staging.timeline.exists()
         timeline = pl.DataFrame(schema=TIMELINE)
     assert plan.counts.accepted == len(timeline)
