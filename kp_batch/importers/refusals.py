@@ -14,7 +14,6 @@ import polars as pl
 from kp_batch.importers.archive import Archive
 from kp_batch.importers.draft import Refused
 from kp_batch.importers.spool import Spool
-from kp_batch.progress import warn
 from kp_batch.sql import sql
 from kp_batch.text import encodable, printable
 
@@ -35,6 +34,7 @@ class Refusals:
         self.refused, self.waiting = Counter[str](), Counter[str]()  # by reason
         self.numbers = Counter[str]()  # that are `unreadable`, files, or `refused`, all else
         self.first: dict[str, str] = {}  # likewise
+        self.left_out = False  # whether lines of before were damaged
 
     def add(self, refused: Refused, file: str, *, is_file: bool = False) -> None:
         """Take one: of a file that cannot be read, or of what it holds."""
@@ -86,9 +86,8 @@ class Refusals:
         ):
             connection.execute(f"SET VARIABLE {name} = ?", [value])
         connection.execute(f"CREATE TABLE refusals AS {sql(__name__, 'refused.sql')}")
-        if connection.execute("SELECT 1 FROM refusals WHERE text IS NULL").fetchall():
-            named = " or ".join(NAMES.values())
-            warn(f"{archive.name} has damaged lines in {named}; they are left out")
+        damaged = connection.execute("SELECT 1 FROM refusals WHERE text IS NULL").fetchall()
+        self.left_out = bool(damaged)
         return {kind: _write(archive, kind, connection) for kind in NAMES}
 
 

@@ -35,7 +35,7 @@ from kp_batch.operations.import_sources import (
 )
 from kp_batch.operations.recognising import recognised
 from kp_batch.operations.results import Imported
-from kp_batch.progress import progress
+from kp_batch.progress import progress, warn
 
 IMPORTER = 2  # the version of how formats become traces
 _FORMAT = "kp_batch.format"
@@ -124,7 +124,7 @@ def _import(
     work.decide(left, connection)
     if not known:
         work.check_names()
-    standing = work.write_refusals(archive, connection)
+    standing = _write_refusals(work, archive, connection)
     check_limits(limits, work.refusals, work.tally.traces, len(source.inputs))
     blank = {path: unread(new[path]) for path in new if path in read or path in known}
     blank |= dict.fromkeys(stale, "")
@@ -138,6 +138,16 @@ def _import(
     told = {**made_by, **as_standing(standing)}
     index.save(told, blank | done, whole, work.units.all_files, connection)
     return _imported(work, source, standing, len(new), files_changed, len(left))
+
+
+def _write_refusals(
+    work: Work, archive: Archive, connection: duckdb.DuckDBPyConnection
+) -> dict[str, int]:
+    standing = work.write_refusals(archive, connection)
+    if work.refusals.left_out:
+        named = " or ".join(NAMES.values())
+        warn(f"{archive.name} has damaged lines in {named}; they are left out")
+    return standing
 
 
 def _imported(  # noqa: PLR0913, PLR0917 (all that it tells)
