@@ -316,10 +316,13 @@ def test_a_pipe_or_a_device_is_written_into_and_stays(
     device = tmp_path / "device.jsonl"
     device.symlink_to("/dev/null")
     asked = ("--warehouse", sample.warehouse, "--min-score", 0, "--include-private", "-o")
-    with ThreadPoolExecutor() as threads:
-        read = threads.submit(pipe.read_bytes)
+    held = os.open(pipe, os.O_RDWR)  # so that a read ends where nothing was written
+    with ThreadPoolExecutor() as threads, pipe.open("rb") as reader:
+        read = threads.submit(lambda: [reader.readline() for _ in range(120)])
         command(*asked, pipe)
-        assert len(read.result().splitlines()) == 120
+        os.write(held, b"\n" * 120)
+        assert all(json.loads(line) for line in read.result())
+    os.close(held)
     assert pipe.is_fifo()
     command(*asked, device)
     assert Path("/dev/null").is_char_device()
