@@ -115,6 +115,19 @@ def test_a_tool_without_a_name_is_shown_as_one(tmp_path: Path) -> None:
     assert 'tool_call "": b' in explanation_text(told)
 
 
+@pytest.mark.model
+def test_a_text_that_is_cut_at_its_encoders_window_is_told_so(tmp_path: Path) -> None:
+    words = {"whole": "fix " * 510, "cut": "fix " * 511}  # and the two special pieces
+    traces = [trace(id=name, objective=text, steps=[step()]) for name, text in words.items()]
+    write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
+    rescore_archive(settings_of(tmp_path, embedder="minilm"))
+    told = {name: explained(tmp_path, name) for name in words}
+    assert {name: each.is_cut for name, each in told.items()} == {"whole": False, "cut": True}
+    line = "  text       longer than its encoder's window, which reads its beginning alone"
+    assert line in explanation_text(told["cut"]).splitlines()
+    assert line not in explanation_text(told["whole"]).splitlines()
+
+
 def test_the_five_nearest_are_told_with_what_they_share(tmp_path: Path) -> None:
     write(tmp_path, *range(8))
     rescore_archive(settings_of(tmp_path, cache_size=100))

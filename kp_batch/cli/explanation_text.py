@@ -50,6 +50,8 @@ def _trace(result: Explanation) -> Iterator[str]:
     more = len(result.steps) - _STEPS
     if more > 0:
         yield f"             and {number(more, 'more step')}"
+    if result.is_cut:
+        yield "  text       longer than its encoder's window, which reads its beginning alone"
 
 
 def _sum(result: Explanation) -> Iterator[str]:

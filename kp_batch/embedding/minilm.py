@@ -60,6 +60,14 @@ class MiniLM:
         pieces = first_pieces(self.tokenizer, texts, WINDOW)
         return [np.array(each, dtype=np.uint16) for each in pieces]
 
+    def cuts(self, text: str) -> bool:
+        """Whether it reads a text's beginning alone, since there is more than a window of it."""
+        if len(text) < WINDOW - 2:  # a piece has one character at the least
+            return False
+        [window] = self.windows([text])
+        # Only a text that is read to its end has the special piece that ends it.
+        return len(window) == WINDOW and window[-1] != self.tokenizer.token_to_id("[SEP]")
+
     def encode_windows(self, windows: Sequence[Window]) -> Float32s:
         """Pool the window's pieces by their mean, then normalise; see `Encoder`.
 

@@ -1,9 +1,12 @@
 """Explains why one published trace has its score."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
 
+from kp_batch.embedding.minilm import MiniLM
+from kp_batch.errors import EncoderError
 from kp_batch.operations.cache_window import similar
 from kp_batch.operations.explained import Counts, Explanation, Neighbour, Row
 from kp_batch.operations.found_trace import find_trace
@@ -53,6 +56,7 @@ def explain(warehouse: Path, staging: Staging, name: str) -> Explanation:
             unread=own.unread,
             objective=own.facts["objective"] if own.facts else None,
             steps=own.steps,
+            is_cut=_is_cut(row["encoder_id"], own),
             counts=Counts.of(own.facts or row),
             breakdown=breakdowns(scored, _profiles(state))[0],
             threshold=published.threshold,
@@ -65,6 +69,15 @@ def explain(warehouse: Path, staging: Staging, name: str) -> Explanation:
             unmet=met.unmet,
             history=past(warehouse, state, row, runs),
         )
+
+
+def _is_cut(encoder_id: str, own: Content) -> bool | None:
+    """Whether the encoder read the text's beginning alone, where that can be told."""
+    if own.facts is None or not encoder_id.startswith("minilm-"):
+        return None
+    with suppress(EncoderError):  # its files are gone
+        return MiniLM().cuts(own.facts["text"])
+    return None
 
 
 def _profiles(state: State) -> list[WeightProfile]:

@@ -112,6 +112,7 @@ class Explanation:
     unread: Unread | None  # why the following two are null
     objective: str | None
     steps: tuple[Step, ...] | None
+    is_cut: bool | None  # whether its encoder reads the text's beginning alone; null: not known
     counts: Counts
     breakdown: Breakdown
     threshold: float  # 0..1
