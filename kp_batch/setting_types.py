@@ -62,6 +62,12 @@ def parse_limit(value: Any) -> str:
     return match[0]
 
 
+def is_beyond(limit: str, part: int, whole: int) -> bool:
+    """Whether a part of a whole is more than a `Limit`, which is a number or a share."""
+    most = int(limit.removesuffix("%")) * (whole if limit.endswith("%") else 100)
+    return 100 * part > most
+
+
 Embedder = Annotated[str, AfterValidator(_from_anywhere)]
 Ttl = Annotated[
     timedelta | None,

@@ -36,21 +36,18 @@ def check_limits(limits: ImportLimits, refusals: "Refusals", traces: int, files:
     Raises:
         KpBatchError: tells the limit, and how to allow it.
     """
+    from kp_batch.setting_types import is_beyond
+
     read = traces + refusals.numbers["refused"]
     for kind, limit, whole, what in (
         ("refused", limits.max_refused, read, "trace"),
         ("unreadable", limits.max_unreadable, files, "file"),
     ):
         part = refusals.numbers[kind]
-        if limit is not None and 100 * part > _hundredths(limit, whole):
+        if limit is not None and is_beyond(limit, part, whole):
             raise KpBatchError(
                 f"{part:,} of {number(whole, what)} {are(part)} {kind}, more than --max-{kind} "
                 f"{limit} allows (such as {refusals.first[kind]}); no trace is imported; "
                 f"_refused.jsonl in the archive tells all; to allow it this once: --max-{kind} "
                 f"{part}"
             )
-
-
-def _hundredths(limit: str, whole: int) -> int:
-    """A hundred times the greatest number that a limit allows."""
-    return int(limit.removesuffix("%")) * (whole if limit.endswith("%") else 100)

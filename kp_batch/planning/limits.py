@@ -11,6 +11,7 @@ from kp_batch.ingest.observe import Observed
 from kp_batch.planning.changes import Loss
 from kp_batch.run import Run
 from kp_batch.run_record import RunCounts
+from kp_batch.setting_types import is_beyond
 from kp_batch.text import are, number, printable
 
 _REMOVED_SHARE, _REMOVED = "5%", 10  # more than both have to go, unless --max-removed is given
@@ -115,7 +116,7 @@ def _rejected(run: Run, counts: RunCounts, of: Limited) -> Iterator[_Excess]:
 
 def _unreadable(run: Run, counts: RunCounts) -> Iterator[_Excess]:
     limit, many = run.config.max_unreadable, counts.unreadable
-    if limit is not None and _is_beyond(limit, many, counts.files):
+    if limit is not None and is_beyond(limit, many, counts.files):
         yield _Excess(
             f"{_of(many, counts.files, 'file')} unreadable, more than --max-unreadable {limit} "
             f"allows (such as {printable(counts.unreadable_files[0])})",
@@ -130,7 +131,7 @@ def _removed(run: Run, of: Limited) -> Iterator[_Excess]:
     if limit is None:
         limit = _REMOVED_SHARE if loss.traces > _REMOVED else "100%"
         allowed = f"{limit} and more than {_REMOVED}, the default of --max-removed"
-    if _is_beyond(limit, loss.traces, of.published):
+    if is_beyond(limit, loss.traces, of.published):
         yield _Excess(
             f"{_of(loss.traces, of.published, 'published trace')} to be removed, more than "
             f"{allowed} (such as {printable(loss.trace_id)} of {printable(loss.source_file)})",
@@ -140,18 +141,12 @@ def _removed(run: Run, of: Limited) -> Iterator[_Excess]:
 
 def _gone(run: Run, of: Limited) -> Iterator[_Excess]:
     limit, many = run.config.max_gone, len(of.gone)
-    if limit is not None and _is_beyond(limit, many, of.files):
+    if limit is not None and is_beyond(limit, many, of.files):
         yield _Excess(
             f"{_of(many, of.files, 'file')} gone since the last run that is done, more than "
             f"--max-gone {limit} allows (such as {printable(of.gone[0])})",
             f"--max-gone {many}",
         )
-
-
-def _is_beyond(limit: str, part: int, whole: int) -> bool:
-    """Whether a part of a whole is more than a `Limit`, which is a number or a share."""
-    most = int(limit.removesuffix("%")) * (whole if limit.endswith("%") else 100)
-    return 100 * part > most
 
 
 def _listed(by_code: dict[str, int]) -> str:
