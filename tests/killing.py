@@ -123,6 +123,7 @@ class Nights:
             warehouse=warehouse,
             embedder="hashing",
             max_reject_share=1,
+            max_removed="100%",
             **self.settings,
         )
 
@@ -131,7 +132,7 @@ class Nights:
             return [sys.executable, "-c", _ALONE, self.config(warehouse).model_dump_json()]
         told = [f"--{name.replace('_', '-')}={value}" for name, value in self.settings.items()]
         where = ["--warehouse", shown(warehouse), "--embedder", "hashing"]
-        rest = ["--max-reject-share", "1", f"--{way}", *told]
+        rest = ["--max-reject-share", "1", "--max-removed", "100%", f"--{way}", *told]
         return [sys.executable, "-m", "kp_batch", "run", str(self.archive), *where, *rest]
 
     def kill(self, way: str) -> bool:

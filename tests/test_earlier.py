@@ -76,7 +76,7 @@ def as_earlier(warehouse: Path) -> None:
 def rewritten(folder: Path, path: str) -> AddAction:
     rows = pl.read_parquet(folder / path, hive_partitioning=False).drop(CAME, strict=False)
     if "file_id" in rows.columns:
-        rows = rows.with_columns(pl.col("file_id").str.replace("-v2$", "-v1"))
+        rows = rows.with_columns(pl.col("file_id").str.replace("-v[0-9]+$", "-v1"))
     made = Path(path).with_name(f"{uuid4().hex}.parquet")
     rows.write_parquet(folder / made)
     name, _, value = made.parent.name.partition("=")

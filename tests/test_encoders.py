@@ -128,7 +128,7 @@ def test_no_model_is_looked_for_where_every_text_has_a_vector(
     write_jsonl(tmp_path / "a.jsonl", [trace()])
     settings = config(tmp_path, tmp_path / "a.jsonl")
     rescore_archive(settings)
-    monkeypatch.setattr(embed, "load_encoder", lambda *name: pytest.fail(f"{name} is looked for"))
+    monkeypatch.setattr(embed, "loaded_encoder", lambda name: pytest.fail(f"{name} is looked for"))
     assert rescore_archive(settings.model_copy(update={"cache_size": 7})).counts.replayed == 1
 
 

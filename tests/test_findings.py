@@ -79,7 +79,7 @@ FINGERPRINTS = {
 FORMULAS = {"facts": 1, "encoder": 1, "replay": 1, "scoring": 1}
 NONE = (
     *("embedded", "reused", "replayed", "restated", "reweighted", "removed", "partitions"),
-    *("duplicates", "superseded", "rejected", "unreadable"),
+    *("duplicates", "superseded", "rejected", "unreadable", "rows_kept", "gone"),
 )
 COUNTS = RunCounts(
     files=1,

@@ -41,10 +41,12 @@ class Scorer:
     def as_published(cls, run: Run) -> "Scorer":
         """Make the scorer of a run that takes the encoder as the warehouse has it, without a model.
 
-        It is the encoder that scored last: see `last_encoder`.
+        It is the encoder that scored last, see `last_encoder`; where there is no score, that of the
+        settings.
         """
         runs = run_records(run.config.warehouse, run.published.tables.get("runs"))
-        return cls._with(run, last_encoder(done_runs(runs)) or NO_FINGERPRINT)
+        encoder_id = last_encoder(done_runs(runs))
+        return cls._with(run, encoder_id) if encoder_id else cls.of(run)
 
     @classmethod
     def _with(cls, run: Run, encoder_id: str) -> "Scorer":
