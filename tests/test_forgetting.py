@@ -550,3 +550,12 @@ def test_forgetting_and_sweeping_need_no_model(
     finally:
         shutil.rmtree(model, ignore_errors=True)
         moved.rename(model)
+
+
+def test_a_temporary_folder_of_a_dry_run_may_have_any_name(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    write(tmp_path, {"a.jsonl": [said(1, "fix it", 8), said(2, "sum it", 9)]})
+    rescore_archive(settings)
+    staging = Staging(tmp_path / "a[1]")
+    staging.make()
+    assert what_to_forget(settings.warehouse, ["kp:trace:1"], staging).traces == 1

@@ -138,5 +138,7 @@ def rows_by_content(run: Run) -> dict[str, int]:
     """How many rows each content has that was read before, by its file_id."""
     facts = scan(run.config.warehouse, "facts", run.tables.get("facts"))
     if run.forgets:
-        facts = facts.join(pl.scan_parquet(run.staging.to_forget), on="trace_id", how="anti")
+        facts = facts.join(
+            pl.scan_parquet(run.staging.to_forget, glob=False), on="trace_id", how="anti"
+        )
     return dict(facts.group_by("file_id").len().collect(engine="streaming").iter_rows())
