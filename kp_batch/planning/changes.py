@@ -29,6 +29,7 @@ class ChangeSet:
     by_day: pl.DataFrame  # day (null: removed), old_day (null: new), traces
     rows: int  # that count, see touched.sql
     rows_kept: int  # of these, in files that are gone or unreadable
+    gone: int  # of these files, those that are gone
 
     @property
     def days(self) -> set[date]:
@@ -136,4 +137,5 @@ def detect_changes(state: State, observed: Observed, *, rejects_stand: bool) -> 
     counted = state.ask("FROM counted")
     kept = counted.filter(~pl.col("is_read"))
     rows, rows_kept = (int(each.get_column("rows").sum()) for each in (counted, kept))
-    return Detected(state, ChangeSet(state.ask("FROM changes"), rows, rows_kept))
+    gone = int((kept.get_column("status") == "gone").sum())
+    return Detected(state, ChangeSet(state.ask("FROM changes"), rows, rows_kept, gone))

@@ -156,8 +156,6 @@ def _counts(
     ledger = pl.read_parquet(run.staging.table("files"), glob=False)
     rejected = count_rejects(run.staging.table("rejects"))
     accepted = published + changes.added - changes.removed
-    read = ledger.filter(pl.col("status") == "read").select("file_id")
-    gone = ledger.filter(pl.col("status") == "gone").join(read, on="file_id", how="anti")
     return RunCounts(
         files=int((ledger.get_column("status") != "gone").sum()),
         rows=changes.rows,
@@ -176,5 +174,5 @@ def _counts(
         unreadable=int((ledger.get_column("status") == "unreadable").sum()),
         rejected_by_code=dict(rejected.by_code),
         unreadable_files=list(rejected.files),
-        gone=len(gone),
+        gone=changes.gone,
     )

@@ -16,7 +16,7 @@ SELECT $columns FROM $staged;
 -- The files whose content counts, now and as published: what a file held last that is gone or unreadable
 -- counts where no file that can be read holds it.
 CREATE TEMP TABLE counting AS
-SELECT is_now, source_file, file_id, "rows", status = 'read' AS is_read
+SELECT is_now, source_file, file_id, "rows", status, status = 'read' AS is_read
 FROM (
     SELECT *, true AS is_now FROM now
     UNION ALL BY NAME
