@@ -1,0 +1,13 @@
+"""What is too large to be read: `too_large`.
+
+Files come from others. A few kilobytes can unpack to gigabytes, and one line can hold the memory of
+a machine; what passes one of these is refused by name, and the other rows and files are scored.
+"""
+
+LINE_BYTES = 64 << 20  # of a JSON line, and of a JSON document that holds one trace
+TEXT_BYTES = 16 << 20  # of one value, in UTF-8
+RAW_BYTES = 1 << 20  # of a row's JSON that is kept in `rejects`
+MEMBER_BYTES = 2 << 30  # of a file once unpacked, and of a member of an archive
+NESTING = 1_000  # objects and lists within each other
+
+TOO_LARGE = "too_large"
