@@ -50,7 +50,7 @@ def build(
         connection.execute("CREATE SCHEMA kp.here")
         _copy_manifest(connection, warehouse, manifest)
         _create(connection, "macros", warehouse)
-        values = {**rows, "threshold": repr(manifest.threshold)}
+        values = {**rows, "threshold": repr(float(manifest.threshold))}
         for name in VIEWS:
             connection.execute(Template(view(name)).substitute(values))
             function = f"CREATE MACRO {_rows_of(name, warehouse)} AS TABLE FROM kp.{name}"

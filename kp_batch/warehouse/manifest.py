@@ -3,17 +3,19 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 
+from kp_batch.contracts import TABLES
 from kp_batch.errors import WarehouseError
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
@@ -26,6 +28,59 @@ _READ = (7, 8, FORMAT_VERSION)
 _LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _is_salt(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{1,64}", value) is not None
+
+
+def _are(values: Any, allowed: Callable[[str, Any], bool]) -> bool:
+    """Whether it is an object whose names and values are allowed."""
+    return isinstance(values, dict) and all(
+        allowed(name, value) for name, value in cast("dict[str, Any]", values).items()
+    )
+
+
+def _is_table(name: str, version: Any) -> bool:
+    return name in TABLES and _is_count(version)
+
+
+def _is_setting(name: str, value: Any) -> bool:
+    return name in _SETTINGS and _SETTINGS[name](value)
+
+
+def _are_profiles(value: Any) -> bool:
+    return _are(value, lambda _, weights: _are(weights, lambda _, weight: _is_share(weight)))
+
+
+# What is kept of each setting, as JSON; a run reads the texts more closely.
+_SETTINGS: Mapping[str, Callable[[Any], bool]] = {
+    "embedder": _is_text,
+    "precision": _is_text,
+    "cache_size": lambda value: _is_count(value) and value > 0,
+    "ttl": _is_text,
+    "profiles": _are_profiles,
+    "threshold": _is_share,
+    "since": _is_text,
+    "until": _is_text,
+    "text": _is_truth,
+}
+
+
 @dataclass(frozen=True)
 class Manifest:
     """What is published."""
@@ -34,6 +89,21 @@ class Manifest:
     tables: dict[str, int]  # the published version of each Delta table that exists
     failed: bool = False  # whether the last run failed: then the rejects are its own
     salt: str | None = None  # of this publication alone; none before it is published
+
+    @classmethod
+    def read(
+        cls, settings: Any, tables: Any, *, failed: Any = False, salt: Any = None
+    ) -> "Manifest":
+        """Take what a file says was published, which anybody may have written.
+
+        Raises:
+            ValueError: a name, a type or a value is none that a run writes.
+        """
+        if not (_are(settings, _is_setting) and _are(tables, _is_table)):
+            raise ValueError("settings or versions of tables that no run writes")
+        if not isinstance(failed, bool) or not (salt is None or _is_salt(salt)):
+            raise ValueError("failed or salt as no run writes them")
+        return cls(settings, tables, failed, salt)
 
     @property
     def threshold(self) -> float:
@@ -87,7 +157,7 @@ def _read(warehouse: Path) -> Manifest | None:
         return _of_catalog(warehouse)
     try:
         return _parsed(warehouse, content)
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         remedy = _LAST_REMEDY
         if layout.catalog.exists():
             command = f"kp-batch catalog --warehouse {quote(str(warehouse))}"
@@ -125,7 +195,9 @@ def _parsed(warehouse: Path, content: bytes) -> Manifest:
     if isinstance(found, list):  # as formats before 4 had it
         found = {"format_version": found[0]}
     _check_format(warehouse, found["format_version"])
-    manifest = Manifest(found["settings"], found["tables"], found["failed"], found.get("salt"))
+    manifest = Manifest.read(
+        found["settings"], found["tables"], failed=found["failed"], salt=found.get("salt")
+    )
     if manifest.publication_in(found["format_version"]) != found["publication"]:
         raise ValueError("the publication is not that of its contents")
     return manifest
@@ -143,13 +215,13 @@ def _of_catalog(warehouse: Path) -> Manifest | None:
                 [(version,)] = catalog.execute("SELECT format_version FROM manifest").fetchall()
                 _check_format(warehouse, version)
                 [row] = catalog.sql("FROM manifest").to_arrow_table().to_pylist()
-    except (OSError, duckdb.Error, ValueError) as error:
+        settings, tables = (json.loads(row[name]) for name in ("settings", "tables"))
+        return Manifest.read(settings, tables, failed=row["failed"], salt=row.get("salt"))
+    except (OSError, duckdb.Error, ValueError, LookupError, TypeError, RecursionError) as error:
         raise WarehouseError(
             f"{layout.catalog} cannot be read ({one_line(str(error))}), and {layout.manifest.name} "
             f"is gone; {_LAST_REMEDY}"
         ) from error
-    settings, tables = (json.loads(row[name]) for name in ("settings", "tables"))
-    return Manifest(settings, tables, row["failed"], row.get("salt"))
 
 
 def _check_format(warehouse: Path, version: int) -> None:

@@ -1,5 +1,6 @@
 """Finds a run by what a user calls it, and what was published when it had ended."""
 
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
@@ -45,11 +46,19 @@ def find_run(warehouse: Path, name: str, now: duckdb.DuckDBPyConnection) -> RunR
 
 
 def manifest_left(run: RunRecord) -> Manifest:
-    """What was published when a run had ended, without the table of runs."""
-    tables = run.published["tables"]
-    return Manifest(
-        run.settings, {name: version for name, version in tables.items() if name != "runs"}
-    )
+    """What was published when a run had ended, without the table of runs.
+
+    Raises:
+        WarehouseError: its row says what no run writes.
+    """
+    try:
+        left = Manifest.read(run.settings, run.published["tables"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise WarehouseError(
+            f"what run {run.run_id!r} published is damaged in the table runs; restore the "
+            "warehouse from a copy, or run the archive into a new folder"
+        ) from error
+    return replace(left, tables={name: left.tables[name] for name in left.tables if name != "runs"})
 
 
 def _by_place(name: str, now: duckdb.DuckDBPyConnection) -> list[str]:

@@ -1,0 +1,106 @@
+"""A manifest.json that somebody else wrote: what it holds is checked before it is used."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from kp_batch.config import SETTINGS as NAMES
+from kp_batch.config import RescoreConfig
+from kp_batch.contracts import TABLES
+from kp_batch.errors import WarehouseError
+from kp_batch.run_record import RunRecord
+from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.publication import publish
+from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.runs import manifest_left
+
+SETTINGS: dict[str, Any] = {"threshold": 0.75}
+
+
+def write(
+    warehouse: Path, settings: Any, tables: Any, *, failed: Any = False, salt: Any = "a" * 32
+) -> None:
+    """Write a manifest as an attacker does, who knows how its publication is made."""
+    text = Manifest(settings, tables, failed, salt).as_json()
+    (warehouse / "manifest.json").write_text(text)
+
+
+def test_a_threshold_that_is_sql_runs_nothing(tmp_path: Path) -> None:
+    stolen = tmp_path / "stolen.csv"
+    threshold = f"""0.5 FROM range(1); COPY (SELECT 1) TO '{stolen}'; --" '"""
+    write(tmp_path, {"threshold": threshold}, {})
+    with pytest.raises(WarehouseError, match="is damaged"), connect(tmp_path):
+        pass
+    assert not stolen.exists()
+
+
+DAMAGES: dict[str, Mapping[str, Any]] = {
+    "threshold as text": {"settings": {"threshold": "0.5"}},
+    "threshold as a truth": {"settings": {"threshold": True}},
+    "threshold beyond its bounds": {"settings": {"threshold": 10**400}},
+    "threshold that is no number": {"settings": {"threshold": float("nan")}},
+    "an unknown setting": {"settings": {"x": 1}},
+    "a list of settings": {"settings": [1]},
+    "a cache of no size": {"settings": {"cache_size": 0}},
+    "a cache size as text": {"settings": {"cache_size": "9"}},
+    "an embedder that is a list": {"settings": {"embedder": ["none"]}},
+    "weights that are text": {"settings": {"profiles": {"default": {"novelty": "1"}}}},
+    "profiles that are a list": {"settings": {"profiles": []}},
+    "text that is a number": {"settings": {"text": 1}},
+    "an unknown table": {"tables": {"../x": 0}},
+    "a version as text": {"tables": {"runs": "0"}},
+    "a version below zero": {"tables": {"runs": -1}},
+    "a version beyond all": {"tables": {"runs": 2**70}},
+    "a version as a truth": {"tables": {"runs": True}},
+    "a list of tables": {"tables": ["runs"]},
+    "failed as text": {"failed": "no"},
+    "salt of other letters": {"salt": "'; --"},
+    "salt as a number": {"salt": 1},
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_what_no_run_writes_is_told_as_damage(tmp_path: Path, name: str) -> None:
+    write(tmp_path, **{"settings": SETTINGS, "tables": {}, **DAMAGES[name]})
+    with pytest.raises(WarehouseError, match=r"manifest\.json is damaged; restore"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\0", b"\xff", b"1", b"null", b"[]", b"{}", b"[" * 200_000, b'{"format_version": {}}'],
+)
+def test_what_is_no_manifest_is_told_as_damage(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(WarehouseError, match=r"manifest\.json is damaged; restore"):
+        read_manifest(tmp_path)
+
+
+def test_the_copy_in_the_catalog_is_checked_as_well(tmp_path: Path) -> None:
+    publish(tmp_path, Manifest(SETTINGS, {}))
+    (tmp_path / "manifest.json").unlink()
+    with duckdb.connect(str(tmp_path / "kp.duckdb")) as catalog:
+        catalog.execute("""UPDATE manifest SET settings = '{"threshold": "1; SELECT 2"}'""")
+    with pytest.raises(WarehouseError, match="restore it from a copy"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("published", [{}, [], {"tables": {"runs": "0"}, "settings": {}}])
+def test_what_a_row_of_runs_says_was_published_is_checked(published: Any) -> None:
+    fields = dict.fromkeys(RunRecord.__dataclass_fields__)
+    run = RunRecord(**{**fields, "run_id": "r", "published": published})
+    with pytest.raises(WarehouseError, match=r"run .r. published is damaged"):
+        manifest_left(run)
+    good = {"tables": {"runs": 0, "scores": 3}, "settings": SETTINGS}
+    assert manifest_left(replace(run, published=good)) == Manifest(SETTINGS, {"scores": 3})
+
+
+def test_all_that_a_run_keeps_is_read_again(tmp_path: Path) -> None:
+    settings = RescoreConfig(archive=("a",), warehouse=tmp_path, embedder="none").settings
+    assert settings.keys() == set(NAMES)
+    write(tmp_path, settings, dict.fromkeys(TABLES, 0))
+    assert read_manifest(tmp_path) == Manifest(settings, dict.fromkeys(TABLES, 0), salt="a" * 32)
