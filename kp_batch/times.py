@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ISO_8601 = re.compile(
+ISO_8601 = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
     r"(?:[Tt ]((?:[01][0-9]|2[0-3]):[0-5][0-9](?::(?:[0-5][0-9]|(60))(?:[.,][0-9]+)?)?)"
     r"\s?([Zz]|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)?)?"
@@ -17,7 +17,7 @@ def time_of(text: object) -> datetime | None:
     A time without a zone is UTC, a date without a time its midnight. Digits finer than a
     microsecond are cut off. None of anything else.
     """
-    found = _ISO_8601.fullmatch(text) if isinstance(text, str) else None
+    found = ISO_8601.fullmatch(text) if isinstance(text, str) else None
     if not found:
         return None
     date, time, leap, zone = found.groups()

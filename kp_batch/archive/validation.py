@@ -8,10 +8,11 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.archive.fields import FIELDS, STEPS
+from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS
 from kp_batch.archive.file_faults import MISSING_COLUMN, UNREADABLE_FILE, WRONG_COLUMN_TYPE
 from kp_batch.archive.formats.json_values import value_at
 from kp_batch.contracts import STEP_TYPES
+from kp_batch.times import ISO_8601
 
 MALFORMED_JSON = "malformed_json"
 SUPERSEDED = "superseded"  # found by rejects.sql
@@ -130,3 +131,47 @@ def reasons() -> pl.Expr:
         .then(pl.concat_list(codes).list.drop_nulls())
         .otherwise(pl.lit([MALFORMED_JSON]))
     )
+
+
+_NOT_EMPTY = {"type": "string", "minLength": 1}
+# By column of `ROWS`, those that a check looks at.
+_VALUES: Mapping[str, Mapping[str, Any]] = {
+    "type": {"enum": ["ReasoningTrace", None]},
+    "trace_id": _NOT_EMPTY,
+    "created_at": {
+        "type": "string",
+        "pattern": f"^(?:{ISO_8601.pattern})$",
+        "description": "Without a zone it is UTC. The day has to be one of the calendar.",
+    },
+    "task_domain": _NOT_EMPTY,
+    "success": {"type": "boolean"},
+    "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+    "objective": _NOT_EMPTY,
+}
+
+
+def trace_schema() -> dict[str, Any]:
+    """The JSON Schema of a row as JSON.
+
+    What it accepts is scored, but for days that no calendar has. It is stricter in one thing: a
+    whole number is read as a text, too.
+    """
+    schema = _object({})
+    for column, field in FIELDS.items():
+        within = schema
+        for name in field.path[:-1]:
+            if name not in within["required"]:
+                within["required"].append(name)
+            within = within["properties"].setdefault(name, _object({}))
+        within["properties"][field.path[-1]] = _VALUES.get(column, {})
+        if column in _VALUES and field.required:
+            within["required"].append(field.path[-1])
+    [kind] = STEP_FIELDS["step_types"].path
+    step = _object({kind: {"enum": list(STEP_TYPES)}, "content": {}, "tool": {}}, kind)
+    schema["properties"][STEPS] = {"type": "array", "minItems": 1, "items": step}
+    schema["required"].append(STEPS)
+    return schema
+
+
+def _object(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
+    return {"type": "object", "required": [*required], "properties": {**properties}}

@@ -7,7 +7,7 @@ from importlib import import_module
 
 _COMMANDS = (  # modules, in the order of their commands
     *("run", "query", "questions", "explaining", "sweeping"),
-    *("traces", "maintenance", "importing", "exporting"),
+    *("traces", "maintenance", "importing", "exporting", "schema"),
 )
 
 

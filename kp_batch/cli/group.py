@@ -54,7 +54,9 @@ format_option = click.option(
     show_default=True,
     help="line: one for each value, as of a table that is wider than the terminal.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="JSON on stdout, of the form that schema tells."
+)
 
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
