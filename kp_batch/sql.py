@@ -1,16 +1,126 @@
-"""Reads the SQL that stands in files of its own."""
+"""SQL text, and the one way by which a value gets into it.
 
+Values belong into parameters and variables. Where DuckDB takes none, as in views and names, a text
+of SQL has `$names`, and only what this module made, numbers and plain names take their place: what
+a file says never does.
+"""
+
+import re
+from collections.abc import Iterable
+from glob import escape
 from importlib.resources import files
+from math import isfinite
+from pathlib import Path
 from string import Template
+from typing import LiteralString
+
+import duckdb
+
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*")
 
 
-def sql(module: str, name: str, **values: object) -> str:
+class SQL(str):
+    """A text that is SQL: of this package, or made here of values."""
+
+    __slots__ = ()
+
+
+Value = SQL | str | int | float  # a text that is not SQL has to be a plain name
+
+
+def sql(module: str, name: str, /, **values: Value) -> SQL:
     """Read a file of SQL.
 
     Args:
         module: the name of a module that stands beside it.
         name: the file's name.
         values: they replace the file's `$names`, if any are given.
+
+    Raises:
+        TypeError: a value is neither SQL, nor a finite number, nor a plain name.
     """
     text = files(module.rpartition(".")[0]).joinpath(name).read_text("utf-8")
-    return Template(text).substitute(values) if values else text
+    return _filled(text, values) if values else SQL(text)
+
+
+def statement(text: LiteralString, /, **values: Value) -> SQL:
+    """Make SQL of a text of the code, whose `$names` the values replace.
+
+    Raises:
+        TypeError: a value is neither SQL, nor a finite number, nor a plain name.
+    """
+    return _filled(text, values)
+
+
+def literal(text: str | Path) -> SQL:
+    """A text as SQL has it: in quotes.
+
+    Raises:
+        ValueError: it holds a NUL, at which SQL would end.
+    """
+    return SQL("'" + _without_nul(str(text)).replace("'", "''") + "'")
+
+
+def identifier(name: str) -> SQL:
+    """Any name as SQL has it: in double quotes.
+
+    Raises:
+        ValueError: it holds a NUL, at which SQL would end.
+    """
+    return SQL('"' + _without_nul(name).replace('"', '""') + '"')
+
+
+def joined(parts: Iterable[SQL], between: LiteralString = ", ") -> SQL:
+    """Several texts of SQL as one."""
+    return SQL(between.join(parts))
+
+
+def columns(names: Iterable[str], of: LiteralString | None = None) -> SQL:
+    """The columns of these names, of a table if one is given."""
+    table = f"{of}." if of else ""
+    return SQL(", ".join(f"{table}{identifier(name)}" for name in names))
+
+
+def read_parquet(*paths: str | Path, numbered: bool = False) -> SQL:
+    """The rows of Parquet files, whose names DuckDB takes as they are, not as patterns.
+
+    Args:
+        paths: the files, one at least.
+        numbered: with the columns file_index and file_row_number.
+    """
+    return statement(
+        "read_parquet([$paths], hive_partitioning = false, file_row_number = $numbered)",
+        paths=joined(literal(escape(str(path))) for path in paths),
+        numbered="true" if numbered else "false",
+    )
+
+
+def set_variables(connection: duckdb.DuckDBPyConnection, /, **variables: object) -> None:
+    """Set variables of a connection, which its SQL has as `getvariable('name')`."""
+    for name, value in variables.items():
+        connection.execute(statement("SET VARIABLE $name = ?", name=name), [value])
+
+
+def _filled(text: str, values: dict[str, Value]) -> SQL:
+    for name, value in values.items():
+        if not _may_stand(value):
+            raise TypeError(f"the value of ${name} is no SQL, number or plain name: {value!r}")
+    return SQL(Template(text).substitute({name: _text(each) for name, each in values.items()}))
+
+
+def _may_stand(value: object) -> bool:
+    if isinstance(value, SQL):
+        return True
+    if isinstance(value, str):
+        return _PLAIN.fullmatch(value) is not None
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _text(value: Value) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError(f"a NUL in a name or text: {text!r}")
+    return text

@@ -15,7 +15,7 @@ from kp_batch.contracts import TRACE, arrow_schema
 from kp_batch.importers.archive import Archive, made
 from kp_batch.importers.new_traces import NewTraces, Timed
 from kp_batch.importers.trace_days import TraceDays
-from kp_batch.sql import sql
+from kp_batch.sql import sql, statement
 
 # Of a row group, which holds no more of either unless one trace does.
 _ROWS = 1_000
@@ -55,7 +55,9 @@ class DayFiles:
         self._stage(new.keys(), touched)
         days = TraceDays(self._archive, self._connection)
         days.find_moving()
-        self._connection.execute(f"CREATE TABLE stands AS {sql(__name__, 'stands.sql')}")
+        self._connection.execute(
+            statement("CREATE TABLE stands AS $rows", rows=sql(__name__, "stands.sql"))
+        )
         gaining, losing = (
             [day for (day,) in self._connection.execute(sql(__name__, name)).fetchall()]
             for name in ("gaining.sql", "losing.sql")

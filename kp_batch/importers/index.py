@@ -8,7 +8,6 @@ to be done again: as it could not be read, or as an import was killed before all
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from glob import escape
 from pathlib import Path
 from typing import Self
 
@@ -20,7 +19,7 @@ import pyarrow.parquet as pq
 from kp_batch.contracts import arrow_schema
 from kp_batch.errors import KpBatchError
 from kp_batch.importers.archive import Archive
-from kp_batch.sql import sql
+from kp_batch.sql import read_parquet, sql, statement
 from kp_batch.text import one_line
 
 _NAME = "_import/_index.parquet"
@@ -141,6 +140,5 @@ class Index:
         connection.register("read", read.to_arrow())
         connection.register("none_yet", pl.DataFrame(schema=_ROWS).to_arrow())
         connection.execute("SET VARIABLE units = ?", [units])
-        connection.execute("SET VARIABLE index = ?", [escape(str(self._path))])
-        old = "read_parquet(getvariable('index'))" if self.stamps else "none_yet"
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW old AS FROM {old}")
+        old = read_parquet(self._path) if self.stamps else statement("none_yet")
+        connection.execute(statement("CREATE OR REPLACE TEMP VIEW old AS FROM $old", old=old))

@@ -17,12 +17,12 @@ from kp_batch.importers.knowledgepulse_postgres import rows_of
 from kp_batch.importers.messages import Json, as_text
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.scores import score_of
+from kp_batch.sql import statement
 from kp_batch.storage.urls import is_database
 from kp_batch.times import time_of
 
 _FILES = (".sqlite", ".sqlite3", ".db")
 _LOG = "-wal"
-_UNITS = "SELECT id, unit_json, updated_at, {status} FROM knowledge_units"
 _COLUMNS = "PRAGMA table_info(knowledge_units)"
 _STATUS = "quarantine_status"
 _ORIGIN = ("agent_id", "model", "session", "version")
@@ -63,8 +63,11 @@ def _of_file(path: Path, log: Path | None = None) -> Iterator[Unit | PassedOver]
     try:
         with _opened(path, log or path.with_name(path.name + _LOG)) as database:
             columns = {each[1] for each in database.execute(_COLUMNS)}
-            status = _STATUS if _STATUS in columns else "NULL"  # older registries have none
-            for row in database.execute(_UNITS.format(status=status)):
+            query = statement(
+                "SELECT id, unit_json, updated_at, $status FROM knowledge_units",
+                status=_STATUS if _STATUS in columns else "null",  # older registries have none
+            )
+            for row in database.execute(query):
                 yield _of_row(*row)
     except sqlite3.Error as error:
         raise UnreadableError(f"it is no registry that can be read: {error}") from error

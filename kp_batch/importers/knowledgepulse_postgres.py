@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kp_batch.errors import KpBatchError
 from kp_batch.importers.draft import UnreadableError
-from kp_batch.sql import sql
+from kp_batch.sql import literal, sql
 from kp_batch.text import one_line
 from kp_batch.times import time_of
 
@@ -64,7 +64,8 @@ def rows_of(url: str, since: str | None) -> Iterator[Row]:
     # In the text, since the driver does not stream what a query with parameters gives.
     since = time.isoformat() if time else "-infinity"
     yield from cast(
-        "Iterator[Row]", _asked(url, sql(__name__, "knowledgepulse_units.sql", since=since))
+        "Iterator[Row]",
+        _asked(url, sql(__name__, "knowledgepulse_units.sql", since=literal(since))),
     )
 
 

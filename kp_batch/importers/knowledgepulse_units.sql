@@ -9,6 +9,6 @@ SELECT
 -- See knowledgepulse_state.sql.
 FROM (SELECT NULL::text AS quarantine_status) AS older
 CROSS JOIN LATERAL (SELECT id, unit_json, updated_at, quarantine_status FROM knowledge_units) AS unit
-WHERE updated_at >= timestamptz '$since' - interval '1 hour'
+WHERE updated_at >= timestamptz $since - interval '1 hour'
     OR updated_at IS NULL
     OR unit.quarantine_status IS NOT NULL

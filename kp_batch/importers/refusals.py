@@ -14,7 +14,7 @@ import polars as pl
 from kp_batch.importers.archive import Archive
 from kp_batch.importers.draft import Refused
 from kp_batch.importers.spool import Spool
-from kp_batch.sql import sql
+from kp_batch.sql import set_variables, sql, statement
 from kp_batch.text import encodable, printable
 
 WAITING = ("incomplete", "unfinished_run")  # reasons that a later import finds gone
@@ -84,8 +84,10 @@ class Refusals:
             ("old_refusals", [escape(str(path)) for path in (none, *before)]),
             ("waiting", list(WAITING)),
         ):
-            connection.execute(f"SET VARIABLE {name} = ?", [value])
-        connection.execute(f"CREATE TABLE refusals AS {sql(__name__, 'refused.sql')}")
+            set_variables(connection, **{name: value})
+        connection.execute(
+            statement("CREATE TABLE refusals AS $rows", rows=sql(__name__, "refused.sql"))
+        )
         damaged = connection.execute("SELECT 1 FROM refusals WHERE text IS NULL").fetchall()
         self.left_out = bool(damaged)
         return {kind: _write(archive, kind, connection) for kind in NAMES}

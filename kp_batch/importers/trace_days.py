@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from kp_batch.contracts import arrow_schema
 from kp_batch.errors import KpBatchError
 from kp_batch.importers.archive import Archive
-from kp_batch.sql import sql
+from kp_batch.sql import sql, statement
 from kp_batch.text import one_line
 
 _NAME = "_import/_days.parquet"
@@ -57,7 +57,7 @@ class TraceDays:
         Its table `moving` has where such traces may stand, and `held` where they do.
         """
         query = sql(__name__, "moving.sql")
-        self._connection.execute(f"CREATE TABLE moving AS {query}")
+        self._connection.execute(statement("CREATE TABLE moving AS $query", query=query))
         self._connection.execute("CREATE TABLE held AS FROM moving LIMIT 0")
         may = self._connection.execute("SELECT DISTINCT day FROM moving").fetchall()
         days = self._archive.days().intersection(day for (day,) in may)

@@ -14,7 +14,7 @@ from kp_batch.archive.sources import described
 from kp_batch.archive.validation import reasons
 from kp_batch.errors import is_of_machine
 from kp_batch.facts import with_facts
-from kp_batch.sql import sql
+from kp_batch.sql import SQL, sql
 from kp_batch.unread import Unread
 
 # Of what is looked at together: no more of either, unless one trace is more.
@@ -75,7 +75,7 @@ def find_places(
     return sorted(map(Place._make, rows.fetchall()))
 
 
-def places_query(wanted: str, files: str, facts: str) -> str:
+def places_query(wanted: str, files: str, facts: str) -> SQL:
     """The SQL of `find_places`, whose rows have all columns of `wanted`; see places.sql."""
     return sql(__name__, "places.sql", wanted=wanted, files=files, facts=facts)
 

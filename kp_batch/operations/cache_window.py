@@ -16,7 +16,7 @@ from kp_batch.novelty.nearest import Nearby, most_similar
 from kp_batch.novelty.settings import CacheSettings, format_ttl
 from kp_batch.operations.explained import Held
 from kp_batch.planning.state import State
-from kp_batch.sql import sql
+from kp_batch.sql import set_variables, sql
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.relations import parquet_relation
@@ -65,8 +65,7 @@ class CacheWindow:
         self._places = state.staging.vectors
         since = _expired(moment.time, settings)
         given = {"moment": moment.time, "before": moment.before, "since": since}
-        for name, value in (given | {"size": settings.size}).items():
-            state.connection.execute(f"SET VARIABLE {name} = ?", [value])
+        set_variables(state.connection, **given, size=settings.size)
         days = _days(state, moment.time, since, settings.size)
         rows = parquet_relation("scores", state.files_of_days(days))
         state.connection.execute(sql(__name__, "cache_window.sql", scores=rows))

@@ -12,12 +12,12 @@ from kp_batch.operations.objectives import objectives
 from kp_batch.operations.results import Comparison, DomainMoves, Mover
 from kp_batch.reasons import OF_ENCODER, Reason, file_changes, listed, setting_changes
 from kp_batch.run_record import RunRecord, incomparable
-from kp_batch.sql import sql
+from kp_batch.sql import set_variables, sql, statement
 from kp_batch.staging import Staging
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.relations import kept_files, parquet_relation, relation
+from kp_batch.warehouse.relations import create_view, kept_files, parquet_relation, relation
 from kp_batch.warehouse.runs import find_run, manifest_left
 
 _TABLES = ("scores", "profiles", "files")
@@ -58,7 +58,7 @@ def compare(
         _attach(connection, warehouse, "second", new)
         # Of now: what a file holds is known by its content, and old facts are removed earlier.
         facts = relation(warehouse, "facts", require_manifest(warehouse).tables.get("facts"))
-        connection.execute(f"CREATE VIEW facts AS FROM {facts}")
+        create_view(connection, "main", "facts", facts)
         for each in ("moves.sql", "compare.sql"):
             connection.execute(sql(__name__, each))
         [traces] = _rows(connection, "traces")
@@ -79,11 +79,11 @@ def _attach(
 ) -> None:
     """Create a schema of some tables as a run left them, and the variable of its threshold."""
     manifest = manifest_left(run)
-    connection.execute(f"CREATE SCHEMA {schema}")
+    connection.execute(statement("CREATE SCHEMA $schema", schema=schema))
     for name in _TABLES:
         rows = parquet_relation(name, kept_files(warehouse, name, manifest, run.run_id))
-        connection.execute(f"CREATE VIEW {schema}.{name} AS FROM {rows}")
-    connection.execute(f"SET VARIABLE {schema}_threshold = {manifest.threshold!r}")
+        create_view(connection, schema, name, rows)
+    set_variables(connection, **{f"{schema}_threshold": manifest.threshold})
 
 
 def _changes(
@@ -108,7 +108,7 @@ def _movers(connection: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
 
 def _rows(connection: duckdb.DuckDBPyConnection, name: str) -> list[dict[str, Any]]:
     """The rows of a small table, in its order."""
-    answer = connection.execute(f"FROM {name}")
+    answer = connection.execute(statement("FROM $name", name=name))
     names = [str(column[0]) for column in answer.description or []]
     return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 

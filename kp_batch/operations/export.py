@@ -13,9 +13,10 @@ from kp_batch.operations.export_forms import Form
 from kp_batch.operations.export_rows import LeftOut, read_chosen
 from kp_batch.operations.results import Exported
 from kp_batch.progress import progress
+from kp_batch.sql import SQL, read_parquet, statement
 from kp_batch.staging import Staging
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.tables import quoted
+from kp_batch.warehouse.relations import create_view
 
 _KEY = {"trace_id": pl.String(), "created_at": TIMESTAMP}
 _ROWS = 1_000  # written at once
@@ -54,13 +55,15 @@ def export(warehouse: Path, staging: Staging, choice: Choice, form: Form, output
     with staging.connect() as connection, output.open("wb") as file:
         meet = choose(warehouse, choice, staging.folder, chosen)
         left_out = _stage(chosen, meet.traces, read, form, private=choice.private)
-        connection.execute(f"CREATE VIEW chosen AS FROM read_parquet({quoted(str(chosen))})")
-        connection.execute(f"CREATE VIEW read AS FROM read_parquet({quoted(str(read))})")
-        kept = "read"
+        create_view(connection, "main", "chosen", read_parquet(chosen))
+        create_view(connection, "main", "read", read_parquet(read))
+        kept = statement("read")
         if choice.distinct is not None:
             choose_distinct(warehouse, connection, staging.vectors, choice.distinct)
-            kept = "read SEMI JOIN kept USING (trace_id)"
-        [(left,)] = connection.execute(f"SELECT count(*) FROM {kept}").fetchall()  # noqa: S608
+            kept = statement("read SEMI JOIN kept USING (trace_id)")
+        [(left,)] = connection.execute(
+            statement("SELECT count(*) FROM $kept", kept=kept)
+        ).fetchall()
         traces = connection.sql(_ordered(kept, choice.top))
         form.write(traces.to_arrow_reader(_ROWS), file)
     if _forgotten(warehouse) != forgotten:
@@ -68,12 +71,16 @@ def export(warehouse: Path, staging: Staging, choice: Choice, form: Form, output
     return _told(meet, int(left), choice.top, left_out)
 
 
-def _ordered(kept: str, top: int | None) -> str:
+def _ordered(kept: SQL, top: int | None) -> SQL:
     """The query of what is written, in its order."""
     if top is None:
-        return f"FROM {kept} ORDER BY created_at, trace_id"
-    scores = "(SELECT trace_id, score AS best FROM chosen)"
-    return f"FROM {kept} JOIN {scores} USING (trace_id) ORDER BY best DESC, trace_id LIMIT {top}"
+        return statement("FROM $kept ORDER BY created_at, trace_id", kept=kept)
+    return statement(
+        "FROM $kept JOIN (SELECT trace_id, score AS best FROM chosen) USING (trace_id) "
+        "ORDER BY best DESC, trace_id LIMIT $top",
+        kept=kept,
+        top=top,
+    )
 
 
 def _forgotten(warehouse: Path) -> int | None:

@@ -1,6 +1,5 @@
 """Chooses the traces of an export, and finds where the archive holds them."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +10,11 @@ from kp_batch.errors import KpBatchError
 from kp_batch.ingest.again import places_query
 from kp_batch.memory import duckdb_limit
 from kp_batch.planning.scorer import NO_FINGERPRINT
-from kp_batch.sql import sql
+from kp_batch.sql import SQL, literal, sql, statement
 from kp_batch.text import number, one_line
+from kp_batch.warehouse.manifest import shown_tables
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.relations import relation
-from kp_batch.warehouse.tables import quoted
 
 # What DuckDB raises of a condition that is wrong, or that looks elsewhere.
 _WRONG = (duckdb.ProgrammingError, duckdb.DataError, duckdb.PermissionException)
@@ -70,18 +69,19 @@ def choose(warehouse: Path, choice: Choice, folder: Path, path: Path) -> Chosen:
         WarehouseError: it is no warehouse.
     """
     with connect(warehouse) as connection:
-        connection.execute(f"SET memory_limit = '{duckdb_limit()}B'")
+        connection.execute(statement("SET memory_limit = '${bytes}B'", bytes=duckdb_limit()))
         inside = [str(warehouse.resolve()), str(folder.resolve())]
         connection.execute("SET allowed_directories = ?", [inside])
         connection.execute("SET enable_external_access = false")
         _create_wanted(connection, choice)
         if choice.distinct is not None and choice.distinct < 1:
             _check_vectors(connection)
-        [(told,)] = connection.execute("SELECT tables FROM manifest").fetchall()
-        tables: dict[str, int] = json.loads(told)
+        tables = shown_tables(connection)
         rows = {name: relation(warehouse, name, tables.get(name)) for name in ("scores", "facts")}
-        hashes = f"SELECT trace_id, content_hash FROM {rows['scores']}"  # noqa: S608 (our own names)
-        hashed = f"(FROM wanted JOIN ({hashes}) AS hashes USING (trace_id))"
+        hashed = statement(
+            "(FROM wanted JOIN (SELECT trace_id, content_hash FROM $scores) USING (trace_id))",
+            scores=rows["scores"],
+        )
         found = places_query(hashed, "files", rows["facts"])
         connection.execute("SET VARIABLE path = ?", [str(path)])
         copied = connection.execute(sql(__name__, "chosen.sql", places=found))
@@ -98,7 +98,9 @@ def _create_wanted(connection: duckdb.DuckDBPyConnection, choice: Choice) -> Non
     try:
         if choice.where is not None:
             wanted = wanted.filter(choice.where)  # which takes one expression, and no statement
-        connection.execute(f"CREATE TEMP TABLE wanted AS {wanted.sql_query()}")
+        connection.execute(
+            statement("CREATE TEMP TABLE wanted AS $query", query=SQL(wanted.sql_query()))
+        )
     except _WRONG as error:
         raise KpBatchError(
             f"the condition {choice.where!r} cannot be asked of the view scores: "
@@ -111,13 +113,13 @@ def _conditions(choice: Choice) -> Iterator[str]:
     if choice.min_score is None:
         yield "meets_threshold"
     else:
-        yield f"score >= {choice.min_score!r}::DOUBLE"
+        yield statement("score >= $least::DOUBLE", least=choice.min_score)
     if choice.domains:
         yield "list_contains(getvariable('domains'), task_domain)"
     if choice.since:
-        yield f"day_of(created_at) >= {quoted(choice.since)}::DATE"
+        yield statement("day_of(created_at) >= $day::DATE", day=literal(choice.since))
     if choice.until:
-        yield f"day_of(created_at) <= {quoted(choice.until)}::DATE"
+        yield statement("day_of(created_at) <= $day::DATE", day=literal(choice.until))
 
 
 def _in_words(connection: duckdb.DuckDBPyConnection, choice: Choice) -> Iterator[str]:

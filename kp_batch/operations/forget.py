@@ -32,6 +32,7 @@ from kp_batch.pipeline.report import leave_report, shows_older
 from kp_batch.pipeline.rescore import execute, open_run, say_plan
 from kp_batch.progress import warn
 from kp_batch.run import Run, last_config
+from kp_batch.sql import read_parquet, statement
 from kp_batch.staging import Staging
 from kp_batch.warehouse.earlier import complete
 from kp_batch.warehouse.layout import Layout
@@ -39,7 +40,7 @@ from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.sharing import keeps_versions
-from kp_batch.warehouse.tables import DeltaTables, quoted
+from kp_batch.warehouse.tables import DeltaTables
 
 _HOLDING_TRACES = ("scores", "rejects", "facts")
 
@@ -95,7 +96,8 @@ def what_to_forget(
     staging.make()
     run = staged(Run.begin(last_config(warehouse), datetime.now(UTC), staging), known)
     plan = plan_from_published(run) if goes else None
-    without = f"ANTI JOIN read_parquet({quoted(str(staging.to_forget))}) AS gone USING (trace_id)"
+    forgotten = read_parquet(staging.to_forget)
+    without = statement("ANTI JOIN $gone AS gone USING (trace_id)", gone=forgotten)
     folders = Layout(warehouse).all_vectors.glob("*")
     vectors = count_other_vectors(warehouse, published, staging, folders, without)
     told = told_of(known, plan, lost_runs(warehouse, published, plan))

@@ -10,7 +10,7 @@ from kp_batch.contracts import SCORES
 from kp_batch.errors import WarehouseError
 from kp_batch.facts import id_hash
 from kp_batch.planning.state import State
-from kp_batch.sql import sql
+from kp_batch.sql import sql, statement
 from kp_batch.text import encodable, shortened
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.relations import frame_of, parquet_relation
@@ -45,7 +45,8 @@ def find_trace(warehouse: Path, state: State, name: str) -> dict[str, Any]:
             f"{named}{more}; write more of the one that you mean"
         )
     files = state.files_of_days([found.item(0, "created_at").date()])
-    query = f"SELECT * FROM {parquet_relation('scores', files)} WHERE trace_id = ?"  # noqa: S608 (our own paths)
+    scores = parquet_relation("scores", files)
+    query = statement("SELECT * FROM $scores WHERE trace_id = ?", scores=scores)
     row = frame_of(state.connection.sql(query, params=[ids[0]]))
     return row.cast({each: SCORES[each] for each in row.columns}).row(0, named=True)
 

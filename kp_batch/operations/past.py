@@ -11,7 +11,7 @@ from kp_batch.errors import WarehouseError
 from kp_batch.operations.explained import Past
 from kp_batch.planning.state import State
 from kp_batch.run_record import RunRecord, done_runs
-from kp_batch.sql import sql
+from kp_batch.sql import sql, statement
 from kp_batch.warehouse.data_files import partition_of
 from kp_batch.warehouse.relations import frame_of, kept_files, parquet_relation
 from kp_batch.warehouse.runs import manifest_left
@@ -44,7 +44,7 @@ def past(
     """
     scored = list(_scored(warehouse, state, row, done_runs(runs)))
     for schema in ("first", "second"):
-        state.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        state.connection.execute(statement("CREATE SCHEMA IF NOT EXISTS $schema", schema=schema))
     told = [_moved(state, *pair) for pair in zip(scored, [*scored[1:], None], strict=True)]
     return tuple(told[:_MOST])
 
@@ -82,9 +82,12 @@ def _left_by(
         kept_files(warehouse, name, manifest, run.run_id) for name in ("scores", "profiles")
     )
     of_day = [path for path in scores if partition_of("scores", path) == day]
-    query = f"SELECT * FROM {parquet_relation('scores', of_day)} WHERE trace_id = ?"  # noqa: S608
+    query = statement(
+        "SELECT * FROM $scores WHERE trace_id = ?", scores=parquet_relation("scores", of_day)
+    )
     then = frame_of(state.connection.sql(query, params=[row["trace_id"]]))
-    return then, frame_of(state.connection.sql(f"FROM {parquet_relation('profiles', profiles)}"))
+    rows = statement("FROM $profiles", profiles=parquet_relation("profiles", profiles))
+    return then, frame_of(state.connection.sql(rows))
 
 
 def _moved(state: State, new: _Scored, old: _Scored | None) -> Past:
@@ -94,7 +97,10 @@ def _moved(state: State, new: _Scored, old: _Scored | None) -> Past:
             for name in ("scores", "profiles"):
                 rows = scored.row if name == "scores" else scored.profiles
                 state.connection.register("rows", rows.to_arrow())
-                state.connection.execute(f"CREATE OR REPLACE TABLE {schema}.{name} AS FROM rows")
+                made = statement(
+                    "CREATE OR REPLACE TABLE $schema.$name AS FROM rows", schema=schema, name=name
+                )
+                state.connection.execute(made)
                 state.connection.unregister("rows")
         state.connection.execute(sql(__name__, "moves.sql"))
         parts = state.ask("FROM moves").select(_PARTS).row(0, named=True)

@@ -12,6 +12,7 @@ from kp_batch.away import remove_folder
 from kp_batch.contracts import TABLES
 from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import StorageError
+from kp_batch.sql import SQL, statement
 from kp_batch.staging import Staging
 from kp_batch.text import one_line
 from kp_batch.warehouse.data_files import data_file, sink_data_file
@@ -88,7 +89,7 @@ def keep_vectors(warehouse: Path, published: Manifest) -> int:
     folders = list(layout.all_vectors.glob("*"))
     if not folders:
         return 0
-    accepted = _accepted(warehouse, published)
+    accepted = _accepted(warehouse, published, statement(""))
     staging = Staging(layout.staging("upkeep"))
     staging.make()
     with staging.connect() as connection:
@@ -96,7 +97,7 @@ def keep_vectors(warehouse: Path, published: Manifest) -> int:
 
 
 def count_other_vectors(
-    warehouse: Path, published: Manifest, staging: Staging, folders: Iterable[Path], stays: str
+    warehouse: Path, published: Manifest, staging: Staging, folders: Iterable[Path], stays: SQL
 ) -> int:
     """Count the vectors of texts that no accepted row will have.
 
@@ -112,9 +113,11 @@ def count_other_vectors(
         return sum(VectorStore(each, connection).count_others(accepted) for each in folders)
 
 
-def _accepted(warehouse: Path, published: Manifest, stays: str = "") -> str:
+def _accepted(warehouse: Path, published: Manifest, stays: SQL) -> SQL:
     facts = relation(warehouse, "facts", published.tables.get("facts"))
-    return f"(FROM {facts} AS facts {stays} WHERE len(reasons) = 0)"
+    return statement(
+        "(FROM $facts AS facts $stays WHERE len(reasons) = 0)", facts=facts, stays=stays
+    )
 
 
 def remove_what_held(warehouse: Path, names: Iterable[str]) -> int:

@@ -27,6 +27,7 @@ from kp_batch.operations.results import Removed
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.planning.rejects import with_message
 from kp_batch.run_record import RunRecord
+from kp_batch.sql import statement
 from kp_batch.staging import Staging
 from kp_batch.warehouse.commits import files_at
 from kp_batch.warehouse.layout import Layout
@@ -171,7 +172,7 @@ def _remove_vectors(warehouse: Path, published: Manifest) -> int:
 def _count_needless_vectors(warehouse: Path, published: Manifest, staging: Staging) -> int:
     needed, needless = _vector_folders(warehouse, published)
     ledger = relation(warehouse, "files", published.tables.get("files"))
-    stays = f"SEMI JOIN {ledger} AS ledger USING (file_id)"
+    stays = statement("SEMI JOIN $ledger AS ledger USING (file_id)", ledger=ledger)
     others = count_other_vectors(warehouse, published, staging, needed, stays)
     return sum(map(count_vectors, needless)) + others
 

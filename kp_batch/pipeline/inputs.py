@@ -8,10 +8,9 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from kp_batch.embedding.chunks import Key
-from kp_batch.sql import sql
+from kp_batch.sql import read_parquet, sql
 from kp_batch.staging import Staging
 from kp_batch.vectors import Int64s
-from kp_batch.warehouse.tables import quoted
 
 # Bytes of a part: a few long texts are one as well as many short ones.
 _PART_BYTES = 64 << 20
@@ -32,8 +31,8 @@ def stage_inputs(
         inputs: the file that is written.
     """
     paths = sorted(map(str, files))
-    listed, hashes = ", ".join(map(quoted, paths)), quoted(str(missing))
-    query = sql(__name__, "inputs.sql", staged=listed, missing=hashes, key=key)
+    staged, hashes = read_parquet(*paths, numbered=True), read_parquet(missing)
+    query = sql(__name__, "inputs.sql", staged=staged, missing=hashes, key=key)
     with staging.connect() as connection:
         connection.execute("SET VARIABLE staged = ?", [paths])
         connection.execute("SET VARIABLE inputs = ?", [str(inputs)])

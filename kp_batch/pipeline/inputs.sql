@@ -1,7 +1,7 @@
 -- Where each missing input of an encoder stands first, in the order of the files and their rows. The
 -- row groups suit the chunks, which are slices.
--- Given: staged (a list of files, sorted), missing (the path of the hashes), key (their column), and
--- the variables staged (the same list) and inputs (a path).
+-- Given: staged (the relation of some files, sorted, and of their rows' numbers), missing (that of the
+-- hashes), key (their column), and the variables staged (the list of the files) and inputs (a path).
 COPY (
     SELECT
         getvariable('staged')[1 + (place >> 40)] AS path,
@@ -11,8 +11,8 @@ COPY (
         SELECT
             min((file_index::BIGINT << 40) | file_row_number) AS place,
             any_value(bytes) AS bytes
-        FROM read_parquet([$staged], file_row_number = true)
-        SEMI JOIN read_parquet($missing) AS missing USING ($key)
+        FROM $staged
+        SEMI JOIN $missing AS missing USING ($key)
         GROUP BY $key
         ORDER BY place
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache
+from glob import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -95,7 +96,7 @@ def _distributions(run: Run, plan: Plan, tables: Mapping[str, int]) -> pl.DataFr
     values = {"run_id": run.run_id, "threshold": run.config.threshold}
     with run.staging.connect(scores=plan.counts.accepted) as connection:
         create_macros(connection)
-        connection.read_parquet(str(run.staging.scores)).create_view("scores")
+        connection.read_parquet(escape(str(run.staging.scores))).create_view("scores")
 
         def ask(part: int | None, parts: int) -> pl.DataFrame:
             given = {**values, "part": part, "parts": parts}

@@ -18,9 +18,9 @@ from kp_batch.planning.plan import Plan
 from kp_batch.planning.windows import Span
 from kp_batch.progress import progress
 from kp_batch.run import Run
+from kp_batch.sql import read_parquet, statement
 from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.tables import quoted
 from kp_batch.whole_files import whole
 
 # A span's vectors, and as much again for what is computed of them.
@@ -86,8 +86,8 @@ def find_vectors(staging: Staging, vectors: Path) -> int:
     Returns:
         How many rows have none.
     """
-    replay = f"read_parquet({quoted(str(staging.replay))}, file_row_number = true)"
-    rows = f"(SELECT text_hash, file_row_number AS position FROM {replay})"  # noqa: S608
+    replay = read_parquet(staging.replay, numbered=True)
+    rows = statement("(SELECT text_hash, file_row_number AS position FROM $replay)", replay=replay)
     with staging.connect() as connection:
         VectorStore(vectors, connection).write_places(rows, staging.vectors)
     places = pl.scan_parquet(staging.vectors, glob=False)

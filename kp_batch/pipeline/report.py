@@ -14,6 +14,7 @@ from kp_batch.executor import Executor, Local, Step
 from kp_batch.memory import duckdb_limit
 from kp_batch.progress import say, warn
 from kp_batch.report.report_data import gather
+from kp_batch.sql import statement
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest
@@ -134,7 +135,11 @@ def _opened(warehouse: Path) -> Generator[duckdb.DuckDBPyConnection]:
             [(scores,)] = connection.execute(
                 "SELECT coalesce(max(traces), 0) FROM distributions WHERE run_id = latest()"
             ).fetchall()
-            connection.execute(f"SET memory_limit = '{duckdb_limit(_MOST_MEMORY, scores)}B'")
+            connection.execute(
+                statement(
+                    "SET memory_limit = '${bytes}B'", bytes=duckdb_limit(_MOST_MEMORY, scores)
+                )
+            )
             yield connection
     except duckdb.Error as error:
         raise WarehouseError(

@@ -1,6 +1,5 @@
 """Gathers what the page tells of the traces in its tables."""
 
-import json
 from dataclasses import fields
 from pathlib import Path
 
@@ -15,11 +14,12 @@ from kp_batch.report.report_data import ReportData
 from kp_batch.report.traces import Detail, Traces
 from kp_batch.scoring.breakdown import breakdowns
 from kp_batch.scoring.profiles import WeightProfile
-from kp_batch.sql import sql
+from kp_batch.sql import columns, sql, statement
+from kp_batch.warehouse.manifest import shown_tables
 from kp_batch.warehouse.relations import frame_of, parquet_relation, partitions_of, relation
 
 _BEYOND = 2**63 - 1  # all rows; see places.sql
-_PROFILES = f"SELECT name, {', '.join(DIMENSIONS)} FROM kp.profiles"  # noqa: S608 (names of ours)
+_PROFILES = statement("SELECT name, $columns FROM kp.profiles", columns=columns(DIMENSIONS))
 
 
 def gather_traces(
@@ -55,8 +55,7 @@ def _located(
     asked = pl.concat([own, nearest]).drop_nulls("trace_id")
     first = asked.group_by("trace_id").agg(is_first=pl.col("overall").any())
     connection.register("asked", first.to_arrow())
-    [(published,)] = connection.execute("SELECT tables FROM kp.manifest").fetchall()
-    tables: dict[str, int] = json.loads(published)
+    tables = shown_tables(connection)
     # Only their days: to open the files of all days takes a while.
     days = partitions_of(warehouse, "scores", tables.get("scores"))
     paths = [path for day in asked.get_column("day").unique().sort() for path in days.get(day, [])]

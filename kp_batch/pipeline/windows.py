@@ -6,6 +6,7 @@ of an earlier run or of another text, gets a copy of it under its own hash.
 
 import hashlib
 from collections.abc import Sequence
+from glob import escape
 from pathlib import Path
 from typing import cast
 
@@ -20,7 +21,7 @@ from kp_batch.executor import Executor, Step
 from kp_batch.pipeline.inputs import Rows, parts_of, read_inputs, stage_inputs
 from kp_batch.pipeline.loaded import EncoderName, loaded_encoder
 from kp_batch.progress import progress
-from kp_batch.sql import sql
+from kp_batch.sql import sql, statement
 from kp_batch.staging import WINDOWS, Staging
 from kp_batch.whole_files import whole
 
@@ -124,7 +125,7 @@ def _stage_new(staging: Staging, vectors: Path, files: Sequence[Path]) -> int:
     with staging.connect() as connection:
         _view(connection, "windows", files)
         store = VectorStore(vectors, connection, "window_hash")
-        wanted = "(SELECT DISTINCT window_hash FROM windows)"
+        wanted = statement("(SELECT DISTINCT window_hash FROM windows)")
         count = store.write_missing(wanted, staging.missing_windows)
     if count:
         inputs = staging.windows_to_embed
@@ -136,19 +137,21 @@ def _stage_copies(staging: Staging, vectors: Path, files: Sequence[Path]) -> int
     """Stage the texts without a vector, and where those of their windows are; returns how many."""
     with staging.connect() as connection:
         _view(connection, "windows", files)
-        wanted = "(SELECT text_hash FROM windows)"
+        wanted = statement("(SELECT text_hash FROM windows)")
         count = VectorStore(vectors, connection).write_missing(wanted, staging.without_vector)
         if count:
             _view(connection, "without_vector", [staging.without_vector])
             connection.execute("SET VARIABLE copies = ?", [str(staging.copies)])
             connection.execute(sql(__name__, "copies.sql"))
             _view(connection, "copies", [staging.copies])
-            wanted = "(SELECT window_hash, file_row_number AS position FROM copies)"
+            wanted = statement("(SELECT window_hash, file_row_number AS position FROM copies)")
             VectorStore(vectors, connection, "window_hash").write_places(wanted, staging.to_copy)
     return count
 
 
 def _view(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path]) -> None:
     """See files as a view, with the columns filename and file_row_number."""
-    rows = connection.read_parquet(list(map(str, files)), file_row_number=True, filename=True)
+    rows = connection.read_parquet(
+        [escape(str(each)) for each in files], file_row_number=True, filename=True
+    )
     rows.create_view(name)

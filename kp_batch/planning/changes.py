@@ -9,9 +9,8 @@ import polars as pl
 from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS, SCORED_COLUMNS
 from kp_batch.ingest.observe import Observed
 from kp_batch.planning.state import State
-from kp_batch.sql import sql
+from kp_batch.sql import columns, read_parquet, sql, statement
 from kp_batch.warehouse.relations import parquet_relation
-from kp_batch.warehouse.tables import quoted
 
 _OWN = (*OWN_COLUMNS, "source_file")
 _MET = (*NOVELTY, *SCORED_COLUMNS)
@@ -83,9 +82,9 @@ class Detected:
             __name__,
             "timeline.sql",
             scores=parquet_relation("scores", paths),
-            new_own=", ".join(f"new.{name}" for name in _OWN),
-            old_own=", ".join(f"old.{name}" for name in _OWN),
-            old_met=", ".join(f"old.{name}" for name in _MET),
+            new_own=columns(_OWN, "new"),
+            old_own=columns(_OWN, "old"),
+            old_met=columns(_MET, "old"),
         )
         target = str(self.state.staging.timeline)
         self.state.connection.execute("SET VARIABLE timeline = ?", [target])
@@ -119,14 +118,17 @@ def detect_changes(state: State, observed: Observed, *, rejects_stand: bool) -> 
     """
     state.connection.execute("SET VARIABLE rejects_stand = ?", [rejects_stand])
     to_forget = state.staging.to_forget
-    ids = f"read_parquet({quoted(str(to_forget))})" if to_forget.exists() else None
+    forgotten, without = statement("(SELECT '' AS trace_id WHERE false)"), statement("")
+    if to_forget.exists():
+        forgotten = read_parquet(to_forget)
+        # Only then: to look at all ids takes a while.
+        without = statement("ANTI JOIN $ids AS gone USING (trace_id)", ids=forgotten)
     query = sql(
         __name__,
         "touched.sql",
-        columns=", ".join(FACTS),
-        forgotten=ids or "(SELECT '' AS trace_id WHERE false)",
-        # Only then: to look at all ids takes a while.
-        without=f"ANTI JOIN {ids} AS gone USING (trace_id)" if ids else "",
+        columns=columns(FACTS),
+        forgotten=forgotten,
+        without=without,
         staged=parquet_relation("facts", observed.facts),
         files=parquet_relation("files", [state.staging.table("files")]),
     )

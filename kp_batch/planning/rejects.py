@@ -22,9 +22,8 @@ from kp_batch.ingest.staged_rows import RowGroups
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.sizes import PART_ROWS
 from kp_batch.run import Run
-from kp_batch.sql import sql
+from kp_batch.sql import read_parquet, sql, statement
 from kp_batch.staging import Staging
-from kp_batch.warehouse.tables import quoted
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,8 @@ def stage_rejects(run: Run, detected: Detected) -> bool:
     if not rejects.close():
         REJECTS.to_frame().write_parquet(run.staging.table("rejects"))
     before, now = (
-        detected.state.ask(f"SELECT count(*) FROM {name}").item()  # noqa: S608
-        for name in ("published.rejects", f"read_parquet({quoted(str(rejected))})")
+        detected.state.ask(statement("SELECT count(*) FROM $rows", rows=rows)).item()
+        for rows in ("published.rejects", read_parquet(rejected))
     )
     return differ or now != before
 

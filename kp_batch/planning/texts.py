@@ -15,10 +15,9 @@ from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.timeline import Timeline
 from kp_batch.run import Run
-from kp_batch.sql import sql
+from kp_batch.sql import read_parquet, sql, statement
 from kp_batch.text import number, printable
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.tables import quoted
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def missing_texts(
     if not timeline.spans:
         return Texts(0, 0)
     connection = detected.state.connection
-    query = sql(__name__, "wanted.sql", replay=quoted(str(run.staging.replay)))
+    query = sql(__name__, "wanted.sql", replay=read_parquet(run.staging.replay))
     [(distinct,)] = connection.execute(query).fetchall()
     store = VectorStore(Layout(run.config.warehouse).vectors(scorer.encoder_id), connection)
     missing = store.write_missing("wanted", run.staging.missing)
@@ -69,9 +68,9 @@ def _sources(
 def _stage_unread(run: Run, detected: Detected, observed: Observed) -> int:
     """Stage the hashes of the missing texts that were not just read; returns how many."""
     connection = detected.state.connection
-    listed = ", ".join(quoted(str(path)) for path in observed.texts)
-    staged = f"read_parquet([{listed}])" if listed else "(SELECT '' AS text_hash WHERE false)"
-    missing = quoted(str(run.staging.missing))
+    none = statement("(SELECT '' AS text_hash WHERE false)")
+    staged = read_parquet(*observed.texts) if observed.texts else none
+    missing = read_parquet(run.staging.missing)
     query = sql(__name__, "unread.sql", missing=missing, staged=staged)
     [(count,)] = connection.execute(query).fetchall()
     if count:

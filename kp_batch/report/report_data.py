@@ -11,7 +11,7 @@ import duckdb
 import polars as pl
 
 from kp_batch.run_record import RunRecord, last_done, same_encoders
-from kp_batch.sql import sql
+from kp_batch.sql import sql, statement
 from kp_batch.text import shortened
 
 # The data's frames: `sql/NAME.sql` asks for the frame that `ReportData.NAME` holds.
@@ -179,7 +179,7 @@ def distinct_label(labels: list[str], label: str) -> str:
 
 def _set(connection: duckdb.DuckDBPyConnection, **variables: str | date | None) -> None:
     for name, value in variables.items():
-        connection.execute(f"SET VARIABLE {name} = ?::VARCHAR", [value])
+        connection.execute(statement("SET VARIABLE $name = ?::VARCHAR", name=name), [value])
 
 
 def _span(times: pl.DataFrame) -> dict[str, date | None]:

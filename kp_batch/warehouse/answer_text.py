@@ -6,22 +6,16 @@ from io import StringIO
 
 import duckdb
 
+from kp_batch.sql import SQL, identifier, joined, statement
 from kp_batch.text import number, padded, printable, printable_lines, width
 
 _ROWS_SHOWN = 100
 _ANY_WIDTH = 10**6  # characters; of less, DuckDB hides the columns that do not fit
 # To 4 decimals; a number below 0.1 to its first 4 digits, so that none becomes 0.
-_ROUNDED = (
-    "if(isfinite({0}) AND {0} <> 0, "
-    "round({0}, greatest(4, 3 - floor(log10(abs({0}))))::INTEGER), {0})"
-)
-_EACH_ROUNDED = f"list_transform({{0}}, lambda each: {_ROUNDED.format('each')})"
-_READABLE = {
-    "DOUBLE": _ROUNDED,
-    "FLOAT": _ROUNDED,
-    "DOUBLE[]": _EACH_ROUNDED,
-    "FLOAT[]": _EACH_ROUNDED,
-}
+_ROUNDED = """
+if(isfinite($number) AND $number <> 0,
+   round($number, greatest(4, 3 - floor(log10(abs($number))))::INTEGER), $number)
+"""
 
 
 def answer_text(answer: duckdb.DuckDBPyRelation, room: int | None) -> tuple[str, int]:
@@ -48,14 +42,22 @@ def answer_text(answer: duckdb.DuckDBPyRelation, room: int | None) -> tuple[str,
 
 def _rounded(shown: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> duckdb.DuckDBPyRelation:
     """By place, as two columns may have one name."""
-    values = (
-        _READABLE.get(str(kind), "{0}").format(f"#{place}")
-        for place, kind in enumerate(shown.types, 1)
-    )
-    names = ('"' + column.replace('"', '""') + '"' for column in columns)
     return shown.project(
-        ", ".join(f"{value} AS {name}" for value, name in zip(values, names, strict=True))
+        joined(
+            statement("$value AS $name", value=_readable(str(kind), place), name=identifier(name))
+            for place, (kind, name) in enumerate(zip(shown.types, columns, strict=True), 1)
+        )
     )
+
+
+def _readable(kind: str, place: int) -> SQL:
+    value = statement("#$place", place=place)
+    if kind in ("DOUBLE", "FLOAT"):
+        return statement(_ROUNDED, number=value)
+    if kind in ("DOUBLE[]", "FLOAT[]"):
+        each = statement(_ROUNDED, number="each")
+        return statement("list_transform($value, lambda each: $each)", value=value, each=each)
+    return value
 
 
 def _table(shown: duckdb.DuckDBPyRelation) -> str:
@@ -70,7 +72,9 @@ def _lines(shown: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> str:
     widest = max(map(width, heads))
     # A value of several lines stays in its place, so that none of them looks like another value.
     next_line = "\n" + " " * (widest + 2)
-    texts = shown.project(", ".join(f"#{place}::VARCHAR" for place, _ in enumerate(heads, 1)))
+    texts = shown.project(
+        joined(statement("#$place::VARCHAR", place=place) for place, _ in enumerate(heads, 1))
+    )
     lines: list[str] = []
     for row in texts.fetchall():
         for head, value in zip(heads, row, strict=True):

@@ -8,27 +8,27 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import duckdb
 
 from kp_batch.contracts import GROWING, VIEWS
 from kp_batch.run_record import RunRecord
+from kp_batch.sql import SQL, identifier, literal, sql, statement
 from kp_batch.storage.store import store_at
-from kp_batch.warehouse.catalog_sql import catalog_id, statements, view
-from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
+from kp_batch.warehouse.catalog_sql import catalog_id, statements
+from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, shown_tables
 from kp_batch.warehouse.places import url_of
 from kp_batch.warehouse.relations import kept_files, parquet_relation, relation
 from kp_batch.warehouse.runs import manifest_left
-from kp_batch.warehouse.tables import quoted
+from kp_batch.warehouse.versions import files_of
 
 
 def build(
     path: Path,
     warehouse: str,
     manifest: Manifest,
-    rows: Mapping[str, str],
+    rows: Mapping[str, SQL],
     file_system: Any = None,
 ) -> None:
     """Build a catalog: a DuckDB file with the manifest, the macros, the views and the questions.
@@ -44,16 +44,22 @@ def build(
         if file_system:
             connection.register_filesystem(file_system)
         # Clients of DuckDB 1.4 and later can open this format; the newest only by 2.0.
-        connection.execute(f"ATTACH {quoted(str(path))} AS kp (STORAGE_VERSION 'v1.4.0')")
+        connection.execute(
+            statement("ATTACH $path AS kp (STORAGE_VERSION 'v1.4.0')", path=literal(path))
+        )
         connection.execute("USE kp")
         connection.execute("BEGIN")  # each statement would wait for the disk
         connection.execute("CREATE SCHEMA kp.here")
         _copy_manifest(connection, warehouse, manifest)
         _create(connection, "macros", warehouse)
-        values = {**rows, "threshold": repr(float(manifest.threshold))}
         for name in VIEWS:
-            connection.execute(Template(view(name)).substitute(values))
-            function = f"CREATE MACRO {_rows_of(name, warehouse)} AS TABLE FROM kp.{name}"
+            made = sql(__name__, f"sql/{name}.sql", **rows, threshold=float(manifest.threshold))
+            connection.execute(made)
+            function = statement(
+                "CREATE MACRO $rows_of() AS TABLE FROM kp.$name",
+                rows_of=_rows_of(name, warehouse),
+                name=name,
+            )
             connection.execute(function)
         _create(connection, "questions", warehouse)
         connection.execute("COMMIT")
@@ -85,9 +91,12 @@ def build_for_others(path: Path, warehouse: Path, manifest: Manifest) -> None:
     if url is None:
         build_published(path, warehouse, manifest)
         return
+    folder = warehouse.resolve()
     rows = {
-        name: relation(warehouse, name, manifest.tables.get(name)).replace(
-            f"{warehouse.resolve()}/", f"{url}/"
+        name: parquet_relation(
+            name,
+            files_of(folder, name, manifest.tables.get(name)),
+            lambda path: f"{url}/{path.relative_to(folder)}",
         )
         for name in VIEWS
     }
@@ -114,18 +123,24 @@ def build_as_of(
         for name in VIEWS
         if name not in GROWING
     }
-    [(tables,)] = now.execute("SELECT tables FROM manifest").fetchall()
-    growing = {name: relation(warehouse, name, json.loads(tables).get(name)) for name in GROWING}
-    added_to = "coalesce((published->'tables'->>'runs')::BIGINT, -1)"  # see sql/runs.sql
-    until = f"(SELECT run_id FROM {growing['runs']} WHERE {added_to} <= {run.added_to:d})"  # noqa: S608
-    rows |= {name: f"{there} WHERE run_id IN {until}" for name, there in growing.items()}
+    tables = shown_tables(now)
+    growing = {name: relation(warehouse, name, tables.get(name)) for name in GROWING}
+    # See sql/runs.sql for the version that a run was added to.
+    until = statement(
+        "(SELECT run_id FROM $runs "
+        "WHERE coalesce((published->'tables'->>'runs')::BIGINT, -1) <= $added_to)",
+        runs=growing["runs"],
+        added_to=run.added_to,
+    )
+    for name, there in growing.items():
+        rows[name] = statement("$rows WHERE run_id IN $until", rows=there, until=until)
     build(path, str(warehouse.resolve()), manifest, rows)
 
 
 def create_macros(connection: duckdb.DuckDBPyConnection) -> None:
     """Create the formulas as macros in the connection's current database: see sql/macros."""
-    for statement in statements("macros"):
-        connection.execute(_anywhere(statement))
+    for each in statements("macros"):
+        connection.execute(_anywhere(each))
 
 
 def _copy_manifest(
@@ -156,11 +171,11 @@ def _create(connection: duckdb.DuckDBPyConnection, folder: str, warehouse: str) 
     `main` name all of it with the catalog: they answer wherever that is called kp, in use or not.
     Those of `here` answer in the catalog that is in use, whatever it is called.
     """
-    for statement in statements(folder):
-        connection.execute(_of_views(statement, warehouse))
-        if "kp." in statement:
+    for each in statements(folder):
+        connection.execute(_of_views(each, warehouse))
+        if "kp." in each:
             connection.execute("USE kp.here")
-            connection.execute(_anywhere(statement))
+            connection.execute(_anywhere(each))
             connection.execute("USE kp")
 
 
@@ -172,11 +187,11 @@ def _of_views(statement: str, warehouse: str) -> str:
     """Name the views by functions that no other catalog has, which may be called kp meanwhile."""
     return re.sub(
         rf"\bkp\.({'|'.join(VIEWS)})\b",
-        lambda found: f"kp.{_rows_of(found[1], warehouse)}",
+        lambda found: f"kp.{_rows_of(found[1], warehouse)}()",
         statement,
     )
 
 
-def _rows_of(name: str, warehouse: str) -> str:
-    """The function that has the rows of a view."""
-    return '"' + f"{name} of {warehouse}".replace('"', '""') + '"()'
+def _rows_of(name: str, warehouse: str) -> SQL:
+    """The name of the function that has the rows of a view."""
+    return identifier(f"{name} of {warehouse}")

@@ -9,11 +9,6 @@ from importlib.resources.abc import Traversable
 _SQL = files("kp_batch.warehouse").joinpath("sql")
 
 
-def view(name: str) -> str:
-    """The statement that creates a view of a table; see there for what it is given."""
-    return _SQL.joinpath(f"{name}.sql").read_text("utf-8")
-
-
 def statements(folder: str) -> Iterator[str]:
     """The statements of a folder, `macros` or `questions`, in the order of their names."""
     for file in _in_order(_SQL.joinpath(folder)):

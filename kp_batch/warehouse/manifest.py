@@ -189,6 +189,19 @@ def require_manifest(warehouse: Path) -> Manifest:
     return manifest
 
 
+def shown_tables(catalog: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """The versions of the tables that an open catalog shows.
+
+    Raises:
+        WarehouseError: they are none that a run writes.
+    """
+    [row] = catalog.execute("SELECT settings, tables FROM kp.manifest").fetchall()
+    try:
+        return Manifest.read(*map(json.loads, row)).tables
+    except (ValueError, TypeError, RecursionError) as error:
+        raise WarehouseError("the catalog is damaged: remove kp.duckdb") from error
+
+
 def _parsed(warehouse: Path, content: bytes) -> Manifest:
     """Take manifest.json apart; an error other than WarehouseError says that it is damaged."""
     found: Any = json.loads(content)

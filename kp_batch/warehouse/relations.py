@@ -1,6 +1,6 @@
 """Versions of the tables as DuckDB and Polars read them, whether the catalog shows them or not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import date
 from pathlib import Path
@@ -12,10 +12,10 @@ import polars as pl
 from kp_batch.contracts import PARTITIONED_BY, TABLES
 from kp_batch.errors import WarehouseError
 from kp_batch.run_record import RunRecord
+from kp_batch.sql import SQL, identifier, joined, read_parquet, statement
 from kp_batch.warehouse.data_files import partition_of
 from kp_batch.warehouse.earlier import lacking, nulls
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.tables import quoted
 from kp_batch.warehouse.versions import additions, files_of
 
 _DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
@@ -52,7 +52,7 @@ def run_records(warehouse: Path, version: int | None) -> list[RunRecord]:
     return [RunRecord.of(row) for row in rows.iter_rows(named=True)]
 
 
-def relation(warehouse: Path, name: str, version: int | None) -> str:
+def relation(warehouse: Path, name: str, version: int | None) -> SQL:
     """SQL for a table's version, without its partition column; no rows if `version` is None.
 
     Raises:
@@ -61,24 +61,38 @@ def relation(warehouse: Path, name: str, version: int | None) -> str:
     return parquet_relation(name, files_of(warehouse.resolve(), name, version))
 
 
-def parquet_relation(name: str, paths: Sequence[Path]) -> str:
-    """SQL for the rows of some of a table's files; without paths, no rows of the same columns."""
+def parquet_relation(
+    name: str, paths: Sequence[Path], shown_as: Callable[[Path], str] = str
+) -> SQL:
+    """SQL for the rows of some of a table's files; without paths, no rows of the same columns.
+
+    Args:
+        name: the table's.
+        paths: the files.
+        shown_as: where the reader of the SQL finds each of them.
+    """
     if paths:
-        listed = ", ".join(quoted(str(path)) for path in paths)
-        rows = f"read_parquet([{listed}], hive_partitioning = false)"
+        rows = read_parquet(*map(shown_as, paths))
         came_since = _nulls(lacking(name, paths))
-        return f"(SELECT *, {came_since} FROM {rows})" if came_since else rows  # noqa: S608 (names of this module's)
-    return f"(SELECT {_nulls(TABLES[name])} WHERE false)"
+        return (
+            statement("(SELECT *, $nulls FROM $rows)", nulls=came_since, rows=rows)
+            if came_since
+            else rows
+        )
+    return statement("(SELECT $nulls WHERE false)", nulls=_nulls(TABLES[name]))
 
 
-def _nulls(columns: Mapping[str, pl.DataType]) -> str:
-    return ", ".join(f'NULL::{_duckdb_type(dtype)} AS "{name}"' for name, dtype in columns.items())
+def _nulls(columns: Mapping[str, pl.DataType]) -> SQL:
+    return joined(
+        statement("NULL::$type AS $name", type=_duckdb_type(dtype), name=identifier(name))
+        for name, dtype in columns.items()
+    )
 
 
-def _duckdb_type(dtype: pl.DataType) -> str:
+def _duckdb_type(dtype: pl.DataType) -> SQL:
     if isinstance(dtype, pl.List):
-        return f"{_duckdb_type(cast('pl.DataType', dtype.inner))}[]"
-    return _DUCKDB_TYPES[dtype.base_type()]
+        return statement("$type[]", type=_duckdb_type(cast("pl.DataType", dtype.inner)))
+    return SQL(_DUCKDB_TYPES[dtype.base_type()])
 
 
 def attach_tables(
@@ -89,10 +103,15 @@ def attach_tables(
     Raises:
         WarehouseError: a table or its version is gone.
     """
-    connection.execute(f"CREATE SCHEMA {schema}")
+    connection.execute(statement("CREATE SCHEMA $schema", schema=schema))
     for name in TABLES:
-        rows = relation(warehouse, name, tables.get(name))
-        connection.execute(f"CREATE VIEW {schema}.{name} AS FROM {rows}")
+        create_view(connection, schema, name, relation(warehouse, name, tables.get(name)))
+
+
+def create_view(connection: duckdb.DuckDBPyConnection, schema: str, name: str, rows: SQL) -> None:
+    """Create a view of a schema of the connection, over rows."""
+    view = statement("CREATE VIEW $schema.$name AS FROM $rows", schema=schema, name=name, rows=rows)
+    connection.execute(view)
 
 
 def frame_of(rows: duckdb.DuckDBPyRelation) -> pl.DataFrame:

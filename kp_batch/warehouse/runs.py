@@ -8,6 +8,7 @@ import duckdb
 
 from kp_batch.errors import WarehouseError
 from kp_batch.run_record import RunRecord
+from kp_batch.sql import statement
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.places import shown
 
@@ -62,7 +63,9 @@ def manifest_left(run: RunRecord) -> Manifest:
 
 
 def _by_place(name: str, now: duckdb.DuckDBPyConnection) -> list[str]:
-    return [each for (each,) in now.execute(f"SELECT {name}()").fetchall() if each]
+    return [
+        each for (each,) in now.execute(statement("SELECT $name()", name=name)).fetchall() if each
+    ]
 
 
 def _by_beginning(name: str, now: duckdb.DuckDBPyConnection) -> list[str]:

@@ -160,8 +160,3 @@ def remove_unneeded(warehouse: Path, name: str, versions: Iterable[int]) -> int:
     elif folder.exists() and not needed:  # killed runs wrote files, and never a commit
         remove_folder(folder)
     return before - len(list(folder.rglob("*.parquet")))
-
-
-def quoted(text: str) -> str:
-    """Quote text as an SQL literal."""
-    return "'" + text.replace("'", "''") + "'"

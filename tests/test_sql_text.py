@@ -1,0 +1,166 @@
+"""Nothing that a file says becomes SQL: one module makes it, and no other puts texts together."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kp_batch
+from kp_batch.sql import (
+    SQL,
+    columns,
+    identifier,
+    joined,
+    literal,
+    read_parquet,
+    set_variables,
+    sql,
+    statement,
+)
+
+_CONNECTION = duckdb.connect()
+_PACKAGE = Path(kp_batch.__file__).parent
+_MAKES_SQL = _PACKAGE / "sql.py"
+_SHOWN = "kp-batch sql"  # a command that users are shown
+_SQL = re.compile(
+    r"^\W*(SELECT|FROM|WITH|CREATE|INSERT|DELETE|UPDATE|COPY|ATTACH|DETACH|SET|RESET|USE|ALTER|DROP"
+    r"|PRAGMA|CALL|INSTALL|LOAD|ANTI|SEMI|JOIN|WHERE|ORDER|LIMIT)\b"
+    r"|\b(SELECT|FROM|WHERE|JOIN|AS|LIMIT|ORDER BY|BETWEEN|LIKE|IN)\b|::[A-Z]|\bread_\w+\(|COPY\b"
+)
+
+
+def _texts(node: ast.AST) -> str:
+    """The texts of an expression that puts texts together, of what it has at hand."""
+    return "".join(
+        each.value
+        for each in ast.walk(node)
+        if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    )
+
+
+def _puts_together(node: ast.AST) -> bool:
+    if isinstance(node, ast.JoinedStr):
+        return any(isinstance(part, ast.FormattedValue) for part in node.values)
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Add | ast.Mod)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in {"format", "format_map", "join", "replace", "substitute"}
+    return False
+
+
+def _made_of_texts(source: str) -> Iterator[tuple[int, str]]:
+    """The lines of a module that put SQL together, and the SQL."""
+    tree = ast.parse(source)
+    texts = {  # of the module's constants, which `CONSTANT.format(…)` has not at hand
+        name.id: _texts(each.value)
+        for each in tree.body
+        if isinstance(each, ast.Assign)
+        for name in each.targets
+        if isinstance(name, ast.Name)
+    }
+    for node in ast.walk(tree):
+        if _puts_together(node):
+            named = (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+            text = _texts(node) + "".join(texts.get(name, "") for name in named)
+            if _SQL.search(text):
+                yield node.lineno, text
+
+
+def test_no_other_module_puts_sql_together() -> None:
+    modules = [each for each in sorted(_PACKAGE.rglob("*.py")) if each != _MAKES_SQL]
+    assert len(modules) > 100
+    assert {
+        (path.relative_to(_PACKAGE).as_posix(), line, text)
+        for path in modules
+        for line, text in _made_of_texts(path.read_text("utf-8"))
+        if _SHOWN not in text
+    } == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'connection.execute(f"SET VARIABLE {name} = 1")',
+        'connection.execute(f"CREATE VIEW {name} AS FROM {rows}")',
+        'connection.sql("SELECT * FROM " + name)',
+        'connection.sql("FROM %s" % name)',
+        'connection.sql("FROM {}".format(name))',
+        '_QUERY = "SELECT {} FROM units"\nconnection.sql(_QUERY.format(name))',
+        'relation.filter(f"day >= {day}::DATE")',
+        'connection.sql(" JOIN ".join(names))',
+        "connection.execute(f\"COPY rows TO '{path}'\")",
+    ],
+)
+def test_what_puts_sql_together_is_found(source: str) -> None:
+    assert list(_made_of_texts(source))
+
+
+@given(st.text())
+def test_a_literal_is_the_text(text: str) -> None:
+    if "\0" in text:
+        with pytest.raises(ValueError, match="NUL"):
+            literal(text)
+        return
+    query = statement("SELECT $text", text=literal(text))
+    assert _CONNECTION.execute(query).fetchall() == [(text,)]
+
+
+@given(st.text(min_size=1))
+def test_an_identifier_is_the_name(name: str) -> None:
+    if "\0" in name:
+        with pytest.raises(ValueError, match="NUL"):
+            identifier(name)
+        return
+    query = statement("SELECT 1 AS $name", name=identifier(name))
+    assert _CONNECTION.sql(query).columns == [name]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x'y", "a b", "a;b", "", "1", "a.", ".a", "A", 'a"', "a\n", True, None, float("nan"), [1]],
+)
+def test_other_values_are_refused(value: object) -> None:
+    with pytest.raises(TypeError, match=r"\$value is no SQL, number or plain name"):
+        statement("SELECT $value", value=value)  # pyright: ignore[reportArgumentType]
+
+
+def test_names_and_numbers_take_their_places() -> None:
+    made = statement("SELECT $a, $b FROM $c", a=0.1, b=-3, c="published.scores")
+    assert made == "SELECT 0.1, -3 FROM published.scores"
+    assert isinstance(made, SQL)
+    assert joined([SQL("a"), SQL("b")], " OR ") == "a OR b"
+    assert columns(["day", 'x"y'], "new") == 'new."day", new."x""y"'
+
+
+def test_what_takes_a_place_is_not_filled_again() -> None:
+    inner = literal("$b")
+    assert statement("SELECT $a, $b", a=inner, b=1) == "SELECT '$b', 1"
+
+
+def test_a_file_of_sql_is_filled_by_the_same_way() -> None:
+    with pytest.raises(TypeError, match="plain name"):
+        sql("kp_batch.planning.texts", "wanted.sql", replay="'; COPY x TO 'y")
+
+
+def test_files_are_read_by_their_names_alone(tmp_path: Path) -> None:
+    for number, name in enumerate(["a[b]*.parquet", "ab.parquet", "it's.parquet"]):
+        with duckdb.connect() as connection:
+            connection.sql(statement("SELECT $number AS n", number=number)).write_parquet(
+                str(tmp_path / name)
+            )
+    with duckdb.connect() as connection:
+        for number, name in enumerate(["a[b]*.parquet", "ab.parquet", "it's.parquet"]):
+            rows = read_parquet(tmp_path / name)
+            assert connection.sql(statement("FROM $rows", rows=rows)).fetchall() == [(number,)]
+
+
+def test_variables_hold_any_value() -> None:
+    with duckdb.connect() as connection:
+        set_variables(connection, name="x'; DROP", days=[1, 2])
+        found = connection.execute("SELECT getvariable('name'), getvariable('days')").fetchall()
+    assert found == [("x'; DROP", [1, 2])]
