@@ -1,5 +1,7 @@
 """What people read in a terminal: text made harmless, bars, aligned columns."""
 
+from collections.abc import Iterable
+from typing import IO
 from unicodedata import category, east_asian_width
 
 # None of them is a blank: those collapse on pages, and are narrower than bars in many fonts.
@@ -17,6 +19,22 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Write out all control characters of a text except the ends of its lines."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+class Terminal:
+    """A terminal to which control characters are written out, so that it obeys none."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+
+    def write(self, text: str) -> int:
+        """See `IO`."""
+        return self._out.write(printable_lines(text))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """See `IO`."""
+        for line in lines:
+            self.write(line)
 
 
 def encodable(text: str) -> str:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -25,7 +26,7 @@ from hypothesis import strategies as st
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
-from kp_batch.cli import exporting  # noqa: F401 (it adds the command)
+from kp_batch.cli import exporting
 from kp_batch.cli.group import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import EXPORTED
@@ -688,3 +689,15 @@ def test_a_warehouse_in_a_bucket_is_exported_from_another_machine(
         command(*asked, "-o", tmp_path / "a.jsonl")
     assert capsys.readouterr().out.splitlines()[1] == "  similar    1 trace"
     assert len(ids(tmp_path / "a.jsonl")) == 2
+
+
+def test_a_terminal_obeys_nothing_in_an_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OnTerminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = OnTerminal()
+    monkeypatch.setattr("sys.stdout", out)
+    with exporting.written("-") as file:
+        file.write_text('{"a": "\x9b31m\x7f"}\n', "utf-8")
+    assert out.getvalue() == '{"a": "\\x9b31m\\x7f"}\n'

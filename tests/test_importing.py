@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kp_batch.contracts import TRACE
-from kp_batch.errors import ArchiveError, BusyError, KpBatchError, WarehouseError
+from kp_batch.errors import ArchiveError, BusyError, KpBatchError
 from kp_batch.importers.archive import Archive
 from kp_batch.importers.day_files import DayFiles
 from kp_batch.importers.draft import Draft, Refused, Unit
@@ -451,7 +451,7 @@ def test_an_archive_is_of_the_format_that_it_has(
 
 
 def test_an_archive_is_no_url_but_of_a_bucket(source: Path) -> None:
-    with pytest.raises(WarehouseError, match="URL of ftp://: name a folder") as failed:
+    with pytest.raises(KpBatchError, match="URL of ftp:// is neither") as failed:
         import_traces(FORMAT, [str(source)], "ftp://me:s3cret@host/archive", load_rules(None, {}))
     assert "s3cret" not in str(failed.value)
 

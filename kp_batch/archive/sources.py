@@ -11,7 +11,7 @@ from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.globs import Glob
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.errors import ArchiveError, KpBatchError, is_of_machine, is_passing
-from kp_batch.storage.urls import SCHEMES, is_url
+from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import one_line
 
 
@@ -120,10 +120,7 @@ def _found(name: str, own: str | None) -> Iterator[SourceFile]:
         raise ValueError("the name is empty")
     if is_url(name):
         return buckets.look(name)
-    local = name.removeprefix("file://")
-    if "://" in local:
-        raise ValueError(f"a URL begins with file:// or {', '.join(f'{x}://' for x in SCHEMES)}")
-    return folders.look(absolute(local), own)
+    return folders.look(absolute(local_name(name)), own)
 
 
 def absolute(path: str) -> str:

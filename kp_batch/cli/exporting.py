@@ -20,7 +20,7 @@ from kp_batch.cli.group import json_option, kp_batch, warehouse_option
 from kp_batch.cli.result_texts import exported_text
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import KpBatchError
-from kp_batch.text import number, printable
+from kp_batch.text import Terminal, number, printable
 from kp_batch.whole_files import beside
 
 _STDOUT = "-"
@@ -153,7 +153,10 @@ def written(output: str) -> Generator[Path]:
         with NamedTemporaryFile() as file:
             yield Path(file.name)
             if target is None:
-                copyfileobj(file, sys.stdout.buffer)
+                if sys.stdout.isatty():
+                    Terminal(sys.stdout).writelines(line.decode() for line in file)
+                else:
+                    copyfileobj(file, sys.stdout.buffer)
                 return
             with _told(output), target.open("wb") as out:
                 copyfileobj(file, out)

@@ -94,7 +94,7 @@ def _create_wanted(connection: duckdb.DuckDBPyConnection, choice: Choice) -> Non
     wanted = connection.table("scores")
     connection.execute("SET VARIABLE domains = ?", [list(choice.domains)])
     for condition in _conditions(choice):
-        wanted = wanted.filter(condition)
+        wanted = wanted.filter(str(condition))  # which takes no subclass of str for SQL
     try:
         if choice.where is not None:
             wanted = wanted.filter(choice.where)  # which takes one expression, and no statement

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from kp_batch.errors import BusyError, WarehouseError
+from kp_batch.errors import BusyError
 from kp_batch.importers.archive import Archive
 from kp_batch.storage.at_once import at_once
 from kp_batch.storage.faults import ConflictError
 from kp_batch.storage.store import store_at
-from kp_batch.storage.urls import is_url
+from kp_batch.storage.urls import is_url, local_name
 from kp_batch.warehouse.lease import Lease
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.places import folder_of
@@ -47,13 +47,7 @@ def place_of(name: str, folder: Path) -> Place:
         WarehouseError: none can be written there.
     """
     if not is_url(name):
-        scheme, is_other, _ = name.partition("://")  # the rest may hold a password
-        if is_other:
-            raise WarehouseError(
-                f"no archive can stand at a URL of {scheme}://: name a folder, or one of s3:// or "
-                "az://"
-            )
-        return InFolder(name)
+        return InFolder(local_name(name))
     url = name.rstrip("/")
     folder_of(url)
     return InBucket(url, folder)

@@ -21,7 +21,7 @@ from kp_batch.importers.format import Format, Input
 from kp_batch.importers.knowledgepulse_postgres import state_of
 from kp_batch.importers.looks import Looks
 from kp_batch.storage.store import bucket_and_path
-from kp_batch.storage.urls import check_database, is_database, is_url
+from kp_batch.storage.urls import check_database, is_database, is_url, local_name
 from kp_batch.text import encodable
 
 _FAULT = '[["'  # as stamps of faults begin
@@ -111,7 +111,7 @@ def _stamps(source: str, own: str = "") -> dict[str, str]:
     """The stamps of a source's files, but for those of the archive itself; see `files_of`."""
     if is_database(source):
         return _database(source)
-    looked = _objects(source, own) if is_url(source) else _files(absolute(source), own)
+    looked = _objects(source, own) if is_url(source) else _files(absolute(local_name(source)), own)
     found = (each for each in looked if each.fault != IS_WAREHOUSE)
     return dict(_fault_of(each) if each.fault else (each.path, _stamp(each)) for each in found)
 

@@ -15,6 +15,23 @@ def is_url(name: str) -> bool:
     return name.partition("://")[0] in SCHEMES and "://" in name
 
 
+def local_name(name: str) -> str:
+    """A name of this machine's disk, without `file://`.
+
+    Raises:
+        KpBatchError: it is a URL of another kind; its scheme alone is told, since the rest may hold
+            a password.
+    """
+    local = name.removeprefix("file://")
+    scheme, is_other, _ = local.partition("://")
+    if is_other:
+        known = ", ".join(f"{each}://" for each in SCHEMES)
+        raise KpBatchError(
+            f"a URL of {scheme}:// is neither read nor written; name a folder, or one of {known}"
+        )
+    return local
+
+
 def is_web(url: str) -> bool:
     """Whether a URL is of a web server, which lists nothing."""
     return url.startswith(("http://", "https://"))

@@ -12,10 +12,8 @@ from kp_batch.text import number, padded, printable, printable_lines, width
 _ROWS_SHOWN = 100
 _ANY_WIDTH = 10**6  # characters; of less, DuckDB hides the columns that do not fit
 # To 4 decimals; a number below 0.1 to its first 4 digits, so that none becomes 0.
-_ROUNDED = """
-if(isfinite($number) AND $number <> 0,
-   round($number, greatest(4, 3 - floor(log10(abs($number))))::INTEGER), $number)
-"""
+_ROUNDED = """if(isfinite($number) AND $number <> 0,
+   round($number, greatest(4, 3 - floor(log10(abs($number))))::INTEGER), $number)"""
 
 
 def answer_text(answer: duckdb.DuckDBPyRelation, room: int | None) -> tuple[str, int]:
@@ -42,12 +40,11 @@ def answer_text(answer: duckdb.DuckDBPyRelation, room: int | None) -> tuple[str,
 
 def _rounded(shown: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> duckdb.DuckDBPyRelation:
     """By place, as two columns may have one name."""
-    return shown.project(
-        joined(
-            statement("$value AS $name", value=_readable(str(kind), place), name=identifier(name))
-            for place, (kind, name) in enumerate(zip(shown.types, columns, strict=True), 1)
-        )
+    values = joined(
+        statement("$value AS $name", value=_readable(str(kind), place), name=identifier(name))
+        for place, (kind, name) in enumerate(zip(shown.types, columns, strict=True), 1)
     )
+    return shown.project(str(values))  # which takes no subclass of str for SQL
 
 
 def _readable(kind: str, place: int) -> SQL:
@@ -72,9 +69,8 @@ def _lines(shown: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> str:
     widest = max(map(width, heads))
     # A value of several lines stays in its place, so that none of them looks like another value.
     next_line = "\n" + " " * (widest + 2)
-    texts = shown.project(
-        joined(statement("#$place::VARCHAR", place=place) for place, _ in enumerate(heads, 1))
-    )
+    places = joined(statement("#$place::VARCHAR", place=place) for place, _ in enumerate(heads, 1))
+    texts = shown.project(str(places))
     lines: list[str] = []
     for row in texts.fetchall():
         for head, value in zip(heads, row, strict=True):

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import duckdb
 
 from kp_batch.errors import KpBatchError
-from kp_batch.text import printable_lines
+from kp_batch.text import Terminal
 from kp_batch.warehouse.answer_text import answer_text
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def write_answer(
     try:
         statements = connection.extract_statements(query)
         if output_format in _WRITERS:
-            safe = _Terminal(out) if out.isatty() else out
+            safe = Terminal(out) if out.isatty() else out
             return _write_data(connection, statements, output_format, safe)
         return _write_text(connection, statements, None if output_format == "line" else width, out)
     except duckdb.Error as error:
@@ -92,16 +92,6 @@ def _has_answer(statement: duckdb.Statement) -> bool:
     """Whether it reads; what others return says that they are done, or counts rows."""
     reads = statement.expected_result_type == [duckdb.ExpectedResultType.QUERY_RESULT]
     return reads or statement.type is duckdb.StatementType.MULTI  # PIVOT
-
-
-class _Terminal:
-    """A terminal to which control characters are written out, so that it obeys none."""
-
-    def __init__(self, out: IO[str]) -> None:
-        self._out = out
-
-    def write(self, text: str) -> int:
-        return self._out.write(printable_lines(text))
 
 
 def _write_csv(cursor: duckdb.DuckDBPyConnection, out: "SupportsWrite[str]") -> int:

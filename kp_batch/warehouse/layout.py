@@ -110,8 +110,8 @@ def check_folder(warehouse: Path) -> None:
         WarehouseError: it is a URL, or its path has a character that delta-rs misreads.
     """
     path = str(warehouse.absolute())
-    if re.match(r"[A-Za-z0-9+.-]+:/", str(warehouse)):
-        raise WarehouseError(f"the warehouse {str(warehouse)!r} is no local folder; name one")
+    if scheme := re.match(r"[A-Za-z0-9+.-]+:/", str(warehouse)):  # the rest may hold a password
+        raise WarehouseError(f"a warehouse at {scheme[0]} is no local folder; name one")
     wrong = sorted({sign for sign in path if sign in _NOT_IN_PATHS or not sign.isprintable()})
     if wrong:
         raise WarehouseError(

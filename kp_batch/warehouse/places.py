@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 
 from kp_batch.errors import WarehouseError
-from kp_batch.storage.urls import check_url, is_url
+from kp_batch.storage.urls import check_url, is_url, local_name
 from kp_batch.user_cache import cache_folder
 
 # By what a bucket is told from one of the same name in another place.
@@ -29,6 +29,7 @@ def folder_of(name: str | PathLike[str]) -> str | PathLike[str]:
     """
     url = str(name).rstrip("/")
     if not is_url(url):
+        local_name(url)
         return name
     check_url(url)
     scheme, _, rest = url.partition("://")
