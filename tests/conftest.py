@@ -1,6 +1,10 @@
 """Keeps the user's caches as they are, begins with what takes longest, says what was left out."""
 
 import os
+import subprocess
+import sys
+import tarfile
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -9,6 +13,7 @@ import pytest
 
 from tests.browsing import CHROMIUM
 from tests.buckets import make_bucket, s3_server
+from tests.pages import ROOT
 from tests.postgres import POSTGRES
 
 # Files that take a minute and more, which no worker shall begin when the others have ended.
@@ -50,6 +55,35 @@ def s3() -> Iterator[str]:
 def bucket(s3: str) -> str:
     """The URL of a new bucket."""
     return make_bucket(s3, f"kp-{uuid4().hex}")
+
+
+@pytest.fixture(scope="session")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, unpacked."""
+    folder = tmp_path_factory.mktemp("sdist")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    [made] = folder.glob("*.tar.gz")
+    with tarfile.open(made) as tar:
+        tar.extractall(folder, filter="data")
+    return folder / made.name.removesuffix(".tar.gz")
+
+
+@pytest.fixture(scope="session")
+def installed(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command out of a wheel, in an environment that does not see this checkout."""
+    folder = tmp_path_factory.mktemp("installed")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=sdist, check=True, capture_output=True)
+    [wheel] = folder.glob("*.whl")
+    venv.create(folder / "venv", with_pip=False)
+    [site] = (folder / "venv").glob("lib/python*/site-packages")
+    libraries = next(path for path in sys.path if path.endswith("site-packages"))
+    (site / "dependencies.pth").write_text(libraries)  # the files in it, not its own .pth files
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "venv" / "bin" / "python")]
+    install = [*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run(install, check=True, capture_output=True)
+    return folder / "venv" / "bin" / "kp-batch"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,8 +1,12 @@
 """The front page: its commands are run, the make targets are looked at. For the rest: test_docs."""
 
+import os
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
+from shutil import copyfile
 
 import pytest
 
@@ -39,6 +43,28 @@ def test_the_make_targets_call_what_the_tests_run() -> None:
             ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True
         ).stdout
         assert all(call in plan for call in calls), plan
+
+
+def test_a_demo_installs_what_it_needs_and_a_test_the_rest(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        copyfile(ROOT / name, tmp_path / name)
+    bin_folder, log = tmp_path / ".venv" / "bin", tmp_path / "called"
+    bin_folder.mkdir(parents=True)
+    for name in ("pip", "kp-batch", "ruff", "pyright", "lint-imports", "pytest"):
+        (bin_folder / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {log}\n')
+        (bin_folder / name).chmod(0o755)
+
+    def installed(target: str) -> list[str]:
+        log.write_text("")
+        subprocess.run(["make", target], cwd=tmp_path, capture_output=True, check=True)
+        return re.findall(r"^pip .*\[(.*)\]$", log.read_text(), re.MULTILINE)
+
+    assert installed("demo") == ["offline-model"]
+    assert installed("test") == ["offline-model,dev"]
+    assert installed("demo") + installed("install") == []
+    changed = time.time() + 1
+    os.utime(tmp_path / "constraints.txt", (changed, changed))
+    assert installed("test") == ["offline-model,dev"]
 
 
 def test_the_sample_archive_is_what_the_sample_command_makes(tmp_path: Path) -> None:

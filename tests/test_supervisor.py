@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import venv
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,25 +33,6 @@ from kp_batch.run_record import RunCounts
 from tests.archives import trace, write_jsonl
 from tests.holding import holding
 from tests.test_lock import HOLD
-
-ROOT = Path(__file__).parent.parent
-SITE = next(path for path in sys.path if path.endswith("site-packages"))
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command out of a wheel, in an environment that does not see this checkout."""
-    folder = tmp_path_factory.mktemp("installed")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    [wheel] = folder.glob("*.whl")
-    venv.create(folder / "venv", with_pip=False)
-    [site] = (folder / "venv").glob("lib/python*/site-packages")
-    (site / "dependencies.pth").write_text(SITE)  # the files in it, not its own .pth files
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "venv" / "bin" / "python")]
-    install = [*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run(install, check=True, capture_output=True)
-    return folder / "venv" / "bin" / "kp-batch"
 
 
 @pytest.fixture
@@ -100,12 +80,6 @@ def test_a_flow_runs_out_of_a_wheel_in_such_a_folder(folder: Path, installed: Pa
     done = outside(installed, folder, "--prefect")
     assert done.returncode == 0, done.stderr + (folder / "wh" / "last-run.log").read_text()
     assert "1 of 1 trace restated" in done.stdout
-
-
-def test_the_wheel_ships_kp_batch_alone(installed: Path) -> None:
-    [site] = installed.parent.parent.glob("lib/python*/site-packages")
-    shipped = {path.name for path in site.iterdir() if path.is_dir()}
-    assert {name for name in shipped if not name.endswith(".dist-info")} == {"kp_batch"}
 
 
 def with_child(monkeypatch: pytest.MonkeyPatch, script: str) -> list[subprocess.Popen[bytes]]:
