@@ -146,6 +146,17 @@ def test_unneeded_column_damaged_beside_a_reject(tmp_path: Path) -> None:
     assert take_in(tmp_path).rejects.height == 1
 
 
+def test_rows_that_a_damaged_page_hides(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", [trace(), trace(id="b")], use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    content[pq.read_metadata(path).row_group(0).column(1).data_page_offset + 1] = 2  # its kind
+    path.write_bytes(content)
+    write_jsonl(tmp_path / "b.jsonl", [trace()])
+    taken = take_in(tmp_path)
+    assert taken.counts == {"unreadable_file": 1}
+    assert taken.ids == ["kp:trace:1"]
+
+
 @pytest.mark.parametrize(
     "line", [b'{"id": "", "c": NaN}', b'{"id": "", "c": [-Infinity]}', b'\xef\xbb\xbf{"id": ""}']
 )

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kp_batch.archive.file_faults import Fault, UnreadableError
+from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
 from kp_batch.archive.formats.json_values import BATCH_BYTES, finite
 from kp_batch.archive.formats.parquet_columns import columns_read, is_read, row_expressions
 from kp_batch.errors import is_of_machine, is_passing
@@ -22,7 +22,7 @@ def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFr
     """The file's rows as frames of `ROWS`, unchecked, in their order.
 
     Raises:
-        UnreadableError: a column that is read is missing or of a wrong type.
+        UnreadableError: a column that is read is missing or of a wrong type, or rows are missing.
     """
     parquet = _open(file)
     columns, faults = _expressions(parquet.schema_arrow.remove_metadata())
@@ -42,6 +42,10 @@ def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFr
             *columns,
         )
         first += len(frame)
+    # Where a column is cut, pyarrow ends without a word.
+    if first != (told := parquet.metadata.num_rows):
+        fault = f"the file tells of {told:,} rows, and only {first:,} can be read"
+        raise UnreadableError([Fault(UNREADABLE_FILE, fault)])
 
 
 def read_raw(
