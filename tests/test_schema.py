@@ -22,6 +22,7 @@ from kp_batch.cli.schema import NAMES, schema_of
 from kp_batch.operations.score import score_lines
 from kp_batch.scoring.profiles import load_profiles
 from tests.archives import trace, write_jsonl
+from tests.importing import kp_trace, write_json
 
 
 def valid(name: str, value: Any) -> bool:
@@ -49,6 +50,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     told = {"plan": plan, "run": printed(*run, "--json")}
     printed(*run, "--threshold", 0.5, "--json")
     line = write_jsonl(folder / "new.jsonl", [trace(id="new")])
+    unit = kp_trace("a")
     others = {
         "settings": ("settings", *to),
         "questions": ("questions",),
@@ -57,12 +59,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         "verify": ("verify", *to),
         "sweep": ("sweep", *to, "--cache-size", 2),
         "export": ("export", *to, "-o", folder / "best.jsonl", "--min-score", 0),
+        "import": ("import", "auto", write_json(folder / "a.json", unit), "-o", folder / "new"),
     }
     told |= {name: printed(*words, "--json") for name, words in others.items()}
     return told | {"score": printed("score", line, *to), "trace": traces[0]}
-
-
-ANSWERED = sorted({*NAMES} - {"import"})
 
 
 def test_a_command_has_a_schema_where_it_prints_json() -> None:
@@ -81,7 +81,7 @@ def test_a_schema_is_one_of_its_draft(name: str) -> None:
     Draft202012Validator.check_schema(schema_of(name))
 
 
-@pytest.mark.parametrize("name", ANSWERED)
+@pytest.mark.parametrize("name", NAMES)
 def test_what_a_command_prints_is_of_its_schema_alone(
     answers: Mapping[str, Any], name: str
 ) -> None:
