@@ -25,7 +25,7 @@ from kp_batch.sql import sql
 from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.places import shown
-from kp_batch.warehouse.tables import quoted
+from kp_batch.warehouse.tables import listed
 
 
 def sweep(
@@ -150,8 +150,7 @@ def _outcomes(
 ) -> Iterator[Outcome]:
     """Aggregate what was replayed, a cache at a time, by cache size, ttl and threshold."""
     number_of = {cache: number for number, cache in enumerate(asked)}
-    listed = ", ".join(quoted(str(each)) for each in files)
-    query = sql(__name__, "sweep.sql", files=f"read_parquet([{listed}])")
+    query = sql(__name__, "sweep.sql", files=f"read_parquet({listed(files)})")
     state.connection.execute("SET VARIABLE threshold_in_force = ?", [run.config.threshold])
     for cache in sorted(asked, key=lambda each: (each.size, each.ttl or timedelta.max)):
         state.connection.execute("SET VARIABLE cache = ?", [number_of[cache]])

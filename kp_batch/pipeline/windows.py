@@ -6,6 +6,7 @@ of an earlier run or of another text, gets a copy of it under its own hash.
 
 import hashlib
 from collections.abc import Sequence
+from glob import escape
 from pathlib import Path
 from typing import cast
 
@@ -150,5 +151,6 @@ def _stage_copies(staging: Staging, vectors: Path, files: Sequence[Path]) -> int
 
 def _view(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path]) -> None:
     """See files as a view, with the columns filename and file_row_number."""
-    rows = connection.read_parquet(list(map(str, files)), file_row_number=True, filename=True)
+    names = [escape(str(each)) for each in files]
+    rows = connection.read_parquet(names, file_row_number=True, filename=True)
     rows.create_view(name)

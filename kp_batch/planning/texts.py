@@ -18,7 +18,7 @@ from kp_batch.run import Run
 from kp_batch.sql import sql
 from kp_batch.text import number, printable
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.tables import quoted
+from kp_batch.warehouse.tables import listed, quoted
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def _sources(
 def _stage_unread(run: Run, detected: Detected, observed: Observed) -> int:
     """Stage the hashes of the missing texts that were not just read; returns how many."""
     connection = detected.state.connection
-    listed = ", ".join(quoted(str(path)) for path in observed.texts)
-    staged = f"read_parquet([{listed}])" if listed else "(SELECT '' AS text_hash WHERE false)"
+    texts = listed(observed.texts)
+    staged = f"read_parquet({texts})" if observed.texts else "(SELECT '' AS text_hash WHERE false)"
     missing = quoted(str(run.staging.missing))
     query = sql(__name__, "unread.sql", missing=missing, staged=staged)
     [(count,)] = connection.execute(query).fetchall()

@@ -7,6 +7,7 @@ versions that the manifest names.
 import json
 import re
 from collections.abc import Mapping
+from glob import escape
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -87,7 +88,7 @@ def build_for_others(path: Path, warehouse: Path, manifest: Manifest) -> None:
         return
     rows = {
         name: relation(warehouse, name, manifest.tables.get(name)).replace(
-            f"{warehouse.resolve()}/", f"{url}/"
+            f"{escape(str(warehouse.resolve()))}/", f"{url}/"
         )
         for name in VIEWS
     }

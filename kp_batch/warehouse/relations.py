@@ -15,7 +15,7 @@ from kp_batch.run_record import RunRecord
 from kp_batch.warehouse.data_files import partition_of
 from kp_batch.warehouse.earlier import lacking, nulls
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.tables import quoted
+from kp_batch.warehouse.tables import listed
 from kp_batch.warehouse.versions import additions, files_of
 
 _DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
@@ -64,8 +64,7 @@ def relation(warehouse: Path, name: str, version: int | None) -> str:
 def parquet_relation(name: str, paths: Sequence[Path]) -> str:
     """SQL for the rows of some of a table's files; without paths, no rows of the same columns."""
     if paths:
-        listed = ", ".join(quoted(str(path)) for path in paths)
-        rows = f"read_parquet([{listed}], hive_partitioning = false)"
+        rows = f"read_parquet({listed(paths)}, hive_partitioning = false)"
         came_since = _nulls(lacking(name, paths))
         return f"(SELECT *, {came_since} FROM {rows})" if came_since else rows  # noqa: S608 (names of this module's)
     return f"(SELECT {_nulls(TABLES[name])} WHERE false)"
