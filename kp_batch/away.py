@@ -1,19 +1,19 @@
-"""Files of a bucket's working copy that stand there alone, and those that are to go from there.
+"""Files of a warehouse that are not here yet, and those that are to go from there.
 
-A night reads few of the vectors that a warehouse has: of the others, a note beside the name tells
-where they are. What a writer means to remove is told by name: what a disk or a user has lost is
-never taken for that.
+A night reads few of the vectors that a warehouse in a bucket has: of the others, a note stands in
+its working copy beside the name. What a writer means to remove is told by name: what a disk or a
+user has lost is never taken for that.
 """
 
-import json
-import shutil
-from collections.abc import Generator, Iterable
+import os
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 
+from kp_batch.errors import WarehouseError
 from kp_batch.storage.store import store_at
-from kp_batch.whole_files import whole
+from kp_batch.warehouse.places import object_of
 
 FETCHED_NS = 0  # the time of a file that was fetched, by which it is known not to be new
 NOTE = ".away"
@@ -21,11 +21,10 @@ _FETCHING = [Lock() for _ in range(16)]  # threads that need the same file wait 
 _LISTENING: list[set[Path]] = []
 
 
-def leave_away(path: Path, url: str, name: str) -> None:
-    """Note that a file is an object: the one of that name below the URL."""
+def leave_away(path: Path) -> None:
+    """Note that a file of a working copy is an object, which `object_of` names."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(note_of(path)) as written:
-        written.write_text(json.dumps([url, name]), "utf-8")
+    note_of(path).touch()
     path.unlink(missing_ok=True)
 
 
@@ -42,6 +41,8 @@ def is_note(path: Path) -> bool:
 def here(path: Path) -> Path:
     """The path of a file, which is fetched first if it is away; it may be in neither place.
 
+    A note in a folder that is no working copy is nobody's: it has nothing fetched.
+
     Raises:
         OSError: it cannot be fetched.
     """
@@ -49,8 +50,9 @@ def here(path: Path) -> Path:
         return path
     note = note_of(path)
     with _FETCHING[hash(path) % len(_FETCHING)], suppress(FileNotFoundError):
-        if not path.exists():  # another process may have fetched it
-            url, name = json.loads(note.read_text("utf-8"))
+        # Another process may have fetched it.
+        if not path.exists() and note.exists() and (found := object_of(path)):
+            url, name = found
             store_at(url).download(name, path, mtime_ns=FETCHED_NS)
             note.unlink(missing_ok=True)
     return path
@@ -74,22 +76,44 @@ def remove(path: Path) -> None:
         OSError: it cannot be removed.
     """
     path.unlink()
-    tell_removed([path])
+    for removed in _LISTENING:
+        removed.add(path)
 
 
-def remove_folder(path: Path) -> None:
-    """Remove a folder with all that it holds, likewise.
+def files_below(folder: Path) -> list[Path]:
+    """All files in a folder of a warehouse, at any depth, in order; none where it is missing.
 
     Raises:
-        OSError: it cannot be removed.
+        WarehouseError: it is a link, or holds one: what that leads to is not the warehouse's.
     """
-    files = list(path.rglob("*"))
-    shutil.rmtree(path)
-    tell_removed(files)
+    refuse_link(folder)
+    files: list[Path] = []
+    ahead = [str(folder)]
+    while ahead:
+        try:
+            entries = os.scandir(ahead.pop())
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        with entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    refuse_link(Path(entry.path))
+                elif entry.is_dir(follow_symlinks=False):
+                    ahead.append(entry.path)
+                else:
+                    files.append(Path(entry.path))
+    return sorted(files)
 
 
-def tell_removed(files: Iterable[Path]) -> None:
-    """Tell that files were removed, as by `remove`."""
-    told = list(files)
-    for removed in _LISTENING:
-        removed.update(told)
+def refuse_link(path: Path) -> None:
+    """Refuse a link in a warehouse.
+
+    Raises:
+        WarehouseError: the path is one.
+    """
+    if path.is_symlink():
+        raise WarehouseError(
+            f"{path} is a link, behind which files that are no warehouse's could be changed or "
+            "removed; remove it, or put what it leads to in its place (the folder of a warehouse "
+            "as a whole may be a link)"
+        )

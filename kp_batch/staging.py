@@ -140,6 +140,7 @@ class Staging:
         return connection
 
     def make(self) -> None:
-        """Make the folders."""
+        """Make the folders, whose texts nobody else may read."""
+        self.folder.mkdir(0o700, parents=True, exist_ok=True)
         for name in ("facts", "texts", "fetched", "windows", "replayed"):
-            (self.folder / name).mkdir(parents=True, exist_ok=True)
+            (self.folder / name).mkdir(exist_ok=True)

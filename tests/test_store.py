@@ -172,7 +172,7 @@ def test_a_text_of_any_hash_is_found_in_any_chunk(folder: Path) -> None:
 
 
 def test_other_vectors_are_removed_and_split_chunks_written_anew(store: Opened) -> None:
-    (store.folder / "killed.vectors.npy.0.part").write_bytes(b"half")
+    (store.folder / f"{'0' * 64}.vectors.npy.0.part").write_bytes(b"half")
     assert store.keep(hashes("e", "c", "a", "d", "nowhere", "a")) == 1
     assert {path.name.partition(".")[0] for path in store.folder.iterdir()} == {
         name_of(SECOND),

@@ -12,6 +12,8 @@ from kp_batch.text import shortened
 MESSAGES_VERSION = 4
 # In place of the JSON that vacuum removed; not null, or the next run would read the row again.
 REMOVED = '"removed by kp-batch vacuum"'
+# Added where a line is not kept: it may be of any file that the user may read.
+OUTSIDE = "; it is not kept, since a link leads to its file, which is outside the archive"
 _SHOWN = 60  # characters of a value
 
 

@@ -105,13 +105,31 @@ def covers(name: str, file: Path) -> bool:
     """
     if is_url(name):
         return False
-    path = absolute(name.removeprefix("file://"))
-    glob = None if Path(path).exists() else Glob.of(path)
-    folder = Path(glob.folder if glob else path).resolve()
+    folder, glob = _named(name)
     if not file.is_relative_to(folder):
         return False
     below = file.relative_to(folder).parts
     return not glob or any(glob.matches(below[: end + 1]) for end in range(len(below)))
+
+
+def is_outside(archive: Iterable[str], path: str) -> bool:
+    """Whether a file is in an archive only by a link, which leads out of all that is named.
+
+    Args:
+        archive: see `discover`.
+        path: as it is discovered.
+    """
+    if is_url(path):
+        return False
+    file = Path(path).resolve()
+    return not any(file.is_relative_to(_named(name)[0]) for name in archive if not is_url(name))
+
+
+def _named(name: str) -> tuple[Path, Glob | None]:
+    """The file or folder on this machine that a name stands for, without links; of a glob, both."""
+    path = absolute(name.removeprefix("file://"))
+    glob = None if Path(path).exists() else Glob.of(path)
+    return Path(glob.folder if glob else path).resolve(), glob
 
 
 def _found(name: str, own: str | None) -> Iterator[SourceFile]:

@@ -117,7 +117,7 @@ def export(  # noqa: PLR0913 (each is an option)
     # The folder and the file are removed even where a signal ends the other process.
     with (
         TemporaryDirectory() as folder,
-        written(output) as file,
+        written(output, private=include_private) as file,
         child_result(
             EXPORT, None, str(warehouse), folder, choice, ending, str(file), target
         ) as exported,
@@ -143,13 +143,18 @@ def _ending(output: str) -> str:
 
 
 @contextmanager
-def written(output: str) -> Generator[Path]:
+def written(output: str, *, private: bool = False) -> Generator[Path]:
     """Give a file to write: it takes the place of the output once it is whole, or goes to stdout.
 
     Into a pipe or a device it is written. It is made before the work begins, which may take long.
+
+    Args:
+        output: its name, or -. Of a link to a file, the link gives way: somebody else may have
+            laid it.
+        private: whether nobody but the user may read it.
     """
     target = None if output == _STDOUT else _target(output)
-    if target is None or (target.exists() and not target.is_file()):
+    if target is None or _is_device(target):
         with NamedTemporaryFile() as file:
             yield Path(file.name)
             if target is None:
@@ -164,7 +169,7 @@ def written(output: str) -> Generator[Path]:
     made = beside(target)
     try:
         with _told(output):
-            made.touch()
+            made.touch(0o600 if private else 0o666, exist_ok=False)
         yield made
         made.replace(target)
     finally:
@@ -172,12 +177,17 @@ def written(output: str) -> Generator[Path]:
 
 
 def _target(output: str) -> Path:
-    """The file that is written, behind all links."""
     with _told(output):
-        target = Path(output).resolve()
+        target = Path(output)
         if target.is_dir():
             raise IsADirectoryError(EISDIR, "it is a folder")
         return target
+
+
+def _is_device(target: Path) -> bool:
+    """Whether a file stays and is written into, such as a pipe, or stdout by its name."""
+    is_stream = str(target.absolute()).startswith(("/dev/std", "/dev/fd/", "/proc/"))
+    return target.exists() and (is_stream or not target.is_file())
 
 
 @contextmanager

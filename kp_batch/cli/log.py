@@ -26,7 +26,7 @@ class Log:
             OSError: it cannot be written.
         """
         begun = beside(path)
-        begun.touch(exist_ok=False)
+        begun.touch(0o600, exist_ok=False)  # libraries may print what traces say
         return cls(path, begun)
 
     def take_place(self) -> None:

@@ -12,6 +12,7 @@ from kp_batch.cli import completion
 from kp_batch.cli.command import json_line
 from kp_batch.cli.commands import COMPARE, VERIFY
 from kp_batch.cli.comparison_text import comparison_text
+from kp_batch.cli.exporting import written
 from kp_batch.cli.group import format_option, json_option, kp_batch, warehouse_option
 from kp_batch.cli.questions import QuestionsHelp
 from kp_batch.cli.result_texts import settings_text, verification_text
@@ -156,7 +157,6 @@ def verify(
 @click.option("-o", "--output", metavar="FILE", help="Where it goes: report.html, or stdout (-).")
 def report(warehouse: Path, output_format: str, output: str | None) -> None:
     """Tell and show how the scores stand: one page, or its words and numbers as markdown."""
-    from kp_batch.pipeline.report import replace_text
     from kp_batch.pipeline.report import report as report_of
 
     text = report_of(warehouse, output_format)
@@ -165,7 +165,8 @@ def report(warehouse: Path, output_format: str, output: str | None) -> None:
     if output == "-":
         click.echo(text, nl=False)
     else:
-        replace_text(Path(output), text)
+        with written(output) as page:
+            page.write_text(text, "utf-8")
         click.echo(f"kp-batch: the report is in {printable(output)}", err=True)
 
 

@@ -7,6 +7,7 @@ being held. The texts' hashes are written last, so a chunk appears whole or not 
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from kp_batch.away import here, note_of
+from kp_batch.away import files_below, here, note_of
 from kp_batch.errors import WarehouseError
 from kp_batch.vectors import Float32s
 from kp_batch.whole_files import whole
@@ -30,6 +31,8 @@ _VECTORS = ".vectors.npy"
 _HASHES: Mapping[Key, str] = MappingProxyType(
     {"text_hash": ".hashes.npy", "window_hash": ".windows.npy"}
 )
+# Of a chunk, or what a killed run left of one, or a note.
+_FILE = re.compile(r"[0-9a-f]{64}\.(?:vectors|hashes|windows)\.npy(?:\..+)?")
 _DAMAGED = (ValueError, OSError, IndexError, EOFError, SyntaxError)  # what NumPy then raises
 
 
@@ -37,6 +40,16 @@ def chunk_names(folder: Path) -> list[str]:
     """The names of the chunks in a folder, ascending; the folder may be missing."""
     ending = _HASHES["text_hash"]
     return sorted(path.name.removesuffix(ending) for path in folder.glob(f"*{ending}"))
+
+
+def chunk_files(folder: Path) -> list[Path]:
+    """The files of all chunks in a folder, half-written ones, too; whatever else is not ours.
+
+    Raises:
+        WarehouseError: the folder is a link, or holds one.
+    """
+    files = files_below(folder)
+    return [each for each in files if each.parent == folder and _FILE.fullmatch(each.name)]
 
 
 def count_vectors(folder: Path) -> int:

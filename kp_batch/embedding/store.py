@@ -20,6 +20,7 @@ from kp_batch.embedding.chunks import (
     HASH,
     Hashes,
     Key,
+    chunk_files,
     chunk_hashes,
     chunk_names,
     count_vectors,
@@ -105,7 +106,7 @@ class VectorStore:
                 for chunk, rows in zip(*batch.columns, strict=True):
                     names.add(self._reduced(self._chunks[chunk.as_py()], rows.values.to_numpy()))
                     kept += len(rows)
-        for path in sorted(self._folder.iterdir()):  # a chunk's hashes before its vectors
+        for path in chunk_files(self._folder):  # a chunk's hashes before its vectors
             if path.name.partition(".")[0] not in names or path.suffix == HALF_WRITTEN:
                 remove(path)
         return held - kept

@@ -35,7 +35,7 @@ from kp_batch.run import Run, last_config
 from kp_batch.sql import read_parquet, statement
 from kp_batch.staging import Staging
 from kp_batch.warehouse.earlier import complete
-from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import writing
@@ -86,6 +86,7 @@ def what_to_forget(
     Raises:
         WarehouseError: it is no warehouse, or nothing was ever scored in it.
     """
+    check_links(warehouse)
     published = require_manifest(warehouse)
     known = known_ids(warehouse, published, ids)
     refusal = "" if unseen_too else known.refusal

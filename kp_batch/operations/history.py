@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+from kp_batch.away import files_below
 from kp_batch.contracts import GROWING, VIEWS
 from kp_batch.run_record import RunRecord
 from kp_batch.warehouse.commits import changes_of
@@ -45,7 +46,7 @@ def sorted_runs(
 
 def _states(folder: Path, stays: AbstractSet[Path] | None) -> dict[int, tuple[bool, bool]]:
     """Whether all files of each version of a table are there, and whether they will be."""
-    there = set(folder.rglob("*.parquet"))
+    there = set(files_below(folder))
     missing: set[Path] = set()
     going: set[Path] = set()
     states: dict[int, tuple[bool, bool]] = {}

@@ -8,7 +8,6 @@ from uuid import uuid4
 import polars as pl
 from polars.exceptions import PanicException
 
-from kp_batch.away import remove_folder
 from kp_batch.contracts import TABLES
 from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import StorageError
@@ -21,7 +20,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.relations import relation, scan
-from kp_batch.warehouse.tables import DeltaTables, remove_unneeded
+from kp_batch.warehouse.tables import DeltaTables, remove_unneeded, unneeded_files
 from kp_batch.warehouse.versions import files_of
 
 # Leaves the rows that stay, in their order.
@@ -29,11 +28,10 @@ Keep = Callable[[pl.LazyFrame], pl.LazyFrame]
 
 
 def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
-    """Restore every table to what is published; remove those that only killed runs wrote."""
+    """Restore every table to what is published."""
     tables = DeltaTables(warehouse, published.tables, "upkeep")
     for name in TABLES:
-        if tables.undo_unpublished(name):
-            remove_folder(Layout(warehouse).table(name))
+        tables.undo_unpublished(name)
     complete(warehouse, tables)
     return tables
 
@@ -77,10 +75,16 @@ def remove_files(
     warehouse: Path, names: Iterable[str], manifests: Sequence[Mapping[str, int]]
 ) -> int:
     """Remove the files of tables that none of the manifests needs; returns how many."""
-    return sum(
-        remove_unneeded(warehouse, name, {each[name] for each in manifests if name in each})
-        for name in names
-    )
+    return sum(remove_unneeded(warehouse, name, _versions(name, manifests)) for name in names)
+
+
+def count_files(warehouse: Path, manifests: Sequence[Mapping[str, int]]) -> int:
+    """Count the files of all tables that `remove_files` would remove."""
+    return sum(len(unneeded_files(warehouse, name, _versions(name, manifests))) for name in TABLES)
+
+
+def _versions(name: str, manifests: Sequence[Mapping[str, int]]) -> set[int]:
+    return {each[name] for each in manifests if name in each}
 
 
 def keep_vectors(warehouse: Path, published: Manifest) -> int:

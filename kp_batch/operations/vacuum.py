@@ -1,6 +1,7 @@
 """Removes what no recent run needs: old versions, facts, vectors and raw rows."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,12 +11,13 @@ import polars as pl
 
 from kp_batch.archive.reject_messages import REMOVED
 from kp_batch.archive.validation import SUPERSEDED
-from kp_batch.away import remove_folder
+from kp_batch.away import remove
 from kp_batch.contracts import GROWING, TABLES
-from kp_batch.embedding.chunks import count_vectors
+from kp_batch.embedding.chunks import chunk_files, count_vectors
 from kp_batch.operations.history import sorted_runs
 from kp_batch.operations.removal import (
     Keep,
+    count_files,
     count_other_vectors,
     keep_vectors,
     published_rows,
@@ -30,7 +32,7 @@ from kp_batch.run_record import RunRecord
 from kp_batch.sql import statement
 from kp_batch.staging import Staging
 from kp_batch.warehouse.commits import files_at
-from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.publication import publish, writing
 from kp_batch.warehouse.relations import relation, run_records, scan
@@ -83,13 +85,13 @@ def what_to_remove(warehouse: Path, keep: timedelta, now: datetime, staging: Sta
     Raises:
         WarehouseError: it is no warehouse.
     """
+    check_links(warehouse)
     state = _State.of(warehouse, now - keep)
     tables = state.published.tables
     lost, readable = sorted_runs(warehouse, state.runs, state.needed)
-    there = {name: set(Layout(warehouse).table(name).rglob("*.parquet")) for name in tables}
     rejects = scan(warehouse, "rejects", tables.get("rejects"))
     return Removed(
-        files=sum(len(paths - state.needed[name]) for name, paths in there.items()),
+        files=count_files(warehouse, state.manifests),
         facts=_count_needless_facts(warehouse, tables),
         raw_rows=rejects.select(_is_old_raw(state.old).sum()).collect().item(),
         vectors=_count_needless_vectors(warehouse, state.published, staging),
@@ -165,7 +167,10 @@ def _remove_vectors(warehouse: Path, published: Manifest) -> int:
     _, needless = _vector_folders(warehouse, published)
     removed = sum(map(count_vectors, needless))
     for folder in needless:
-        remove_folder(folder)
+        for path in chunk_files(folder):
+            remove(path)
+        with suppress(OSError):  # somebody else's files stand there, too
+            folder.rmdir()
     return removed + keep_vectors(warehouse, published)
 
 

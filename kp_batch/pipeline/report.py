@@ -9,7 +9,7 @@ import duckdb
 from polars.exceptions import PanicException
 
 from kp_batch.away import remove
-from kp_batch.errors import BusyError, KpBatchError, WarehouseError
+from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.executor import Executor, Local, Step
 from kp_batch.memory import duckdb_limit
 from kp_batch.progress import say, warn
@@ -21,6 +21,7 @@ from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
+from kp_batch.whole_files import whole
 
 _MOST_MEMORY = 512 << 20  # of DuckDB, which keeps on disk what does not fit into it
 _LOCAL = Local()
@@ -85,32 +86,12 @@ def shows_older(warehouse: Path) -> bool:
 
 def write_report(warehouse: Path, mark: str, executor: Executor = _LOCAL) -> None:
     """Write the page into the warehouse, with the mark of what is published at its end."""
-    replace_text(Layout(warehouse).report, report(warehouse, "html", executor) + mark)
+    text = report(warehouse, "html", executor) + mark
+    with whole(Layout(warehouse).report) as written:
+        written.write_text(text, "utf-8")
 
 
 REPORT = Step("report", write_report)
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all; a device, such as /dev/null, is written to.
-
-    Raises:
-        KpBatchError: it cannot be written.
-    """
-    try:
-        target = path.resolve()
-        beside = target.with_name(f".{target.name}.{os.getpid()}.new")
-        if target.exists() and not target.is_file():
-            target.write_text(text, "utf-8")
-            return
-        try:
-            beside.write_text(text, "utf-8")
-            beside.replace(target)
-        finally:
-            beside.unlink(missing_ok=True)
-    except (OSError, RuntimeError) as error:  # Python 3.11 tells a loop of links by the latter
-        reason = getattr(error, "strerror", None) or error
-        raise KpBatchError(f"{path} cannot be written: {reason}") from error
 
 
 def _ends_with(path: Path, text: str) -> bool:

@@ -151,7 +151,6 @@ def _stage_copies(staging: Staging, vectors: Path, files: Sequence[Path]) -> int
 
 def _view(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path]) -> None:
     """See files as a view, with the columns filename and file_row_number."""
-    rows = connection.read_parquet(
-        [escape(str(each)) for each in files], file_row_number=True, filename=True
-    )
+    names = [escape(str(each)) for each in files]
+    rows = connection.read_parquet(names, file_row_number=True, filename=True)
     rows.create_view(name)

@@ -9,10 +9,10 @@ import polars as pl
 
 from kp_batch.archive.ledger import Ledger, as_ledger
 from kp_batch.archive.reading import read_raw
-from kp_batch.archive.reject_messages import reject_message
+from kp_batch.archive.reject_messages import OUTSIDE, reject_message
 from kp_batch.archive.source_file import SourceFile
-from kp_batch.archive.sources import holds
-from kp_batch.archive.validation import SUPERSEDED
+from kp_batch.archive.sources import holds, is_outside
+from kp_batch.archive.validation import MALFORMED_JSON, SUPERSEDED
 from kp_batch.contracts import REJECTS
 from kp_batch.errors import is_passing
 from kp_batch.executor import cut
@@ -23,7 +23,6 @@ from kp_batch.planning.changes import Detected
 from kp_batch.planning.sizes import PART_ROWS
 from kp_batch.run import Run
 from kp_batch.sql import read_parquet, sql, statement
-from kp_batch.staging import Staging
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def stage_rejects(run: Run, detected: Detected) -> bool:
     rejects = RowGroups(run.staging.table("rejects"), REJECTS, PART_ROWS)
     differ = False
     for rows in _in_parts(rejected):
-        told = with_message(_with_raw(rows, ledger, run.staging))
+        told = with_message(_with_raw(rows, ledger, run))
         differ |= told.get_column("run_id").null_count() > 0
         differ |= not told.get_column("raw").equals(rows.get_column("raw"))
         differ |= not told.get_column("message").equals(rows.get_column("known_message"))
@@ -95,23 +94,34 @@ def _in_parts(rejected: Path) -> Iterator[pl.DataFrame]:
         first += length
 
 
-def _with_raw(rejected: pl.DataFrame, ledger: Ledger, staging: Staging) -> pl.DataFrame:
+def _with_raw(rejected: pl.DataFrame, ledger: Ledger, run: Run) -> pl.DataFrame:
     """Add the rows' JSON, read again unless it is known; the order stays.
 
     It is null where the file does not hold that content any more: it may have changed since the run
-    looked at it, and a run that forgets has not looked.
+    looked at it, and a run that forgets has not looked. So it is for a line that is no JSON object
+    of a file to which a link leads out of the archive: that may be of any file of the user, and the
+    message says so.
     """
-    raw = rejected.get_column("raw").to_list()
+    raw, message = (rejected.get_column(name).to_list() for name in ("raw", "message"))
+    is_trace = ~pl.col("reasons").list.contains(MALFORMED_JSON)
     unknown = pl.col("raw").is_null() & pl.col("row").is_not_null()
     lacking = rejected.with_row_index("at").filter(unknown)
     for (path, file_id), rows in lacking.group_by("source_file", "file_id", maintain_order=True):
         entry = ledger[cast("str", path)]
-        if entry.status == "read":
-            source = fetched(entry.source, staging)
-            again = _raw_again(source, cast("str", file_id), rows.get_column("row"))
-            for at, row in rows.select("at", "row").iter_rows():
-                raw[at] = again.get(row)
-    return rejected.with_columns(raw=pl.Series(raw, dtype=pl.String))
+        if entry.status != "read":
+            continue
+        kept = rows
+        if is_outside(run.config.archive, entry.source_file):
+            kept = rows.filter(is_trace)
+            for at, codes, row in rows.remove(is_trace).select("at", "reasons", "row").iter_rows():
+                message[at] = reject_message(codes, row, None) + OUTSIDE
+        source = fetched(entry.source, run.staging)
+        again = _raw_again(source, cast("str", file_id), kept.get_column("row"))
+        for at, row in kept.select("at", "row").iter_rows():
+            raw[at] = again.get(row)
+    return rejected.with_columns(
+        pl.Series("raw", raw, dtype=pl.String), pl.Series("message", message, dtype=pl.String)
+    )
 
 
 def _raw_again(source: SourceFile, file_id: str, rows: pl.Series) -> dict[int, str]:

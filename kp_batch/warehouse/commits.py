@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import date
 from pathlib import Path
-from urllib.parse import unquote
 
 import polars as pl
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from kp_batch.contracts import PARTITIONED_BY, TABLES, arrow_schema
-from kp_batch.warehouse.data_files import DataFile
+from kp_batch.errors import WarehouseError
+from kp_batch.warehouse.data_files import DataFile, logged_file
 
 # The published version may be as old as the last successful run, so the log has to keep it. The log
 # holds no statistics: their least and greatest values would be traces' ids that outlive their rows.
@@ -75,26 +75,47 @@ def changes_of(folder: Path) -> Iterator[tuple[int, set[Path], set[Path]]]:
     """Read what files each version of a table adds and removes, the first one first.
 
     To open a table at each of its versions takes the square of their number.
+
+    Raises:
+        WarehouseError: the log lacks a version, or names a file outside the table's folder.
     """
-    for log in sorted((folder / "_delta_log").glob(f"{'[0-9]' * 20}.json")):
+    logs = sorted((folder / "_delta_log").glob(f"{'[0-9]' * 20}.json"))
+    for version, log in enumerate(logs):
+        if int(log.stem) != version:
+            raise _lacking(folder, version)
         actions = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
         added, removed = (
-            {folder / unquote(each[what]["path"]) for each in actions if what in each}
+            {logged_file(folder, each[what]["path"]) for each in actions if what in each}
             for what in ("add", "remove")
         )
-        yield int(log.stem), added, removed - added
+        yield version, added, removed - added
 
 
 def files_at(folder: Path, versions: AbstractSet[int]) -> frozenset[Path]:
-    """All files that any of these versions of a table has; see `changes_of`."""
+    """All files that any of these versions of a table has; see `changes_of`.
+
+    Raises:
+        WarehouseError: the table's log does not tell.
+    """
     present: set[Path] = set()
     found: set[Path] = set()
+    unknown = set(versions)
     for version, added, removed in changes_of(folder):
         present -= removed
         present |= added
         if version in versions:
             found |= present
+            unknown.remove(version)
+    if unknown:
+        raise _lacking(folder, min(unknown))
     return frozenset(found)
+
+
+def _lacking(folder: Path, version: int) -> WarehouseError:
+    return WarehouseError(
+        f"the Delta log of {folder.name} lacks its version {version}; restore it from a copy, or "
+        "run the archive into a new folder"
+    )
 
 
 def _addition(folder: Path, name: str, file: DataFile) -> AddAction:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
-from kp_batch.away import FETCHED_NS, NOTE, is_note, leave_away, note_of
+from kp_batch.away import FETCHED_NS, NOTE, files_below, is_note, leave_away, note_of
 from kp_batch.contracts import TABLES
 from kp_batch.storage.objects import Object
 from kp_batch.storage.store import Store
@@ -65,7 +65,7 @@ class CopiedFiles:
         """Copy an object; of vectors, leave a note."""
         file = self.folder / found.path
         if _stays_away(found.path):
-            leave_away(file, store.url, found.path)
+            leave_away(file)
             self.known[found.path] = [found.etag, found.size, FETCHED_NS]
             return
         # So that a vector is never taken for work of this machine.
@@ -135,9 +135,10 @@ class CopiedFiles:
         """Remove what killed commands left here: it may hold what was forgotten meanwhile."""
         shutil.rmtree(Layout(self.folder).all_staging, ignore_errors=True)
         for top in (*TABLES, _VECTORS):
-            for file in (self.folder / top).rglob(f"*{HALF_WRITTEN}"):
+            for file in files_below(self.folder / top):
                 with suppress(FileNotFoundError):
-                    if file.stat().st_mtime < time.time() - _FETCHED_S:
+                    is_old = file.stat().st_mtime < time.time() - _FETCHED_S
+                    if is_old and file.suffix == HALF_WRITTEN:
                         file.unlink()
 
     def _is_made_here(self, path: str) -> bool:
@@ -149,7 +150,7 @@ class CopiedFiles:
     def _here(self) -> Iterator[str]:
         """The paths of the files, and the notes, that belong into the bucket."""
         for top in (*TABLES, _VECTORS):
-            for file in (self.folder / top).rglob("*"):
+            for file in files_below(self.folder / top):
                 path = file.relative_to(self.folder).as_posix()
                 if is_shared(path) or is_note(file):
                     yield path

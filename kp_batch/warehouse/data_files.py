@@ -1,13 +1,17 @@
 """Puts Parquet files into the tables' folders; a file's rows count once a commit names it."""
 
+import re
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, TypedDict, cast
+from urllib.parse import unquote
 
 import polars as pl
 
+from kp_batch.away import files_below
 from kp_batch.contracts import PARTITIONED_BY, TABLES
+from kp_batch.errors import WarehouseError
 from kp_batch.warehouse.layout import Layout
 from kp_batch.whole_files import whole
 
@@ -122,6 +126,42 @@ def data_file(path: Path) -> DataFile:
     """A file that stands in the folder of a table without partitions."""
     rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
     return DataFile(path.name, rows, path.stat().st_size, None)
+
+
+def data_files(warehouse: Path, table: str) -> list[Path]:
+    """All files of a table, whatever version names them, and what killed writers left of some.
+
+    What bears no name that a writer gives is somebody else's.
+
+    Raises:
+        WarehouseError: a link is among them.
+    """
+    folder = Layout(warehouse).table(table)
+    partition = rf"{PARTITIONED_BY[table]}=[^/]+/" if table in PARTITIONED_BY else ""
+    # delta-rs writes under a name with a number, we as `whole_files.beside` has it.
+    named = re.compile(rf"{partition}[^/._][^/]*\.parquet(?:#\d+|\.[0-9a-f]{{32}}\.part)?")
+    return [
+        path for path in files_below(folder) if named.fullmatch(path.relative_to(folder).as_posix())
+    ]
+
+
+def logged_file(folder: Path, path: str) -> Path:
+    """The file of a table that its Delta log names.
+
+    Args:
+        folder: the table's.
+        path: as it stands in the log.
+
+    Raises:
+        WarehouseError: it leads out of the folder.
+    """
+    name = PurePosixPath(unquote(path))
+    if name.is_absolute() or ".." in name.parts:
+        raise WarehouseError(
+            f"the Delta log of {folder.name} names a file outside its folder ({path!r}), as no run "
+            "does; do not use that warehouse, or restore it from a copy"
+        )
+    return folder / name
 
 
 def partition_of(table: str, path: Path) -> date:

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kp_batch.away import files_below, refuse_link
+from kp_batch.contracts import TABLES
 from kp_batch.errors import WarehouseError
-from kp_batch.warehouse.places import shown, url_of
+from kp_batch.warehouse.places import make_folder_of, shown, url_of
 
 # What delta-rs 1.6.6 and DuckDB 2.0.0 take for part of a URL, not of a path.
 _NOT_IN_PATHS = frozenset(r"%?[]\^|")
@@ -94,7 +96,7 @@ def make_folder(warehouse: Path) -> None:
         WarehouseError: Delta tables cannot be written there, or the disk is full.
     """
     check_folder(warehouse)
-    warehouse.mkdir(parents=True, exist_ok=True)
+    make_folder_of(warehouse)
     free = shutil.disk_usage(warehouse).free
     if free < _NEEDED_BYTES:
         raise WarehouseError(
@@ -118,6 +120,22 @@ def check_folder(warehouse: Path) -> None:
             f"no Delta table can be written below {path!r}: its path has "
             f"{' '.join(map(repr, wrong))}; choose another folder for the warehouse"
         )
+
+
+def check_links(warehouse: Path) -> None:
+    """Refuse a warehouse in which a link would lead who writes to files elsewhere.
+
+    Its own folder may be a link. So may a file that is replaced as a whole, such as the report:
+    then the link is replaced.
+
+    Raises:
+        WarehouseError: it holds one.
+    """
+    layout = Layout(warehouse)
+    for path in (layout.lock, layout.forgetting, layout.all_staging, layout.prefect):
+        refuse_link(path)
+    for folder in (*map(layout.table, TABLES), layout.all_vectors):
+        files_below(folder)
 
 
 def check_apart(warehouse: Path, archive: Iterable[str]) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from kp_batch.errors import busy
-from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.places import shown
+from kp_batch.warehouse.layout import Layout, check_links
+from kp_batch.warehouse.places import make_folder_of, shown
 
 _MOMENT_S = 0.2
 # The locks that are held here, and in threads that were given this context: by them the work of a
@@ -35,12 +35,14 @@ def locked(warehouse: Path, *, wait: bool, archive: str = "") -> Generator[bool]
 
     Raises:
         BusyError: another process or thread is writing, and `wait` is false.
+        WarehouseError: a link in the warehouse leads elsewhere; see `check_links`.
     """
-    warehouse.mkdir(parents=True, exist_ok=True)
+    make_folder_of(warehouse)
     path = Layout(warehouse.resolve()).lock
     if path in _HELD.get():
         yield False
         return
+    check_links(warehouse)
     lock = FileLock(path, thread_local=False)
     try:
         # A reader of a bucket's copy looks for a moment whether there is a writer.

@@ -55,6 +55,28 @@ def url_of(folder: Path) -> str | None:
     return f"{scheme}://{bucket}{path.replace(_SLASH, '/')}".rstrip("/")
 
 
+def object_of(file: Path) -> tuple[str, str] | None:
+    """The warehouse's URL, and the name below it, of the object that a file is the copy of.
+
+    None if the file is in no working copy of a bucket.
+    """
+    for folder in file.parents:
+        if url := url_of(folder):
+            return url, file.relative_to(folder).as_posix()
+    return None
+
+
+def make_folder_of(warehouse: Path) -> None:
+    """Make the folder of a warehouse where it is missing; copies of buckets are the user's alone.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if url_of(warehouse):
+        _copies().mkdir(0o700, parents=True, exist_ok=True)
+    warehouse.mkdir(parents=True, exist_ok=True)
+
+
 def shown(warehouse: Path) -> str:
     """A warehouse as its user names it."""
     return url_of(warehouse) or str(warehouse)

@@ -13,7 +13,7 @@ from kp_batch.warehouse.copied_files import CopiedFiles
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lease import Lease, leased
 from kp_batch.warehouse.lock import locked
-from kp_batch.warehouse.places import folder_of, url_of
+from kp_batch.warehouse.places import folder_of, make_folder_of, url_of
 from kp_batch.warehouse.working_copy import WorkingCopy
 
 _OPEN: dict[Path, tuple[WorkingCopy, Lease]] = {}  # that this process writes to, by folder
@@ -121,5 +121,5 @@ def pulling(folder: Path) -> AbstractContextManager[object]:
     """
     if not is_copy(folder):
         return nullcontext()
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder_of(folder)
     return FileLock(folder / "pull.lock", thread_local=False)

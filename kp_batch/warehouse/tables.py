@@ -10,12 +10,12 @@ import polars as pl
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from kp_batch.away import remove_folder, tell_removed
+from kp_batch.away import remove
 from kp_batch.contracts import PARTITIONED_BY
 from kp_batch.errors import WarehouseError
 from kp_batch.warehouse.batches import noting, record_batches
-from kp_batch.warehouse.commits import CONFIGURATION, commit_files
-from kp_batch.warehouse.data_files import DataFile
+from kp_batch.warehouse.commits import CONFIGURATION, commit_files, files_at
+from kp_batch.warehouse.data_files import DataFile, data_files
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.versions import open_table
@@ -139,24 +139,18 @@ class DeltaTables:
 
 
 def remove_unneeded(warehouse: Path, name: str, versions: Iterable[int]) -> int:
-    """Remove the files of a table that none of these versions needs.
+    """Remove what `unneeded_files` gives; returns how many files that were."""
+    unneeded = unneeded_files(warehouse, name, versions)
+    for path in unneeded:
+        remove(path)
+    return len(unneeded)
 
-    Returns:
-        The number of Parquet files removed.
+
+def unneeded_files(warehouse: Path, name: str, versions: Iterable[int]) -> list[Path]:
+    """The files of a table that none of these versions needs; see `data_files`.
+
+    Raises:
+        WarehouseError: a link is among them, or the table's log does not tell.
     """
-    folder = Layout(warehouse).table(name)
-    before = len(list(folder.rglob("*.parquet")))
-    table = open_table(warehouse, name)
-    needed = sorted(versions)
-    if table is not None:
-        gone = table.vacuum(
-            retention_hours=0,
-            dry_run=False,
-            enforce_retention_duration=False,
-            full=True,  # including what killed runs left
-            keep_versions=needed,
-        )
-        tell_removed(folder / each for each in gone)
-    elif folder.exists() and not needed:  # killed runs wrote files, and never a commit
-        remove_folder(folder)
-    return before - len(list(folder.rglob("*.parquet")))
+    needed = files_at(Layout(warehouse).table(name), set(versions))
+    return [path for path in data_files(warehouse, name) if path not in needed]

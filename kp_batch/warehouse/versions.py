@@ -2,13 +2,13 @@
 
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import unquote
 
 import polars as pl
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from kp_batch.errors import WarehouseError
+from kp_batch.warehouse.data_files import logged_file
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.places import shown
 
@@ -25,12 +25,13 @@ def files_of(warehouse: Path, name: str, version: int | None) -> list[Path]:
     """List the Parquet files of a table's version, sorted by path; none if `version` is None.
 
     Raises:
-        WarehouseError: the table or that version is gone.
+        WarehouseError: the table or that version is gone, or names a file outside its folder.
     """
     if version is None:
         return []
     folder = Layout(warehouse).table(name)
-    return sorted(folder / unquote(path) for path in additions(warehouse, name, version)["path"])
+    paths = additions(warehouse, name, version)["path"]
+    return sorted(logged_file(folder, path) for path in paths)
 
 
 def additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
