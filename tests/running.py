@@ -15,13 +15,21 @@ _HOME = "/home/you"  # as pages name the folder that they are run in
 _VARIES = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}|\d+(\.\d+)?(?= s\b)|(?<=[a-z] )\d+\.\d\d(?=,|$)")
 
 
-def shell(script: str, folder: Path) -> str:
-    """Run a script of bash in a folder, which is its home, too; returns all that it prints."""
+def shell(script: str, folder: Path, command: Path | None = None) -> str:
+    """Run a script of bash in a folder, which is its home, too; returns all that it prints.
+
+    Args:
+        script: what is run.
+        folder: where it is run.
+        command: the `kp-batch` that is called, where it is not this environment's.
+    """
+    own = f"{sys.prefix}/bin:{os.environ['PATH']}"
     inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
-        env=inherited | {"HOME": str(folder), "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"},
+        env=inherited
+        | {"HOME": str(folder), "PATH": f"{command.parent}:{own}" if command else own},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -33,7 +41,7 @@ def shell(script: str, folder: Path) -> str:
     return told
 
 
-def outputs(blocks: Sequence[Block], folder: Path) -> list[str]:
+def outputs(blocks: Sequence[Block], folder: Path, command: Path | None = None) -> list[str]:
     """What each block prints. One shell runs them all: what one exports, the next ones have."""
     parts = [
         f"python - <<'END_OF_BLOCK'\n{each.text}END_OF_BLOCK\n"
@@ -42,7 +50,7 @@ def outputs(blocks: Sequence[Block], folder: Path) -> list[str]:
         for each in blocks
     ]
     script = "".join(f"echo '{_NEXT}'\n{part}" for part in parts)
-    return shell(script, folder).split(f"{_NEXT}\n")[1:]
+    return shell(script, folder, command).split(f"{_NEXT}\n")[1:]
 
 
 def missing(shown: str, told: str) -> str | None:

@@ -55,10 +55,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def scored(folder: Path) -> Path:
+def scored(folder: Path, installed: Path) -> Path:
     """What the command leaves with which most pages begin, so that it does nothing more there."""
     clear(folder)
-    shell(f"{BEGINNING} --warehouse warehouse", folder)
+    shell(f"{BEGINNING} --warehouse warehouse", folder, installed)
     return (folder / "warehouse").rename(folder.with_name("scored"))
 
 
@@ -70,13 +70,14 @@ def clear(folder: Path) -> None:
 
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_the_blocks_of_a_page_are_run_and_print_what_it_shows(
-    page: Path, folder: Path, scored: Path
+    page: Path, folder: Path, scored: Path, installed: Path
 ) -> None:
+    """By the command of the wheel, which knows no checkout."""
     clear(folder)
     shown = [each for each in blocks(page) if each.is_run]
     if any(BEGINNING in each.text for each in shown):
         copytree(scored, folder / "warehouse")
-    for block, told in zip(shown, outputs(shown, folder), strict=True):
+    for block, told in zip(shown, outputs(shown, folder, installed), strict=True):
         line = missing(block.shown, told)
         assert line is None, f"{block.text}\n{line}\nis not in\n{told}"
     with_sql = [each.text for each in blocks(page) if each.language == "sql"]
