@@ -71,7 +71,7 @@ ROWS = pl.Schema(
     {
         "source_file": pl.String,
         "row": pl.Int64,  # from 0, within its file
-        "is_object": pl.Boolean,  # false for a JSONL line that is no JSON object
+        "fault": pl.String,  # why nothing else is known of it: a code; null if it is an object
         "type": pl.String,
         **_CARRIED,
         "confidence": pl.Float64,

@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 
 import kp_batch.away
+from kp_batch.archive.reject_messages import OUTSIDE
 from kp_batch.away import here
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.operations.forget import forget, what_to_forget
@@ -255,11 +256,9 @@ def test_of_a_file_behind_a_link_no_line_is_kept_that_is_no_json_object(tmp_path
     settings = config(tmp_path, archive, max_reject_share=1)
     rescore_archive(settings)
     found = {(Path(path).name, row): told for path, row, *told in ask(settings, REJECTS)}
-    malformed, why = ["malformed_json"], "; it is not kept, since a link leads to its file"
     for row in (0, 1):
-        reasons, message, raw = found.pop(("linked.jsonl", row))
-        assert (reasons, raw) == (malformed, None)
-        assert message.startswith(f"line {row + 1} is no JSON object{why}")
+        told = [["malformed_json"], f"line {row + 1} is no JSON object", OUTSIDE]
+        assert found.pop(("linked.jsonl", row)) == told
     assert json.loads(found["linked.jsonl", 2][2]) == trace(confidence=7.0)
     for name in ("a.jsonl", "b.jsonl", "own.jsonl"):
         assert found[name, 0][2] == '"password: hunter2"'

@@ -383,7 +383,7 @@ def test_deep_nesting(tmp_path: Path) -> None:
     line = json.dumps(trace(extra="HERE")).encode()
     lines = [line.replace(b'"HERE"', b"[" * n + b"]" * n) for n in (100, 50_000, 1)]
     rows = read(write_jsonl(tmp_path / "a.jsonl", lines))
-    assert rows["reasons"].to_list() == [[], ["malformed_json"], []]
+    assert rows["reasons"].to_list() == [[], ["too_large"], []]
 
 
 def test_nul_bytes_and_long_texts(tmp_path: Path) -> None:

@@ -244,7 +244,6 @@ def test_a_value_is_shortened_and_made_printable() -> None:
         (b'  "id": "x",', "line 12 is no JSON object: Extra data at character 7"),
         (b'{"id": TRUE}', "line 12 is no JSON object: Expecting value at character 8"),
         (b'{"id": "\xff"}', "line 12 is no JSON object that can be read: it is not UTF-8"),
-        (b"[" * 100_000, "line 12 is no JSON object that can be read: it is nested too deep"),
         (
             b'{"id": ' + b"1" * 5_000 + b"}",
             "line 12 is no JSON object that can be read: it holds a number of too many digits",
@@ -273,11 +272,7 @@ def test_only_the_lines_that_are_no_json_are_malformed(tmp_path: Path) -> None:
             b'{"id": "\\x41"}',
             b'{"id": 01}',
         ),
-        *(
-            b'{"id": ' + b"1" * 5_000 + b"}",
-            b"[" * 100_000,
-            b'{"id":' * 50_000 + b"1" + b"}" * 50_000,
-        ),
+        *(b'{"id": ' + b"1" * 5_000 + b"}",),
         *("\u2028".encode(), "\u00a0".encode(), b'{"id": TRUE}', b"{1: 2}", b'{"id"}'),
     ]
     lines = [part for line in bad for part in (line, good)]
@@ -289,7 +284,8 @@ def test_every_code_in_the_sources_is_a_reason() -> None:
     package = ROOT / "kp_batch"
     sql = "".join(path.read_text("utf-8") for path in package.rglob("*.sql"))
     assert set(re.findall(r"\['(\w+)'\]", sql)) == {"superseded"} < set(REASONS)
-    room = "".join(path.read_text("utf-8") for path in (package / "archive").rglob("*.py"))
+    rooms = [package / "limits.py", *(package / "archive").rglob("*.py")]
+    room = "".join(path.read_text("utf-8") for path in rooms)
     assert [room.count(f'"{code}"') for code in REASONS] == [1] * len(REASONS)
     faults = (package / "sample" / "faults.py").read_text("utf-8")
     assert set(re.findall(r'_Fault\("(\w+)"', faults)) < set(REASONS)

@@ -6,6 +6,7 @@ import polars as pl
 from polars.exceptions import PanicException
 
 from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
+from kp_batch.archive.formats.json_values import begun
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import open_file
 from kp_batch.errors import is_of_machine
@@ -45,15 +46,16 @@ def read_raw(
         source: a file that was read before.
         rows: row numbers, ascending, which are taken as they are needed.
         whole: raise an error where a column is damaged, rather than leave the column or the row
-            out.
+            out; and give all of a row, rather than at most `RAW_BYTES` of it.
 
     Yields:
         The rows that can be read again, with their numbers: JSON texts; a JSONL line that is no
-        JSON object as a JSON string.
+        JSON object as a JSON string, and so the beginning of a row that is too large.
 
     Raises:
         OSError: the file cannot be opened, or the disk or the network failed.
         Exception: the file is damaged, and rows are to be whole.
     """
     with open_file(source.path, source.copy) as file:
-        yield from source.format.read_raw(file, rows, BATCH_ROWS, whole=whole)
+        for row, text in source.format.read_raw(file, rows, BATCH_ROWS, whole=whole):
+            yield row, text if whole else begun(text)

@@ -4,17 +4,24 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kp_batch.archive.formats.json_values import finite
-from kp_batch.archive.validation import CHECKS, MALFORMED_JSON
+from kp_batch import limits
+from kp_batch.archive.formats.json_values import CUT, MALFORMED_JSON, finite
+from kp_batch.archive.validation import CHECKS
 from kp_batch.text import shortened
 
 # Raised with every change of these words: the next run then tells the published rejects anew.
 MESSAGES_VERSION = 4
-# In place of the JSON that vacuum removed; not null, or the next run would read the row again.
+# In place of JSON that is not kept; not null, or the next run would read the row again.
 REMOVED = '"removed by kp-batch vacuum"'
-# Added where a line is not kept: it may be of any file that the user may read.
-OUTSIDE = "; it is not kept, since a link leads to its file, which is outside the archive"
+LEFT_OUT = '"left out: see the file"'  # a file has more of it than is kept
+OUTSIDE = '"left out: a link leads out of the archive"'  # it may be a line of any file of the user
+NOT_KEPT = (REMOVED, LEFT_OUT, OUTSIDE)
 _SHOWN = 60  # characters of a value
+_TOO_LARGE = (
+    f"the row is too large to be read: it may hold {limits.LINE_BYTES >> 20} MiB and "
+    f"{limits.VALUES:,} values, no text of more than {limits.TEXT_BYTES >> 20} MiB, and no more "
+    f"than {limits.NESTING:,} objects and lists within each other"
+)
 
 
 def reject_message(codes: Sequence[str], row: int, raw: str | None) -> str:
@@ -24,10 +31,12 @@ def reject_message(codes: Sequence[str], row: int, raw: str | None) -> str:
         codes: of its faults, as `validation.reasons` gives them.
         row: its number in its file, from 0.
         raw: its JSON, as `reading.read_raw` gives it; None where it cannot be read again. Without
-            it, or where it is `REMOVED`, the sentences name no value.
+            it, or where it is one of `NOT_KEPT`, the sentences name no value.
     """
+    if list(codes) == [limits.TOO_LARGE]:
+        return _TOO_LARGE
     try:
-        value = None if raw in (None, REMOVED) else json.loads(raw)
+        value = None if raw in (None, *NOT_KEPT) else json.loads(raw)
     except (ValueError, RecursionError):  # as deep, or as long a number, as was only just read
         value = None
     if list(codes) == [MALFORMED_JSON]:
@@ -42,6 +51,8 @@ def fault_sentence(code: str, trace: Any) -> str:
         code: of the fault.
         trace: a JSON value; where it has no such fault the sentence names no value.
     """
+    if code == limits.TOO_LARGE:
+        return _TOO_LARGE
     if code == MALFORMED_JSON:
         return f"the trace is {_shown(trace)}, no JSON object"
     check = CHECKS[code]
@@ -60,16 +71,16 @@ def fault_sentence(code: str, trace: Any) -> str:
 def _malformed(line: int, text: Any) -> str:
     """The sentence for a line, counted from 1 as editors do, that is no JSON object."""
     told = f"line {line} is no JSON object"
-    if not isinstance(text, str):
+    if not isinstance(text, str) or text.endswith(CUT):
         return told
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         return f"{told}: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
-    except RecursionError:
-        return f"{told} that can be read: it is nested too deep"
     except ValueError:
         return f"{told} that can be read: it holds a number of too many digits"
+    except RecursionError:  # what is nested as deep was only just read
+        return told
     if isinstance(value, dict):  # what is no UTF-8 was replaced before
         return f"{told} that can be read: it is not UTF-8"
     return f"line {line} is {_shown(value)}, no JSON object"

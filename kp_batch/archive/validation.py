@@ -10,11 +10,11 @@ import polars as pl
 
 from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS
 from kp_batch.archive.file_faults import MISSING_COLUMN, UNREADABLE_FILE, WRONG_COLUMN_TYPE
-from kp_batch.archive.formats.json_values import value_at
+from kp_batch.archive.formats.json_values import MALFORMED_JSON, value_at
 from kp_batch.contracts import STEP_TYPES
+from kp_batch.limits import TOO_LARGE
 from kp_batch.times import ISO_8601
 
-MALFORMED_JSON = "malformed_json"
 SUPERSEDED = "superseded"  # found by rejects.sql
 
 _FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
@@ -114,7 +114,7 @@ CHECKS: Mapping[str, Check] = {
 }
 # Every code that a row or a file can be rejected with.
 REASONS = (
-    *(*CHECKS, MALFORMED_JSON, SUPERSEDED),
+    *(*CHECKS, MALFORMED_JSON, TOO_LARGE, SUPERSEDED),
     *(UNREADABLE_FILE, MISSING_COLUMN, WRONG_COLUMN_TYPE),
 )
 
@@ -127,9 +127,9 @@ def reasons() -> pl.Expr:
     """
     codes = [pl.when(check.fault).then(pl.lit(code)) for code, check in CHECKS.items()]
     return (
-        pl.when("is_object")
+        pl.when(pl.col("fault").is_null())
         .then(pl.concat_list(codes).list.drop_nulls())
-        .otherwise(pl.lit([MALFORMED_JSON]))
+        .otherwise(pl.concat_list("fault"))
     )
 
 

@@ -21,6 +21,7 @@ _FACTS_ROWS = 65_536  # a row group of facts: some 16 MB
 _HELD_ROWS = 16_384  # worth computing facts of: of fewer, making the queries takes its share
 # The columns of facts worth a dictionary; pyarrow would begin one of each hash and throw it away.
 _REPEATED = ("file_id", "task_domain", "agent_id", "framework", "reasons.list.element")
+_POINTER_BYTES = 16
 _HELD_BYTES = 64 << 20  # of fewer rows, where these are as large
 
 
@@ -37,7 +38,7 @@ class _Held:
         if len(rows):
             self._frames.append(rows)
             self._rows += len(rows)
-            self._bytes += int(rows.estimated_size())
+            self._bytes += _size(rows)
         return self._rows >= self._most or self._bytes >= _HELD_BYTES
 
     def taken(self) -> pl.DataFrame | None:
@@ -45,6 +46,13 @@ class _Held:
         frames, self._frames, self._rows, self._bytes = self._frames, [], 0, 0
         # As one chunk: every expression would make one of the columns that it takes.
         return pl.concat(frames, rechunk=True) if frames else None
+
+
+def _size(rows: pl.DataFrame) -> int:
+    """The bytes of rows, about: Polars counts the texts of lists, and not what points to them."""
+    lists = (each for each in rows if each.dtype == pl.List)
+    places = sum(int(each.list.len().sum() or 0) for each in lists)
+    return int(rows.estimated_size()) + _POINTER_BYTES * places
 
 
 class RowGroups:
@@ -102,7 +110,7 @@ class RowGroups:
                 use_dictionary=cast("Any", self._repeated),  # its stubs know of a bool alone
                 store_schema=False,
             )
-        fitting = len(rows) * _HELD_BYTES // max(int(rows.estimated_size()), 1)
+        fitting = len(rows) * _HELD_BYTES // max(_size(rows), 1)
         group = max(min(self._most, fitting), 1)
         self._writer.write_table(table, row_group_size=group)
 

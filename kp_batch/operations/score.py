@@ -10,8 +10,14 @@ from typing import IO, Any
 import numpy as np
 import polars as pl
 
+from kp_batch import limits
 from kp_batch.archive.formats.json_values import BATCH_BYTES, rows_from_objects
-from kp_batch.archive.formats.jsonl import json_object, line_as_json, line_batches
+from kp_batch.archive.formats.jsonl import (
+    json_object,
+    line_as_json,
+    line_batches,
+    lines_of,
+)
 from kp_batch.archive.reject_messages import reject_message
 from kp_batch.archive.validation import reasons
 from kp_batch.facts import with_facts
@@ -63,20 +69,20 @@ def score_lines(
 def _lines(file: IO[bytes]) -> Iterator[list[tuple[int, bytes]]]:
     """Some lines at a time, with their numbers from 0; one trace on many lines as one of them."""
     before: list[bytes] = []
-    for line in file:
+    lines = lines_of(file)
+    for line in lines:
         before.append(line)
         if line.strip():
             break
-    lines = chain(before, file)
     begun = b"".join(before)
     is_object = begun.removeprefix(BOM_UTF8).lstrip().startswith(b"{")
     if is_object and json_object(begun) is None:  # maybe it goes on
-        text = begun + file.read(BATCH_BYTES) + next(file, b"")
-        if json_object(text) is not None:
+        text = begun + file.read(BATCH_BYTES) + next(lines, b"")
+        if len(text) <= limits.LINE_BYTES and json_object(text) is not None:
             yield [(len(before) - 1, text)]
             return
-        lines = chain(BytesIO(text), file)
-    yield from line_batches(lines, _ROWS)
+        before = [*lines_of(BytesIO(text))]
+    yield from line_batches(chain(before, lines), _ROWS)
 
 
 def _faults() -> pl.Expr:

@@ -9,7 +9,7 @@ from typing import Self
 
 import polars as pl
 
-from kp_batch.archive.reject_messages import REMOVED
+from kp_batch.archive.reject_messages import NOT_KEPT, REMOVED
 from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.away import remove
 from kp_batch.contracts import GROWING, TABLES
@@ -143,7 +143,7 @@ def _count_needless_facts(warehouse: Path, tables: Mapping[str, int]) -> int:
 
 def _is_old_raw(old: Collection[str]) -> pl.Expr:
     """Whether a rejected row has its JSON and is of an old run."""
-    has_raw = pl.col("raw").is_not_null() & (pl.col("raw") != REMOVED)
+    has_raw = pl.col("raw").is_not_null() & ~pl.col("raw").is_in(NOT_KEPT)
     return pl.col("run_id").is_in(list(old)) & has_raw
 
 

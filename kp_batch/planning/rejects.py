@@ -1,15 +1,16 @@
 """Lists the rows and files that are rejected."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import polars as pl
 
+from kp_batch import limits
 from kp_batch.archive.ledger import Ledger, as_ledger
 from kp_batch.archive.reading import read_raw
-from kp_batch.archive.reject_messages import OUTSIDE, reject_message
+from kp_batch.archive.reject_messages import LEFT_OUT, OUTSIDE, reject_message
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import holds, is_outside
 from kp_batch.archive.validation import MALFORMED_JSON, SUPERSEDED
@@ -23,6 +24,8 @@ from kp_batch.planning.changes import Detected
 from kp_batch.planning.sizes import PART_ROWS
 from kp_batch.run import Run
 from kp_batch.sql import read_parquet, sql, statement
+
+_HELD_BYTES = 64 << 20  # of rows' JSON at a time; and all that is kept of a small file
 
 
 @dataclass(frozen=True)
@@ -52,12 +55,12 @@ def stage_rejects(run: Run, detected: Detected) -> bool:
     rejects = RowGroups(run.staging.table("rejects"), REJECTS, PART_ROWS)
     differ = False
     for rows in _in_parts(rejected):
-        told = with_message(_with_raw(rows, ledger, run))
-        differ |= told.get_column("run_id").null_count() > 0
-        differ |= not told.get_column("raw").equals(rows.get_column("raw"))
-        differ |= not told.get_column("message").equals(rows.get_column("known_message"))
-        named = pl.col("run_id").fill_null(run.run_id)
-        rejects.add(told.drop("known_message").with_columns(named))
+        for told in map(with_message, _with_raw(rows, ledger, run)):
+            differ |= told.get_column("run_id").null_count() > 0
+            differ |= not told.get_column("raw").equals(told.get_column("known_raw"))
+            differ |= not told.get_column("message").equals(told.get_column("known_message"))
+            named = pl.col("run_id").fill_null(run.run_id)
+            rejects.add(told.with_columns(named))
     if not rejects.close():
         REJECTS.to_frame().write_parquet(run.staging.table("rejects"))
     before, now = (
@@ -86,53 +89,77 @@ def count_rejects(rejects: Path) -> Rejected:
 def _in_parts(rejected: Path) -> Iterator[pl.DataFrame]:
     """Cut the rejected rows by their files, so that each file is read once."""
     rows = pl.scan_parquet(rejected, glob=False)
-    files = rows.group_by("source_file").len().sort("source_file").collect(engine="streaming")
+    size = pl.col("raw").str.len_bytes().sum() // (_HELD_BYTES // PART_ROWS)
+    counts = rows.group_by("source_file").agg(pl.len(), size=pl.max_horizontal(pl.len(), size))
+    files = counts.sort("source_file").collect(engine="streaming")
     first = 0
-    for part in cut(files.iter_rows(), lambda file: file[1], PART_ROWS):
-        length = sum(count for _, count in part)
+    for part in cut(files.iter_rows(), lambda file: file[2], PART_ROWS):
+        length = sum(count for _, count, _ in part)
         yield rows.slice(first, length).collect()
         first += length
 
 
-def _with_raw(rejected: pl.DataFrame, ledger: Ledger, run: Run) -> pl.DataFrame:
-    """Add the rows' JSON, read again unless it is known; the order stays.
+def _with_raw(rejected: pl.DataFrame, ledger: Ledger, run: Run) -> Iterator[pl.DataFrame]:
+    """Add the rows' JSON, read again unless it is known; the order stays, some rows at a time.
 
     It is null where the file does not hold that content any more: it may have changed since the run
-    looked at it, and a run that forgets has not looked. So it is for a line that is no JSON object
-    of a file to which a link leads out of the archive: that may be of any file of the user, and the
-    message says so.
+    looked at it, and a run that forgets has not looked. Of a file behind a link out of the archive
+    no line is kept that is no JSON object: it may be any file that the user may read.
     """
-    raw, message = (rejected.get_column(name).to_list() for name in ("raw", "message"))
-    is_trace = ~pl.col("reasons").list.contains(MALFORMED_JSON)
-    unknown = pl.col("raw").is_null() & pl.col("row").is_not_null()
-    lacking = rejected.with_row_index("at").filter(unknown)
-    for (path, file_id), rows in lacking.group_by("source_file", "file_id", maintain_order=True):
+    rejected = rejected.with_columns(known_raw="raw")
+    raw, first, held = rejected.get_column("raw").to_list(), 0, 0
+
+    def taken(end: int) -> pl.DataFrame:
+        of_these = pl.Series("raw", raw[first:end], pl.String)
+        raw[first:end] = [None] * (end - first)
+        return rejected[first:end].with_columns(of_these)
+
+    codes = pl.col("reasons").list
+    is_object = ~(codes.contains(MALFORMED_JSON) | codes.contains(limits.TOO_LARGE))
+    unknown = pl.col("row").is_not_null() & (pl.col("raw").is_null() | (pl.col("raw") == OUTSIDE))
+    lacking = rejected.drop("message", "known_message").with_row_index("at")
+    by_file = lacking.filter(unknown).group_by("source_file", "file_id", maintain_order=True)
+    for (path, file_id), of_file in by_file:
         entry = ledger[cast("str", path)]
         if entry.status != "read":
             continue
-        kept = rows
-        if is_outside(run.config.archive, entry.source_file):
-            kept = rows.filter(is_trace)
-            for at, codes, row in rows.remove(is_trace).select("at", "reasons", "row").iter_rows():
-                message[at] = reject_message(codes, row, None) + OUTSIDE
+        hidden = is_outside(run.config.archive, entry.source_file)
+        for at in of_file.remove(is_object).get_column("at") if hidden else ():
+            raw[at] = OUTSIDE
+        rows = of_file.filter(is_object) if hidden else of_file
         source = fetched(entry.source, run.staging)
-        again = _raw_again(source, cast("str", file_id), kept.get_column("row"))
-        for at, row in kept.select("at", "row").iter_rows():
-            raw[at] = again.get(row)
-    return rejected.with_columns(
-        pl.Series("raw", raw, dtype=pl.String), pl.Series("message", message, dtype=pl.String)
-    )
+        places = dict(rows.select("row", "at").iter_rows())
+        for again in _raw_again(source, cast("str", file_id), [*places]):
+            for row, text in again:
+                raw[places[row]] = text
+                held += len(text)
+            if held >= _HELD_BYTES:
+                end = places[again[-1][0]] + 1
+                yield taken(end)
+                first, held = end, 0
+    yield taken(len(raw))
 
 
-def _raw_again(source: SourceFile, file_id: str, rows: pl.Series) -> dict[int, str]:
-    """Read the JSON of some rows again, by their numbers; none if the content is another by now."""
+def _raw_again(
+    source: SourceFile, file_id: str, rows: Sequence[int]
+) -> Iterator[tuple[tuple[int, str], ...]]:
+    """Read the JSON of some rows again, with their numbers; none once the content is another."""
+    left = max(_HELD_BYTES, limits.RATIO * source.size)
+
+    def kept() -> Iterator[tuple[int, str]]:
+        nonlocal left
+        for row, text in read_raw(source, rows):
+            left -= len(text)
+            yield row, text if left >= 0 else LEFT_OUT
+
     try:
-        again = dict(read_raw(source, rows))
-        return again if is_unchanged(source) or holds(source, file_id) else {}
+        for again in cut(kept(), lambda each: len(each[1]), _HELD_BYTES):
+            if not (is_unchanged(source) or holds(source, file_id)):
+                return
+            yield again
     except OSError as error:
         if is_passing(error):
             raise
-        return {}
 
 
 def with_message(rejected: pl.DataFrame) -> pl.DataFrame:

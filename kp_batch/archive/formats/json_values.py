@@ -3,26 +3,53 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import polars as pl
 
+from kp_batch import limits
 from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
 from kp_batch.archive.timestamps import from_text
 from kp_batch.contracts import ROWS, TIMESTAMP
 from kp_batch.text import encodable
 
+MALFORMED_JSON = "malformed_json"
 # A batch has fewer rows where they are as large.
 BATCH_BYTES = 64 << 20
+CUT = "…"  # what ends a text of which `rejects` keep the beginning
+STEP_BYTES = 64  # that a step takes besides its texts, about
 _AS_GIVEN = {**ROWS, "created_at": pl.String}
 _OBJECT = (dict, Mapping)  # a dict is recognised faster than any other mapping
 
 
+@dataclass(frozen=True)
+class TooLarge:
+    """What stands for a row that is too large to be read."""
+
+    id: Any = None  # of its trace, where that is known
+
+
 def rows_from_objects(source_file: str, objects: Iterable[tuple[int, Any]]) -> pl.DataFrame:
-    """Numbered JSON objects as a frame of `ROWS`; any other value is marked as no object."""
+    """Numbered JSON objects as a frame of `ROWS`; any other value is marked by its fault."""
     records = [_record(source_file, row, value) for row, value in objects]
     frame = pl.DataFrame(records, schema=_AS_GIVEN, orient="row")
+    if frame.estimated_size() > limits.TEXT_BYTES and (large := _large(frame)):
+        for at, trace_id in large:
+            records[at] = _record(source_file, records[at][1], TooLarge(trace_id))
+        frame = pl.DataFrame(records, schema=_AS_GIVEN, orient="row")
     return frame.with_columns(created_at=from_text(frame.get_column("created_at")))
+
+
+def is_nested_too_deep(value: Any) -> bool:
+    """Whether more than `NESTING` objects and lists stand within each other."""
+    level = [value]
+    for _ in range(limits.NESTING + 1):
+        inside = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [one for each in inside for one in each if isinstance(one, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def reader(
@@ -59,6 +86,15 @@ def value_at(value: Any, path: tuple[str, ...]) -> Any:
     return value
 
 
+def begun(text: str) -> str:
+    """A JSON text; of one that takes more than `RAW_BYTES` the beginning, as a JSON string."""
+    if len(text.encode()) <= limits.RAW_BYTES:
+        return text
+    whole = json.loads(text) if text.startswith('"') else text
+    # A character takes no more than six bytes.
+    return json.dumps(whole[: limits.RAW_BYTES // 6 - 1] + CUT, ensure_ascii=False)
+
+
 def finite(value: Any) -> Any:
     """The value with NaN and infinity as text, however deep they stand: JSON has neither."""
     if isinstance(value, dict):
@@ -68,14 +104,33 @@ def finite(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _large(frame: pl.DataFrame) -> list[tuple[int, str | None]]:
+    """The places of the rows that hold too large a text, and their ids."""
+    in_steps = pl.element().str.len_bytes() > limits.TEXT_BYTES
+    is_large = frame.select(
+        pl.col(pl.String).str.len_bytes() > limits.TEXT_BYTES,
+        pl.col(pl.List(pl.String)).list.eval(in_steps).list.any(),
+    )
+    found = is_large.select(row=pl.any_horizontal(pl.all()), id="trace_id")
+    ids = frame.get_column("trace_id")
+    return [
+        (at, None if large_id else ids[at])
+        for at, (large, large_id) in enumerate(found.iter_rows())
+        if large
+    ]
+
+
 def _record(source_file: str, row: int, value: Any) -> tuple[Any, ...]:
+    fault = None if isinstance(value, _OBJECT) else MALFORMED_JSON
+    if isinstance(value, TooLarge):
+        value, fault = {"id": value.id}, limits.TOO_LARGE
     steps = value_at(value, (STEPS,))
     listed = steps if isinstance(steps, list | tuple) else ()
     objects = [step for step in listed if isinstance(step, _OBJECT)]
     return (
         source_file,
         row,
-        isinstance(value, _OBJECT),
+        fault,
         *[read(value_at(value, path)) for path, read in _FIELDS],
         len(listed) - len(objects),
         *[[read(value_at(step, path)) for step in objects] for path, read in _STEP_FIELDS],

@@ -2,30 +2,49 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import IO, Any
 
 import polars as pl
 
-from kp_batch.archive.formats.json_values import BATCH_BYTES, rows_from_objects
+from kp_batch import limits
+from kp_batch.archive.formats.json_values import (
+    BATCH_BYTES,
+    STEP_BYTES,
+    TooLarge,
+    is_nested_too_deep,
+    rows_from_objects,
+)
 from kp_batch.text import encodable
+
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFrame]:
     """The file's rows as frames of `ROWS`, unchecked, in their order."""
-    for batch in line_batches(file, batch_rows):
+    for batch in line_batches(lines_of(file), batch_rows):
         yield rows_from_objects(path, ((row, json_object(line)) for row, line in batch))
 
 
-def line_batches(file: Iterable[bytes], batch_rows: int) -> Iterator[list[tuple[int, bytes]]]:
+def lines_of(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file; of one that is too large, the beginning, which is too large as well."""
+    most = limits.LINE_BYTES + 1
+    while line := file.readline(most):
+        yield line
+        while len(line) == most and not line.endswith(b"\n"):
+            line = file.readline(most)
+
+
+def line_batches(lines: Iterable[bytes], batch_rows: int) -> Iterator[list[tuple[int, bytes]]]:
     """The lines that are not blank, with their numbers from 0, some at a time."""
     batch: list[tuple[int, bytes]] = []
     size = 0
-    for row, line in enumerate(file):
+    for row, line in enumerate(lines):
         if line.strip():
             batch.append((row, line))
-            size += len(line)
+            size += len(line) + STEP_BYTES * line.count(b"{")
         if len(batch) >= batch_rows or size >= BATCH_BYTES:
             yield batch
             batch, size = [], 0
@@ -36,14 +55,14 @@ def line_batches(file: Iterable[bytes], batch_rows: int) -> Iterator[list[tuple[
 def read_raw(
     file: IO[bytes], rows: Iterable[int], _batch_rows: int, *, whole: bool
 ) -> Iterator[tuple[int, str]]:
-    """Some lines as JSON texts, with their numbers; one that is no JSON object as a JSON string.
+    """Some lines as JSON texts, with their numbers; see `line_as_json`.
 
     The numbers ascend, and are taken as they are needed. Every line is `whole`.
     """
     del whole
     wanted = iter(rows)
     row = next(wanted, None)
-    for number, line in enumerate(file):
+    for number, line in enumerate(lines_of(file)):
         if row is None:
             return
         if number == row:
@@ -51,19 +70,34 @@ def read_raw(
             row = next(wanted, None)
 
 
-def json_object(line: bytes) -> dict[str, Any] | None:
+def json_object(line: bytes) -> dict[str, Any] | TooLarge | None:
     """The JSON object on a line, None where there is none."""
+    if len(line) > limits.LINE_BYTES or _has_too_many_values(line):
+        return TooLarge()
     try:
         value = json.loads(line)
-    except (ValueError, RecursionError):
+    except RecursionError:
+        return TooLarge()
+    except ValueError:
         return None
-    return value if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    nests = len(line) > limits.NESTING and line.count(b"{") + line.count(b"[") > limits.NESTING
+    return TooLarge(value.get("id")) if nests and is_nested_too_deep(value) else value
+
+
+def _has_too_many_values(line: bytes) -> bool:
+    """Whether a line holds more values than a row may have: each would take far more memory."""
+    if len(line) <= limits.VALUES or sum(map(line.count, (b",", b"{", b"["))) <= limits.VALUES:
+        return False
+    text = _STRING.sub("", line.decode(json.detect_encoding(line), "replace"))
+    return sum(map(text.count, ",{[")) > limits.VALUES
 
 
 def line_as_json(line: bytes) -> str:
-    """A line as JSON text; one that is no JSON object as a JSON string."""
+    """A line as JSON text; one that is no JSON object, or is too large, as a JSON string."""
     with suppress(RecursionError):  # Python reads what is nested a little too deep to be written
-        if (value := json_object(line)) is not None:
+        if isinstance(value := json_object(line), dict):
             return _object_as_json(line, value)
     return json.dumps(line.decode("utf-8-sig", "replace").rstrip(), ensure_ascii=False)
 

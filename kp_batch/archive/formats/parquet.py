@@ -38,7 +38,7 @@ def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFr
         yield frame.select(
             pl.lit(path).alias("source_file"),
             pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias("row"),
-            pl.lit(value=True).alias("is_object"),
+            pl.lit(None, pl.String).alias("fault"),
             *columns,
         )
         first += len(frame)
