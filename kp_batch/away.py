@@ -106,14 +106,13 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def refuse_link(path: Path) -> None:
-    """Refuse a link in a warehouse.
+    """Refuse a link where a writer works.
 
     Raises:
         WarehouseError: the path is one.
     """
     if path.is_symlink():
         raise WarehouseError(
-            f"{path} is a link, behind which files that are no warehouse's could be changed or "
-            "removed; remove it, or put what it leads to in its place (the folder of a warehouse "
-            "as a whole may be a link)"
+            f"{path} is a link: files that it leads to could be changed or removed; remove it, or "
+            "put what it leads to in its place (a warehouse as a whole may stand behind a link)"
         )

@@ -21,6 +21,7 @@ from kp_batch.archive.reject_messages import OUTSIDE
 from kp_batch.away import here
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.operations.forget import forget, what_to_forget
+from kp_batch.operations.import_archive import place_of
 from kp_batch.operations.results import Removed
 from kp_batch.operations.vacuum import vacuum, what_to_remove
 from kp_batch.operations.verify import verify
@@ -28,6 +29,7 @@ from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.staging import Staging
 from kp_batch.warehouse.catalog import build_published
 from kp_batch.warehouse.commits import changes_of, files_at
+from kp_batch.warehouse.copied_files import is_shared
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.places import folder_of, make_folder_of
 from kp_batch.warehouse.relations import relation
@@ -387,3 +389,26 @@ def test_an_output_named_as_stdout_is_written_into(folder: Path) -> None:
         command(*words, stdout=file)
     assert b"<html" in (folder / "page.html").read_bytes()
     assert Path("/dev/stdout").is_symlink()
+
+
+def test_an_import_writes_into_no_folder_behind_a_link_and_removes_its_own_files_alone(
+    folder: Path,
+) -> None:
+    archive = folder / "imported"
+    archive.mkdir()
+    (archive / "movie.part").write_text("mine", "utf-8")
+    (archive / f"2026-01-05.parquet.{'a' * 32}.part").write_text("left", "utf-8")
+    place = place_of(str(archive), folder / "copy")
+    with place.alone():
+        pass
+    assert {path.name for path in archive.iterdir()} == {"movie.part", "_import"}
+    shutil.rmtree(archive / "_import")
+    (archive / "_import").symlink_to(folder / "outside")
+    with pytest.raises(WarehouseError, match="_import is a link"), place.alone():
+        pass
+    assert untouched(folder)
+
+
+def test_an_object_whose_name_leads_elsewhere_is_no_file_of_a_warehouse() -> None:
+    assert is_shared("scores/date=2026-01-05/a.parquet")
+    assert not is_shared("scores/../../a.parquet")

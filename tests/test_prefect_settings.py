@@ -52,6 +52,37 @@ def test_the_server_is_the_one_that_prefect_would_use(
     assert asked.stdout.strip() == str(expected)
 
 
+@pytest.mark.prefect
+@pytest.mark.parametrize(("own", "expected"), [({}, None), ({"PREFECT_HOME": "home"}, "local")])
+def test_a_profile_in_a_warehouse_names_no_server(
+    home: Path, tmp_path: Path, own: dict[str, str], expected: str | None
+) -> None:
+    """A user's own folder, which names none, stays theirs."""
+    (home / "profiles.toml").write_text(PROFILES)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "profiles.toml").write_text('active = "local"\n[profiles.local]\n')
+    given = {name: str(mine) for name in own}
+    ask = (
+        "import sys; from pathlib import Path\n"
+        "from kp_batch.executors.prefect_settings import prepare_prefect\n"
+        "prepare_prefect(Path(sys.argv[1]))\n"
+        "from prefect.settings import get_current_settings as s\n"
+        "from prefect.context import get_settings_context as c\n"
+        "print(s().api.url, c().profile.name)"
+    )
+    asked = subprocess.run(
+        [sys.executable, "-c", ask, str(home)],
+        env={"HOME": str(tmp_path / "nobody's"), **given},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    url, name = asked.stdout.split()
+    assert url == "None"
+    assert expected in {None, name}
+
+
 @pytest.mark.parametrize("content", ["active = ", "active = 1", "[profiles]\nremote = 1", ""])
 def test_profiles_that_cannot_be_used_configure_nothing(home: Path, content: str) -> None:
     (home / "profiles.toml").write_text(content)

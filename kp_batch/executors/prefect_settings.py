@@ -50,5 +50,8 @@ def prepare_prefect(home: Path) -> None:
             "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
             "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
         }
+        if "PREFECT_HOME" not in os.environ:
+            # A warehouse from somebody else may hold a profile that names a server of theirs.
+            settings["PREFECT_PROFILES_PATH"] = os.devnull
     for name, value in settings.items():
         os.environ.setdefault(name, value)

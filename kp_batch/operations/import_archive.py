@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from kp_batch.away import refuse_link
 from kp_batch.errors import BusyError
 from kp_batch.importers.archive import Archive
 from kp_batch.storage.at_once import at_once
@@ -21,7 +22,7 @@ from kp_batch.whole_files import HALF_WRITTEN, sync_names
 
 _OWN = "_import"  # the folder of what is known for the next import
 _LARGE = 32 << 20  # bytes; a write with a condition has the whole object in memory
-_PART = f"*{HALF_WRITTEN}"
+_PART = f"*.{'[0-9a-f]' * 32}{HALF_WRITTEN}"  # see `whole_files.beside`
 
 
 class Place(Protocol):
@@ -67,6 +68,7 @@ class InFolder:
     def alone(self) -> Generator[Archive]:
         """See `Place`."""
         archive = self.look()
+        refuse_link(archive.folder / _OWN)
         with locked(archive.folder / _OWN, wait=False, archive=self.name):
             for part in (*archive.folder.glob(_PART), *archive.folder.glob(f"{_OWN}/{_PART}")):
                 part.unlink()  # of one that was killed

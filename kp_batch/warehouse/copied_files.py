@@ -161,7 +161,8 @@ class CopiedFiles:
 
 def is_shared(path: str) -> bool:
     """Whether an object is a file of a warehouse; what else stands below its URL is left alone."""
-    in_folder = path.partition("/")[0] in {*TABLES, _VECTORS} and path.endswith(_ENDINGS)
+    top, *below = path.split("/")
+    in_folder = top in {*TABLES, _VECTORS} and path.endswith(_ENDINGS) and ".." not in below
     return path in _ALONE or in_folder
 
 
