@@ -12,9 +12,10 @@ from importlib.resources import files
 from math import isfinite
 from pathlib import Path
 from string import Template
-from typing import LiteralString
+from typing import TYPE_CHECKING, LiteralString
 
-import duckdb
+if TYPE_CHECKING:
+    import duckdb
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*")
 
@@ -95,7 +96,7 @@ def read_parquet(*paths: str | Path, numbered: bool = False) -> SQL:
     )
 
 
-def set_variables(connection: duckdb.DuckDBPyConnection, /, **variables: object) -> None:
+def set_variables(connection: "duckdb.DuckDBPyConnection", /, **variables: object) -> None:
     """Set variables of a connection, which its SQL has as `getvariable('name')`."""
     for name, value in variables.items():
         connection.execute(statement("SET VARIABLE $name = ?", name=name), [value])

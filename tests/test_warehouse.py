@@ -12,11 +12,11 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from kp_batch.contracts import PROFILES, REJECTS, VIEWS
+from kp_batch.contracts import PROFILES, REJECTS, TABLES, VIEWS
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.warehouse import versions
 from kp_batch.warehouse.answers import write_answer
-from kp_batch.warehouse.layout import check_folder
+from kp_batch.warehouse.layout import TABLE_NAMES, check_folder
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import publish, rebuild
 from kp_batch.warehouse.reader import connect
@@ -55,6 +55,10 @@ def test_any_folder_name_works(tmp_path: Path, name: str) -> None:
 def test_a_folder_that_delta_misreads_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(WarehouseError, match="choose another folder"):
         check_folder(tmp_path / name)
+
+
+def test_every_table_has_a_folder() -> None:
+    assert list(TABLES) == list(TABLE_NAMES)
 
 
 def test_the_log_of_a_version_is_read_once_and_that_of_another_folder_anew(

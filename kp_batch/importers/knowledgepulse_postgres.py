@@ -79,7 +79,7 @@ def _asked(url: str, query: str) -> Iterator[tuple[str | None, ...]]:
     def wait() -> None:
         try:
             with _opened(url) as cursor:
-                cursor.execute(query)
+                cursor.execute(str(query))  # the driver takes no other kind of text
                 for batch in cursor.fetch_record_batch():
                     arrived.put(batch)
             arrived.put(None)

@@ -15,10 +15,9 @@ from typing import Any, cast
 
 import duckdb
 
-from kp_batch.contracts import TABLES
 from kp_batch.errors import WarehouseError
 from kp_batch.text import one_line
-from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 from kp_batch.warehouse.places import shown
 
 FORMAT_VERSION = 9
@@ -56,7 +55,7 @@ def _are(values: Any, allowed: Callable[[str, Any], bool]) -> bool:
 
 
 def _is_table(name: str, version: Any) -> bool:
-    return name in TABLES and _is_count(version)
+    return name in TABLE_NAMES and _is_count(version)
 
 
 def _is_setting(name: str, value: Any) -> bool:
