@@ -15,8 +15,6 @@ import pyarrow.parquet as pq
 from kp_batch import limits
 from tests.archives import step, table, trace, write_jsonl
 
-_LONG = 15 << 20  # bytes of a text that may be read
-
 
 def long_line(path: Path) -> None:
     """A line that is larger than any line may be, and one beside it."""
@@ -68,12 +66,17 @@ def many_empty_steps(path: Path) -> None:
 
 def parquet_long_text(path: Path) -> None:
     """A text of nothing but NULs, which take no room."""
-    _write(path, "task", pa.array([{"objective": "\0" * 730_000_000}]), use_dictionary=False)
+    _write(
+        path,
+        "task",
+        pa.array([{"objective": "\0" * (3 * limits.UNPACKED_BYTES)}]),
+        use_dictionary=False,
+    )
 
 
 def parquet_long_texts(path: Path) -> None:
     """Texts that may be read, each in a step, of a row that would take more than a gigabyte."""
-    steps = [step(content="\0" * _LONG)] * 100
+    steps = [step(content="\0" * limits.TEXT_BYTES)] * 100
     _write(path, "steps", pa.array([steps]), use_dictionary=False)
 
 
@@ -103,14 +106,14 @@ def parquet_steps_alike(path: Path) -> None:
 
 def parquet_beginnings_alike(path: Path) -> None:
     """Texts of which each repeats the one before, and adds nothing."""
-    task = pa.array([{"objective": "x" * _LONG}] * 60)
+    task = pa.array([{"objective": "x" * limits.TEXT_BYTES}] * 60)
     delta = {"task.objective": "DELTA_BYTE_ARRAY"}
     _write(path, "task", task, use_dictionary=False, column_encoding=delta)
 
 
 def parquet_empty_steps(path: Path) -> None:
     """A trace of nothing but empty steps."""
-    nothing = pa.nulls(16_000_000, pa.string())
+    nothing = pa.nulls(16 * limits.VALUES, pa.string())
     steps = pa.StructArray.from_arrays([nothing, nothing], ["type", "content"])
     _write(path, "steps", pa.ListArray.from_arrays([0, len(nothing)], steps))
 
@@ -149,7 +152,7 @@ def _write(path: Path, column: str, values: pa.Array, **options: Any) -> None:
 def _alike(count: int) -> pa.Array:
     """The same text so many times, and once in memory."""
     places = pa.nulls(count, pa.int32()).fill_null(0)
-    return pa.DictionaryArray.from_arrays(places, ["x" * _LONG])
+    return pa.DictionaryArray.from_arrays(places, ["x" * limits.TEXT_BYTES])
 
 
 def _varint(value: int) -> bytes:

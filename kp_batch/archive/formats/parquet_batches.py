@@ -42,7 +42,9 @@ class ParquetRows:
                 buffer_size=READ_AHEAD,
             )
         self._parquet = parquet
-        self.schema = _unfolded(parquet.schema_arrow)
+        schema = parquet.schema_arrow
+        self.schema = _unfolded(schema)
+        self._folded = self.schema != schema
         self.number: int = parquet.metadata.num_rows
 
     def batches(self, most: int, *, only_read: bool) -> Iterator[pa.RecordBatch]:
@@ -62,7 +64,7 @@ class ParquetRows:
                 held, size, rows = [], 0, 0
             held.append(part)
             size, rows = size + taken, rows + len(part)
-            if rows >= most:
+            if rows >= most:  # not with the next part: that may be damaged
                 yield pa.concat_batches(held)
                 held, size, rows = [], 0, 0
         if held:
@@ -74,9 +76,8 @@ class ParquetRows:
         decoded = self._parquet.iter_batches(
             batch_size=min(most, self._care.rows), columns=columns, use_threads=False
         )
-        folded = self.schema != self._parquet.schema_arrow
         unpacked = Unpacked(self._size)
-        return chain.from_iterable(_cut(batch, unpacked, folded=folded) for batch in decoded)
+        return chain.from_iterable(_cut(batch, unpacked, folded=self._folded) for batch in decoded)
 
 
 def _cut(

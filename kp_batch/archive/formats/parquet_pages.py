@@ -196,13 +196,13 @@ class _Header:
         return self._content[self.at - 1]
 
     def _unsigned(self) -> int:
-        value = shift = 0
-        while True:
+        byte = self._byte()
+        value, shift = byte & 127, 7
+        while byte > 127:
             byte = self._byte()
             value |= (byte & 127) << shift
-            if byte < 128:
-                return value
             shift += 7
+        return value
 
     def _signed(self) -> int:
         value = self._unsigned()
