@@ -30,6 +30,7 @@ torture: install
 	KP_LAW_EXAMPLES=200 $(BIN)/pytest tests/test_law.py
 	$(BIN)/python -m tests.killing 60
 	$(BIN)/python -m tests.large worst
+	$(BIN)/python -m tests.hostile_runs
 
 bench: install
 	$(BIN)/python -m tests.bench

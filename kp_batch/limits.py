@@ -9,7 +9,8 @@ TEXT_BYTES = 16 << 20  # of one value, in UTF-8
 VALUES = 1 << 20  # of one row: objects, lists and what stands in them
 RAW_BYTES = 1 << 20  # of a row's JSON that is kept in `rejects`
 MEMBER_BYTES = 2 << 30  # of a file once unpacked, and of a member of an archive
-RATIO = 100  # a Parquet file may unpack to so many times its size, however large that is
+UNPACKED_BYTES = 256 << 20  # of a Parquet file once unpacked, unless the next allows more
+RATIO = 100  # times its size that a Parquet file may unpack to
 NESTING = 1_000  # objects and lists within each other
 
 TOO_LARGE = "too_large"

@@ -17,6 +17,7 @@ import click
 import duckdb
 from annotated_types import Ge, Le, MinLen
 
+from kp_batch import limits as read_limits
 from kp_batch.cli import _COMMANDS
 from kp_batch.cli.group import kp_batch
 from kp_batch.config import SETTINGS, RescoreConfig
@@ -77,6 +78,20 @@ def _bound(rule: Any) -> str:
     return "not empty" if isinstance(rule, MinLen) else ""
 
 
+def limits() -> Iterator[str]:
+    """Every limit on what is read, with what its comment says."""
+    yield "| most | of what |\n|---|---|"
+    source = Path(read_limits.__file__).read_text("utf-8")
+    told = dict(re.findall(r"^(\w+) = .*?  # (.+)$", source, re.MULTILINE))
+    for name, value in vars(read_limits).items():
+        if isinstance(value, int):
+            yield f"| {_size(value) if name.endswith('_BYTES') else f'{value:,}'} | {told[name]} |"
+
+
+def _size(value: int) -> str:
+    return f"{value >> 30} GiB" if value >= 1 << 30 else f"{value >> 20} MiB"
+
+
 def questions() -> Iterator[str]:
     """Every question: what it answers, how it is asked, its columns."""
     groups = [(group, [*found]) for group, found in groupby(all_questions(), lambda e: e.group)]
@@ -132,7 +147,7 @@ def _empty() -> Iterator[duckdb.DuckDBPyConnection]:
 PARTS: Mapping[str, Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
     {
         "commands.md": {"commands": commands},
-        "settings.md": {"settings": settings},
+        "settings.md": {"settings": settings, "limits": limits},
         "questions.md": {"questions": questions, "macros": macros},
     }
 )

@@ -231,6 +231,7 @@ def test_every_reason_is_told_with_its_message() -> None:
     }
     line = json.dumps('{"id": }')
     assert told["malformed_json"] == reject_message(["malformed_json"], 46, line)
+    assert told["too_large"] == reject_message(["too_large"], 0, None)
 
 
 def test_every_refusal_of_an_import_is_told() -> None:

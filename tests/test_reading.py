@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kp_batch.archive import reading
 from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
 from kp_batch.archive.file_faults import UnreadableError
-from kp_batch.archive.formats import jsonl, parquet
+from kp_batch.archive.formats import jsonl, parquet_batches
 from kp_batch.archive.reading import read_raw, read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.archive.timestamps import from_text
@@ -756,7 +756,7 @@ def test_raw_rows_beyond_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_batches_of_large_rows_are_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, write: Callable[..., Path]
 ) -> None:
-    for module in (jsonl, parquet):
+    for module in (jsonl, parquet_batches):
         monkeypatch.setattr(module, "BATCH_BYTES", 20_000)
     ids = [str(each) for each in range(12)]
     path = write(tmp_path / name, [trace(id=each, objective=token_hex(4_500)) for each in ids])

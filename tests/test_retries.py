@@ -219,10 +219,10 @@ def test_refused_rows_are_read_again_where_the_disk_failed(
 ) -> None:
     path = write_parquet(tmp_path / "a.parquet", [trace()])
     with path.open("rb") as file:
-        monkeypatch.setattr(parquet, "_open", raising(OSError(errno.EIO, "torn")))
+        monkeypatch.setattr(parquet, "ParquetRows", raising(OSError(errno.EIO, "torn")))
         with pytest.raises(OSError, match="torn"):
             list(parquet.read_raw(file, [0], 1, whole=False))
-        monkeypatch.setattr(parquet, "_open", raising(OSError("damaged")))
+        monkeypatch.setattr(parquet, "ParquetRows", raising(OSError("damaged")))
         assert list(parquet.read_raw(file, [0], 1, whole=False)) == []
         with pytest.raises(OSError, match="damaged"):
             list(parquet.read_raw(file, [0], 1, whole=True))

@@ -33,12 +33,32 @@ class TooLarge:
 def rows_from_objects(source_file: str, objects: Iterable[tuple[int, Any]]) -> pl.DataFrame:
     """Numbered JSON objects as a frame of `ROWS`; any other value is marked by its fault."""
     records = [_record(source_file, row, value) for row, value in objects]
-    frame = pl.DataFrame(records, schema=_AS_GIVEN, orient="row")
-    if frame.estimated_size() > limits.TEXT_BYTES and (large := _large(frame)):
-        for at, trace_id in large:
-            records[at] = _record(source_file, records[at][1], TooLarge(trace_id))
-        frame = pl.DataFrame(records, schema=_AS_GIVEN, orient="row")
+    frame = refuse_large(pl.DataFrame(records, schema=_AS_GIVEN, orient="row"))
     return frame.with_columns(created_at=from_text(frame.get_column("created_at")))
+
+
+def refuse_large(frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows of a frame of `ROWS`; of those that hold too much only which trace each is."""
+    steps = cast("int | None", frame.get_column("step_types").list.len().max()) or 0
+    if frame.estimated_size() <= limits.TEXT_BYTES and steps <= limits.VALUES:
+        return frame
+    in_steps = pl.element().str.len_bytes() > limits.TEXT_BYTES
+    is_large = pl.any_horizontal(
+        pl.col(pl.String).str.len_bytes() > limits.TEXT_BYTES,
+        pl.col(pl.List(pl.String)).list.eval(in_steps).list.any(),
+        pl.col("step_types").list.len() > limits.VALUES,
+    ).fill_null(value=False)
+    large = frame.filter(is_large)
+    if large.is_empty():
+        return frame
+    known = pl.col("trace_id").str.len_bytes() <= limits.TEXT_BYTES
+    nothing = frame.clear(len(large)).with_columns(
+        source_file=large.get_column("source_file"),
+        row=large.get_column("row"),
+        fault=pl.lit(limits.TOO_LARGE),
+        trace_id=large.select(pl.when(known).then("trace_id")).get_column("trace_id"),
+    )
+    return pl.concat([frame.remove(is_large), nothing]).sort("row")
 
 
 def is_nested_too_deep(value: Any) -> bool:
@@ -102,22 +122,6 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(each) for each in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _large(frame: pl.DataFrame) -> list[tuple[int, str | None]]:
-    """The places of the rows that hold too large a text, and their ids."""
-    in_steps = pl.element().str.len_bytes() > limits.TEXT_BYTES
-    is_large = frame.select(
-        pl.col(pl.String).str.len_bytes() > limits.TEXT_BYTES,
-        pl.col(pl.List(pl.String)).list.eval(in_steps).list.any(),
-    )
-    found = is_large.select(row=pl.any_horizontal(pl.all()), id="trace_id")
-    ids = frame.get_column("trace_id")
-    return [
-        (at, None if large_id else ids[at])
-        for at, (large, large_id) in enumerate(found.iter_rows())
-        if large
-    ]
 
 
 def _record(source_file: str, row: int, value: Any) -> tuple[Any, ...]:

@@ -8,43 +8,44 @@ from typing import IO, Any, cast
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
-from kp_batch.archive.formats.json_values import BATCH_BYTES, finite
-from kp_batch.archive.formats.parquet_columns import columns_read, is_read, row_expressions
+from kp_batch.archive.formats.json_values import finite, refuse_large
+from kp_batch.archive.formats.parquet_batches import ParquetRows
+from kp_batch.archive.formats.parquet_columns import columns_read, row_expressions
 from kp_batch.errors import is_of_machine, is_passing
-
-READ_AHEAD = 1 << 20  # bytes a column; without a limit pyarrow reads whole row groups ahead
 
 
 def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFrame]:
     """The file's rows as frames of `ROWS`, unchecked, in their order.
 
     Raises:
-        UnreadableError: a column that is read is missing or of a wrong type, or rows are missing.
+        UnreadableError: a column that is read is missing or of a wrong type, rows are missing, or
+            the file unpacks to too much.
     """
-    parquet = _open(file)
-    columns, faults = _expressions(parquet.schema_arrow.remove_metadata())
+    rows = ParquetRows(file)
+    columns, faults = _expressions(rows.schema)
     if faults:
         raise UnreadableError(faults)
     first = 0
-    for batch in _batches(parquet, batch_rows, _leaves(parquet, only_read=True)):
+    for batch in rows.batches(batch_rows, only_read=True):
         batch.validate(full=True)  # later steps would break on text that is not UTF-8
-        known = columns_read(batch.schema.remove_metadata())
+        known = columns_read(batch.schema)
         # A cast to the same types would copy nothing, and yet take as long as to read a small file.
         same = known.equals(batch.schema)
         frame = _as_polars(batch if same else batch.select(known.names).cast(known))
-        yield frame.select(
-            pl.lit(path).alias("source_file"),
-            pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias("row"),
-            pl.lit(None, pl.String).alias("fault"),
-            *columns,
+        yield refuse_large(
+            frame.select(
+                pl.lit(path).alias("source_file"),
+                pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias("row"),
+                pl.lit(None, pl.String).alias("fault"),
+                *columns,
+            )
         )
         first += len(frame)
     # Where a column is cut, pyarrow ends without a word.
-    if first != (told := parquet.metadata.num_rows):
-        fault = f"the file tells of {told:,} rows, and only {first:,} can be read"
+    if first != rows.number:
+        fault = f"the file tells of {rows.number:,} rows, and only {first:,} can be read"
         raise UnreadableError([Fault(UNREADABLE_FILE, fault)])
 
 
@@ -78,15 +79,11 @@ def read_raw(
                 yield from zip(found, _texts(batch, [each - first for each in found]), strict=True)
                 if row is None:
                     return
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, UnreadableError, OSError) as error:
             if whole or is_passing(error) or is_of_machine(error):
                 raise
         else:
             return
-
-
-def _open(file: IO[bytes]) -> pq.ParquetFile:
-    return pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_AHEAD)
 
 
 # The files of an archive have few schemas; this takes as long as to read 500 rows.
@@ -96,34 +93,6 @@ def _expressions(schema: pa.Schema) -> tuple[list[pl.Expr], list[Fault]]:
     return row_expressions(_as_polars(columns_read(schema).empty_table()).schema)
 
 
-def _batches(
-    parquet: pq.ParquetFile, most: int, columns: list[str] | None
-) -> Iterator[pa.RecordBatch]:
-    """The file's rows, at most so many at a time."""
-    rows = _rows_at_once(parquet.metadata, most)
-    # Each part of an archive is read in a thread of its own.
-    return parquet.iter_batches(batch_size=rows, columns=columns, use_threads=False)
-
-
-def _rows_at_once(metadata: pq.FileMetaData, most: int) -> int:
-    """The rows of a batch: fewer where they are large."""
-    groups = map(metadata.row_group, range(metadata.num_row_groups))
-    size = sum(group.total_byte_size for group in groups)
-    return max(min(most, BATCH_BYTES * metadata.num_rows // max(size, 1)), 1)
-
-
-def _leaves(parquet: pq.ParquetFile, *, only_read: bool) -> list[str]:
-    """The physical columns: all of them, or those that are read."""
-    leaves = [parquet.schema.column(index) for index in range(len(parquet.schema))]
-    # pyarrow 26 reads a null column inside a list of structs too short; absent means the same.
-    return [
-        leaf.path
-        for leaf in leaves
-        if (is_read(leaf.path) or not only_read)
-        and not ("." in leaf.path and str(leaf.logical_type) == "Null")
-    ]
-
-
 def _as_polars(data: pa.Table | pa.RecordBatch) -> pl.DataFrame:
     return cast("pl.DataFrame", pl.from_arrow(data, rechunk=False))
 
@@ -131,9 +100,9 @@ def _as_polars(data: pa.Table | pa.RecordBatch) -> pl.DataFrame:
 def _numbered_batches(
     file: IO[bytes], most: int, *, only_read: bool
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The file's rows, see `_batches`, each time with the number of the first one."""
-    parquet, first = _open(file), 0
-    for batch in _batches(parquet, most, _leaves(parquet, only_read=only_read)):
+    """The file's rows, see `ParquetRows`, each time with the number of the first one."""
+    first = 0
+    for batch in ParquetRows(file).batches(most, only_read=only_read):
         yield first, batch
         first += len(batch)
 
