@@ -28,15 +28,15 @@ EXPORT, *PREFECT = [line.split("#")[0].strip() for line in COMMANDS.splitlines()
 
 
 @contextmanager
-def running(command: str, folder: Path, environment: dict[str, str]) -> Generator[None]:
-    """A command that goes on until the end."""
-    with (folder / "output.log").open("ab") as log:
+def running(command: str, log: Path, environment: dict[str, str]) -> Generator[None]:
+    """A command that goes on until the end, in the folder of its log."""
+    with log.open("ab") as output:
         process = subprocess.Popen(
             shlex.split(command),
-            cwd=folder,
+            cwd=log.parent,
             env=environment,
-            stdout=log,
-            stderr=log,
+            stdout=output,
+            stderr=output,
             stdin=subprocess.DEVNULL,
         )
         try:
@@ -61,9 +61,8 @@ def output_of(command: str, folder: Path, environment: dict[str, str], *, status
         timeout=120,
         check=False,
     )
-    assert done.returncode == status, (
-        f"{command}\n{done.stdout}\n{(folder / 'output.log').read_text()}"
-    )
+    logs = "\n".join(log.read_text() for log in folder.glob("*.log"))
+    assert done.returncode == status, f"{command}\n{done.stdout}\n{logs}"
     return done.stdout
 
 
@@ -122,11 +121,11 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
         "DO_NOT_TRACK": "1",
     }
     server, pool, deploy, worker = PREFECT
-    with running(server, tmp_path, environment):
+    with running(server, tmp_path / "server.log", environment):
         wait_for(f"{url}/health")
         output_of(pool, tmp_path, environment)
         output_of(deploy, tmp_path, environment)
-        with running(worker, tmp_path, environment):
+        with running(worker, tmp_path / "worker.log", environment):
             for archive, settings, status in (
                 (["data/sample", "bad.parquet"], {"embedder": "hashing"}, 0),
                 (["unmounted"], {"embedder": "hashing"}, 1),
@@ -163,7 +162,7 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
     assert all("--format: 'otel' is none of atif, " in each for each in faults)
     unmounted = "ArchiveError: no Parquet or JSONL file at 'unmounted'"
     assert sum(unmounted in each for each in errors) == 4 == len(errors) - len(faults)
-    printed = (tmp_path / "output.log").read_text()
+    printed = (tmp_path / "worker.log").read_text()
     assert printed.count("bad.parquet is unreadable") == 2
     assert "Traceback" not in printed
     assert "leaked" not in printed

@@ -21,7 +21,7 @@ from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report import report_data as module
 from kp_batch.report.report_data import FRAMES, ReportData, gather
-from kp_batch.sql import literal
+from kp_batch.sql import read_parquet
 from kp_batch.warehouse.catalog import build
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
@@ -502,7 +502,7 @@ def publishing(folder: Path, scores: pl.DataFrame) -> Path:
     """A warehouse that publishes these scores and nothing else."""
     scores.select(pl.exclude("meets_threshold", "domain")).write_parquet(folder / "scores.parquet")
     rows = {name: relation(folder, name, None) for name in VIEWS}
-    rows["scores"] = f"read_parquet({literal(str(folder / 'scores.parquet'))})"
+    rows["scores"] = read_parquet(folder / "scores.parquet")
     build(Layout(folder).catalog, str(folder.resolve()), Manifest({"threshold": 0.6}, {}), rows)
     return folder
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kp_batch.novelty.windows import window_starts
 from kp_batch.planning.stretches import LookedAt, Marked, Marker, stretches
 from kp_batch.planning.windows import Span, affected_days, spans, taking_part
-from kp_batch.sql import sql
+from kp_batch.sql import SQL, sql
 from kp_batch.vectors import Bools, Int64s
 
 Trace = tuple[int, str, str]  # time in seconds, id, text
@@ -294,10 +294,10 @@ def test_a_published_trace_has_its_place_in_time_wherever_its_row_stands(tmp_pat
     query = sql(
         "kp_batch.planning.changes",
         "timeline.sql",
-        scores=f"(VALUES {rows}) AS rows({columns})",
-        new_own="new.trace_id, new.created_at",
-        old_own="old.trace_id, old.created_at",
-        old_met="old.text_hash",
+        scores=SQL(f"(VALUES {rows}) AS rows({columns})"),
+        new_own=SQL("new.trace_id, new.created_at"),
+        old_own=SQL("old.trace_id, old.created_at"),
+        old_met=SQL("old.text_hash"),
     )
     path = tmp_path / "timeline.parquet"
     with duckdb.connect() as connection:

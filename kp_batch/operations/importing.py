@@ -68,9 +68,9 @@ def import_traces(
             then the archive tells what was refused, and is as it was otherwise.
         ArchiveError: there is no file of the format.
     """
-    files = files_of(sources, str(archive))
     with TemporaryDirectory(prefix="kp-import-") as name, ExitStack() as held:
         place = place_of(str(archive), Path(name) / "archive")
+        files = files_of(sources, str(archive))
         index = Index.of(place.look())
         form = form or _format_of(files, index)
         check_rules(form, rules)
