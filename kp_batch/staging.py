@@ -61,13 +61,8 @@ class Staging:
 
     @property
     def timeline(self) -> Path:
-        """The traces around what changed, in replay order: see timeline.sql."""
+        """The traces around what changed, in replay order: `timeline.TIMELINE`."""
         return self.folder / "timeline.parquet"
-
-    @property
-    def marks(self) -> Path:
-        """Of each row of the timeline, what has to be done with it: `timeline.MARKS`."""
-        return self.folder / "marks.parquet"
 
     @property
     def replay(self) -> Path:

@@ -14,7 +14,7 @@ import pytest
 
 from kp_batch.archive import reading
 from kp_batch.config import RescoreConfig
-from kp_batch.contracts import FACTS, REJECTS, SCORES
+from kp_batch.contracts import FACTS, REJECTS
 from kp_batch.executor import Local, Step
 from kp_batch.ingest import new_files
 from kp_batch.ingest.contents import Content, StagedPart, stage_contents
@@ -22,6 +22,7 @@ from kp_batch.ingest.observe import observe
 from kp_batch.planning.limits import excess
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
+from kp_batch.planning.timeline import TIMELINE
 from kp_batch.run import Run
 from tests.archives import (
     SCHEMA,
@@ -33,10 +34,6 @@ from tests.archives import (
     write_jsonl,
     write_parquet,
 )
-
-TIMELINE = {name: kind for name, kind in SCORES.items() if name != "date"}
-TIMELINE |= {"old_position": pl.Int64(), "facts_changed": pl.Boolean()}
-TIMELINE |= {"content_changed": pl.Boolean()}
 
 
 @dataclass(frozen=True)
@@ -84,11 +81,9 @@ def take_in(folder: Path, *archive: Path | str) -> Intake:
     plan = make_plan(run, observed, Scorer.of(run))
     if plan.counts.accepted:
         assert excess(run, plan.counts, plan.limited) is None
-        timeline = pl.read_parquet(run.staging.timeline, glob=False)
     else:
         assert str(excess(run, plan.counts, plan.limited)).startswith("none of the archive's")
-        assert not run.staging.timeline.exists()
-        timeline = pl.DataFrame(schema=TIMELINE)
+    timeline = pl.read_parquet(run.staging.timeline, glob=False)
     assert plan.counts.accepted == len(timeline)
     staged = [pl.read_parquet(path, glob=False) for path in observed.facts]
     rows = pl.concat([FACTS.to_frame(), *staged])
@@ -105,7 +100,7 @@ def test_the_tables_have_their_schemas(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", [trace(), trace(id="")])
     taken = take_in(tmp_path)
     assert taken.rows.schema == FACTS
-    assert taken.timeline.schema == pl.Schema(TIMELINE)
+    assert taken.timeline.schema == TIMELINE
     assert taken.rejects.schema == REJECTS
     assert taken.rejects["run_id"].to_list() == [taken.run.run_id]
     assert taken.rejects["file_id"].to_list() == taken.rows["file_id"].unique().to_list()

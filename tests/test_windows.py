@@ -1,9 +1,9 @@
-"""What a change asks for, against naive references that look at the windows themselves."""
+"""What a change asks for, against the cache itself, one trace at a time, before and after."""
 
-from collections.abc import Sequence
-from datetime import date, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import duckdb
 import numpy as np
@@ -12,135 +12,156 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.windows import window_starts
-from kp_batch.planning.stretches import LookedAt, Marked, Marker, stretches
-from kp_batch.planning.windows import Span, affected_days, spans, taking_part
+from kp_batch.planning.timeline import _taking_part
+from kp_batch.planning.windows import (
+    MergedRows,
+    NewWindows,
+    Span,
+    WindowComparison,
+    affected_days,
+    spans,
+)
 from kp_batch.sql import SQL, sql
 from kp_batch.vectors import Bools, Int64s
 
-Trace = tuple[int, str, str]  # time in seconds, id, text
 SECOND = timedelta(seconds=1)
-FIRST_DAY = date(2026, 1, 5)
+BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
+FIRST_DAY = BEGIN.date()
 
-ttls = st.none() | st.integers(1, 12).map(lambda seconds: seconds * SECOND)
-capacities = st.integers(1, 6)
-limits = st.integers(1, 9)
-traces = st.tuples(st.integers(0, 12), st.sampled_from("abcdefghijkl"), st.sampled_from("xy"))
+
+class Trace(NamedTuple):
+    """A trace on a timeline, in the order of the replay."""
+
+    group: int
+    second: int
+    id: str
+    text: str = "x"
+
+
+class Cache(NamedTuple):
+    size: int
+    ttl: timedelta | None
+
+
+caches = st.builds(
+    Cache,
+    st.integers(1, 6),
+    st.none() | st.integers(1, 12).map(lambda seconds: seconds * SECOND) | st.just(timedelta.max),
+)
+traces = st.builds(
+    Trace,
+    st.integers(0, 2),
+    st.integers(0, 12),
+    st.sampled_from("abcdefghijklmnop"),
+    st.sampled_from("xy"),
+)
 
 
 def in_order(some: Sequence[Trace]) -> list[Trace]:
-    """The traces in replay order, of each id the last."""
-    return sorted({identity: (time, identity, text) for time, identity, text in some}.values())
+    """The traces in the order of the replay, of each id the last."""
+    return sorted({trace.id: trace for trace in some}.values())
 
 
 @st.composite
 def changed_timelines(draw: st.DrawFn) -> tuple[list[Trace], list[Trace]]:
-    """A timeline, and the same with some traces removed, and some added or changed."""
-    old = in_order(draw(st.lists(traces, max_size=20)))
-    removed = draw(st.sets(st.sampled_from("abcdefghijkl"), max_size=4))
-    kept = [trace for trace in old if trace[1] not in removed]
+    """A timeline, and the same with some traces removed, and some added, moved or changed."""
+    old = in_order(draw(st.lists(traces, max_size=24)))
+    removed = draw(st.sets(st.sampled_from("abcdefghijklmnop"), max_size=4))
+    kept = [trace for trace in old if trace.id not in removed]
     return old, in_order([*kept, *draw(st.lists(traces, max_size=4))])
 
 
-def starts_of(timeline: Sequence[Trace], size: int, ttl: timedelta | None) -> Int64s:
-    times = np.array([time * 1_000_000 for time, *_ in timeline], dtype=np.int64)
-    return window_starts(times, size, ttl)
+def windows(timeline: Sequence[Trace], cache: Cache) -> dict[Trace, list[Trace]]:
+    """What a cache for each group held when each trace came, one at a time."""
+    held: dict[Trace, list[Trace]] = {}
+    of_group = {trace.group: VectorCache(cache.size, 1, cache.ttl) for trace in timeline}
+    for row, trace in enumerate(timeline):
+        its, now = of_group[trace.group], BEGIN + trace.second * SECOND
+        its.evict_expired(now)
+        held[trace] = list(timeline[row - its.size : row])
+        its.add(np.ones(1, dtype=np.float32), now)
+    return held
 
 
-def windows(timeline: Sequence[Trace], starts: Int64s) -> dict[Trace, tuple[Trace, ...]]:
-    """What each trace meets, the trace being as it is."""
-    return {
-        trace: tuple(timeline[start:row])
-        for row, (trace, start) in enumerate(zip(timeline, starts.tolist(), strict=True))
-    }
-
-
-def marked(rows: LookedAt, reach: int, limit: int) -> Marked:
-    """What a marker says of a timeline that is cut into stretches, all together."""
-    marker = Marker()
-    parts = []
-    for stretch in stretches(len(rows.starts), reach, limit):
-        looked_at = slice(stretch.begin, stretch.end)
-        part = {name: each[looked_at] for name, each in vars(rows).items()}
-        part["starts"] = np.maximum(rows.starts[looked_at] - stretch.begin, 0)
-        parts.append(marker.mark(stretch, LookedAt(**part)))
-    joined = {
-        name: np.concatenate([kind(()), *(getattr(part, name) for part in parts)])
-        for name, kind in (("replay", _bools), ("takes_part", _bools), ("start", _int64s))
-    }
-    return Marked(**joined)
-
-
-def _bools(values: Sequence[bool]) -> Bools:
-    return np.array(values, dtype=np.bool_)
-
-
-def _int64s(values: Sequence[int]) -> Int64s:
-    return np.array(values, dtype=np.int64)
-
-
-def replayed(
-    old: Sequence[Trace],
-    new: Sequence[Trace],
-    starts: Int64s,
-    old_starts: Int64s,
-    limit: int = 100,
-    **more: Any,
-) -> list[bool]:
-    """Which traces are replayed, asked as the tables are: by position, and how many were met."""
-    was = {trace: row for row, trace in enumerate(old)}
-    met = {trace: row - int(old_starts[row]) for trace, row in was.items()}
-    rows = LookedAt(
-        starts=starts,
-        old_position=_int64s([was.get(trace, -1) for trace in new]),
-        old_size=_int64s([met.get(trace, -1) for trace in new]),
-        stale=_bools([False] * len(new)),
-        **{"same_cache": _bools([trace in was for trace in new])} | more,
+def merged(
+    old: Sequence[Trace], new: Sequence[Trace], sizes: Mapping[Trace, int], *, other: bool
+) -> MergedRows:
+    rows = sorted({*old, *new})
+    was, is_now = set(old), set(new)
+    return MergedRows(
+        group=np.array([row.group for row in rows], dtype=np.int64),
+        time=np.array([row.second * 1_000_000 for row in rows], dtype=np.int64),
+        added=np.array([row not in was for row in rows], dtype=np.bool_),
+        removed=np.array([row not in is_now for row in rows], dtype=np.bool_),
+        old_size=np.array([sizes.get(row, 0) for row in rows], dtype=np.int64),
+        other_cache=np.full(len(rows), other, dtype=np.bool_),
     )
-    sizes = np.arange(len(starts)) - starts
-    result = marked(rows, max([0, *met.values(), *sizes.tolist()]), limit).replay
-    assert (result.dtype, result.shape) == (np.bool_, (len(new),))
-    return result.tolist()
 
 
-@settings(max_examples=1_000, deadline=None)
-@given(timelines=changed_timelines(), size=capacities, ttl=ttls, limit=limits)
-@example(timelines=([], []), size=1, ttl=None, limit=1)
-@example(timelines=([(0, "a", "x")], []), size=1, ttl=None, limit=1)
-@example(timelines=([(0, "a", "x"), (1, "b", "x")], [(1, "b", "x")]), size=1, ttl=SECOND, limit=1)
-def test_law_a_trace_is_replayed_exactly_where_its_window_holds_others(
-    timelines: tuple[list[Trace], list[Trace]], size: int, ttl: timedelta | None, limit: int
-) -> None:
-    old, new = timelines
-    old_starts, starts = starts_of(old, size, ttl), starts_of(new, size, ttl)
-    before, now = windows(old, old_starts), windows(new, starts)
-    expected = [before.get(trace) != now[trace] for trace in new]
-    assert replayed(old, new, starts, old_starts, limit) == expected
+def compared(rows: MergedRows, cache: Cache, batch: int = 100) -> NewWindows:
+    """What is found if the rows come in batches."""
+    comparison = WindowComparison(*cache)
+    parts = [
+        comparison.compare(
+            MergedRows(*(column[first : first + batch] for column in vars(rows).values()))
+        )
+        for first in range(0, len(rows.time), batch)
+    ]
+    return NewWindows(
+        np.concatenate([np.empty(0, dtype=np.int64), *(part.start for part in parts)]),
+        np.concatenate([np.empty(0, dtype=np.bool_), *(part.changed for part in parts)]),
+    )
 
 
-@settings(max_examples=1_000, deadline=None)
-@given(
-    timelines=changed_timelines(), sizes=st.tuples(capacities, capacities), ttl=ttls, limit=limits
+@settings(max_examples=2_000, deadline=None)
+@given(timelines=changed_timelines(), before=caches, now=caches, batch=st.integers(1, 9))
+@example(timelines=([], []), before=Cache(1, None), now=Cache(1, None), batch=1)
+@example(
+    timelines=([Trace(0, 0, "a"), Trace(0, 1, "b")], [Trace(0, 1, "b")]),
+    before=Cache(1, SECOND),
+    now=Cache(1, SECOND),
+    batch=1,
 )
-def test_law_a_trace_of_another_cache_is_replayed_where_what_it_met_or_would_meet_is_other(
-    timelines: tuple[list[Trace], list[Trace]],
-    sizes: tuple[int, int],
-    ttl: timedelta | None,
-    limit: int,
+def test_law_a_trace_is_replayed_exactly_where_its_window_holds_others(
+    timelines: tuple[list[Trace], list[Trace]], before: Cache, now: Cache, batch: int
 ) -> None:
     old, new = timelines
-    old_starts, starts = starts_of(old, sizes[0], None), starts_of(new, sizes[1], ttl)
-    expected = []
-    for row, trace in enumerate(new):
-        was = old.index(trace) if trace in old else -1
-        reach = max(row - int(starts[row]), was - int(old_starts[was]) if was >= 0 else 0)
-        then, now = old[max(was - reach, 0) : was], new[max(row - reach, 0) : row]
-        expected.append(was < 0 or then != now)
-    same_cache = np.zeros(len(new), dtype=np.bool_)
-    assert replayed(old, new, starts, old_starts, limit, same_cache=same_cache) == expected
+    for earlier in (before, now):
+        then, held = windows(old, earlier), windows(new, now)
+        sizes = {trace: len(met) for trace, met in then.items()}
+        found = compared(merged(old, new, sizes, other=earlier != now), now, batch)
+        assert found.changed.tolist() == [then.get(trace) != held[trace] for trace in new]
+        sizes_now = (np.arange(len(new)) - found.start).tolist()
+        assert sizes_now == [len(held[trace]) for trace in new]
 
 
-TIMELINE = [(second, f"id{second}", "x") for second in range(6)]
+@settings(max_examples=300, deadline=None)
+@given(timelines=changed_timelines(), cache=caches)
+def test_law_with_the_cache_of_before_the_lengths_of_windows_decide_nothing(
+    timelines: tuple[list[Trace], list[Trace]], cache: Cache
+) -> None:
+    old, new = timelines
+    sizes = {trace: len(met) for trace, met in windows(old, cache).items()}
+    with_lengths, without = (
+        compared(merged(old, new, sizes, other=other), cache) for other in (True, False)
+    )
+    assert with_lengths.changed.tolist() == without.changed.tolist()
+
+
+@settings(max_examples=300, deadline=None)
+@given(timelines=changed_timelines(), cache=caches)
+def test_law_without_groups_the_windows_are_those_of_the_replay(
+    timelines: tuple[list[Trace], list[Trace]], cache: Cache
+) -> None:
+    new = sorted(trace._replace(group=0) for trace in timelines[1])
+    times = np.array([trace.second * 1_000_000 for trace in new], dtype=np.int64)
+    start = compared(merged([], new, {}, other=False), cache).start
+    assert start.tolist() == window_starts(times, *cache).tolist()
+
+
+TIMELINE = [Trace(0, second, f"id{second}") for second in range(6)]
 
 
 @pytest.mark.parametrize(
@@ -148,81 +169,58 @@ TIMELINE = [(second, f"id{second}", "x") for second in range(6)]
     [
         (TIMELINE, []),
         (TIMELINE[:-1], []),
-        ([*TIMELINE, (9, "new", "x")], [6]),
+        ([*TIMELINE, Trace(0, 9, "new")], [6]),
         ([*TIMELINE[:2], *TIMELINE[3:]], [2, 3]),
-        ([(-1, "new", "x"), *TIMELINE], [0, 1, 2]),
-        ([*TIMELINE[:2], (2, "id2", "y"), *TIMELINE[3:]], [2, 3, 4]),
-        ([*TIMELINE[:2], (2, "other", "x"), *TIMELINE[3:]], [2, 3, 4]),
+        ([Trace(0, -1, "new"), *TIMELINE], [0, 1, 2]),
+        ([*TIMELINE[:2], Trace(0, 2, "id2", "y"), *TIMELINE[3:]], [2, 3, 4]),
+        ([*TIMELINE[:2], Trace(0, 2, "other"), *TIMELINE[3:]], [2, 3, 4]),
         (TIMELINE[3:], [0, 1]),
+        ([*TIMELINE[:2], *TIMELINE[3:], Trace(1, 2, "id2")], [2, 3, 5]),
     ],
-    ids=["nothing", "the last gone", "one after", "gone", "before", "text", "id", "many gone"],
+    ids=["nothing", "last gone", "one after", "gone", "before", "text", "id", "many gone", "group"],
 )
 def test_a_change_reaches_as_many_traces_as_the_cache_holds(
     new: list[Trace], rows: list[int]
 ) -> None:
-    result = replayed(TIMELINE, new, starts_of(new, 2, None), starts_of(TIMELINE, 2, None))
-    assert [row for row, is_marked in enumerate(result) if is_marked] == rows
+    cache = Cache(2, None)
+    sizes = {trace: len(met) for trace, met in windows(TIMELINE, cache).items()}
+    changed = compared(merged(TIMELINE, new, sizes, other=False), cache).changed
+    assert np.flatnonzero(changed).tolist() == rows
 
 
-@pytest.mark.parametrize("limit", [1, 5, 100])
-def test_a_trace_that_met_fewer_before_the_looked_at_ones_began_stays(limit: int) -> None:
-    rows = np.arange(6, dtype=np.int64)
-    timeline = LookedAt(
-        starts=np.maximum(rows - 4, 0),
-        old_position=_int64s([0, 1, 2, 3, 5, 6]),  # 4 is gone
-        old_size=np.full(6, 4, dtype=np.int64),  # the first four met traces of days before
-        same_cache=np.ones(6, dtype=np.bool_),
-        stale=np.zeros(6, dtype=np.bool_),
+@pytest.mark.parametrize("batch", [1, 5, 100])
+def test_a_trace_that_met_some_of_days_that_are_not_looked_at_stays(batch: int) -> None:
+    rows = MergedRows(
+        group=np.array([0] * 7 + [1] * 3, dtype=np.int64),
+        time=np.arange(10, dtype=np.int64),
+        added=np.zeros(10, dtype=np.bool_),
+        removed=np.arange(10) == 4,
+        old_size=np.full(10, 4, dtype=np.int64),  # the first four of each group met earlier ones
+        other_cache=np.zeros(10, dtype=np.bool_),
     )
-    assert marked(timeline, 4, limit).replay.tolist() == [False] * 4 + [True] * 2
-
-
-@settings(max_examples=500, deadline=None)
-@given(data=st.data(), timelines=changed_timelines(), size=capacities, ttl=ttls, limit=limits)
-def test_law_the_cut_into_stretches_changes_nothing(
-    data: st.DataObject,
-    timelines: tuple[list[Trace], list[Trace]],
-    size: int,
-    ttl: timedelta | None,
-    limit: int,
-) -> None:
-    old, new = timelines
-    was = {trace: row for row, trace in enumerate(old)}
-    length = len(new)
-    some = st.lists(st.booleans(), min_size=length, max_size=length).map(_bools)
-    rows = LookedAt(
-        starts=starts_of(new, size, ttl),
-        old_position=_int64s([was.get(trace, -1) for trace in new]),
-        old_size=_int64s([min(was.get(trace, -1), size) for trace in new]),
-        same_cache=data.draw(some),
-        stale=data.draw(some),
-    )
-    whole, cut = marked(rows, size, length + 1), marked(rows, size, limit)
-    assert whole.replay.tolist() == cut.replay.tolist()
-    assert whole.takes_part.tolist() == cut.takes_part.tolist()
-    assert whole.start.tolist() == cut.start.tolist()
-    position = np.flatnonzero(whole.takes_part)
-    is_replayed = whole.replay[position]
-    assert position[whole.start[is_replayed]].tolist() == rows.starts[whole.replay].tolist()
+    changed = compared(rows, Cache(4, None), batch).changed
+    assert np.flatnonzero(changed).tolist() == [4, 5]
 
 
 @st.composite
 def marked_timelines(draw: st.DrawFn) -> tuple[Bools, Int64s]:
     """Some rows of a timeline, and the first row that each meets."""
     times = sorted(draw(st.lists(st.integers(0, 30), max_size=30)))
-    timeline = [(time, "", "") for time in times]
     rows = draw(st.lists(st.booleans(), min_size=len(times), max_size=len(times)))
-    return np.array(rows, dtype=np.bool_), starts_of(timeline, draw(capacities), draw(ttls))
+    cache = draw(caches)
+    starts = window_starts(np.array(times, dtype=np.int64) * 1_000_000, *cache)
+    return np.array(rows, dtype=np.bool_), starts
 
 
 @settings(max_examples=500, deadline=None)
-@given(marked_timelines())
+@given(marked_timelines(), st.integers(1, 8))
 def test_law_exactly_the_marked_rows_and_those_that_they_meet_take_part(
-    timeline: tuple[Bools, Int64s],
+    timeline: tuple[Bools, Int64s], batch: int
 ) -> None:
     rows, starts = timeline
     met = {each for row in np.flatnonzero(rows) for each in range(int(starts[row]), int(row) + 1)}
-    result = taking_part(rows, starts)
+    frame = pl.LazyFrame({"start": starts, "replay": rows})
+    result = _taking_part(frame, batch)
     assert (result.dtype, result.shape) == (np.bool_, rows.shape)
     assert set(np.flatnonzero(result).tolist()) == met
 
@@ -255,56 +253,84 @@ def test_spans_are_cut_by_their_rows_and_not_by_the_gaps_between_them() -> None:
 
 
 @settings(max_examples=500, deadline=None)
-@given(st.data(), st.dictionaries(st.integers(0, 40), st.integers(1, 9), max_size=15))
-def test_law_the_days_around_a_change_hold_the_caches_capacity_on_both_sides(
-    data: st.DataObject, counts: dict[int, int]
+@given(
+    st.dictionaries(st.integers(0, 40), st.integers(1, 9), max_size=15),
+    st.sets(st.integers(-1, 41), max_size=4),
+    st.integers(1, 12),
+)
+def test_law_the_days_around_changes_hold_the_caches_capacity_on_both_sides(
+    counts: dict[int, int], changed: set[int], reach: int
 ) -> None:
-    days = [(FIRST_DAY + timedelta(day), counts[day]) for day in sorted(counts)]
-    first, last = sorted(
-        FIRST_DAY + timedelta(data.draw(st.integers(-1, 41), label=label))
-        for label in ("one day", "another")
+    def day(number: int) -> date:
+        return FIRST_DAY + timedelta(number)
+
+    published = [(day(number), counts[number]) for number in sorted(counts)]
+    stretches = affected_days(published, {day(number) for number in changed}, reach)
+    chosen = [each for stretch in stretches for each in stretch]
+    assert chosen == sorted({*chosen})
+    rows = sorted({*counts, *changed})
+    for number in rows:  # chosen is what has fewer rows than that between itself and a change
+        between = [
+            sum(counts.get(each, 0) for each in rows if min(number, at) < each < max(number, at))
+            for at in changed
+        ]
+        assert (day(number) in chosen) == (number in changed or min(between, default=reach) < reach)
+    of_stretch = {each: place for place, stretch in enumerate(stretches) for each in stretch}
+    for one, other in zip(rows, rows[1:], strict=False):
+        if day(one) in of_stretch and day(other) in of_stretch:
+            assert of_stretch[day(one)] == of_stretch[day(other)]
+    assert all(stretches)
+    assert (
+        len(stretches)
+        == 1
+        + sum(
+            any(one < day(number) < other and day(number) not in of_stretch for number in rows)
+            for one, other in zip(chosen, chosen[1:], strict=False)
+        )
+        or not chosen
     )
-    size = data.draw(st.integers(1, 12), label="size")
-    chosen = affected_days(days, first, last, size)
-    stretch = [day for day, _ in days if chosen and chosen[0] <= day <= chosen[-1]]
-    assert chosen == stretch
-    assert {day for day, _ in days if first <= day <= last} <= set(chosen)
-    for side in (
-        [(day, count) for day, count in days if day > last],
-        [(day, count) for day, count in reversed(days) if day < first],
-    ):
-        taken = [count for day, count in side if day in chosen]
-        assert sum(taken) >= min(size, sum(count for _, count in side))
-        assert sum(taken[:-1]) < size  # no day more than it takes
 
 
-def test_the_days_around_a_change() -> None:
-    days = [(FIRST_DAY + timedelta(number), 3) for number in range(9)]
+def test_the_days_around_changes() -> None:
+    days = [(FIRST_DAY + timedelta(number), 3) for number in range(12)]
     dates = [day for day, _ in days]
-    assert affected_days(days, dates[4], dates[4], 4) == dates[2:7]
-    assert affected_days(days, dates[4], dates[5], 1) == dates[3:7]
-    assert affected_days(days, dates[0], dates[8], 1) == dates
-    assert affected_days(days, dates[8] + timedelta(1), dates[8] + timedelta(1), 3) == dates[8:]
-    assert affected_days([], FIRST_DAY, FIRST_DAY, 3) == []
+    after = dates[-1] + timedelta(1)
+    assert affected_days(days, {dates[4]}, 4) == [dates[2:7]]
+    assert affected_days(days, {dates[4], dates[5]}, 1) == [dates[3:7]]
+    assert affected_days(days, {dates[1], dates[9]}, 3) == [dates[:3], dates[8:11]]
+    assert affected_days(days, {dates[1], dates[5]}, 6) == [dates[:8]]
+    assert affected_days(days, {dates[0], dates[11]}, 100) == [dates]
+    assert affected_days(days, {after}, 3) == [[dates[11], after]]
+    assert affected_days([], {FIRST_DAY}, 3) == [[FIRST_DAY]]
+    assert affected_days(days, set(), 3) == []
 
 
-def test_a_published_trace_has_its_place_in_time_wherever_its_row_stands(tmp_path: Path) -> None:
+def test_a_trace_with_another_time_or_text_stands_on_the_timeline_twice(tmp_path: Path) -> None:
     columns = "trace_id, created_at, text_hash, content_hash"
-    rows = "('c', 2, 'x', 'x'), ('b', 1, 'x', 'x'), ('a', 1, 'x', 'x')"
+    old = "('c', '2', 'x', '1'), ('b', '1', 'x', '1'), ('a', '1', 'x', '1'), ('d', '4', 'x', '1')"
+    new = "('c', '3', 'x', '2'), ('b', '1', 'y', '2'), ('a', '1', 'x', '2')"
     query = sql(
         "kp_batch.planning.changes",
         "timeline.sql",
-        scores=SQL(f"(VALUES {rows}) AS rows({columns})"),
+        scores=SQL(f"(VALUES {old}) AS rows({columns})"),
         new_own=SQL("new.trace_id, new.created_at"),
         old_own=SQL("old.trace_id, old.created_at"),
         old_met=SQL("old.text_hash"),
     )
-    path = tmp_path / "timeline.parquet"
     with duckdb.connect() as connection:
-        connection.execute(f"CREATE TABLE current ({columns.replace(',', ' VARCHAR,')} VARCHAR)")
+        connection.execute(f"CREATE TABLE current AS FROM (VALUES {new}) AS rows({columns})")
         connection.execute("CREATE TABLE unchanged (trace_id VARCHAR)")
-        connection.execute("CREATE TABLE compared (trace_id VARCHAR, differs BOOLEAN)")
-        connection.execute("SET VARIABLE timeline = ?", [str(path)])
-        connection.execute(query)
-    found = pl.read_parquet(path).select("trace_id", "old_position").rows()
-    assert found == [("a", 0), ("b", 1), ("c", 2)]
+        connection.execute(
+            "CREATE TABLE compared AS FROM (VALUES ('a', true, true), ('b', true, false), "
+            "('c', true, false)) AS rows(trace_id, differs, in_place)"
+        )
+        rows = connection.sql(query).select("trace_id, created_at, added, removed").fetchall()
+    assert sorted(rows) == [
+        ("a", "1", False, False),
+        ("b", "1", False, True),
+        ("b", "1", True, False),
+        ("c", "2", False, True),
+        ("c", "3", True, False),
+        ("d", "4", False, False),
+    ]
+    assert [row[1] for row in rows] == sorted(row[1] for row in rows)

@@ -88,8 +88,7 @@ def _rows(part: DayPart, run: Run, scorer: Scorer, replayed: Sequence[Replayed])
     chosen = np.zeros(last - first, dtype=np.bool_)
     for begin, end in part.ranges:
         chosen[begin - first : end - first] = True
-    marks = pl.scan_parquet(run.staging.marks, glob=False).slice(first, last - first)
-    beside = [rows, marks.select(replayed="replay"), pl.LazyFrame({"chosen": chosen})]
+    beside = [rows.rename({"replay": "replayed"}), pl.LazyFrame({"chosen": chosen})]
     marked = pl.concat(beside, how="horizontal").with_row_index("position", first).filter("chosen")
     if scorer.has_encoder:
         met = _met(replayed, first, last)

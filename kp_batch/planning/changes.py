@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
+import duckdb
 import polars as pl
 
 from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS, SCORED_COLUMNS
@@ -75,20 +76,17 @@ class Detected:
         [row] = self.state.ask(_LOSS).iter_rows()
         return Loss(*row) if row[0] else Loss(0)
 
-    def write_timeline(self, days: Iterable[date]) -> None:
-        """Stage the traces of some published days, and all that changed: `staging.timeline`."""
-        paths = self.state.files_of_days(days)
+    def merged_timeline(self, days: Iterable[date]) -> duckdb.DuckDBPyRelation:
+        """The traces of some published days, and all that changed; see timeline.sql."""
         query = sql(
             __name__,
             "timeline.sql",
-            scores=parquet_relation("scores", paths),
+            scores=parquet_relation("scores", self.state.files_of_days(days)),
             new_own=columns(_OWN, "new"),
             old_own=columns(_OWN, "old"),
             old_met=columns(_MET, "old"),
         )
-        target = str(self.state.staging.timeline)
-        self.state.connection.execute("SET VARIABLE timeline = ?", [target])
-        self.state.connection.execute(query)
+        return self.state.connection.sql(query)
 
     def locate(self, texts: str) -> tuple[set[str], set[str]]:
         """Find the files that hold some texts.

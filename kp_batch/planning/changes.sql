@@ -55,6 +55,8 @@ SELECT
     new.created_at AS created_at,
     old.created_at AS old_created_at,
     CASE WHEN new.created_at IS NULL THEN old.source_file END AS removed_from,
+    new.created_at IS NOT DISTINCT FROM old.created_at
+    AND new.text_hash IS NOT DISTINCT FROM old.text_hash AS in_place,
     new.content_hash IS DISTINCT FROM old.content_hash
     OR new.source_file IS DISTINCT FROM old.source_file
     OR new.agent_id IS DISTINCT FROM old.agent_id
@@ -63,7 +65,14 @@ SELECT
 FROM current AS new
 FULL JOIN (
     SELECT
-        trace_id, created_at, content_hash, source_file, agent_id, framework, recorded_score
+        trace_id,
+        created_at,
+        text_hash,
+        content_hash,
+        source_file,
+        agent_id,
+        framework,
+        recorded_score
     FROM $scores
     SEMI JOIN known USING (created_at, trace_id)
 ) AS old USING (trace_id);

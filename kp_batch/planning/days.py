@@ -97,8 +97,9 @@ def _with_gaps(pieces: Iterable[_Day]) -> Iterator[tuple[_Day, int]]:
 
 def _ranges(run: Run) -> dict[date, Rows]:
     """Which rows of the timeline each day has."""
-    marks = pl.scan_parquet(run.staging.marks, glob=False).select("day").with_row_index()
-    bounds = marks.group_by("day").agg(first=pl.col("index").min(), rows=pl.len())
+    timeline = pl.scan_parquet(run.staging.timeline, glob=False)
+    days = timeline.select(day=pl.col("created_at").dt.date()).with_row_index()
+    bounds = days.group_by("day").agg(first=pl.col("index").min(), rows=pl.len())
     found = bounds.collect(engine="streaming")
     return {day: (first, first + rows) for day, first, rows in found.iter_rows()}
 

@@ -7,7 +7,7 @@ import polars as pl
 
 from kp_batch.contracts import SCORES
 from kp_batch.embedding.encoders import load_encoder
-from kp_batch.novelty.settings import CacheSettings
+from kp_batch.novelty.settings import REPLAY_VERSION, CacheSettings
 from kp_batch.run import Run
 from kp_batch.run_record import done_runs, last_encoder
 from kp_batch.scoring.composite import assign, composite, score
@@ -69,7 +69,16 @@ class Scorer:
 
     def replay_is_stale(self) -> pl.Expr:
         """Whether a published row was replayed with another encoder or cache than the run's."""
-        return (pl.col("encoder_id") != self.encoder_id) | (pl.col("cache_id") != self.cache_id)
+        return (pl.col("encoder_id") != self.encoder_id) | self.cache_is_stale()
+
+    def cache_is_stale(self) -> pl.Expr:
+        """Whether that was with another cache: of another size or ttl, or an older version."""
+        return pl.col("cache_id") != self.cache_id
+
+    def novelty_is_stale(self) -> pl.Expr:
+        """Whether its novelty is another one now, whatever traces its window holds."""
+        older = ~pl.col("cache_id").str.ends_with(f"-v{REPLAY_VERSION}")
+        return (pl.col("encoder_id") != self.encoder_id) | older
 
     def profile_is_stale(self) -> pl.Expr:
         """Whether a published row was weighted by another profile than its domain has now."""
@@ -92,7 +101,9 @@ class Scorer:
         profile, profile_id = assign(self.profiles)
         anew = self._takes_profile_anew()
         reweighted = anew & pl.col("profile_id").ne_missing(profile_id)
-        rescored = pl.col("replayed") | pl.col("facts_changed") | reweighted
+        recached = pl.col("in_range") & self.cache_is_stale().fill_null(value=False)
+        recached = recached | pl.col("replayed")
+        rescored = recached | pl.col("facts_changed") | reweighted
         return (
             rows.with_columns(
                 *(
@@ -100,7 +111,7 @@ class Scorer:
                     for name, which, value in (
                         ("run_id", rescored, pl.lit(run_id)),
                         ("encoder_id", pl.col("replayed"), pl.lit(self.encoder_id)),
-                        ("cache_id", pl.col("replayed"), pl.lit(self.cache_id)),
+                        ("cache_id", recached, pl.lit(self.cache_id)),
                         ("profile", anew, profile),
                         ("profile_id", anew, profile_id),
                     )

@@ -1,39 +1,37 @@
-"""Finds the stretch of time around the changes, and which of its traces to replay.
+"""Stages the traces around what changed, in replay order, and which of them to replay.
 
-A late trace changes what the traces after it met: those stand here beside it, in replay order.
+A late trace changes what the traces after it met: those stand here beside it. See windows.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+import duckdb
 import numpy as np
 import polars as pl
 
-from kp_batch.contracts import TIMESTAMP
+from kp_batch.contracts import SCORES, TIMESTAMP
 from kp_batch.ingest.staged_rows import RowGroups
-from kp_batch.novelty.windows import window_starts
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.sizes import rows_in_part
-from kp_batch.planning.stretches import LookedAt, Marked, Marker, Stretch, stretches
-from kp_batch.planning.windows import Span, affected_days, spans
+from kp_batch.planning.windows import MergedRows, Span, WindowComparison, affected_days, spans
 from kp_batch.run import Run
+from kp_batch.vectors import Bools
 
-# Rows planned at once: some 100 MB.
-_STRETCH_ROWS = 524_288
+# Rows looked at together: some 100 MB, with their ids and hashes.
+_ROWS_AT_ONCE = 131_072
 # Traces replayed at once: their vectors are 50 MB at 384 dimensions.
 RANGE_ROWS = 32_768
-# Of each row of the timeline: what it is scored by, and what has to be done with it.
-MARKS = pl.Schema(
+# A trace of the timeline: as it is now, what is published of it, and what has to be done with it.
+TIMELINE = pl.Schema(
     {
-        "task_domain": pl.String,
-        "day": pl.Date,
-        "profile_id": pl.String,  # as published
-        "in_range": pl.Boolean,
+        **{name: dtype for name, dtype in SCORES.items() if name != "date"},
         "facts_changed": pl.Boolean,
         "content_changed": pl.Boolean,
         "replay": pl.Boolean,
+        "start": pl.Int64,  # the first row of the timeline that it meets
     }
 )
 # Of each row that takes part in the replay.
@@ -51,7 +49,7 @@ REPLAY = pl.Schema(
 
 @dataclass(frozen=True)
 class Timeline:
-    """The traces around what changed, in replay order: `staging.timeline` and `staging.marks`.
+    """The traces around what changed, in replay order: `staging.timeline`.
 
     `staging.replay` holds those that take part in the replay, if there are spans.
     """
@@ -63,7 +61,7 @@ class Timeline:
 def affected_timeline(
     run: Run, detected: Detected, scorer: Scorer, published: pl.DataFrame
 ) -> Timeline:
-    """Find the traces to replay, and stage the stretch of time around them.
+    """Find the traces to replay, and stage the stretches of time around them.
 
     Args:
         run: the run.
@@ -71,92 +69,94 @@ def affected_timeline(
         scorer: what the run scores with.
         published: what computed the published scores, see `State.fingerprints`.
     """
-    MARKS.to_frame().write_parquet(run.staging.marks)
-    stale = published.filter(scorer.replay_is_stale() & run.in_range("day"))
-    touched = sorted(detected.changes.days | set(stale.get_column("day")))
-    if not touched:
-        return Timeline(frozenset(), ())
+    TIMELINE.to_frame().write_parquet(run.staging.timeline)
+    stale = published.filter(scorer.replay_is_stale())
+    changed = detected.changes.days | set(stale.get_column("day"))
     by_day = published.group_by("day").agg(pl.col("traces").sum()).sort("day").rows()
     reach = max([run.config.cache_size, *published.get_column("met")])
-    days = affected_days(by_day, touched[0], touched[-1], reach)
-    detected.write_timeline(days)
-    if not _mark(run, scorer, reach):
-        return Timeline(frozenset(days), ())
+    stretches = affected_days(by_day, changed, reach)
+    days = frozenset(day for stretch in stretches for day in stretch)
+    if not changed or not _stage_timeline(run, detected, scorer, stretches):
+        return Timeline(days, ())
+    if not scorer.has_encoder or not _stage_replay(run):
+        return Timeline(days, ())
     rows = pl.scan_parquet(run.staging.replay, glob=False)
     limit = min(RANGE_ROWS, rows_in_part([run.staging.replay]))
-    return Timeline(frozenset(days), spans(rows, limit))
+    return Timeline(days, spans(rows, limit))
 
 
-def _mark(run: Run, scorer: Scorer, reach: int) -> bool:
-    """Stage the marks, and the rows that take part in the replay; returns whether any does."""
+def _stage_timeline(
+    run: Run, detected: Detected, scorer: Scorer, stretches: Sequence[Sequence[date]]
+) -> bool:
+    """Stage the timeline of some stretches of days; returns whether it has any trace."""
+    size = run.config.cache_size if scorer.has_encoder else 0
+    comparison = WindowComparison(size, run.config.ttl)
+    timeline = RowGroups(run.staging.timeline, TIMELINE, RANGE_ROWS)
+    first_days = pl.Series([stretch[0] for stretch in stretches], dtype=pl.Date)
+    merged = detected.merged_timeline(day for stretch in stretches for day in stretch)
+    for rows in _batches(merged):
+        day = rows.get_column("created_at").dt.date()
+        group = first_days.search_sorted(day, side="right").cast(pl.Int64)
+        windows = comparison.compare(_merged_rows(scorer, rows, group))
+        stale = scorer.novelty_is_stale().fill_null(value=False)
+        stay = rows.remove("removed").with_columns(start=windows.start)
+        timeline.add(stay.with_columns(replay=stale | pl.Series(windows.changed)))
+    return bool(timeline.close())
+
+
+def _batches(rows: duckdb.DuckDBPyRelation) -> Iterator[pl.DataFrame]:
+    for batch in rows.to_arrow_reader(_ROWS_AT_ONCE):
+        yield pl.DataFrame(batch)
+
+
+def _merged_rows(scorer: Scorer, rows: pl.DataFrame, group: pl.Series) -> MergedRows:
+    columns = rows.select(
+        pl.col("created_at").to_physical(),
+        *("added", "removed"),
+        pl.col("cache_size").fill_null(0),
+        other_cache=scorer.cache_is_stale().fill_null(value=False),
+    )
+    return MergedRows(group.to_numpy(), *(column.to_numpy() for column in columns))
+
+
+def _stage_replay(run: Run) -> bool:
+    """Stage the rows that take part in the replay; returns whether any does."""
     timeline = pl.scan_parquet(run.staging.timeline, glob=False)
-    length = timeline.select(pl.len()).collect().item()
-    marks = RowGroups(run.staging.marks, MARKS, RANGE_ROWS)
     replay = RowGroups(run.staging.replay, REPLAY, RANGE_ROWS)
-    marker, most = Marker(), rows_in_part([run.staging.timeline])
-    for stretch in stretches(length, reach, _STRETCH_ROWS):
-        rows = _rows(run, scorer, stretch)
-        marked = marker.mark(stretch, _looked_at(run, scorer, rows))
-        own = rows[stretch.inside].with_columns(replay=pl.Series(marked.replay))
-        marks.add(own)
-        for part in _taking_part(timeline, stretch, marked, most) if scorer.has_encoder else ():
-            replay.add(part)
-    marks.close()
+    takes_part = _taking_part(timeline)
+    columns = [name for name in REPLAY if name != "position"]
+    most = rows_in_part([run.staging.timeline])  # since ids may be long
+    taken = latest = 0
+    for first in range(0, len(takes_part), most):
+        part = takes_part[first : first + most]
+        if not part.any():
+            continue
+        rows = timeline.select(columns).slice(first, len(part)).collect().filter(pl.Series(part))
+        position = first + np.flatnonzero(part)
+        left_out = position - np.arange(taken, taken + len(rows))  # rows before it
+        # A row that is only met may meet some that are left out: its start is of no use.
+        start = np.maximum.accumulate(
+            np.maximum(rows.get_column("start").to_numpy() - left_out, latest)
+        )
+        taken, latest = taken + len(rows), int(start[-1])
+        replay.add(rows.with_columns(start=start, position=position.astype(np.uint32)))
     return bool(replay.close())
 
 
-def _rows(run: Run, scorer: Scorer, stretch: Stretch) -> pl.DataFrame:
-    """The columns that planning needs of the rows looked at; -1 where a row is not published."""
-    is_stale = scorer.replay_is_stale()
-    return (
-        pl.scan_parquet(run.staging.timeline, glob=False)
-        .slice(stretch.begin, stretch.end - stretch.begin)
-        .with_columns(day=pl.col("created_at").dt.date())
-        .select(
-            *("task_domain", "day", "profile_id", "facts_changed", "content_changed"),
-            pl.col("created_at").to_physical(),
-            pl.col("old_position", "cache_size").fill_null(-1),
-            in_range=run.in_range("day"),
-            same_cache=~is_stale.fill_null(value=True),
-            stale_replay=(is_stale & run.in_range("day")).fill_null(value=False),
-        )
-        .collect()
-    )
+def _taking_part(timeline: pl.LazyFrame, at_once: int = _ROWS_AT_ONCE) -> Bools:
+    """Which rows take part: those where the next window to be replayed, or their own, has begun.
 
-
-def _looked_at(run: Run, scorer: Scorer, rows: pl.DataFrame) -> LookedAt:
-    times = rows.get_column("created_at").to_numpy()
-    met = run.config.cache_size, run.config.ttl
-    return LookedAt(
-        # A row that no encoder sees meets none.
-        starts=window_starts(times, *met) if scorer.has_encoder else np.arange(len(rows)),
-        old_position=rows.get_column("old_position").to_numpy(),
-        old_size=rows.get_column("cache_size").to_numpy(),
-        same_cache=rows.get_column("same_cache").to_numpy(),
-        stale=rows.get_column("stale_replay").to_numpy(),
-    )
-
-
-def _taking_part(
-    timeline: pl.LazyFrame, stretch: Stretch, marked: Marked, most: int
-) -> Iterator[pl.DataFrame]:
-    """The rows of a stretch that take part in the replay: frames of `REPLAY`.
-
-    Args:
-        timeline: all rows.
-        stretch: which of them.
-        marked: what is to be done with these.
-        most: rows to hold at a time, since ids may be long.
+    Returns:
+        bool, shape (rows of the timeline,).
     """
-    told = timeline.with_row_index("position").select(
-        "position", "trace_id", "created_at", "text_hash"
-    )
-    taken = 0
-    for first in range(stretch.first, stretch.last, most):
-        part = slice(first - stretch.first, min(first + most, stretch.last) - stretch.first)
-        takes_part = marked.takes_part[part]
-        rows = told.slice(first, len(takes_part)).collect().filter(pl.Series(takes_part))
-        start = marked.start[taken : taken + len(rows)]
-        taken += len(rows)
-        replay = pl.Series(marked.replay[part][takes_part])
-        yield rows.with_columns(start=pl.Series(start), replay=replay)
+    length = timeline.select(pl.len()).collect().item()
+    takes_part = np.empty(length, dtype=np.bool_)
+    next_start = length
+    for first in reversed(range(0, length, at_once)):
+        rows = timeline.select("start", "replay").slice(first, at_once).collect()
+        start = rows.select(pl.when("replay").then("start").otherwise(length)).to_series()
+        upcoming = np.minimum(start.reverse().cum_min().reverse().to_numpy(), next_start)
+        position = np.arange(first, first + len(rows))
+        takes_part[position] = upcoming <= position
+        next_start = int(upcoming[0])
+    return takes_part

@@ -1,18 +1,126 @@
-"""Tells which windows changed, which rows take part in their replay, and cuts these into spans.
+"""Which traces to replay: those whose window in the cache holds other traces than before.
 
-A trace's novelty depends on the traces in its window alone. So a trace has to be replayed only
-where its window holds other traces than before. The rows' positions in the old timeline tell that,
-without any vector. Timelines are looked at a stretch at a time: see stretches.py.
+Each trace meets a contiguous run of the traces before it, its window, and its novelty depends on
+nothing else. So the positions of what came and went decide, without any vector.
+
+**Theorem.** Merge the old timeline and the new one, in replay order: a trace that stays has one row,
+one with another time or text two, one where it was removed and one where it is added. A trace that
+stays has to be replayed if and only if
+
+1. its new window holds an added trace: the last one added up to it stands at or behind its start; or
+2. its old window held a removed trace: the last one removed up to it stood there, likewise; or
+3. its new window has another length than its old one.
+
+*Proof.* If its windows are equal, none of the three holds. If neither 1 nor 2 holds, all traces of the
+new window stood in the old timeline, all of the old one stand in the new, and both windows are runs
+of the traces that stay which end just before this one: of equal length, they are equal. With the
+size and ttl of before, 1 and 2 imply 3: it decides where a cache has others. Both positions are
+running maxima, so that one pass with bounded memory tells which traces to replay.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 
 import numpy as np
 import polars as pl
 
 from kp_batch.vectors import Bools, Int64s
+
+_MICROSECOND = timedelta(microseconds=1)
+_FOREVER = 1 << 62  # microseconds: a time that is as long ago still fits into an int64
+
+
+@dataclass(frozen=True)
+class MergedRows:
+    """Rows of a merged timeline, in the order of groups, in each in replay order.
+
+    No window reaches from one group into another. All arrays have shape (n,).
+    """
+
+    group: Int64s  # equal within a group
+    time: Int64s  # microseconds
+    added: Bools  # only in the new timeline
+    removed: Bools  # only in the old timeline
+    old_size: Int64s  # how many traces it met when it was replayed last
+    other_cache: Bools  # whether that was with a cache of another size or ttl
+
+
+@dataclass(frozen=True)
+class NewWindows:
+    """The windows of some rows of the new timeline, whose positions count from 0 over all groups."""
+
+    start: Int64s  # position of the first row that each one meets
+    changed: Bools  # whether its window holds others than when it was replayed last
+
+
+class WindowComparison:
+    """Compares the windows of a merged timeline with those of before, some rows after the other.
+
+    Args:
+        size: the cache's capacity; 0 where there is none, and nothing is met.
+        ttl: its time to live, None for no limit.
+    """
+
+    def __init__(self, size: int, ttl: timedelta | None) -> None:
+        self._size = size
+        self._age = None if ttl is None else min(ttl // _MICROSECOND, _FOREVER)
+        self._group: int | None = None
+        self._rows = self._old_rows = 0  # so far, of the new and of the old timeline
+        self._first = self._old_first = 0  # where the group begins in these
+        self._last_added = self._last_removed = -1
+        self._times = np.empty(0, dtype=np.int64)  # of the last rows of the new timeline
+
+    def compare(self, rows: MergedRows) -> NewWindows:
+        """Compare the windows of the next rows; those that were removed have none."""
+        position = _count_before(~rows.removed, self._rows)
+        old_position = _count_before(~rows.added, self._old_rows)
+        begins = rows.group != np.concatenate([rows.group[:1] - 1, rows.group[:-1]])
+        begins[:1] = rows.group[:1] != self._group
+        first = _last(begins, position, self._first)
+        old_first = _last(begins, old_position, self._old_first)
+        last_added = _last(rows.added, position, self._last_added)
+        last_removed = _last(rows.removed, old_position, self._last_removed)
+        start = self._starts(rows, position, first)
+        old_start = np.maximum(old_position - rows.old_size, old_first)
+        changed = (last_added >= start) | (last_removed >= old_start)
+        changed |= rows.other_cache & (position - start != old_position - old_start)
+        if len(position):
+            self._group = int(rows.group[-1])
+            self._rows, self._old_rows = (
+                int(places[-1]) + (not is_other[-1])
+                for places, is_other in ((position, rows.removed), (old_position, rows.added))
+            )
+            self._first, self._old_first = int(first[-1]), int(old_first[-1])
+            self._last_added, self._last_removed = int(last_added[-1]), int(last_removed[-1])
+        stay = ~rows.removed
+        return NewWindows(start[stay], np.asarray(changed[stay], dtype=np.bool_))
+
+    def _starts(self, rows: MergedRows, position: Int64s, first: Int64s) -> Int64s:
+        """Where windows begin: `max(i - size, first j with time_j > time_i - ttl)`, in the group."""
+        start = np.maximum(position - self._size, first)
+        if self._age is None or not self._size:
+            return start
+        earlier = self._rows - len(self._times)  # position of the first time that is known
+        times = np.concatenate([self._times, rows.time[~rows.removed]])
+        self._times = times[max(len(times) - self._size, 0) :]
+        low, high, expired = start.copy(), position.copy(), rows.time - self._age
+        while (open_ := np.flatnonzero(low < high)).size:  # a search by halves, of all rows at once
+            middle = (low[open_] + high[open_]) // 2
+            is_expired = times[middle - earlier] <= expired[open_]
+            low[open_[is_expired]] = middle[is_expired] + 1
+            high[open_[~is_expired]] = middle[~is_expired]
+        return low
+
+
+def _count_before(rows: Bools, before: int) -> Int64s:
+    """How many of some rows come before each row, and before all of them."""
+    return np.asarray(before + np.cumsum(rows) - rows, dtype=np.int64)
+
+
+def _last(rows: Bools, positions: Int64s, before: int) -> Int64s:
+    """The position of the last of some rows up to each row; a running maximum."""
+    return np.maximum.accumulate(np.where(rows, positions, before))
 
 
 @dataclass(frozen=True)
@@ -25,65 +133,6 @@ class Span:
     warm: int
     first: int
     last: int
-
-
-def breaks(old_position: Int64s) -> Bools:
-    """Tell which rows did not follow their predecessor in the old timeline.
-
-    Args:
-        old_position: int64, shape (n,), see `window_changed`.
-
-    Returns:
-        bool, shape (n,); the first row follows if its position is 0.
-    """
-    follows = old_position == np.concatenate([[-1], old_position[:-1]]) + 1
-    return np.asarray((old_position < 0) | ~follows, dtype=np.bool_)
-
-
-def window_changed(
-    starts: Int64s, old_position: Int64s, old_size: Int64s, broken: Bools, *, same_cache: Bools
-) -> Bools:
-    """Tell which rows meet other traces than when they were replayed last, once any is broken.
-
-    Row i meets rows `[starts[i], i)`. It meets the same traces as before exactly where it met as
-    many, and all of these rows and itself stood one after the other in the old timeline. Before the
-    timeline's first break nothing has changed, which only the caller knows.
-
-    Args:
-        starts: int64, shape (n,), the first row that each row meets.
-        old_position: int64, shape (n,), from 0 in the old timeline; -1: it was not there, or had
-            another time or another text.
-        old_size: int64, shape (n,), how many traces it met when it was replayed last.
-        broken: bool, shape (n,), see `breaks`.
-        same_cache: bool, shape (n,), whether that was with a cache of the same size and ttl.
-
-    Returns:
-        bool, shape (n,).
-    """
-    rows = np.arange(len(starts), dtype=np.int64)
-    size = rows - starts
-    breaks_until = np.cumsum(broken)
-    oldest = np.maximum(rows - np.maximum(size, old_size), 0)
-    changed = (breaks_until > breaks_until[oldest]) | (old_position[oldest] < 0)
-    changed |= same_cache & (size != old_size)
-    first_is_gone = old_position[oldest] > np.maximum(old_position - old_size, 0)
-    return np.asarray(changed | first_is_gone, dtype=np.bool_)
-
-
-def taking_part(replay: Bools, starts: Int64s) -> Bools:
-    """Tell which rows of a timeline take part in the replay: those to replay, and whom they meet.
-
-    Args:
-        replay: bool, shape (n,), the rows to replay.
-        starts: int64, shape (n,), the first row that each row meets.
-
-    Returns:
-        bool, shape (n,).
-    """
-    rows = np.flatnonzero(replay)
-    windows = np.bincount(starts[rows], minlength=len(replay) + 1)  # how many begin at each row
-    windows[rows + 1] -= 1
-    return np.asarray(np.cumsum(windows[:-1]) > 0, dtype=np.bool_)
 
 
 def spans(rows: pl.LazyFrame, limit: int) -> tuple[Span, ...]:
@@ -105,27 +154,41 @@ def spans(rows: pl.LazyFrame, limit: int) -> tuple[Span, ...]:
 
 
 def affected_days(
-    days: Sequence[tuple[date, int]], first: date, last: date, size: int
-) -> list[date]:
-    """The days of every trace that a change between two days can affect, and of what these meet.
+    published: Sequence[tuple[date, int]], changed: Collection[date], reach: int
+) -> list[list[date]]:
+    """The days of every trace that changes can affect, and of what these meet, in stretches.
 
     Args:
-        days: each day of the old timeline with its number of rows, ascending.
-        first: the day of the first change.
-        last: the day of the last one.
-        size: the cache's capacity: so many rows before and after can matter at the most.
+        published: each day of the old timeline with its number of rows, ascending.
+        changed: the days of the changes.
+        reach: so many rows before and after a change can matter at the most.
+
+    Returns:
+        Days between which none is left out that has rows, ascending; changes whose days stand in
+        different ones share no window.
     """
-    chosen = [day for day, _ in days if first <= day <= last]
-    before = [each for each in days if each[0] < first]
-    after = [each for each in days if each[0] > last]
-    return sorted([*_days_until(reversed(before), size), *chosen, *_days_until(iter(after), size)])
+    rows = {**dict.fromkeys(changed, 0), **dict(published)}
+    days = sorted(rows)
+    after = set(_days_within(days, rows, changed, reach))
+    before = set(_days_within(days[::-1], rows, changed, reach))
+    stretches: list[list[date]] = [[]]
+    for day in days:
+        if day in after or day in before:
+            stretches[-1].append(day)
+        elif stretches[-1]:
+            stretches.append([])
+    return stretches if stretches[-1] else stretches[:-1]
 
 
-def _days_until(days: Iterator[tuple[date, int]], rows: int) -> Iterator[date]:
-    """Yield days until they hold so many rows."""
-    held = 0
-    for day, count in days:
-        if held >= rows:
-            return
-        yield day
-        held += count
+def _days_within(
+    days: Sequence[date], rows: dict[date, int], changed: Collection[date], reach: int
+) -> Iterator[date]:
+    """The changed days, and those behind each of them until these hold so many rows."""
+    left = 0
+    for day in days:
+        if day in changed:
+            left = reach
+            yield day
+        elif left > 0:
+            yield day
+            left -= rows[day]

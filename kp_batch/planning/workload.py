@@ -8,13 +8,17 @@ import polars as pl
 
 from kp_batch.contracts import PROFILES
 from kp_batch.planning.scorer import Scorer
-from kp_batch.planning.timeline import MARKS, Timeline
+from kp_batch.planning.timeline import Timeline
 from kp_batch.run import Run
 from kp_batch.scoring.profiles import load_profiles
 
 _COUNTS = ("replay", "restate", "reweight")
 _WORKLOAD = pl.Schema(
     {"task_domain": pl.String, "day": pl.Date, **dict.fromkeys(_COUNTS, pl.Int64)}
+)
+_TRACES = (
+    *("day", "task_domain", "cache_id", "profile_id", "traces"),
+    *("facts_changed", "content_changed", "replay"),
 )
 _DOMAINS = 10_000  # of the most traces, with which names are compared
 _ASKED = 5  # profiles that are compared with them, which takes a fifth of a second each
@@ -39,20 +43,20 @@ def traces_after(run: Run, fingerprints: pl.DataFrame, timeline: Timeline) -> pl
         timeline: the traces around what changed.
 
     Returns:
-        Those of the timeline one by one, with the columns of `MARKS`, and the others by day, domain
-        and profile; `traces`: how many.
+        Those of the timeline one by one, and the others by day, domain and what computed them, with
+        the columns of `_TRACES`; `traces`: how many.
     """
-    marks = pl.scan_parquet(run.staging.marks, glob=False)
     elsewhere = fingerprints.lazy().filter(~pl.col("day").is_in(list(timeline.days)))
     as_published = elsewhere.with_columns(
-        in_range=run.in_range("day"),
         facts_changed=pl.lit(value=False),
         content_changed=pl.lit(value=False),
         replay=pl.lit(value=False),
     )
-    columns = [*MARKS, "traces"]
-    on_timeline = marks.with_columns(traces=pl.lit(1, pl.Int64))
-    return pl.concat([on_timeline.select(columns), as_published.select(columns)])
+    on_timeline = pl.scan_parquet(run.staging.timeline, glob=False).with_columns(
+        day=pl.col("created_at").dt.date(), traces=pl.lit(1, pl.Int64)
+    )
+    both = pl.concat([on_timeline.select(_TRACES), as_published.select(_TRACES)])
+    return both.with_columns(in_range=run.in_range("day"))
 
 
 def stage_workload(run: Run, traces: pl.LazyFrame, scorer: Scorer) -> Workload:
@@ -63,7 +67,8 @@ def stage_workload(run: Run, traces: pl.LazyFrame, scorer: Scorer) -> Workload:
         traces: see `traces_after`.
         scorer: what the run scores with.
     """
-    rescored = pl.col("replay") | pl.col("facts_changed")
+    recached = pl.col("in_range") & scorer.cache_is_stale().fill_null(value=False)
+    rescored = pl.col("replay") | pl.col("facts_changed") | recached
     stale = pl.col("in_range") & scorer.profile_is_stale().fill_null(value=False)
     marked = traces.select(
         *("task_domain", "day", "traces", "replay"),
