@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
+from itertools import pairwise
 from typing import NamedTuple
 
 import duckdb
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.windows import window_starts
-from kp_batch.planning.timeline import _taking_part
 from kp_batch.planning.windows import (
     MergedRows,
     NewWindows,
@@ -22,6 +21,7 @@ from kp_batch.planning.windows import (
     WindowComparison,
     affected_days,
     spans,
+    taking_part,
 )
 from kp_batch.sql import SQL, sql
 from kp_batch.vectors import Bools, Int64s
@@ -220,7 +220,7 @@ def test_law_exactly_the_marked_rows_and_those_that_they_meet_take_part(
     rows, starts = timeline
     met = {each for row in np.flatnonzero(rows) for each in range(int(starts[row]), int(row) + 1)}
     frame = pl.LazyFrame({"start": starts, "replay": rows})
-    result = _taking_part(frame, batch)
+    result = taking_part(frame, batch)
     assert (result.dtype, result.shape) == (np.bool_, rows.shape)
     assert set(np.flatnonzero(result).tolist()) == met
 
@@ -275,20 +275,15 @@ def test_law_the_days_around_changes_hold_the_caches_capacity_on_both_sides(
             for at in changed
         ]
         assert (day(number) in chosen) == (number in changed or min(between, default=reach) < reach)
-    of_stretch = {each: place for place, stretch in enumerate(stretches) for each in stretch}
-    for one, other in zip(rows, rows[1:], strict=False):
-        if day(one) in of_stretch and day(other) in of_stretch:
-            assert of_stretch[day(one)] == of_stretch[day(other)]
+    joined = [
+        not any(one < day(number) < other and day(number) not in chosen for number in rows)
+        for one, other in pairwise(chosen)
+    ]
+    same = [
+        any({one, other} <= {*stretch} for stretch in stretches) for one, other in pairwise(chosen)
+    ]
+    assert same == joined
     assert all(stretches)
-    assert (
-        len(stretches)
-        == 1
-        + sum(
-            any(one < day(number) < other and day(number) not in of_stretch for number in rows)
-            for one, other in zip(chosen, chosen[1:], strict=False)
-        )
-        or not chosen
-    )
 
 
 def test_the_days_around_changes() -> None:
@@ -305,7 +300,7 @@ def test_the_days_around_changes() -> None:
     assert affected_days(days, set(), 3) == []
 
 
-def test_a_trace_with_another_time_or_text_stands_on_the_timeline_twice(tmp_path: Path) -> None:
+def test_a_trace_with_another_time_or_text_stands_on_the_timeline_twice() -> None:
     columns = "trace_id, created_at, text_hash, content_hash"
     old = "('c', '2', 'x', '1'), ('b', '1', 'x', '1'), ('a', '1', 'x', '1'), ('d', '4', 'x', '1')"
     new = "('c', '3', 'x', '2'), ('b', '1', 'y', '2'), ('a', '1', 'x', '2')"

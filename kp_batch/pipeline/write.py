@@ -64,7 +64,7 @@ def write_days(
     Returns:
         A file for each day.
     """
-    rows = _rows(part, run, scorer, replayed)
+    rows = _rows(part, scorer, replayed)
     dated = rows.with_columns(date=pl.col("created_at").dt.date())
     marked = dated.with_columns(in_range=run.in_range("date"))
     scored = scorer.rescore(marked, run.run_id).collect()
@@ -77,7 +77,7 @@ def write_days(
 WRITE_DAYS = Step("write days", write_days)
 
 
-def _rows(part: DayPart, run: Run, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.LazyFrame:
+def _rows(part: DayPart, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.LazyFrame:
     """The rows of a part, their novelty up to date."""
     first, last = part.ranges[0][0], part.ranges[-1][1]
     files = pl.scan_parquet(list(part.paths), glob=False, hive_partitioning=False)

@@ -16,9 +16,15 @@ from kp_batch.ingest.staged_rows import RowGroups
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.sizes import rows_in_part
-from kp_batch.planning.windows import MergedRows, Span, WindowComparison, affected_days, spans
+from kp_batch.planning.windows import (
+    MergedRows,
+    Span,
+    WindowComparison,
+    affected_days,
+    spans,
+    taking_part,
+)
 from kp_batch.run import Run
-from kp_batch.vectors import Bools
 
 # Rows looked at together: some 100 MB, with their ids and hashes.
 _ROWS_AT_ONCE = 131_072
@@ -123,7 +129,7 @@ def _stage_replay(run: Run) -> bool:
     """Stage the rows that take part in the replay; returns whether any does."""
     timeline = pl.scan_parquet(run.staging.timeline, glob=False)
     replay = RowGroups(run.staging.replay, REPLAY, RANGE_ROWS)
-    takes_part = _taking_part(timeline)
+    takes_part = taking_part(timeline, _ROWS_AT_ONCE)
     columns = [name for name in REPLAY if name != "position"]
     most = rows_in_part([run.staging.timeline])  # since ids may be long
     taken = latest = 0
@@ -141,22 +147,3 @@ def _stage_replay(run: Run) -> bool:
         taken, latest = taken + len(rows), int(start[-1])
         replay.add(rows.with_columns(start=start, position=position.astype(np.uint32)))
     return bool(replay.close())
-
-
-def _taking_part(timeline: pl.LazyFrame, at_once: int = _ROWS_AT_ONCE) -> Bools:
-    """Which rows take part: those where the next window to be replayed, or their own, has begun.
-
-    Returns:
-        bool, shape (rows of the timeline,).
-    """
-    length = timeline.select(pl.len()).collect().item()
-    takes_part = np.empty(length, dtype=np.bool_)
-    next_start = length
-    for first in reversed(range(0, length, at_once)):
-        rows = timeline.select("start", "replay").slice(first, at_once).collect()
-        start = rows.select(pl.when("replay").then("start").otherwise(length)).to_series()
-        upcoming = np.minimum(start.reverse().cum_min().reverse().to_numpy(), next_start)
-        position = np.arange(first, first + len(rows))
-        takes_part[position] = upcoming <= position
-        next_start = int(upcoming[0])
-    return takes_part

@@ -3,19 +3,21 @@
 Each trace meets a contiguous run of the traces before it, its window, and its novelty depends on
 nothing else. So the positions of what came and went decide, without any vector.
 
-**Theorem.** Merge the old timeline and the new one, in replay order: a trace that stays has one row,
-one with another time or text two, one where it was removed and one where it is added. A trace that
-stays has to be replayed if and only if
+**Theorem.** Merge the old timeline and the new one, in replay order: a trace that stays has one
+row; one with another time, group or text has two, one where it is removed and one where it is
+added. A trace that stays has to be replayed if and only if
 
-1. its new window holds an added trace: the last one added up to it stands at or behind its start; or
-2. its old window held a removed trace: the last one removed up to it stood there, likewise; or
+1. its new window holds an added trace: the last one added before it is at the window's start or
+   behind it; or
+2. its old window held a removed trace: the last one removed before it was, likewise; or
 3. its new window has another length than its old one.
 
-*Proof.* If its windows are equal, none of the three holds. If neither 1 nor 2 holds, all traces of the
-new window stood in the old timeline, all of the old one stand in the new, and both windows are runs
-of the traces that stay which end just before this one: of equal length, they are equal. With the
-size and ttl of before, 1 and 2 imply 3: it decides where a cache has others. Both positions are
-running maxima, so that one pass with bounded memory tells which traces to replay.
+*Proof.* If its windows are equal, none of the three is true. If neither 1 nor 2 is, all traces of
+the new window are in the old timeline, and all of the old window in the new one: both are runs of
+the traces that stay, which end just before this one. If they are of equal length, they are equal.
+
+With the size and ttl of before, 3 implies 1 or 2; it decides where the cache has others. The last
+one added and the last one removed are running maxima: one pass with bounded memory decides.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -48,7 +50,7 @@ class MergedRows:
 
 @dataclass(frozen=True)
 class NewWindows:
-    """The windows of some rows of the new timeline, whose positions count from 0 over all groups."""
+    """The windows of some rows of the new timeline; positions count from 0, over all groups."""
 
     start: Int64s  # position of the first row that each one meets
     changed: Bools  # whether its window holds others than when it was replayed last
@@ -97,7 +99,7 @@ class WindowComparison:
         return NewWindows(start[stay], np.asarray(changed[stay], dtype=np.bool_))
 
     def _starts(self, rows: MergedRows, position: Int64s, first: Int64s) -> Int64s:
-        """Where windows begin: `max(i - size, first j with time_j > time_i - ttl)`, in the group."""
+        """Formula: `max(i - size, first j with time_j > time_i - ttl)`, within the group."""
         start = np.maximum(position - self._size, first)
         if self._age is None or not self._size:
             return start
@@ -121,6 +123,33 @@ def _count_before(rows: Bools, before: int) -> Int64s:
 def _last(rows: Bools, positions: Int64s, before: int) -> Int64s:
     """The position of the last of some rows up to each row; a running maximum."""
     return np.maximum.accumulate(np.where(rows, positions, before))
+
+
+def taking_part(timeline: pl.LazyFrame, at_once: int) -> Bools:
+    """Tell which rows take part in the replay: those to replay, and those in their windows.
+
+    A row does where the next window to be replayed has begun; since starts ascend, the next row to
+    be replayed has the first of them: a running minimum from the end.
+
+    Args:
+        timeline: `start`, the first row that each row meets, ascending; and `replay`, whether it is
+            to be replayed.
+        at_once: so many rows are read at a time.
+
+    Returns:
+        bool, shape (rows of the timeline,).
+    """
+    length = timeline.select(pl.len()).collect().item()
+    result = np.empty(length, dtype=np.bool_)
+    next_start = length
+    for first in reversed(range(0, length, at_once)):
+        rows = timeline.select("start", "replay").slice(first, at_once).collect()
+        start = rows.select(pl.when("replay").then("start").otherwise(length)).to_series()
+        upcoming = np.minimum(start.reverse().cum_min().reverse().to_numpy(), next_start)
+        position = np.arange(first, first + len(rows))
+        result[position] = upcoming <= position
+        next_start = int(upcoming[0])
+    return result
 
 
 @dataclass(frozen=True)
