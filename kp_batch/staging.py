@@ -121,7 +121,7 @@ class Staging:
 
     @property
     def scores(self) -> Path:
-        """All scores as the run leaves them, for their distributions: `task_domain`, `score`."""
+        """All scores as the run leaves them: domain, score, and what computed them."""
         return self.folder / "scores.parquet"
 
     def replayed(self, first: int) -> Path:

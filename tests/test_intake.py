@@ -19,9 +19,11 @@ from kp_batch.executor import Local, Step
 from kp_batch.ingest import new_files
 from kp_batch.ingest.contents import Content, StagedPart, stage_contents
 from kp_batch.ingest.observe import observe
+from kp_batch.planning.changes import RELATIONS, detect_changes
 from kp_batch.planning.limits import excess
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
+from kp_batch.planning.state import State
 from kp_batch.planning.timeline import TIMELINE
 from kp_batch.run import Run
 from tests.archives import (
@@ -356,3 +358,13 @@ def test_content_is_read_from_another_file_where_the_first_is_gone_by_then(
     taken = take_in(tmp_path)
     assert taken.totals == (2 * rows, rows, 0)
     assert taken.plan.counts.unreadable_files == []
+
+
+def test_the_relations_of_planning_have_the_columns_that_are_declared(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", [trace(), trace(id="")])
+    taken = take_in(tmp_path)
+    observed = observe(taken.run, Local())
+    with State(taken.run.config.warehouse, taken.run.tables, taken.run.staging) as state:
+        detect_changes(state, observed, rejects_stand=True)
+        for name, columns in RELATIONS.items():
+            assert tuple(state.connection.table(name).columns) == columns, name

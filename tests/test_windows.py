@@ -316,7 +316,7 @@ def test_a_trace_with_another_time_or_text_stands_on_the_timeline_twice() -> Non
         connection.execute(f"CREATE TABLE current AS FROM (VALUES {new}) AS rows({columns})")
         connection.execute("CREATE TABLE unchanged (trace_id VARCHAR)")
         connection.execute(
-            "CREATE TABLE compared AS FROM (VALUES ('a', true, true), ('b', true, false), "
+            "CREATE TABLE diff AS FROM (VALUES ('a', true, true), ('b', true, false), "
             "('c', true, false)) AS rows(trace_id, differs, in_place)"
         )
         rows = connection.sql(query).select("trace_id, created_at, added, removed").fetchall()

@@ -2,8 +2,7 @@
 
 import json
 import platform
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -14,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from kp_batch.archive.file_changes import changed_entries
-from kp_batch.contracts import DISTRIBUTIONS, RUNS, SCORES
+from kp_batch.contracts import DISTRIBUTIONS, RUNS
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.why import FORMULAS, WORDS
 from kp_batch.run import Run
@@ -25,7 +24,6 @@ from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.relations import frame_of, run_records, scan
 from kp_batch.warehouse.tables import DeltaTables
-from kp_batch.warehouse.versions import files_of
 
 # DuckDB spills no states of quantiles: a million domains of ten scores each did not fit at once.
 _DOMAINS_AT_ONCE = 100_000
@@ -45,9 +43,18 @@ def publish_success(
         seconds: what each step took, by its name.
     """
     written = DeltaTables(run.config.warehouse, tables, run.run_id)
-    written.append("distributions", [_distributions(run, plan, written.versions)])
-    manifest = Manifest(run.config.settings, written.versions)
-    _publish(run, manifest, {**_told(run, plan, seconds), "status": "done", "reason": None})
+    # Read once, by Polars: it opens the files of many days in half the time that DuckDB takes.
+    scores = scan(run.config.warehouse, "scores", tables.get("scores"))
+    needed = scores.select("task_domain", "score", *_IDS)
+    needed.sink_parquet(run.staging.scores, compression="lz4")
+    written.append("distributions", [_distributions(run, plan)])
+    told = {
+        **_told(run, plan, seconds),
+        "fingerprints": json.dumps(_fingerprints(run.staging.scores)),
+        "status": "done",
+        "reason": None,
+    }
+    _publish(run, Manifest(run.config.settings, written.versions), told)
 
 
 def publish_failure(run: Run, plan: Plan | None, seconds: Mapping[str, float], reason: str) -> None:
@@ -63,8 +70,14 @@ def publish_failure(run: Run, plan: Plan | None, seconds: Mapping[str, float], r
     rejects = run.staging.table("rejects")
     if rejects.exists():
         tables.overwrite("rejects", [pl.read_parquet(rejects, glob=False)])
-    manifest = Manifest(run.published.settings, tables.versions, failed=True)
-    _publish(run, manifest, {**_told(run, plan, seconds), "status": "failed", "reason": reason})
+    last = last_done(run_records(run.config.warehouse, run.published.tables.get("runs")))
+    told = {
+        **_told(run, plan, seconds),
+        "fingerprints": json.dumps(last.fingerprints if last else {name: {} for name in _IDS}),
+        "status": "failed",
+        "reason": reason,
+    }
+    _publish(run, Manifest(run.published.settings, tables.versions, failed=True), told)
 
 
 def _told(run: Run, plan: Plan | None, seconds: Mapping[str, float]) -> dict[str, str]:
@@ -87,11 +100,8 @@ def _inputs(run: Run) -> str:
     return changed.select("source_file", "status", "size", "mtime_ns", "file_id").write_json()
 
 
-def _distributions(run: Run, plan: Plan, tables: Mapping[str, int]) -> pl.DataFrame:
+def _distributions(run: Run, plan: Plan) -> pl.DataFrame:
     """Distribution of the scores by domain, and of all of them: a frame of `DISTRIBUTIONS`."""
-    # Read once, by Polars: it opens the files of many days in half the time that DuckDB takes.
-    scores = scan(run.config.warehouse, "scores", tables.get("scores"))
-    scores.select("task_domain", "score").sink_parquet(run.staging.scores, compression="lz4")
     query = sql(__name__, "distributions.sql")
     values = {"run_id": run.run_id, "threshold": run.config.threshold}
     with run.staging.connect(scores=plan.counts.accepted) as connection:
@@ -116,7 +126,6 @@ def _publish(run: Run, manifest: Manifest, told: Mapping[str, str | None]) -> No
         "finished_at": datetime.now(UTC),
         "config": run.config.model_dump_json(),
         "versions": json.dumps(_versions()),
-        "fingerprints": json.dumps(_fingerprints(run, manifest)),
         "published": json.dumps(asdict(manifest)),
         **told,
     }
@@ -125,33 +134,11 @@ def _publish(run: Run, manifest: Manifest, told: Mapping[str, str | None]) -> No
     publish(run.config.warehouse, replace(manifest, tables=tables.versions))
 
 
-def _fingerprints(run: Run, manifest: Manifest) -> dict[str, dict[str, int]]:
-    """How many current scores bear each id of what computed them.
-
-    Where files of the last run stay, that run has counted them: then only those that came or went
-    are opened.
-    """
-    warehouse = run.config.warehouse
-    last = last_done(run_records(warehouse, run.published.tables.get("runs")))
-    before, now = (
-        set(files_of(warehouse, "scores", each.tables.get("scores")))
-        for each in (run.published, manifest)
-    )
-    if last is None or before.isdisjoint(now):
-        return {name: dict(sorted(each.items())) for name, each in _counted(now).items()}
-    came, went = _counted(now - before), _counted(before - now)
-    totals = {name: Counter(last.fingerprints[name]) + came[name] for name in _IDS}
-    return {name: dict(sorted((totals[name] - went[name]).items())) for name in _IDS}
-
-
-def _counted(paths: Iterable[Path]) -> dict[str, Counter[str]]:
-    """How many scores of some files bear each id."""
-    scores = SCORES.to_frame().lazy()
-    if found := sorted(paths):
-        scores = pl.scan_parquet(found, glob=False, hive_partitioning=False)
-    counts = scores.group_by(_IDS).len().collect(engine="streaming")
+def _fingerprints(scores: Path) -> dict[str, dict[str, int]]:
+    """How many scores bear each id of what computed them."""
+    counts = pl.scan_parquet(scores, glob=False).group_by(_IDS).len().collect(engine="streaming")
     return {
-        name: Counter(dict(counts.group_by(name).agg(pl.col("len").sum()).iter_rows()))
+        name: dict(counts.group_by(name).agg(pl.col("len").sum()).sort(name).iter_rows())
         for name in _IDS
     }
 

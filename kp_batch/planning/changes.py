@@ -1,24 +1,65 @@
 """Detects which traces are new (late ones too), changed or removed: facts beside scores."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 
 import duckdb
 import polars as pl
 
-from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS, SCORED_COLUMNS
+from kp_batch.contracts import FACTS, FILES, NOVELTY, OWN_COLUMNS, SCORED_COLUMNS
 from kp_batch.ingest.observe import Observed
 from kp_batch.planning.state import State
-from kp_batch.sql import columns, read_parquet, sql, statement
+from kp_batch.sql import columns, read_parquet, set_variables, sql, statement
 from kp_batch.warehouse.relations import parquet_relation
 
 _OWN = (*OWN_COLUMNS, "source_file")
 _MET = (*NOVELTY, *SCORED_COLUMNS)
+
+# What changes.sql makes for the other files of SQL: the columns of each relation.
+RELATIONS: Mapping[str, tuple[str, ...]] = {
+    # every file of the archive that was ever read, as it is now
+    "ledger": tuple(FILES),
+    # the rows of all content that was ever read, but for those that are forgotten
+    "facts": tuple(FACTS),
+    # the files whose content counts
+    "contents": ("source_file", "file_id", "rows", "status", "is_read"),
+    # those that came, went, have other content, or can be read no more, or again
+    "changed_contents": ("source_file", "file_id"),
+    # the hashes of the ids that can have changed
+    "touched_ids": ("id",),
+    # of these ids, the rows of those that have several
+    "duplicates": (
+        *("trace_id", "file_id", "row", "content_hash"),
+        *("last_content", "last_file", "last_row", "is_alike", "is_last"),
+    ),
+    # of these ids, the row that counts
+    "current": (*(name for name in FACTS if name != "reasons"), "source_file"),
+    # of these ids, the row that counts beside the published score
+    "diff": (
+        *("trace_id", "created_at", "old_created_at"),
+        *("removed_from", "in_place", "differs"),
+    ),
+    # of these ids, those whose score is as it has to be, so far as their own row tells
+    "unchanged": ("trace_id",),
+}
+_BY_DAY = """
+    SELECT day_of(created_at) AS day, day_of(old_created_at) AS old_day, count(*) AS traces
+    FROM diff
+    WHERE differs
+    GROUP BY ALL
+"""
+_ROWS = """
+    SELECT
+        coalesce(sum("rows"), 0)::BIGINT AS "rows",
+        coalesce(sum("rows") FILTER (NOT is_read), 0)::BIGINT AS rows_kept,
+        count(*) FILTER (status = 'gone') AS gone
+    FROM contents
+"""
 _LOSS = """
     SELECT count(*), min(trace_id), arg_min(removed_from, trace_id)
-    FROM compared
-    SEMI JOIN (FROM now WHERE file_id IS NOT NULL) AS counting ON source_file = removed_from
+    FROM diff
+    SEMI JOIN (FROM ledger WHERE file_id IS NOT NULL) AS known ON source_file = removed_from
 """
 
 
@@ -27,7 +68,7 @@ class ChangeSet:
     """How many rows count, and how many traces differ from the published ones."""
 
     by_day: pl.DataFrame  # day (null: removed), old_day (null: new), traces
-    rows: int  # that count, see touched.sql
+    rows: int  # that count
     rows_kept: int  # of these, in files that are gone or unreadable
     gone: int  # of these files, those that are gone
 
@@ -114,7 +155,6 @@ def detect_changes(state: State, observed: Observed, *, rejects_stand: bool) -> 
         rejects_stand: whether the published rejects are those of the published ledger; otherwise
             all rows are looked at.
     """
-    state.connection.execute("SET VARIABLE rejects_stand = ?", [rejects_stand])
     to_forget = state.staging.to_forget
     forgotten, without = statement("(SELECT '' AS trace_id WHERE false)"), statement("")
     if to_forget.exists():
@@ -123,19 +163,14 @@ def detect_changes(state: State, observed: Observed, *, rejects_stand: bool) -> 
         without = statement("ANTI JOIN $ids AS gone USING (trace_id)", ids=forgotten)
     query = sql(
         __name__,
-        "touched.sql",
+        "changes.sql",
         columns=columns(FACTS),
         forgotten=forgotten,
         without=without,
         staged=parquet_relation("facts", observed.facts),
         files=parquet_relation("files", [state.staging.table("files")]),
     )
+    set_variables(state.connection, rejects_stand=rejects_stand)
     state.connection.execute(query)
-    days = state.ask("SELECT DISTINCT day_of(created_at) AS day FROM known").get_column("day")
-    scores = parquet_relation("scores", state.files_of_days(days))
-    state.connection.execute(sql(__name__, "changes.sql", scores=scores))
-    counted = state.ask("FROM counted")
-    kept = counted.filter(~pl.col("is_read"))
-    rows, rows_kept = (int(each.get_column("rows").sum()) for each in (counted, kept))
-    gone = int((kept.get_column("status") == "gone").sum())
-    return Detected(state, ChangeSet(state.ask("FROM changes"), rows, rows_kept, gone))
+    [counts] = state.ask(_ROWS).iter_rows()
+    return Detected(state, ChangeSet(state.ask(_BY_DAY), *counts))

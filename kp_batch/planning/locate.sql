@@ -1,10 +1,10 @@
 -- The files that hold some texts; one that cannot be read only where no other holds a text.
--- Given: texts (a table of hashes), the table now (the ledger) and the view facts (see changes.sql).
+-- Given: texts (a table of hashes), ledger and facts (see changes.py).
 WITH standing AS NOT MATERIALIZED (
     SELECT text_hash, source_file, status
     FROM facts
     SEMI JOIN $texts AS texts USING (text_hash)
-    JOIN now USING (file_id)
+    JOIN ledger USING (file_id)
     WHERE len(facts.reasons) = 0
 )
 SELECT DISTINCT source_file, status

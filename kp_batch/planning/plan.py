@@ -18,7 +18,7 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.state import State
 from kp_batch.planning.texts import Texts, missing_texts
 from kp_batch.planning.timeline import affected_timeline
-from kp_batch.planning.why import is_current, is_settled, reasons
+from kp_batch.planning.why import is_settled, reasons
 from kp_batch.planning.windows import Span
 from kp_batch.planning.workload import (
     Workload,
@@ -92,11 +92,10 @@ def _nothing(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRec
 def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRecord]) -> Plan:
     """The plan of a run that compares the traces with the published ones."""
     last = done[-1] if done else None
-    is_now = is_current(run, scorer, last)
     with State(run.config.warehouse, run.tables, run.staging) as state:
         rejects_stand = not run.published.failed
         detected = detect_changes(state, observed, rejects_stand=rejects_stand)
-        fingerprints = state.days_alone() if is_now else state.fingerprints()
+        fingerprints = state.fingerprints()
         timeline = affected_timeline(run, detected, scorer, fingerprints)
         texts = missing_texts(run, detected, scorer, timeline, observed)
         traces = traces_after(run, fingerprints, timeline)

@@ -1,38 +1,38 @@
 -- The rows and files that are rejected as the archive stands now, in its order: unreadable files, rows
 -- that cannot be scored, and rows with an id that stands again, with other content, later in the
 -- archive. What is published of the same row of the same content is kept: its JSON, and the run that
--- rejected it. Given: the schema published (its tables), the tables now, moved, touched and rivals
--- and the views counted and facts (see changes.sql), and the variable rejected (a path).
+-- rejected it. Given: the schema published (its tables), ledger, changed_contents, touched_ids, duplicates,
+-- contents and facts (see changes.py), and the variable rejected (a path).
 COPY (
     WITH as_before AS (
-        FROM counted ANTI JOIN moved USING (source_file, file_id)
+        FROM contents ANTI JOIN changed_contents USING (source_file, file_id)
     ),
     rejected AS (
         SELECT source_file, NULL AS "row", NULL AS trace_id, reasons, message, NULL AS file_id
-        FROM now
+        FROM ledger
         WHERE len(reasons) > 0
         UNION ALL
         -- The rows of moved files, and of other files those of touched ids.
         SELECT source_file, "row", trace_id, facts.reasons, NULL, file_id
         FROM facts
-        JOIN (FROM counted SEMI JOIN moved USING (source_file, file_id)) USING (file_id)
+        JOIN (FROM contents SEMI JOIN changed_contents USING (source_file, file_id)) USING (file_id)
         WHERE len(facts.reasons) > 0
         UNION ALL
         SELECT source_file, "row", trace_id, facts.reasons, NULL, file_id
         FROM facts
         JOIN as_before USING (file_id)
-        WHERE len(facts.reasons) > 0 AND hash(trace_id) IN (SELECT id FROM touched)
+        WHERE len(facts.reasons) > 0 AND hash(trace_id) IN (SELECT id FROM touched_ids)
         UNION ALL
         SELECT
-            counted.source_file,
+            contents.source_file,
             "row",
             trace_id,
             ['superseded'],
             'the same id stands with other content in ' || last_file || ', row ' || last_row
                 || if(is_alike, ', later in the archive', ', which can be read'),
             file_id
-        FROM rivals
-        JOIN counted USING (file_id)
+        FROM duplicates
+        JOIN contents USING (file_id)
         WHERE content_hash <> last_content
         UNION ALL
         -- All others are rejected as they were.
@@ -45,7 +45,7 @@ COPY (
             file_id
         FROM published.rejects
         SEMI JOIN as_before USING (source_file, file_id)
-        WHERE hash(trace_id) NOT IN (SELECT id FROM touched)
+        WHERE hash(trace_id) NOT IN (SELECT id FROM touched_ids)
     )
     SELECT
         rejected.source_file,

@@ -59,20 +59,6 @@ class State:
         """Count the published scores by day: `day` and `rows`. The log tells it."""
         return rows_by_day(self._warehouse, "scores", self._tables["scores"])
 
-    def days_alone(self) -> pl.DataFrame:
-        """How many scores are published by day, as `fingerprints`, where none of these is stale.
-
-        The log tells it: no file is opened. Whatever else the scores bear is null.
-        """
-        counts = self.rows_by_day()
-        names = ("task_domain", "encoder_id", "cache_id", "profile_id")
-        return counts.select(
-            "day",
-            *(pl.lit(None, pl.String).alias(name) for name in names),
-            traces="rows",
-            met=pl.lit(0, pl.Int64),
-        )
-
     def ask(self, query: str) -> pl.DataFrame:
         """The answer to a query."""
         return frame_of(self.connection.sql(query))
