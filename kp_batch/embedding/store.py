@@ -27,7 +27,7 @@ from kp_batch.embedding.chunks import (
     read_vectors,
     write_chunk,
 )
-from kp_batch.sql import sql
+from kp_batch.sql import set_variables, sql
 from kp_batch.whole_files import HALF_WRITTEN
 
 
@@ -128,7 +128,7 @@ class VectorStore:
 
     def _copy(self, query: str, wanted: str, path: Path) -> int:
         with self._attached():
-            self._connection.execute("SET VARIABLE path = ?", [str(path)])
+            set_variables(self._connection, path=str(path))
             query = sql(__name__, query, wanted=wanted, key=self._key)
             answer = self._connection.execute(query)
             [(count,)] = answer.fetchall()
@@ -138,7 +138,7 @@ class VectorStore:
     def _attached(self) -> Generator[None]:
         """Let the connection see the stream as the table stored, and the names of its chunks."""
         self._connection.register("stored", self)
-        self._connection.execute("SET VARIABLE chunks = ?", [self._chunks])
+        set_variables(self._connection, chunks=self._chunks)
         # DuckDB takes a stream for a single row: it would hold all of it, and let pass what is
         # looked for. Left alone, a join holds its right side.
         self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")

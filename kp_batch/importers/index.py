@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from kp_batch.contracts import arrow_schema
 from kp_batch.errors import KpBatchError
 from kp_batch.importers.archive import Archive
-from kp_batch.sql import read_parquet, sql, statement
+from kp_batch.sql import read_parquet, set_variables, sql, statement
 from kp_batch.text import one_line
 
 _NAME = "_import/_index.parquet"
@@ -139,6 +139,6 @@ class Index:
         read = pl.DataFrame(rows, schema=_READ, orient="row")
         connection.register("read", read.to_arrow())
         connection.register("none_yet", pl.DataFrame(schema=_ROWS).to_arrow())
-        connection.execute("SET VARIABLE units = ?", [units])
+        set_variables(connection, units=units)
         old = read_parquet(self._path) if self.stamps else statement("none_yet")
         connection.execute(statement("CREATE OR REPLACE TEMP VIEW old AS FROM $old", old=old))

@@ -10,7 +10,7 @@ from kp_batch.errors import KpBatchError
 from kp_batch.ingest.again import places_query
 from kp_batch.memory import duckdb_limit
 from kp_batch.planning.scorer import NO_FINGERPRINT
-from kp_batch.sql import SQL, literal, sql, statement
+from kp_batch.sql import SQL, literal, set_variables, sql, statement
 from kp_batch.text import number, one_line
 from kp_batch.warehouse.manifest import shown_tables
 from kp_batch.warehouse.reader import connect
@@ -83,7 +83,7 @@ def choose(warehouse: Path, choice: Choice, folder: Path, path: Path) -> Chosen:
             scores=rows["scores"],
         )
         found = places_query(hashed, "files", rows["facts"])
-        connection.execute("SET VARIABLE path = ?", [str(path)])
+        set_variables(connection, path=str(path))
         copied = connection.execute(sql(__name__, "chosen.sql", places=found))
         [(count,)] = copied.fetchall()
         return Chosen(int(count), tuple(_in_words(connection, choice)))
@@ -92,7 +92,7 @@ def choose(warehouse: Path, choice: Choice, folder: Path, path: Path) -> Chosen:
 def _create_wanted(connection: duckdb.DuckDBPyConnection, choice: Choice) -> None:
     """Create the table wanted: the rows of the view `scores` that meet the conditions."""
     wanted = connection.table("scores")
-    connection.execute("SET VARIABLE domains = ?", [list(choice.domains)])
+    set_variables(connection, domains=list(choice.domains))
     for condition in _conditions(choice):
         wanted = wanted.filter(str(condition))  # which takes no subclass of str for SQL
     try:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from kp_batch.embedding.chunks import read_vectors
 from kp_batch.embedding.store import VectorStore
 from kp_batch.novelty.distinct import Distinct
-from kp_batch.sql import sql
+from kp_batch.sql import set_variables, sql
 from kp_batch.warehouse.layout import Layout
 
 _ROWS = 16_384  # vectors held at once: in this order, each time they stand in many chunks
@@ -37,7 +37,7 @@ def choose_distinct(
     connection.execute("CREATE TEMP TABLE kept (trace_id VARCHAR)")
     encoders = connection.execute("SELECT DISTINCT encoder_id FROM chosen ORDER BY ALL").fetchall()
     for (encoder_id,) in encoders:
-        connection.execute("SET VARIABLE encoder_id = ?", [encoder_id])
+        set_variables(connection, encoder_id=encoder_id)
         connection.execute(sql(__name__, "ranked.sql"))
         if bound == 1:
             connection.execute("INSERT INTO kept SELECT trace_id FROM ranked")

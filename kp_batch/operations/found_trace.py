@@ -10,7 +10,7 @@ from kp_batch.contracts import SCORES
 from kp_batch.errors import WarehouseError
 from kp_batch.facts import id_hash
 from kp_batch.planning.state import State
-from kp_batch.sql import sql, statement
+from kp_batch.sql import set_variables, sql, statement
 from kp_batch.text import encodable, shortened
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.relations import frame_of, parquet_relation
@@ -53,7 +53,7 @@ def find_trace(warehouse: Path, state: State, name: str) -> dict[str, Any]:
 
 def _beginning_with(state: State, name: str) -> pl.DataFrame:
     """Look on the days that the facts know, and on all others only where nothing is found."""
-    state.connection.execute("SET VARIABLE name = ?", [name])
+    set_variables(state.connection, name=name)
     known = state.ask(sql(__name__, "known_days.sql")).get_column("day").to_list()
     scores = parquet_relation("scores", state.files_of_days(known))
     found = state.ask(sql(__name__, "found_trace.sql", scores=scores))

@@ -15,7 +15,7 @@ from kp_batch.novelty.cache import NOBODY_MET, VectorCache, novelty
 from kp_batch.novelty.settings import CacheSettings
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.planning.state import State
-from kp_batch.sql import sql
+from kp_batch.sql import set_variables, sql
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.layout import Layout
 
@@ -97,8 +97,7 @@ class Reference:
         return Met(value, nearest.similarity, name, age, cache.size, off)
 
     def _window(self, first: int, last: int) -> pl.DataFrame:
-        self._state.connection.execute("SET VARIABLE first = ?", [first])
-        self._state.connection.execute("SET VARIABLE last = ?", [last])
+        set_variables(self._state.connection, first=first, last=last)
         return self._state.ask(sql(__name__, "window.sql"))
 
     def _vectors(self, encoder_id: str, text_hashes: list[str]) -> Float32s:
@@ -116,7 +115,7 @@ class Reference:
         reach = max(CacheSettings.of(each).size for each in traces.get_column("cache_id"))
         connection, path = self._state.connection, self._state.staging.vectors
         connection.register("traces", traces.select("position", "text_hash_now").to_arrow())
-        connection.execute("SET VARIABLE reach = ?", [reach])
+        set_variables(connection, reach=reach)
         connection.execute(sql(__name__, "met.sql"))
         store = VectorStore(Layout(self._warehouse).vectors(encoder_id), connection)
         store.write_places("met", path)

@@ -21,7 +21,7 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.state import State
 from kp_batch.progress import progress
 from kp_batch.run import Run, last_config
-from kp_batch.sql import read_parquet, sql
+from kp_batch.sql import read_parquet, set_variables, sql
 from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.places import shown
@@ -60,7 +60,7 @@ def sweep(
         if published.is_empty():
             where = shown(warehouse)
             raise WarehouseError(f"no trace is scored in {where}; run an archive first")
-        state.connection.execute("SET VARIABLE replay = ?", [str(staging.replay)])
+        set_variables(state.connection, replay=str(staging.replay))
         state.connection.execute(sql(__name__, "sweep_timeline.sql"))
         files = _swept(run, scorer, published, list(asked))
         outcomes = sorted(
@@ -150,10 +150,9 @@ def _outcomes(
     """Aggregate what was replayed, a cache at a time, by cache size, ttl and threshold."""
     number_of = {cache: number for number, cache in enumerate(asked)}
     query = sql(__name__, "sweep.sql", files=read_parquet(*files))
-    state.connection.execute("SET VARIABLE threshold_in_force = ?", [run.config.threshold])
+    set_variables(state.connection, threshold_in_force=run.config.threshold)
     for cache in sorted(asked, key=lambda each: (each.size, each.ttl or timedelta.max)):
-        state.connection.execute("SET VARIABLE cache = ?", [number_of[cache]])
-        state.connection.execute("SET VARIABLE thresholds = ?", [list(asked[cache])])
+        set_variables(state.connection, cache=number_of[cache], thresholds=list(asked[cache]))
         for row in state.ask(query).iter_rows(named=True):
             is_in_force = cache == _in_force(run) and row["threshold"] == run.config.threshold
             yield Outcome(

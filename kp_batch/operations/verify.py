@@ -25,7 +25,7 @@ from kp_batch.progress import progress
 from kp_batch.reasons import BEFORE
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
-from kp_batch.sql import sql
+from kp_batch.sql import set_variables, sql
 from kp_batch.staging import Staging
 from kp_batch.text import number
 from kp_batch.vectors import Float32s
@@ -102,7 +102,7 @@ def _scored_again(state: State, stored: pl.DataFrame, reference: Reference) -> p
 
 def _sample(state: State, traces: int, seed: int) -> pl.DataFrame:
     """Choose some published traces, each with its position in the timeline; see sample.sql."""
-    state.connection.execute("SET VARIABLE traces = ?", [traces])
+    set_variables(state.connection, traces=traces)
     state.connection.execute("SET VARIABLE seed = ?::VARCHAR", [seed])
     state.connection.execute(sql(__name__, "sample.sql"))
     return state.ask("FROM sampled")

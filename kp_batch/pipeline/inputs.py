@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from kp_batch.embedding.chunks import Key
-from kp_batch.sql import read_parquet, sql
+from kp_batch.sql import read_parquet, set_variables, sql
 from kp_batch.staging import Staging
 from kp_batch.vectors import Int64s
 
@@ -34,8 +34,7 @@ def stage_inputs(
     staged, hashes = read_parquet(*paths, numbered=True), read_parquet(missing)
     query = sql(__name__, "inputs.sql", staged=staged, missing=hashes, key=key)
     with staging.connect() as connection:
-        connection.execute("SET VARIABLE staged = ?", [paths])
-        connection.execute("SET VARIABLE inputs = ?", [str(inputs)])
+        set_variables(connection, staged=paths, inputs=str(inputs))
         connection.execute(query)
 
 

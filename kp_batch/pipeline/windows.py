@@ -21,7 +21,7 @@ from kp_batch.executor import Executor, Step
 from kp_batch.pipeline.inputs import Rows, parts_of, read_inputs, stage_inputs
 from kp_batch.pipeline.loaded import EncoderName, loaded_encoder
 from kp_batch.progress import progress
-from kp_batch.sql import sql, statement
+from kp_batch.sql import set_variables, sql, statement
 from kp_batch.staging import WINDOWS, Staging
 from kp_batch.whole_files import whole
 
@@ -141,7 +141,7 @@ def _stage_copies(staging: Staging, vectors: Path, files: Sequence[Path]) -> int
         count = VectorStore(vectors, connection).write_missing(wanted, staging.without_vector)
         if count:
             _view(connection, "without_vector", [staging.without_vector])
-            connection.execute("SET VARIABLE copies = ?", [str(staging.copies)])
+            set_variables(connection, copies=str(staging.copies))
             connection.execute(sql(__name__, "copies.sql"))
             _view(connection, "copies", [staging.copies])
             wanted = statement("(SELECT window_hash, file_row_number AS position FROM copies)")
