@@ -30,7 +30,7 @@ _RUNS = """
         ), '; ')) AS changes,
         (counts->>'accepted')::BIGINT AS accepted, (counts->>'rejected')::BIGINT AS rejected,
         (counts->>'restated')::BIGINT AS restated,
-        round(waited, 1) AS seconds, round(waited - beside, 1) AS work, mixed
+        round(waited, 1) AS seconds, round(waited - beside, 1) AS work
     FROM (
         SELECT *, list_sum((seconds->'$.*')::DOUBLE[]) AS waited,
             coalesce((seconds->>'start')::DOUBLE, 0) + coalesce((seconds->>'prefect')::DOUBLE, 0)

@@ -1,10 +1,12 @@
 """Explains why one published trace has its score."""
 
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 import polars as pl
 
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.errors import EncoderError
 from kp_batch.operations.cache_window import similar
@@ -60,7 +62,7 @@ def explain(warehouse: Path, staging: Staging, name: str) -> Explanation:
             counts=Counts.of(own.facts or row),
             breakdown=breakdowns(scored, _profiles(state))[0],
             threshold=published.threshold,
-            by_profile=scores_by_profile(scored, _in_force(published))[0],
+            by_profile=scores_by_profile(scored, _in_force(published, row["created_at"]))[0],
             held=met.held,
             neighbours=tuple(
                 _neighbour(row, other, similarity, own, contents[other["trace_id"]])
@@ -81,12 +83,12 @@ def _is_cut(encoder_id: str, own: Content) -> bool | None:
 
 
 def _profiles(state: State) -> list[WeightProfile]:
-    rows = state.table("profiles").drop("profile_id").iter_rows(named=True)
-    return [WeightProfile(**each) for each in rows]
+    rows = state.table("profiles").select("name", *DIMENSIONS).iter_rows()
+    return [WeightProfile(*each) for each in rows]
 
 
-def _in_force(published: Manifest) -> dict[str, WeightProfile]:
-    return parse_profiles(published.settings["profiles"], "the warehouse")
+def _in_force(published: Manifest, moment: datetime) -> dict[str, WeightProfile]:
+    return parse_profiles(published.settings["profiles"], "the warehouse").at(moment)
 
 
 def _neighbour(

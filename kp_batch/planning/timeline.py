@@ -30,9 +30,8 @@ MARKS = pl.Schema(
         "task_domain": pl.String,
         "day": pl.Date,
         "profile_id": pl.String,  # as published
-        "in_range": pl.Boolean,
+        "profile_id_after": pl.String,  # that the run gives it
         "facts_changed": pl.Boolean,
-        "content_changed": pl.Boolean,
         "replay": pl.Boolean,
     }
 )
@@ -72,7 +71,7 @@ def affected_timeline(
         published: what computed the published scores, see `State.fingerprints`.
     """
     MARKS.to_frame().write_parquet(run.staging.marks)
-    stale = published.filter(scorer.replay_is_stale() & run.in_range("day"))
+    stale = published.filter(scorer.replay_is_stale())
     touched = sorted(detected.changes.days | set(stale.get_column("day")))
     if not touched:
         return Timeline(frozenset(), ())
@@ -113,12 +112,12 @@ def _rows(run: Run, scorer: Scorer, stretch: Stretch) -> pl.DataFrame:
         .slice(stretch.begin, stretch.end - stretch.begin)
         .with_columns(day=pl.col("created_at").dt.date())
         .select(
-            *("task_domain", "day", "profile_id", "facts_changed", "content_changed"),
+            *("task_domain", "day", "profile_id", "facts_changed"),
             pl.col("created_at").to_physical(),
             pl.col("old_position", "cache_size").fill_null(-1),
-            in_range=run.in_range("day"),
+            profile_id_after=scorer.profile_id(),
             same_cache=~is_stale.fill_null(value=True),
-            stale_replay=(is_stale & run.in_range("day")).fill_null(value=False),
+            stale_replay=is_stale.fill_null(value=False),
         )
         .collect()
     )

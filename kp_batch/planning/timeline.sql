@@ -1,7 +1,6 @@
 -- The timeline of some days, in replay order: each trace as the archive has it now, and what is
 -- published of it. `old_position`: its position among the published traces of these days; null where
--- it was not published with the same time and text. `facts_changed`: its own facts differ;
--- `content_changed`: what its score comes from is among them.
+-- it was not published with the same time and text. `facts_changed`: its own facts differ.
 -- Given: scores (the files of these days), current, compared and unchanged (see changes.sql),
 -- and the variable timeline (a path).
 COPY (
@@ -9,8 +8,7 @@ COPY (
         SELECT *, row_number() OVER (ORDER BY created_at, trace_id) - 1 AS old_position
         FROM $scores
     )
-    SELECT $new_own, $old_met, old.old_position, true AS facts_changed,
-        new.content_hash IS DISTINCT FROM old.content_hash AS content_changed
+    SELECT $new_own, $old_met, old.old_position, true AS facts_changed
     FROM current AS new
     ANTI JOIN unchanged USING (trace_id)
     LEFT JOIN old
@@ -18,7 +16,7 @@ COPY (
         AND new.created_at = old.created_at
         AND new.text_hash = old.text_hash
     UNION ALL
-    SELECT $old_own, $old_met, old.old_position, false, false
+    SELECT $old_own, $old_met, old.old_position, false
     FROM old
     ANTI JOIN (FROM compared WHERE differs) USING (trace_id)
     ORDER BY created_at, trace_id
