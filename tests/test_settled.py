@@ -113,8 +113,7 @@ def test_it_looks_where_anything_may_differ(scored: RescoreConfig) -> None:
         for kind in ("encoder_id", "cache_id"):
             assert not is_current(run, scorer, bearing_another(found, kind))
         assert not is_current(run, scorer, None)
-        older = replace(scorer, registered=(*scorer.registered[1:], "default-0-v0"))
-        assert not is_current(run, older, found)
+        assert not is_current(run, scorer, bearing_another(found, "profile_id"))
         assert not is_settled(run, scorer, replace(observed, differs=True), found)
         failed = replace(run, published=replace(run.published, failed=True))
         assert not is_settled(failed, scorer, observed, found)
@@ -123,7 +122,7 @@ def test_it_looks_where_anything_may_differ(scored: RescoreConfig) -> None:
 
 
 def test_it_looks_where_a_setting_differs(scored: RescoreConfig) -> None:
-    for given in ({"threshold": 0.1}, {"since": date(2026, 1, 6)}, {"cache_size": 9}):
+    for given in ({"threshold": 0.1}, {"cache_size": 9}):
         plan, _ = planned(config(scored.warehouse.parent, *map(Path, scored.archive), **given))
         assert "settings" in plan.pending
 

@@ -103,6 +103,7 @@ def _scored(
     ).with_columns(assign(versions))
     told = breakdowns(rows, versions.profiles)
     by_profile = scores_by_profile(rows, versions.at(moment))
+    in_force = versions.in_force(moment)
     known = rows.select(_TOLD).to_dicts()
     for row, (greatest, nearest), breakdown, scores in zip(
         known, met, told, by_profile, strict=True
@@ -113,6 +114,7 @@ def _scored(
             task_domain=row["task_domain"],
             score=breakdown.score,
             by_profile=scores,
+            weights_from=in_force[breakdown.profile].date,
             counts=Counts.of(row),
             breakdown=breakdown,
             max_similarity=greatest,

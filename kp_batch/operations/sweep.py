@@ -36,8 +36,8 @@ def sweep(
 ) -> Sweep:
     """Compute the scores that a run would leave, with each combination of settings.
 
-    They are that run's to the bit, with the weights and the encoder of the published scores. No model is needed, no file of the archive is read, and nothing in the warehouse
-    changes.
+    They are that run's to the bit, with the weights and the encoder of the published scores. No
+    model is needed, no file of the archive is read, and nothing in the warehouse changes.
 
     Args:
         warehouse: the folder of the tables.

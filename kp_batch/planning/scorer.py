@@ -1,11 +1,10 @@
 """What computes scores: encoder, cache, profiles. Each has an id that the rows bear."""
 
 from dataclasses import asdict, dataclass
-from datetime import datetime
 
 import polars as pl
 
-from kp_batch.contracts import PROFILES, SCORES
+from kp_batch.contracts import PROFILES, SCORES, TIMESTAMP
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.novelty.settings import CacheSettings
 from kp_batch.run import Run
@@ -66,15 +65,18 @@ class Scorer:
 
     def profiles_table(self) -> pl.DataFrame:
         """The table of profiles: each once, with the times from which it holds."""
-        begins: dict[str, list[datetime | None]] = {}
-        for versions in self.profiles.versions.values():
-            for begin, profile in versions:
-                begins.setdefault(profile.profile_id, []).append(begin)
         rows = [
-            {"profile_id": each.profile_id, **asdict(each), "valid_from": begins[each.profile_id]}
-            for each in self.profiles.profiles
+            {
+                "profile_id": each.profile.profile_id,
+                **asdict(each.profile),
+                "valid_from": each.valid_from,
+            }
+            for versions in self.profiles.versions.values()
+            for each in versions
         ]
-        return pl.DataFrame(rows, schema=PROFILES).sort("profile_id")
+        *columns, dates = PROFILES
+        dated = pl.DataFrame(rows, schema=PROFILES | {dates: TIMESTAMP})
+        return dated.group_by(columns).agg(dates).cast(PROFILES).sort("profile_id")
 
     def rescore(self, rows: pl.LazyFrame, run_id: str) -> pl.LazyFrame:
         """Score the rows that need it, and give all of them the columns of `SCORES`.

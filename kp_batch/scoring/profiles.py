@@ -48,6 +48,12 @@ class Version(NamedTuple):
     valid_from: datetime | None  # in UTC; None: from the beginning
     profile: WeightProfile
 
+    @property
+    def date(self) -> str | None:
+        """`valid_from` as a text; a day where it is a day's start. They sort as the times do."""
+        moment = self.valid_from
+        return moment and _written(moment)
+
 
 @dataclass(frozen=True)
 class ProfileVersions:
@@ -60,10 +66,14 @@ class ProfileVersions:
 
     def at(self, moment: datetime) -> dict[str, WeightProfile]:
         """The profiles in force at a time with a zone, by name."""
+        return {name: each.profile for name, each in self.in_force(moment).items()}
+
+    def in_force(self, moment: datetime) -> dict[str, Version]:
+        """The versions in force at a time with a zone, by name."""
         return {
             name: begun[-1]
             for name, versions in self.versions.items()
-            if (begun := [each.profile for each in versions if _has_begun(each, moment)])
+            if (begun := [each for each in versions if _has_begun(each, moment)])
         }
 
     @property
@@ -135,12 +145,12 @@ def _has_begun(version: Version, moment: datetime) -> bool:
 
 def _table(version: Version) -> dict[str, Any]:
     begins, profile = version
-    dated = {} if begins is None else {_FROM: _written(begins)}
+    dated = {} if begins is None else {_FROM: version.date}
     return dated | {dimension: getattr(profile, dimension) for dimension in DIMENSIONS}
 
 
 def _written(moment: datetime) -> str:
-    """A time in UTC, as a day where it is a day's start: texts that sort as the times do."""
+    """A time in UTC; see `Version.date`."""
     return moment.date().isoformat() if moment.timetz() == time(tzinfo=UTC) else moment.isoformat()
 
 
