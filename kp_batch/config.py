@@ -20,15 +20,18 @@ from pydantic import (
 from kp_batch.embedding.precision import Precision
 from kp_batch.errors import KpBatchError
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.setting_types import Day, Embedder, Limit, Profiles, Ttl
+from kp_batch.setting_types import Embedder, Limit, Profiles, Ttl
 from kp_batch.warehouse.places import folder_of, shown
 
 # What belongs to the warehouse: the first run that is done fixes it, and a run that leaves one out
 # takes it from there. All other settings are of one run alone.
 SETTINGS = (
     *("embedder", "precision", "cache_size", "ttl"),
-    *("profiles", "threshold", "since", "until", "text"),
+    *("profiles", "threshold", "text"),
 )
+
+# They were settings: who still gives one is told what replaces it.
+REMOVED = ("since", "until")
 
 
 def _setting(description: str, **form: Any) -> Any:
@@ -69,8 +72,6 @@ class RescoreConfig(BaseModel):
         default_factory=load_profiles,
     )
     threshold: float = _setting("A score worth sharing.", default=0.75, ge=0, le=1)
-    since: Day = _setting("Restate no day before this one, or none: any day.", default=None)
-    until: Day = _setting("Restate no day after this one, or none: any day.", default=None)
     text: bool = _setting(
         "Show texts of traces in the report; compare and explain always do.", default=True
     )
@@ -112,15 +113,20 @@ class RescoreConfig(BaseModel):
         """A setting of the warehouse that is null, as forms send it, was left out."""
         if not isinstance(given, Mapping):
             return given
+        nullable = {*SETTINGS, *REMOVED}
         values = cast("Mapping[str, Any]", given)
-        return {
-            name: each for name, each in values.items() if each is not None or name not in SETTINGS
+        kept = {
+            name: each for name, each in values.items() if each is not None or name not in nullable
         }
+        if removed := [f"--{name}" for name in REMOVED if name in kept]:
+            raise ValueError(
+                f"{' and '.join(removed)} went: weights that hold from a date on have it in the "
+                "profiles file, as from = 2026-01-31; see docs/how-to/new-weights.md"
+            )
+        return kept
 
     @model_validator(mode="after")
     def _in_order(self) -> "RescoreConfig":
-        if self.since and self.until and self.since > self.until:
-            raise ValueError(f"--since {self.since} is after --until {self.until}")
         if self.workers and self.ray:
             raise ValueError("--workers is for Ray here, --ray for a cluster with its own workers")
         return self
@@ -138,14 +144,16 @@ class RescoreConfig(BaseModel):
         """The config with every setting that was left out as the warehouse has it.
 
         Args:
-            settings: the warehouse's; empty for a new one, for which the defaults stand.
+            settings: the warehouse's; empty for a new one, for which the defaults stand. Those
+                that an earlier kp_batch had besides are passed over.
 
         Raises:
             KpBatchError: a setting that was given does not go with one of the warehouse's.
         """
         given = {name: getattr(self, name) for name in self.model_fields_set}
+        known = {name: settings[name] for name in SETTINGS if name in settings}
         try:
-            return RescoreConfig.model_validate({**settings, **given})
+            return RescoreConfig.model_validate({**known, **given})
         except ValidationError as error:
             raise KpBatchError(
                 f"{faults(error)}; what is left out is as the warehouse has it: kp-batch settings"

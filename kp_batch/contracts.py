@@ -165,8 +165,15 @@ REJECTS = pl.Schema(
     }
 )
 
-# Every profile that the last run loaded, and the older ones that some score still bears.
-PROFILES = pl.Schema({**_texts("profile_id", "name"), **dict.fromkeys(DIMENSIONS, pl.Float64())})
+# Every profile of the settings, each once.
+PROFILES = pl.Schema(
+    {
+        **_texts("profile_id", "name"),
+        **dict.fromkeys(DIMENSIONS, pl.Float64()),
+        # The times from which it holds, ascending; null: from the beginning.
+        "valid_from": pl.List(TIMESTAMP),
+    }
+)
 
 RUNS = pl.Schema(
     {

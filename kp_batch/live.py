@@ -47,10 +47,10 @@ def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> flo
     with _lock:  # the clock is read inside, or another thread's later call could come first
         moment = datetime.now(UTC) if now is None else now
         value = _novelty(frame, moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-    profiles = load_profiles()
+    versions = load_profiles()  # the built-in ones, which hold at all times
     return (
-        frame.with_columns(assign(profiles), novelty=pl.lit(value))
-        .with_columns(composite(profiles.values()))
+        frame.with_columns(assign(versions), novelty=pl.lit(value))
+        .with_columns(composite(versions.profiles))
         .select(score())
         .item()
     )
@@ -65,7 +65,8 @@ def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
     frame = _facts_of(trace)
     with _lock:
         value = _novelty(frame, None)
-    return scores_by_profile(frame.with_columns(novelty=pl.lit(value)), load_profiles())[0]
+    in_force = load_profiles().at(datetime.now(UTC))
+    return scores_by_profile(frame.with_columns(novelty=pl.lit(value)), in_force)[0]
 
 
 def _facts_of(trace: Mapping[str, Any]) -> pl.DataFrame:

@@ -2,18 +2,21 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from kp_batch.text import number
 
 _TO = "\N{RIGHTWARDS ARROW}"
 _WEIGHTS = "profiles"  # the setting that is told by profile
+_FROM = "from"  # beside the weights of a profile
 OF_ENCODER = frozenset({"embedder", "precision"})  # settings that make another encoder
 BEFORE: Mapping[str, Any] = {
     "precision": "float32",
     "text": True,
 }  # settings of warehouses from before there were these
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
+Weights = Mapping[str, float]  # by dimension
 
 
 @dataclass(frozen=True)
@@ -79,17 +82,55 @@ def listed(reasons: Iterable[Reason]) -> str:
     return "; ".join(each.words for each in reasons)
 
 
-def _weight_changes(
-    old: Mapping[str, Mapping[str, float]], new: Mapping[str, Mapping[str, float]]
-) -> Iterator[Reason]:
+def weights_by_date(profile: Any) -> dict[str, Weights]:
+    """The weights of a name by the date from which they hold, "" from the beginning, ascending.
+
+    Args:
+        profile: as the settings have it; the dates sort as texts.
+    """
+    tables: list[dict[str, Any]] = profile if isinstance(profile, list) else [profile or {}]
+    dated = [(each.get(_FROM, ""), each) for each in tables if each]
+    return {
+        begin: {name: value for name, value in each.items() if name != _FROM}
+        for begin, each in dated
+    }
+
+
+def dated(name: str, begin: str, end: str = "") -> str:
+    """Whose weights, from when on and before when they hold; "" is no date."""
+    dates = [f"from {begin}"] if begin else []
+    dates += [f"before {end}"] if end else []
+    return " ".join([f"weights of {name}", ", ".join(dates)]).strip()
+
+
+def _weight_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Reason]:
+    """The weights that differ, by profile, and the times at which they do."""
     for name in sorted(old.keys() | new.keys()):
-        was, now = old.get(name), new.get(name)
-        if was != now:
-            words = f"weights of {name}: {_weights(was, now)}"
-            yield Reason("weights", words, was, now, of=name)
+        pair = (weights_by_date(old.get(name)), weights_by_date(new.get(name)))
+        for begin, end, was, now in _spans(*pair):
+            if was != now:
+                words = f"{dated(name, begin, end)}: {_weights(was, now)}"
+                yield Reason("weights", words, was, now, of=name)
 
 
-def _weights(old: Mapping[str, float] | None, new: Mapping[str, float] | None) -> str:
+def _spans(
+    old: Mapping[str, Weights], new: Mapping[str, Weights]
+) -> Iterator[tuple[str, str, Weights | None, Weights | None]]:
+    """The longest spans of time in which neither side changes: begin, end and both weights."""
+    changes = sorted({"", *old, *new})
+    both = [(at, _in_force(old, at), _in_force(new, at)) for at in changes]
+    for (was, now), group in groupby(both, lambda each: each[1:]):
+        spans = [begin for begin, *_ in group]
+        later = [at for at in changes if at > spans[-1]]
+        yield spans[0], later[0] if later else "", was, now
+
+
+def _in_force(weights: Mapping[str, Weights], at: str) -> Weights | None:
+    begun = [each for begin, each in weights.items() if begin <= at]
+    return begun[-1] if begun else None
+
+
+def _weights(old: Weights | None, new: Weights | None) -> str:
     if old is None or new is None:
         told = [f"{name} {value:g}" for name, value in (old or new or {}).items()]
         return f"{'new' if old is None else 'gone'} ({', '.join(told)})"

@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from pathlib import Path
 from shlex import quote
 from uuid import uuid4
-
-import polars as pl
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
@@ -19,6 +17,9 @@ from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifes
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.relations import run_records
 
+# Before format 10 settings were limited to some days, unless these said so.
+_ANY_DAY = {"since": "none", "until": "none"}
+
 
 @dataclass(frozen=True)
 class Run:
@@ -29,7 +30,6 @@ class Run:
     started_at: datetime
     published: Manifest  # when it began
     tables: Mapping[str, int]  # the versions that it builds upon
-    restatable: tuple[date, date]  # the first and the last day that other settings may restate
     staging: Staging
 
     @classmethod
@@ -43,9 +43,8 @@ class Run:
         """
         run_id = f"{now:%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}"
         published = read_manifest(config.warehouse) or Manifest({}, {})
-        days = (config.since or date.min, config.until or date.max)
         where = staging or Staging(Layout(config.warehouse).staging(run_id))
-        return cls(config, run_id, now, published, published.tables, days, where)
+        return cls(config, run_id, now, published, published.tables, where)
 
     @property
     def forgets(self) -> bool:
@@ -55,17 +54,13 @@ class Run:
     @property
     def keeps_settings(self) -> bool:
         """Whether its settings are those that are published."""
-        return self.config.settings == {**BEFORE, **self.published.settings}
+        now, then = self.config.settings, self.published.settings
+        return {**_ANY_DAY, **now} == {**_ANY_DAY, **BEFORE, **then}
 
     @property
     def look_at_rejects(self) -> str:
         """The command that shows the rows and files that it rejects."""
         return f"kp-batch sql 'FROM rejects' --warehouse {quote(shown(self.config.warehouse))}"
-
-    def in_range(self, day: str) -> pl.Expr:
-        """Whether a column's day is one that other settings may restate."""
-        first, last = self.restatable
-        return pl.col(day).is_between(pl.lit(first), pl.lit(last))
 
 
 def in_force(config: RescoreConfig) -> RescoreConfig:

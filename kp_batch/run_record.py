@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
-from itertools import pairwise
 from typing import Any, Self
 
 from kp_batch.reasons import BEFORE, Reason, formula_changes
@@ -132,22 +131,6 @@ def same_encoders(first: RunRecord, second: RunRecord) -> bool:
     """Whether the scores of two runs bear the same encoders; no score at all differs from none."""
     old, new = (record.fingerprints["encoder_id"].keys() for record in (first, second))
     return not old or not new or old == new
-
-
-def last_encoder(done: Sequence[RunRecord]) -> str | None:
-    """The encoder that scored last, of those that the scores bear; None where there is no score.
-
-    Where they bear several, it is the one that a run last left on more scores than it found.
-
-    Args:
-        done: the runs that are done, in their order.
-    """
-    borne: list[Mapping[str, int]] = [each.fingerprints["encoder_id"] for each in done]
-    for before, after in reversed([*pairwise([{}, *borne])]):
-        for encoder_id in after.keys() & borne[-1].keys():
-            if len(borne[-1]) == 1 or after[encoder_id] > before.get(encoder_id, 0):
-                return encoder_id
-    return None
 
 
 def profile_name(profile_id: str) -> str:

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from datetime import date, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
 
 from kp_batch.novelty.settings import format_ttl, parse_ttl
-from kp_batch.scoring.profiles import WeightProfile, load_profiles, parse_profiles, weights_of
+from kp_batch.scoring.profiles import ProfileVersions, load_profiles, parse_profiles
 
 NONE = "none"  # a value, unlike what is left out
 BUILT_IN = "default"  # stands for the built-in profiles
@@ -30,19 +30,6 @@ def _in_whole_seconds(ttl: timedelta | None) -> timedelta | None:
     if ttl is not None and (ttl <= timedelta(0) or ttl % timedelta(seconds=1)):
         raise ValueError(f"a ttl is a positive number of whole seconds, got {ttl}")
     return ttl
-
-
-def _parse_day(text: Any) -> Any:
-    if not isinstance(text, str):
-        return text
-    try:
-        return None if text == NONE else date.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"a day is written as 2026-01-31, or none, got {text!r}") from None
-
-
-def _format_day(day: date | None) -> str:
-    return NONE if day is None else day.isoformat()
 
 
 def _parse_profiles(value: Any) -> Any:
@@ -76,16 +63,10 @@ Ttl = Annotated[
     PlainSerializer(format_ttl, return_type=str),
     WithJsonSchema({"type": "string"}),
 ]
-Day = Annotated[
-    date | None,
-    BeforeValidator(_parse_day),
-    PlainSerializer(_format_day, return_type=str),
-    WithJsonSchema({"type": "string"}),
-]
 Profiles = Annotated[
-    dict[str, WeightProfile],
+    ProfileVersions,
     BeforeValidator(_parse_profiles),
-    PlainSerializer(weights_of),
+    PlainSerializer(ProfileVersions.as_json),
     WithJsonSchema({"type": "string"}),
 ]
 Limit = Annotated[

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.settings import CacheSettings
+from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.warehouse.reader import connect
 from tests.counting import Counted, File, Row, counted, moment_of, tool_of
 
@@ -53,8 +55,10 @@ def assert_lawful(
     """
     found, count = tables(config.warehouse), counted(files, forgotten)
     _assert_equal(found["scores"].to_dicts(), [*_scores(config, count.accepted)], "trace_id")
-    profiles = {each.profile_id: each for each in config.profiles.values()}
-    wanted = [{"profile_id": name, **vars(each)} for name, each in sorted(profiles.items())]
+    wanted = [
+        {"profile_id": each.profile_id, **vars(each), "valid_from": _begins(config, each)}
+        for each in sorted(config.profiles.profiles, key=lambda each: each.profile_id)
+    ]
     _assert_equal(found["profiles"].to_dicts(), wanted, "profile_id")
     assert_rejects(found["rejects"], count, here)
     return count
@@ -158,12 +162,26 @@ def _facts(trace: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _in_force(config: RescoreConfig, domain: str, moment: datetime) -> WeightProfile:
+    """The last weights of the domain's name that have begun, else of default."""
+    versions = config.profiles.versions
+    return next(
+        profile
+        for begin, profile in [*reversed(versions.get(domain, ())), *reversed(versions["default"])]
+        if begin is None or begin <= moment
+    )
+
+
+def _begins(config: RescoreConfig, profile: WeightProfile) -> list[datetime | None]:
+    return [begin for begin, each in config.profiles.versions[profile.name] if each == profile]
+
+
 def _weighted(
     config: RescoreConfig, trace: Mapping[str, Any], similarity: float | None
 ) -> dict[str, Any]:
     facts = _facts(trace)
     novelty = 0.5 if similarity is None else min(1.0, max(0.0, 1 - similarity))
-    weights = config.profiles.get(facts["task_domain"], config.profiles["default"])
+    weights = _in_force(config, facts["task_domain"], moment_of(trace))
     composite = (
         facts["complexity"] * weights.complexity
         + novelty * weights.novelty

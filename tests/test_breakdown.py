@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from kp_batch.dimensions import DIMENSIONS, OVERRIDES
 from kp_batch.scoring.breakdown import breakdowns
 from kp_batch.scoring.composite import composite, score
-from kp_batch.scoring.profiles import load_profiles
+from tests.weighting import undated
 
-PROFILES = load_profiles()
+PROFILES = undated()
 share = st.floats(0, 1)
 rows = st.fixed_dictionaries(
     {

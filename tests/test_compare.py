@@ -616,15 +616,6 @@ def test_other_encoders_and_formulas_do_not_compare_unless_forced(
     assert_told(compared(two.warehouse, first, second, force=True), two.warehouse)
 
 
-def test_scores_of_mixed_encoders_do_not_compare(tmp_path: Path) -> None:
-    two = Two(tmp_path)
-    two.write(in_code(1), in_code(2, created_at="2026-01-06T08:00:00Z"))
-    first = two.run()
-    second = two.run(embedder="none", since="2026-01-06")
-    with pytest.raises(KpBatchError, match=r"encoder hashing-384-v1 \S hashing-384-v1, none"):
-        compared(two.warehouse, first, second)
-
-
 @pytest.mark.parametrize("runs", [("none", "known"), ("known", "none"), ("none", "none")])
 @pytest.mark.parametrize("force", [True, False])
 def test_an_unknown_run_is_told(

@@ -1,4 +1,4 @@
-from datetime import date, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from kp_batch.config import SETTINGS, RescoreConfig
 from kp_batch.errors import KpBatchError
 from kp_batch.novelty.settings import format_ttl
-from kp_batch.scoring.profiles import load_profiles, weights_of
+from kp_batch.scoring.profiles import load_profiles
 
 DAY = timedelta(days=1)
 LEGAL = """
@@ -47,10 +47,8 @@ def test_defaults_are_the_live_engines() -> None:
         "precision": "float32",
         "cache_size": 1_000,
         "ttl": "none",
-        "profiles": weights_of(load_profiles()),
+        "profiles": load_profiles().as_json(),
         "threshold": 0.75,
-        "since": "none",
-        "until": "none",
         "text": True,
         "prune": False,
         "max_reject_share": 0.05,
@@ -71,13 +69,11 @@ def test_a_config_survives_json(tmp_path: Path) -> None:
         ttl="90m",
         profiles=tmp_path / "p.toml",
         threshold=1,
-        since=date(2026, 1, 5),
-        until=date(2026, 1, 6),
         prune=True,
         max_unreadable=5,
     )
     assert RescoreConfig.model_validate_json(config.model_dump_json()) == config
-    assert config.profiles["legal"].novelty == 0.25
+    assert config.profiles.versions["legal"][0].profile.novelty == 0.25
     assert config.max_unreadable == "5"
 
 
@@ -86,14 +82,14 @@ def least(**given: Any) -> RescoreConfig:
 
 
 def test_what_is_left_out_is_as_the_warehouse_has_it() -> None:
-    kept = least(embedder="hashing", ttl="7d", since="2026-01-05", profiles="default").settings
+    kept = least(embedder="hashing", ttl="7d", profiles="default").settings
     assert set(kept) == set(SETTINGS)
     assert least().completed({}) == least()
     assert least().completed(kept).settings == kept
-    given = least(ttl="none", since="none", embedder="minilm", prune=True).completed(kept)
-    assert given.settings == kept | {"ttl": "none", "since": "none", "embedder": "minilm"}
+    given = least(ttl="none", embedder="minilm", prune=True).completed(kept)
+    assert given.settings == kept | {"ttl": "none", "embedder": "minilm"}
     assert given.prune
-    assert least(ttl=None, since=None).completed(kept).settings == kept  # as a form sends it
+    assert least(ttl=None).completed(kept).settings == kept  # as a form sends it
 
 
 def test_a_models_folder_is_kept_by_its_full_name(
@@ -110,14 +106,17 @@ def test_a_models_folder_is_kept_by_its_full_name(
 def test_the_built_in_profiles_are_given_by_name(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(LEGAL)
     kept = least(profiles=tmp_path / "p.toml").settings
-    assert least().completed(kept).profiles.keys() == load_profiles().keys() | {"legal"}
+    names = least().completed(kept).profiles.versions.keys()
+    assert names == load_profiles().versions.keys() | {"legal"}
     assert least(profiles="default").completed(kept).profiles == load_profiles()
 
 
-def test_a_setting_that_does_not_go_with_the_warehouses_is_refused() -> None:
-    kept = least(until="2026-01-05").settings
-    with pytest.raises(KpBatchError, match="--since 2026-01-06 is after --until 2026-01-05; "):
-        least(since="2026-01-06").completed(kept)
+def test_settings_that_went_are_refused_and_the_warehouses_passed_over() -> None:
+    said = "--since and --until went: weights that hold from a date on have it in the profiles file"
+    with pytest.raises(KpBatchError, match=said):
+        RescoreConfig.read({"archive": ["a"], "warehouse": "w", "since": "none", "until": "soon"})
+    assert least(since=None) == least()  # as the form of an earlier deployment sends it
+    assert least().completed(least().settings | {"since": "2026-01-05", "until": "none"}) == least()
 
 
 def test_a_form_sends_no_setting_of_the_warehouse_that_nobody_chose() -> None:
@@ -126,15 +125,6 @@ def test_a_form_sends_no_setting_of_the_warehouse_that_nobody_chose() -> None:
         shown.keys() - {"archive", "warehouse"} - set(SETTINGS)
     )
     assert all(shown[name].get("type") for name in SETTINGS)
-
-
-def test_the_days_to_restate_are_in_order() -> None:
-    day, next_day = date(2026, 1, 5), date(2026, 1, 6)
-    for since, until in ((day, day), (day, next_day), (day, None), (None, day)):
-        config = RescoreConfig(archive=("a",), warehouse=Path("w"), since=since, until=until)
-        assert (config.since, config.until) == (since, until)
-    with pytest.raises(ValidationError, match="--since 2026-01-06 is after --until 2026-01-05"):
-        RescoreConfig(archive=("a",), warehouse=Path("w"), since=next_day, until=day)
 
 
 def test_a_config_is_frozen() -> None:
@@ -154,8 +144,7 @@ def test_a_config_is_frozen() -> None:
         {"threshold": -0.01},
         {"threshold": 1.01},
         {"threshold": float("nan")},
-        {"since": "2026-02-30"},
-        {"until": "yesterday"},
+        {"profiles": 3},
         {"prune": 2},
         {"max_reject_share": -0.01},
         {"max_reject_share": 1.01},

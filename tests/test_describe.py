@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kp_batch.config import RescoreConfig
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.executor import Local
 from kp_batch.ingest.observe import observe
 from kp_batch.pipeline.rescore import rescore_archive
@@ -98,6 +99,14 @@ class Night:
         path = self.folder / "profiles.toml"
         path.write_text(PROFILE.format(name=name))
         self.settings["profiles"] = path
+
+    def weigh_code_from(self, moment: datetime) -> None:
+        """Other weights of code from a time on; the built-in ones hold before."""
+        weights = dict.fromkeys(DIMENSIONS, 0.25)
+        self.settings["profiles"] = {
+            **load_profiles().as_json(),
+            "code": [load_profiles().as_json()["code"], {"from": moment, **weights}],
+        }
 
     def config(self, **changes: Any) -> RescoreConfig:
         places = {"archive": (str(self.folder / "archive"),), "warehouse": self.folder / "wh"}
@@ -321,7 +330,7 @@ def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) 
                 each for (each,) in connection.execute("SELECT profile_id FROM profiles").fetchall()
             }
         loaded = load_profiles(night.settings.get("profiles"))
-        assert ids == {each.profile_id for each in loaded.values()}
+        assert ids == {each.profile_id for each in loaded.profiles}
         assert night.told()["pending"] == []
         assert night.run().run_id is None
         night.settings.pop("profiles", None)
@@ -349,16 +358,18 @@ def test_another_cache_size_replays_all(night: Night) -> None:
     night.check(told)
 
 
-def test_since_and_until_bound_what_settings_change(night: Night) -> None:
+def test_another_date_restates_what_lies_between_alone(night: Night) -> None:
+    moments = sorted({each.at for each in TRACES if each.domain == "code"})
+    night.weigh_code_from(moments[2])  # within a day, and that of a trace
     night.run()
-    inside = [each for each in TRACES if "2026-01-07" <= f"{each.at:%F}" <= "2026-01-09"]
-    night.settings |= {"since": "2026-01-07", "until": "2026-01-09"}
-    of_code = [each for each in inside if each.domain == "code"]
-    night.profile("code")
-    assert night.told()["by_domain_and_day"] == work([], reweight=of_code)
-    told = night.told(cache_size=5)
-    assert told["by_domain_and_day"] == work(inside)
-    night.settings["cache_size"] = 5
+    night.weigh_code_from(moments[5])
+    between = [
+        each for each in TRACES if each.domain == "code" and moments[2] <= each.at < moments[5]
+    ]
+    told = night.told()
+    assert told["by_domain_and_day"] == work([], reweight=between)
+    assert told["partitions"] == days(between)
+    assert [each["code"] for each in told["reasons"]] == ["weights"]
     night.check(told)
 
 

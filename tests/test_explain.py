@@ -29,7 +29,6 @@ from kp_batch.operations.shared_text import shared_pieces
 from kp_batch.operations.trace_contents import Content, beside
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.scoring.profiles import load_profiles
 from kp_batch.staging import Staging
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish
@@ -37,6 +36,7 @@ from tests.archives import step, trace, write_jsonl, write_parquet
 from tests.test_cli import contents, kp_batch
 from tests.test_rescore import ask
 from tests.test_verify import said, settings_of, write
+from tests.weighting import always, undated
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -191,8 +191,8 @@ def test_the_past_tells_what_each_run_changed(tmp_path: Path) -> None:
     write(tmp_path, 4, name="later.jsonl")
     rescore_archive(settings)
     weights = {"complexity": 0.7, "novelty": 0.1, "tool_diversity": 0.1, "outcome_confidence": 0.1}
-    profiles = load_profiles() | {"code": replace(load_profiles()["code"], **weights)}
-    rescore_archive(settings.model_copy(update={"profiles": profiles}))
+    profiles = undated() | {"code": replace(undated()["code"], **weights)}
+    rescore_archive(settings.model_copy(update={"profiles": always(profiles)}))
     runs = [name for (name,) in ask(settings, "SELECT run_id FROM runs ORDER BY started_at DESC")]
     told = explained(tmp_path, "t0").history
     assert [each.run_id for each in told] == [runs[0], runs[2]]
@@ -201,7 +201,7 @@ def test_the_past_tells_what_each_run_changed(tmp_path: Path) -> None:
     assert told[1].change is None
     assert any("weights of code" in each for each in told[0].reasons)
     other = {**profiles, "legal": replace(profiles["code"], **weights | {"name": "legal"})}
-    rescore_archive(settings.model_copy(update={"profiles": other, "cache_size": 1}))
+    rescore_archive(settings.model_copy(update={"profiles": always(other), "cache_size": 1}))
     [newest, *_] = explained(tmp_path, "t0").history
     assert [each.split()[0] for each in newest.reasons] == ["cache"]  # no word of legal
     second = explained(tmp_path, "t2").history[1:]

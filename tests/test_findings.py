@@ -38,7 +38,7 @@ RECORDED = {
     "mean_absolute_difference": pl.Float64,
 }
 TURNOVER = ("task_domain", "is_new")
-PROFILED = ("run_id", "task_domain", "traces")
+WEIGHTS = {"name": pl.String, "valid_from": pl.Datetime("us", "UTC")}
 TIMES = ("kind", "traces", "first_day", "last_day")
 USUAL = ("usual", 1300, date(2026, 1, 1), date(2026, 2, 1))
 TEXT = {"run_id", "domain", "task_domain", "override", "start", "code", "first_day", "last_day"}
@@ -70,7 +70,7 @@ def rows(names: Iterable[str], *given: tuple[Any, ...]) -> pl.DataFrame:
 
 
 SETTINGS = {"cache_size": 1000, "ttl": "none", "profiles": {"code": {"novelty": 0.5}}}
-SETTINGS |= {"embedder": "minilm", "threshold": 0.75, "since": "none", "text": True}
+SETTINGS |= {"embedder": "minilm", "threshold": 0.75, "text": True}
 FINGERPRINTS = {
     "encoder_id": {"minilm-1": 1300},
     "cache_id": {"fifo-1000-ttl-none-v1": 1300},
@@ -128,7 +128,7 @@ QUIET = ReportData(
     overrides=rows(OVERRIDES),
     novelty_and_age=NOTHING,
     thresholds=NOTHING,
-    profiled=rows(PROFILED),
+    weights=pl.DataFrame(schema=WEIGHTS),
     drift=rows(DRIFT),
     recorded=pl.DataFrame(schema=RECORDED),
     turnover=rows(TURNOVER),
@@ -464,9 +464,7 @@ def test_scores_that_shift_under_the_same_settings_are_a_warning(changes: Any) -
     assert f"{SINCE}." in map(sentence, said)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"cache_size": 9}, {"since": "2026-01-02"}, {"profiles": {"code": {"novelty": 1}}}]
-)
+@pytest.mark.parametrize("changes", [{"cache_size": 9}, {"profiles": {"code": {"novelty": 1}}}])
 def test_each_setting_that_moves_scores_makes_a_shift_no_trend(changes: Any) -> None:
     said = findings(replace(QUIET, before=under(**changes), drift=SHIFTED))
     assert {FAR, NO_TREND} <= {sentence(each) for each in said if not each.is_warning}
@@ -479,80 +477,25 @@ def test_a_cache_moves_no_score_where_there_is_no_encoder() -> None:
     assert f"{SINCE}." in map(sentence, said)
 
 
-WEIGHTS = FINGERPRINTS | {
-    "profile_id": {"code-0-v1": 73, "code-1-v1": 1227, "law-0-v1": 2, "a-b-0-v1": 1, "a-b-1-v1": 1}
-}
-REPLAYS = FINGERPRINTS | {
-    "encoder_id": {"hashing-1": 1, "minilm-1": 1299},
-    "cache_id": {"fifo-9-ttl-none-v1": 1000, "fifo-1-ttl-none-v1": 300},
-}
-
-
-@pytest.mark.parametrize(
-    ("fingerprints", "mixed", "trend"),
-    [
-        (
-            WEIGHTS,
-            "weights of a-b (1 and 1 traces); weights of code (1,227 and 73 traces)",
-            "the mean novelty was 0.300 (before: 0.500)",
-        ),
-        (
-            REPLAYS,
-            (
-                "encoders minilm-1 (1,299 traces), hashing-1 (1 trace); caches "
-                "fifo-9-ttl-none-v1 (1,000 traces), fifo-1-ttl-none-v1 (300 traces)"
-            ),
-            None,
-        ),
-    ],
-)
-def test_mixed_settings_are_told_first_of_all_and_what_they_touch_is_no_trend(
-    fingerprints: Any, mixed: str, trend: str | None
-) -> None:
-    run = replace(counts(unreadable_files=["a"]), fingerprints=fingerprints)
-    data = replace(QUIET, run=run, failed=failing("run-3", "x"), over_time=OVER_WEEKS)
-    said = findings(data)
-    assert said[0].is_warning
-    assert sentence(said[0]) == (
-        f"The scores bear mixed settings, and means over them do not compare: {mixed}. A run "
-        "with --since none --until none makes them one again."
-    )
-    over_time = [sentence(each) for each in said if "last full week" in sentence(each)]
-    week = "In the week from 2026-01-22, the last full week with 30 traces or more"
-    assert over_time == ([f"{week}, {trend}."] if trend else [])
-
-
-def test_of_many_mixed_settings_the_first_are_named_and_what_they_are_is_no_markup() -> None:
-    ids = {f"*{name}-{each}-v1": 9 for name in range(7) for each in range(2)}
-    run = replace(RUN, fingerprints=FINGERPRINTS | {"profile_id": ids})
-    [first, *_] = findings(replace(QUIET, run=run))
-    assert sentence(first).count("weights of *") == 5
-    assert "weights of *4 (9 and 9 traces); and 2 more. A run" in sentence(first)
-    assert not any("*" in part for part in first.parts if not isinstance(part, Untrusted))
-
-
-def test_a_profile_that_not_all_traces_of_its_domain_bear_is_mixed_with_the_default_one() -> None:
-    ids = {"code-0-v1": 20, "law-0-v1": 9, "default-0-v1": 99}
-    run = replace(RUN, fingerprints=FINGERPRINTS | {"profile_id": ids})
-    sizes = [
-        ("run-2", "code", 50),
-        ("run-2", "law", 9),
-        ("run-2", "chess", 50),
-        ("run-2", "default", 9),
+def test_dates_of_weights_are_told_and_the_score_over_time_is_no_trend() -> None:
+    noon = datetime(2026, 1, 9, 12, tzinfo=UTC)
+    dates = [
+        ("a*b", noon),
+        *((f"d{day}", datetime(2026, 1, day, tzinfo=UTC)) for day in range(1, 7)),
     ]
-    profiled = rows(PROFILED, ("run-1", "law", 99), *sizes)
-    [first, *others] = findings(replace(QUIET, run=run, profiled=profiled))
-    assert "do not compare: weights of code (30 and 20 traces). A run" in sentence(first)
-    assert not any(each.is_warning for each in others)
-
-
-@pytest.mark.parametrize("which", ["run", "before"])
-def test_a_shift_of_mixed_scores_is_no_trend_though_the_settings_are_the_same(which: str) -> None:
-    old = {"profile_id": {"code-0-v1": 73, "code-1-v1": 9}}
-    mixed = replace(RUN, fingerprints=FINGERPRINTS | old)
-    said = findings(replace(QUIET, **{"before": RUN, which: mixed}, drift=SHIFTED))
-    assert f"{SINCE}, but this is no trend, since settings are mixed." in map(sentence, said)
-    assert FAR in [sentence(each) for each in said if not each.is_warning]
+    weights = pl.DataFrame(dates, schema=WEIGHTS, orient="row")
+    said = findings(replace(QUIET, weights=weights, over_time=OVER_WEEKS))
+    assert (
+        "Weights change with time, and scores before and after do not compare: those of a*b from "
+        "2026-01-09T12:00:00+00:00, d1 from 2026-01-01, d2 from 2026-01-02, d3 from 2026-01-03, d4 "
+        "from 2026-01-04, and 2 more."
+    ) in map(sentence, said)
+    told = next(each for each in said if "Weights change" in sentence(each))
+    assert not any("*" in part for part in told.parts if not isinstance(part, Untrusted))
+    week = "In the week from 2026-01-22, the last full week with 30 traces or more"
+    assert [sentence(each) for each in said if "last full week" in sentence(each)] == [
+        f"{week}, the mean novelty was 0.300 (before: 0.500)."
+    ]
 
 
 def test_one_trace_more_or_less_is_one_trace() -> None:
@@ -593,7 +536,7 @@ def test_times_that_can_hardly_be_are_warnings() -> None:
     ) in map(sentence, said)
 
 
-def test_what_a_chart_leaves_out_and_mixes_stands_in_its_caption() -> None:
+def test_what_a_chart_leaves_out_and_where_weights_change_stands_in_its_caption() -> None:
     panels = {panel.name: panel for panel in PANELS}
 
     def notes(name: str, **changes: Any) -> str:
@@ -604,13 +547,12 @@ def test_what_a_chart_leaves_out_and_mixes_stands_in_its_caption() -> None:
         ("before", 2, "1970-01-01", "1970-01-01"), ("future", 1, "2031-01-01", "2031-01-01")
     )
     left_out = "Left out: 3 traces, of times that are warned of above."
-    weights, replays = (replace(RUN, fingerprints=each) for each in (WEIGHTS, REPLAYS))
-    no_trend = "mixed settings: how it changes with time is no trend."
-    assert notes("volume", times=odd, run=weights) == left_out
+    dated = pl.DataFrame([("code", RUN.started_at)], schema=WEIGHTS, orient="row")
+    assert notes("volume", times=odd, weights=dated) == left_out
     assert notes("over_time", times=odd) == left_out
-    assert notes("over_time", run=weights) == f"The score bears {no_trend}"
-    assert notes("over_time", run=replays) == f"Score and novelty bear {no_trend}"
-    assert notes("drift", before=weights) == "This is no trend, since settings are mixed."
+    assert notes("over_time", weights=dated) == (
+        "Weights change within these times: how the score changes is no trend."
+    )
     assert notes("drift", before=RUN, others="3 others") == "3 others are left out."
     assert not any(notes(name) for name in panels)
 

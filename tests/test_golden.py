@@ -23,6 +23,7 @@ from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import load_profiles
 from tests.answers import ask
 from tests.archives import write_jsonl
+from tests.weighting import undated
 
 GOLDEN = Path(__file__).parent / "golden"
 HOUR = timedelta(hours=1)
@@ -65,14 +66,14 @@ def times() -> npt.NDArray[np.int64]:
 def scored(novelty: npt.ArrayLike) -> pl.DataFrame:
     frame = traces().with_columns(novelty=pl.Series(novelty, dtype=pl.Float64))
     weighted = frame.with_columns(assign(load_profiles()))
-    return weighted.with_columns(composite(load_profiles().values())).with_columns(score())
+    return weighted.with_columns(composite(load_profiles().profiles)).with_columns(score())
 
 
 def clamped(wanted: pl.DataFrame) -> pl.DataFrame:
     """Novelty within [0, 1], and the score without what that cuts."""
     inside = pl.col("novelty").clip(0, 1)
     weights = [
-        load_profiles().get(domain, load_profiles()["default"]).novelty
+        undated().get(domain, undated()["default"]).novelty
         for domain in traces().get_column("task_domain")
     ]
     moved = (inside - pl.col("novelty")) * pl.Series(weights)
@@ -97,7 +98,7 @@ def test_the_traces_are_in_replay_order() -> None:
 def test_the_traces_reach_every_override_and_profile() -> None:
     held = traces().select(pl.col(pl.Boolean).exclude("success").any())
     assert held.row(0) == (True, True, True)
-    assert set(load_profiles()) <= {*traces().get_column("task_domain"), "default"}
+    assert set(undated()) <= {*traces().get_column("task_domain"), "default"}
 
 
 @pytest.mark.parametrize("name", [*CACHES, "no_embedder"])

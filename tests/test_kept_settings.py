@@ -13,7 +13,7 @@ import pytest
 import kp_batch.planning.why
 from kp_batch.config import SETTINGS
 from kp_batch.embedding.hashing import Hashing
-from kp_batch.errors import ArchiveError, EncoderError, KpBatchError, WarehouseError
+from kp_batch.errors import ArchiveError, EncoderError, WarehouseError
 from kp_batch.operations.settings import settings
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary
@@ -21,7 +21,7 @@ from kp_batch.planning.limits import NOTHING, excess
 from kp_batch.planning.plan_text import as_text
 from kp_batch.run import Run
 from kp_batch.run_record import RunCounts
-from kp_batch.scoring.profiles import load_profiles, weights_of
+from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import publish
 from tests.archives import trace, write_jsonl, write_parquet
@@ -68,32 +68,16 @@ def test_the_first_done_run_fixes_what_later_ones_leave_out(
     rescore(**given, profiles=tmp_path / "p.toml")
     first = kept(tmp_path)
     assert {name: first[name] for name in given} == given
-    assert first["profiles"] == weights_of(load_profiles(tmp_path / "p.toml"))
+    assert first["profiles"] == load_profiles(tmp_path / "p.toml").as_json()
     (tmp_path / "p.toml").unlink()
     assert rescore().run_id is None
     rescore(threshold=0.5)
     assert kept(tmp_path) == first | {"threshold": 0.5}
     rescore(profiles="default", ttl="none")
-    assert kept(tmp_path)["profiles"] == weights_of(load_profiles())
+    assert kept(tmp_path)["profiles"] == load_profiles().as_json()
     assert kept(tmp_path)["ttl"] == "none"
     for (row,) in ask(config(tmp_path, tmp_path), "SELECT published->'settings' FROM runs"):
         assert json.loads(row).keys() == set(SETTINGS)
-
-
-def test_limits_stay_in_force_until_they_are_ended(rescore: Rescore, tmp_path: Path) -> None:
-    rescore(embedder="hashing")
-    rescore(cache_size=1, since="2030-01-01", until="2030-12-31")
-    assert rescore().run_id is None
-    with pytest.raises(KpBatchError, match=r"--since 2031-01-01 is after --until 2030-12-31; "):
-        rescore(since="2031-01-01")
-    query = "SELECT DISTINCT cache_id FROM scores"
-    assert ask(config(tmp_path, tmp_path), query) == [("fifo-1000-ttl-none-v1",)]
-    assert rescore(since="none", until="none").counts.restated == 2
-    assert ask(config(tmp_path, tmp_path), query) == [("fifo-1-ttl-none-v1",)]
-    assert [each["words"] for each in reasons(tmp_path)] == [
-        f"since 2030-01-01 {TO} none",
-        f"until 2030-12-31 {TO} none",
-    ]
 
 
 def test_a_warehouse_from_before_texts_has_them_and_is_not_written_for_it(
@@ -188,7 +172,7 @@ def test_each_setting_is_told_with_the_run_that_set_it(rescore: Rescore, tmp_pat
     assert told["embedder"] == ("hashing", first)
     assert told["threshold"] == (0.5, third)
     assert told["weights of legal"] == (
-        weights_of(load_profiles(tmp_path / "p.toml"))["legal"],
+        load_profiles(tmp_path / "p.toml").as_json()["legal"],
         second,
     )
     assert told["weights of code"][1] == first

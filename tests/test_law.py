@@ -7,6 +7,7 @@ killed and meet each other. After every run that is done it compares the tables 
 """
 
 import json
+import operator
 import os
 import random
 import shutil
@@ -37,6 +38,7 @@ from kp_batch.operations.verify import verify
 from kp_batch.pipeline import rescore
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
+from kp_batch.scoring.profiles import load_profiles
 from kp_batch.staging import Staging
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
@@ -44,7 +46,8 @@ from tests.archives import step, trace, write_jsonl, write_parquet
 from tests.counting import Counted, File, counted, observed, rows_in
 from tests.lawful import assert_lawful, assert_rejects, intact, tables
 
-WEIGHTS = """[profiles.{name}]
+WEIGHTS = """[[profiles.{name}]]
+{begin}
 complexity = {complexity}
 novelty = {novelty}
 tool_diversity = 0.2
@@ -167,6 +170,19 @@ contents = st.lists(traces, min_size=1, max_size=8)
 then = st.sampled_from(["run", "run", "run", "prune", "no run"])
 
 
+def weights(name: str, versions: list[tuple[int, float]]) -> str:
+    """A profiles file: from when on a name has which weight of novelty; -1: from the beginning."""
+    return "".join(
+        WEIGHTS.format(
+            name=name,
+            begin=f"from = {moment(minutes)}" if minutes >= 0 else "",
+            complexity=0.5 - novelty,
+            novelty=novelty,
+        )
+        for minutes, novelty in versions
+    )
+
+
 def changed(row: Any) -> Any:
     return {**row, "outcome": {**row["outcome"], "confidence": 0.7}}
 
@@ -278,17 +294,24 @@ class Nights(RuleBasedStateMachine):
         cache_size=st.integers(1, 4),
         ttl=st.sampled_from(["none", "2h", "1d"]),
         threshold=st.sampled_from([0.3, 0.75]),
-        profiles=st.sampled_from([("code", 0.1), ("code", 0.4), ("default", 0.1), ("legal", 0.1)]),
+        profiles=st.tuples(
+            st.sampled_from(["code", "code", "default", "poetry", "legal"]),
+            st.lists(
+                st.tuples(st.integers(-1, 95), st.sampled_from([0.1, 0.3, 0.4])),
+                min_size=1,
+                max_size=3,
+                unique_by=operator.itemgetter(0),
+            ).map(sorted),
+        ),
         embedder=st.sampled_from(["none", "hashing", "model"]),
         changed=st.sets(
             st.sampled_from(["cache_size", "ttl", "threshold", "profiles", "embedder"])
         ),
     )
     def change_settings_or_change_back(self, changed: set[str], **settings: Any) -> None:
-        name, novelty = settings["profiles"]
-        path = self.folder / f"{name}-{novelty}.toml"
-        path.write_text(WEIGHTS.format(name=name, novelty=novelty, complexity=0.5 - novelty))
-        settings["profiles"] = path
+        path = self.folder / "profiles.toml"
+        path.write_text(weights(*settings["profiles"]))
+        settings["profiles"] = load_profiles(path)
         if settings["embedder"] == "model":
             settings["embedder"] = str(self.folder / "model")
         self.settings = {each: settings[each] for each in changed}

@@ -14,7 +14,7 @@ from kp_batch.embedding.hashing import Hashing
 from kp_batch.errors import TraceError
 from kp_batch.live import compare_profiles, evaluate_value
 from kp_batch.novelty.cache import VectorCache
-from kp_batch.scoring.profiles import load_profiles
+from tests.weighting import undated
 
 GOLDEN = Path(__file__).parent / "golden"
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -78,7 +78,7 @@ def test_it_scores_as_the_live_engine_did() -> None:
     golden = zip(lines("traces.jsonl"), lines("expected_cap1000.jsonl"), strict=True)
     for given, wanted in list(golden)[:25]:
         now = datetime.fromisoformat(given["metadata"]["created_at"])
-        profiles = load_profiles()
+        profiles = undated()
         weight = profiles.get(given["metadata"]["task_domain"], profiles["default"]).novelty
         cut = max(0, wanted["novelty"] - 1) * (wanted["score"] != 0.1)
         score = wanted["score"] - weight * cut
@@ -117,13 +117,13 @@ def test_comparing_profiles_does_not_touch_the_cache(vectors: VectorCache) -> No
     compared = compare_profiles(second)
     assert compare_profiles(second) == compared
     assert vectors.size == 1
-    assert list(compared) == list(load_profiles())
+    assert list(compared) == list(undated())
     assert evaluate_value(second, NOON) == compared["finance"]
     assert len(set(compared.values())) == 5
 
 
 @pytest.mark.usefixtures("hashing")
-@pytest.mark.parametrize("domain", [*load_profiles(), "legal"])
+@pytest.mark.parametrize("domain", [*undated(), "legal"])
 def test_comparing_gives_every_profiles_score_whatever_the_domain(domain: str) -> None:
     given = trace(domain=domain)
     compared = compare_profiles(given)

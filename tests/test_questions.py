@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Collection
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from kp_batch.contracts import VIEWS
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
-from kp_batch.scoring.composite import assign, composite, score
+from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
@@ -25,6 +25,7 @@ from kp_batch.warehouse.reader import connect
 from tests.answers import ask, assert_same, day, gaps, override_effects
 from tests.archives import step, trace, write_jsonl
 from tests.pages import DOCS, blocks
+from tests.weighting import undated
 
 ROOT = Path(__file__).parent.parent
 QUESTIONS = ROOT / "kp_batch" / "warehouse" / "sql" / "questions"
@@ -204,7 +205,7 @@ def recorded_differences(scores: pl.DataFrame) -> pl.DataFrame:
 
 
 def furthest(scores: pl.DataFrame) -> pl.DataFrame:
-    weights = {each.name: each.novelty for each in load_profiles().values()}
+    weights = {each.name: each.novelty for each in undated().values()}
     difference = pl.col("score") - pl.col("recorded_score")
     weight = pl.col("profile").replace_strict(weights)
     unbound = pl.col("composite") + 0.1 * (
@@ -275,10 +276,9 @@ def test_the_threshold_curve_counts_what_reaches_each_threshold_exactly(
 
 
 def under(scores: pl.DataFrame, profile: WeightProfile) -> pl.DataFrame:
-    profiles = {"default": profile}
     return (
-        scores.with_columns(assign(profiles))
-        .with_columns(composite(profiles.values()))
+        scores.with_columns(profile_id=pl.lit(profile.profile_id))
+        .with_columns(composite([profile]))
         .select("trace_id", score())
     )
 
@@ -316,27 +316,36 @@ def test_every_trace_under_every_profile_is_what_the_engine_gives(
     warehouse: Path, scores: pl.DataFrame
 ) -> None:
     found = ask(warehouse, "FROM profile_comparison")
-    assert_compared(found, scores, load_profiles().values())
+    assert_compared(found, scores, undated().values())
     own = found.filter(pl.col("profile") == pl.col("other_profile"))
     assert len(own) == len(scores)
     assert own["score"].to_list() == own["other_score"].to_list()
 
 
-def test_profiles_that_no_score_bears_and_two_of_one_name_are_compared(tmp_path: Path) -> None:
+def test_traces_are_compared_under_the_weights_in_force_at_their_time(tmp_path: Path) -> None:
     days = [f"2026-01-{day:02d}T08:00:00Z" for day in (5, 6)]
     write_jsonl(tmp_path / "a.jsonl", [trace(id=day, created_at=day) for day in days])
     profiles = tmp_path / "profiles.toml"
-    usual = {"archive": (str(tmp_path / "a.jsonl"),), "warehouse": tmp_path / "wh"}
-    rescore_archive(RescoreConfig(**usual, embedder="hashing"))
     equal = "".join(f"{name} = 0.25\n" for name in DIMENSIONS)
-    profiles.write_text(f"[profiles.code]\n{equal}[profiles.poetry]\n{equal}")
-    changed = {"embedder": "hashing", "profiles": profiles, "since": "2026-01-06"}
-    rescore_archive(RescoreConfig(**usual, **changed))
+    begins = f'from = "{days[1]}"\n{equal}'
+    profiles.write_text(f"[[profiles.code]]\n{begins}[[profiles.poetry]]\n{begins}")
+    usual = {"archive": (str(tmp_path / "a.jsonl"),), "warehouse": tmp_path / "wh"}
+    rescore_archive(RescoreConfig(**usual, embedder="hashing", profiles=profiles))
     scores = ask(tmp_path / "wh", "FROM scores")
     assert scores["profile_id"].n_unique() == 2
-    compared = [*load_profiles(profiles).values(), load_profiles()["code"]]
-    assert len(compared) == 7
-    assert_compared(ask(tmp_path / "wh", "FROM profile_comparison"), scores, compared)
+    found = ask(tmp_path / "wh", "FROM profile_comparison")
+    for moment, count in zip(days, (5, 6), strict=True):
+        compared = load_profiles(profiles).at(datetime.fromisoformat(moment)).values()
+        assert len(compared) == count
+        assert_compared(found.filter(trace_id=moment), scores.filter(trace_id=moment), compared)
+    weights = ask(tmp_path / "wh", "FROM dated_weights WHERE name IN ('code', 'poetry')")
+    second = datetime.fromisoformat(days[1])
+    assert weights.sort("name", "valid_from").select("name", "valid_from", "valid_to").rows() == [
+        ("code", None, second),
+        ("code", second, None),
+        ("poetry", second, None),
+    ]
+    assert weights["profile_id"].is_in(ask(tmp_path / "wh", "FROM profiles")["profile_id"]).all()
 
 
 def test_near_copies_are_those_over_the_given_similarity(

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from kp_batch.config import RescoreConfig
-from kp_batch.contracts import VIEWS
+from kp_batch.contracts import TIMESTAMP, VIEWS
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
@@ -254,10 +254,8 @@ def thresholds(told: Told) -> pl.DataFrame:
     )
 
 
-def profiled(told: Told) -> pl.DataFrame:
-    runs = ask(told.warehouse, "SELECT run_id FROM runs")
-    sizes = pl.DataFrame({"task_domain": ["code", "finance"], "traces": [40, 36]})
-    return runs.join(sizes, how="cross")
+def weights(_: Told) -> pl.DataFrame:
+    return pl.DataFrame(schema={"name": pl.String, "valid_from": TIMESTAMP})
 
 
 def drift(told: Told) -> pl.DataFrame:
@@ -386,7 +384,7 @@ WANTED: dict[str, Callable[[Told], pl.DataFrame]] = {
     "overrides": overrides,
     "novelty_and_age": novelty_and_age,
     "thresholds": thresholds,
-    "profiled": profiled,
+    "weights": weights,
     "drift": drift,
     "recorded": recorded,
     "turnover": turnover,

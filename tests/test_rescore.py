@@ -269,7 +269,7 @@ def test_what_fails_once_a_run_is_published_undoes_nothing(
     assert rescore_archive(settings).run_id is None
 
 
-def test_profiles_hold_all_that_were_loaded_and_scores_bear(tmp_path: Path) -> None:
+def test_profiles_hold_all_of_the_settings_and_scores_bear_some(tmp_path: Path) -> None:
     write_parquet(
         tmp_path / "a.parquet",
         [trace(id="1", task_domain="code"), trace(id="2", task_domain="poetry")],
@@ -280,7 +280,7 @@ def test_profiles_hold_all_that_were_loaded_and_scores_bear(tmp_path: Path) -> N
         "SELECT s.task_domain, p.name, p.novelty FROM scores s JOIN profiles p USING (profile_id)"
     )
     assert sorted(ask(settings, query)) == [("code", "code", 0.3), ("poetry", "default", 0.35)]
-    known = [(each.profile_id, *astuple(each)) for each in load_profiles().values()]
+    known = [(each.profile_id, *astuple(each), [None]) for each in load_profiles().profiles]
     assert ask(settings, "FROM profiles") == sorted(known)
 
 
@@ -321,11 +321,16 @@ def test_a_row_of_runs_tells_what_computed_the_current_scores(
 ) -> None:
     settings = config(tmp_path, archive)
     rescore_archive(settings)
-    until = {"cache_size": 50, "until": min(day for (day,) in ask(settings, DAYS))}
-    rescore_archive(config(tmp_path, archive, **until))
+    weights = dict.fromkeys(DIMENSIONS, 0.25)
+    [[middle]] = ask(settings, "SELECT median(created_at) FROM scores WHERE task_domain = 'code'")
+    dated = [
+        {**weights, "complexity": 0.3, "novelty": 0.2},
+        {"from": middle.isoformat(), **weights},
+    ]
+    rescore_archive(config(tmp_path, archive, profiles={"code": dated}))
     query = "SELECT fingerprints FROM runs ORDER BY started_at DESC LIMIT 1"
     told = json.loads(ask(settings, query)[0][0])
-    assert len(told["cache_id"]) == 2
+    assert len([each for each in told["profile_id"] if each.startswith("code-")]) == 2
     for name, counts in told.items():
         assert counts == dict(ask(settings, f"SELECT {name}, count(*) FROM scores GROUP BY ALL"))
 

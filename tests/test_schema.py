@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
 from importlib import import_module
 from io import BytesIO
 from typing import Any
@@ -108,7 +109,7 @@ def required(name: str) -> list[str]:
 
 
 def test_a_line_that_score_refuses_is_of_its_schema() -> None:
-    [told] = score_lines(BytesIO(b'{"id": "t"}'), load_profiles())
+    [told] = score_lines(BytesIO(b'{"id": "t"}'), load_profiles(), datetime.now(UTC))
     assert valid("score", json.loads(json.dumps(asdict(told))))
 
 

@@ -23,13 +23,15 @@ from tests.test_cli import contents, kp_batch
 from tests.test_rescore import ask
 from tests.test_verify import said, settings_of, write
 
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+
 
 def lines(*traces: Any) -> BytesIO:
     return BytesIO("".join(json.dumps(each) + "\n" for each in traces).encode())
 
 
 def alone(*traces: Any) -> list[Scored | Unscored]:
-    return list(score_lines(lines(*traces), load_profiles()))
+    return list(score_lines(lines(*traces), load_profiles(), NOON))
 
 
 def beside(folder: Path, moment: datetime, *traces: Any) -> list[Scored | Unscored]:
@@ -138,7 +140,7 @@ def test_lines_that_cannot_be_scored_stand_in_their_order_with_all_their_faults(
     text.seek(0, 2)
     text.write(b'\n{"half": \n[1]\n')
     text.seek(0)
-    told = list(score_lines(text, load_profiles()))
+    told = list(score_lines(text, load_profiles(), NOON))
     assert [each.line for each in told] == [1, 2, 3, 5, 6]
     assert [isinstance(each, Scored) for each in told] == [True, False, True, False, False]
     faults = [each.reasons for each in told if isinstance(each, Unscored)]
@@ -158,7 +160,7 @@ def test_what_is_nested_too_deep_is_told_on_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n \n"])
 def test_one_trace_may_stand_on_many_lines(before: bytes) -> None:
     text = BytesIO(before + json.dumps(trace(id="a"), indent=2).encode())
-    [told] = score_lines(text, load_profiles())
+    [told] = score_lines(text, load_profiles(), NOON)
     assert isinstance(told, Scored)
     assert told.trace_id == "a"
 
@@ -174,7 +176,7 @@ def test_the_lines_after_a_large_one_that_is_cut_are_scored(
 ) -> None:
     monkeypatch.setattr("kp_batch.operations.score.BATCH_BYTES", 100)
     text = lines(*(trace(id=f"t{each}") for each in range(9)))
-    told = list(score_lines(BytesIO(b'{"half": \n' + text.getvalue()), load_profiles()))
+    told = list(score_lines(BytesIO(b'{"half": \n' + text.getvalue()), load_profiles(), NOON))
     assert [isinstance(each, Scored) for each in told] == [False, *[True] * 9]
     assert [each.line for each in told] == [*range(1, 11)]
 
@@ -190,7 +192,7 @@ def test_lines_are_read_as_they_are_scored() -> None:
             raise AssertionError
 
     line = json.dumps(trace()).encode() + b"\n"
-    told = score_lines(Endless(), load_profiles())
+    told = score_lines(Endless(), load_profiles(), NOON)
     assert [next(told).line for _ in range(1_000)][-1] == 1_000
 
 
@@ -236,7 +238,6 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
     empty = kp_batch("score", "-", stdin="")
     assert (empty.returncode, empty.stderr) == (1, "kp-batch: there is no trace in <stdin>\n")
     for options, message in (
-        (("--at", "2026-01-05"), "--at needs a --warehouse"),
         (("--warehouse", tmp_path, "--at", "soon"), "'soon' is no time such as 2026-01-31T12"),
     ):
         wrong = kp_batch("score", file, *options)

@@ -119,7 +119,7 @@ def test_each_combination_is_a_run_with_these_settings(
     monkeypatch.setattr(kp_batch.operations.sweep_replay, "RANGE_ROWS", 64)
     sizes, ttls, thresholds = (1, 40, 10**6), ("none", "1s", "3h"), (0.1, 0.55, 0.7)
     found = swept(scored.warehouse, sizes, ttls, thresholds)
-    assert (found.traces, found.published_otherwise) == (200, 0)
+    assert found.traces == 200
     given = list(product(sizes, ttls, thresholds))
     assert len(found.outcomes) == len(given) * len({row.task_domain for row in found.outcomes})
     assert [row.in_force for row in found.outcomes].count(True) == len(found.outcomes) / len(given)
@@ -204,45 +204,12 @@ def traces_at(times: list[int]) -> pl.DataFrame:
     )
 
 
-WEIGHTS = "complexity = 0.1\nnovelty = 0.7\ntool_diversity = 0.1\noutcome_confidence = 0.1\n"
-
-
-@pytest.mark.parametrize("what", ["cache", "weights"])
-def test_a_mixed_warehouse_is_swept_as_a_run_over_all_days_would_leave_it(
-    tmp_path: Path, archive: Path, what: str
-) -> None:
-    (tmp_path / "profiles.toml").write_text(f"[profiles.code]\n{WEIGHTS}")
-    changed = {"cache_size": 9} if what == "cache" else {"profiles": tmp_path / "profiles.toml"}
-    rescore_archive(config(tmp_path, archive))
-    [(day,)] = ask(config(tmp_path, archive), "SELECT max(created_at)::DATE FROM scores")
-    mixed = config(tmp_path, archive, since=str(day), **changed)
-    rescore_archive(mixed)
-    found = swept(mixed.warehouse)
-    stale = f"created_at < '{day}'" + (" AND profile = 'code'" if what == "weights" else "")
-    assert [(found.published_otherwise,)] == ask(
-        mixed, f"SELECT count(*) FROM scores WHERE {stale}"
-    )
-    assert found.published_otherwise > 0
-    assert "their scores in force are computed here" in sweep_text(found)
-    alone = config(tmp_path / "alone", archive, **changed)
-    rescore_archive(alone)
-    assert found.outcomes == swept(alone.warehouse).outcomes
-    means = ask(alone, "SELECT score_mean(novelty), score_mean(score) FROM scores")
-    assert [(found.outcomes[0].mean_novelty, found.outcomes[0].mean_score)] == means
-
-
 def test_missing_vectors_are_made_by_what_the_message_says(tmp_path: Path, archive: Path) -> None:
     own = config(tmp_path, archive, embedder="none")
     rescore_archive(own)
     with pytest.raises(KpBatchError, match=r"without an encoder, .* with an --embedder first"):
         swept(own.warehouse)
-    [(day,)] = ask(own, "SELECT max(created_at)::DATE FROM scores")
-    rescore_archive(config(tmp_path, archive, since=str(day), cache_size=7))
-    said = r"vectors of hashing-.*: some days have another encoder; kp-batch run .* --since none"
-    with pytest.raises(WarehouseError, match=said):
-        swept(own.warehouse)
-    rescore_archive(config(tmp_path, archive, cache_size=7, since="none", until="none"))
-    assert swept(own.warehouse).published_otherwise == 0
+    rescore_archive(config(tmp_path, archive, cache_size=7))
     shutil.rmtree(Layout(own.warehouse).all_vectors)
     with pytest.raises(WarehouseError, match=r"^200 vectors of .*: they were lost; .*-size 8, and"):
         swept(own.warehouse)

@@ -118,14 +118,6 @@ def night_after_night(folder: Path) -> int:
     return 7
 
 
-def of_mixed_caches_and_encoders(folder: Path) -> int:
-    write(folder, *range(8))
-    rescore_archive(settings_of(folder, embedder="none"))
-    rescore_archive(settings_of(folder, since="2026-01-06"))
-    rescore_archive(settings_of(folder, cache_size=1, until="2026-01-05"))
-    return 8
-
-
 def after_vacuum_and_forget(folder: Path) -> int:
     write(folder, *range(8))
     rescore_archive(settings_of(folder))
@@ -151,7 +143,6 @@ def with_refused_and_repeated_rows(folder: Path) -> int:
         of_zero_vectors_in_a_cache_of_one,
         at_one_moment,
         night_after_night,
-        of_mixed_caches_and_encoders,
         after_vacuum_and_forget,
         with_refused_and_repeated_rows,
     ],

@@ -15,7 +15,7 @@ _WHEN = {
 
 
 def breakdown_lines(
-    breakdown: Breakdown, counts: Counts, max_similarity: float | None
+    breakdown: Breakdown, counts: Counts, max_similarity: float | None, weights_from: str | None
 ) -> Iterator[str]:
     """Write each dimension, the composite, each override that applies, and the score.
 
@@ -23,9 +23,11 @@ def breakdown_lines(
         breakdown: the score.
         counts: what the dimensions were computed from.
         max_similarity: what novelty was computed from; None where nothing came before.
+        weights_from: the day or time from which the weights hold, if not always.
     """
     whys = _whys(counts, max_similarity)
-    profile = shortened(breakdown.profile, _NAME)
+    weights = f"weights of {shortened(breakdown.profile, _NAME)}"
+    weights += f" from {weights_from}" if weights_from else ""
     lines = [
         *(
             (_cells(term.dimension, term.product, term.value, term.weight), whys[term.dimension])
@@ -33,7 +35,7 @@ def breakdown_lines(
         ),
         (
             _cells("composite", breakdown.composite),
-            f"weights of {profile} ({shortened(breakdown.profile_id, _FINGERPRINT)})",
+            f"{weights} ({shortened(breakdown.profile_id, _FINGERPRINT)})",
         ),
         *(
             (_cells(each.name, each.change, sign="+"), _WHEN[each.name])
@@ -67,7 +69,9 @@ def scored_text(result: Scored | Unscored) -> str:
     return "\n".join(
         [
             f"{head}, {shortened(result.task_domain, _NAME)}: {result.score:.4f}",
-            *breakdown_lines(result.breakdown, result.counts, result.max_similarity),
+            *breakdown_lines(
+                result.breakdown, result.counts, result.max_similarity, result.weights_from
+            ),
             *aligned(nearest),
             f"  by profile: {', '.join(others)}",
             "",

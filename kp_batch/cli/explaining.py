@@ -20,10 +20,8 @@ from kp_batch.operations.explained import Unscored
 from kp_batch.text import number, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kp_batch.operations.score import Meet
-    from kp_batch.scoring.profiles import WeightProfile
+    from kp_batch.scoring.profiles import ProfileVersions
 
 
 @kp_batch.command()
@@ -60,7 +58,9 @@ class _Time(click.ParamType[datetime]):
 @click.argument("file", type=click.File("rb"))
 @click.option("--profiles", metavar="FILE", help="Weight by a TOML file of profiles.")
 @option_of_warehouse(help="Meet the cache of this warehouse, and take its profiles.")
-@click.option("--at", type=_Time(), metavar="TIME", help="Meet it at this time.  [default: now]")
+@click.option(
+    "--at", type=_Time(), metavar="TIME", help="Score it as at this time.  [default: now]"
+)
 @click.option(
     "--format",
     "output_format",
@@ -83,12 +83,11 @@ def score(
     """
     from kp_batch.operations.score import score_lines
 
-    if at and not warehouse:
-        raise click.UsageError("--at needs a --warehouse, whose cache is met at that time")
+    moment = at or datetime.now(UTC)
     lines = unscored = 0
     first = ""
-    with _scorer(warehouse, profiles, at or datetime.now(UTC)) as (weights, meet):
-        for told in score_lines(file, weights, meet):
+    with _scorer(warehouse, profiles, moment) as (versions, meet):
+        for told in score_lines(file, versions, moment, meet):
             lines += 1
             if isinstance(told, Unscored):
                 unscored += 1
@@ -103,8 +102,8 @@ def score(
 @contextmanager
 def _scorer(
     warehouse: Path | None, profiles: str | None, moment: datetime
-) -> Generator[tuple["Mapping[str, WeightProfile]", "Meet"]]:
-    """The profiles in force, and what is met."""
+) -> Generator[tuple["ProfileVersions", "Meet"]]:
+    """The weights, and what is met."""
     from kp_batch.operations.score import meet_nobody
     from kp_batch.scoring.profiles import load_profiles
 

@@ -21,7 +21,12 @@ def explanation_text(result: Explanation) -> str:
         [
             *_trace(result),
             *("", *_sum(result)),
-            *("", *breakdown_lines(result.breakdown, result.counts, result.max_similarity)),
+            *(
+                "",
+                *breakdown_lines(
+                    result.breakdown, result.counts, result.max_similarity, result.weights_from
+                ),
+            ),
             *("", *_met(result)),
             *("", *_other_profiles(result)),
             *("", *_history(result.history)),

@@ -25,12 +25,14 @@ _RUN = "its id, the beginning of it, latest or previous"
 _RUNS = """
     SELECT run_id, status,
         coalesce(reason, array_to_string(list_transform(
-            from_json(changes, '[{"code": "VARCHAR", "words": "VARCHAR", "of": "VARCHAR"}]'),
-            lambda each: if(each.code = 'weights', 'weights of ' || each.of, each.words)
+            from_json(changes, '[{"code": "VARCHAR", "words": "VARCHAR"}]'),
+            lambda each: if(
+                each.code = 'weights', regexp_replace(each.words, ': [^:]*$', ''), each.words
+            )
         ), '; ')) AS changes,
         (counts->>'accepted')::BIGINT AS accepted, (counts->>'rejected')::BIGINT AS rejected,
         (counts->>'restated')::BIGINT AS restated,
-        round(waited, 1) AS seconds, round(waited - beside, 1) AS work, mixed
+        round(waited, 1) AS seconds, round(waited - beside, 1) AS work
     FROM (
         SELECT *, list_sum((seconds->'$.*')::DOUBLE[]) AS waited,
             coalesce((seconds->>'start')::DOUBLE, 0) + coalesce((seconds->>'prefect')::DOUBLE, 0)

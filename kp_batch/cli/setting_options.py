@@ -1,7 +1,6 @@
 """The settings of a run as options of the command line: `RescoreConfig` declares them."""
 
 from collections.abc import Collection
-from datetime import date
 from functools import cache
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -46,9 +45,9 @@ class SettingsCommand(click.Command):
 
 @cache
 def _options() -> tuple[click.Option, ...]:
-    from kp_batch.config import SETTINGS, RescoreConfig
+    from kp_batch.config import REMOVED, SETTINGS, RescoreConfig
     from kp_batch.embedding.precision import Precision
-    from kp_batch.scoring.profiles import WeightProfile
+    from kp_batch.scoring.profiles import ProfileVersions
 
     least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""})
     defaults = least.model_dump(mode="json") | {"profiles": "the built-in ones"}
@@ -58,10 +57,9 @@ def _options() -> tuple[click.Option, ...]:
         int: {"type": int},
         int | None: {"type": int},
         float: {"type": float},
-        date | None: {"metavar": "DATE"},
-        dict[str, WeightProfile]: {"metavar": "FILE"},
+        ProfileVersions: {"metavar": "FILE"},
     }
-    return tuple(
+    settings = (
         click.Option(
             [_option(name, field.annotation)],
             default=None if name in SETTINGS else defaults[name],
@@ -71,6 +69,7 @@ def _options() -> tuple[click.Option, ...]:
         )
         for name, field in RescoreConfig.model_fields.items()
     )
+    return (*settings, *(click.Option([f"--{name}"], hidden=True) for name in REMOVED))
 
 
 def _option(name: str, kind: Any) -> str:

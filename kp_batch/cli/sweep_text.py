@@ -25,14 +25,9 @@ def sweep_text(result: Sweep) -> str:
 
 def _head(result: Sweep) -> Iterator[str]:
     yield (
-        f"{number(result.traces, 'trace')}, as a run over all days would score them with the "
-        f"encoder {result.encoder_id}"
+        f"{number(result.traces, 'trace')}, as a run would score them with the encoder "
+        f"{result.encoder_id}"
     )
-    if result.published_otherwise:
-        yield (
-            f"  {number(result.published_otherwise, 'trace')} published with another encoder, "
-            "cache or other weights: their scores in force are computed here"
-        )
     yield "  change, rank corr, now reach it, no longer (reach it): beside the combination in force"
 
 

@@ -17,7 +17,7 @@ from kp_batch.operations.explained import Similar
 from kp_batch.operations.score import Meet, Met, meet_nobody
 from kp_batch.planning.state import State
 from kp_batch.run import last_config
-from kp_batch.scoring.profiles import WeightProfile
+from kp_batch.scoring.profiles import ProfileVersions
 from kp_batch.staging import Staging
 from kp_batch.vectors import Float32s, unit
 from kp_batch.warehouse.manifest import require_manifest
@@ -28,8 +28,8 @@ _NEIGHBOURS = 5
 @contextmanager
 def coming(
     warehouse: Path, folder: Path, moment: datetime
-) -> Generator[tuple[Mapping[str, WeightProfile], Meet]]:
-    """Give the profiles in force in a warehouse, and what traces meet that come to it.
+) -> Generator[tuple[ProfileVersions, Meet]]:
+    """Give the weights of a warehouse, and what traces meet that come to it.
 
     Args:
         warehouse: the folder of the tables, of which nothing is changed.

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.errors import EncoderError
 from kp_batch.operations.cache_window import similar
@@ -18,7 +19,7 @@ from kp_batch.scoring.breakdown import breakdowns
 from kp_batch.scoring.composite import scores_by_profile
 from kp_batch.scoring.profiles import WeightProfile, parse_profiles
 from kp_batch.staging import Staging
-from kp_batch.warehouse.manifest import Manifest, require_manifest
+from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.relations import run_records
 
 _AS_PUBLISHED = (
@@ -49,6 +50,8 @@ def explain(warehouse: Path, staging: Staging, name: str) -> Explanation:
         met = meet(warehouse, state, row)
         contents = read_contents(state, row, (other for other, _ in met.nearest))
         own = contents[row["trace_id"]]
+        settings = parse_profiles(published.settings["profiles"], "the warehouse")
+        in_force = settings.in_force(row["created_at"])
         return Explanation(
             **{each: row[each] for each in _AS_PUBLISHED},
             created_at=row["created_at"].isoformat(),
@@ -60,7 +63,8 @@ def explain(warehouse: Path, staging: Staging, name: str) -> Explanation:
             counts=Counts.of(own.facts or row),
             breakdown=breakdowns(scored, _profiles(state))[0],
             threshold=published.threshold,
-            by_profile=scores_by_profile(scored, _in_force(published))[0],
+            weights_from=in_force[row["profile"]].date,
+            by_profile=scores_by_profile(scored, settings.at(row["created_at"]))[0],
             held=met.held,
             neighbours=tuple(
                 _neighbour(row, other, similarity, own, contents[other["trace_id"]])
@@ -81,12 +85,8 @@ def _is_cut(encoder_id: str, own: Content) -> bool | None:
 
 
 def _profiles(state: State) -> list[WeightProfile]:
-    rows = state.table("profiles").drop("profile_id").iter_rows(named=True)
-    return [WeightProfile(**each) for each in rows]
-
-
-def _in_force(published: Manifest) -> dict[str, WeightProfile]:
-    return parse_profiles(published.settings["profiles"], "the warehouse")
+    rows = state.table("profiles").select("name", *DIMENSIONS).iter_rows()
+    return [WeightProfile(*each) for each in rows]
 
 
 def _neighbour(

@@ -117,7 +117,8 @@ class Explanation:
     breakdown: Breakdown
     threshold: float  # 0..1
     recorded_score: float | None  # what the live engine gave it
-    by_profile: dict[str, float]  # the score under each profile that is in force
+    weights_from: str | None  # the day or time from which its weights hold; null: always
+    by_profile: dict[str, float]  # the score under each profile in force at created_at
     encoder_id: str
     cache_id: str
     max_similarity: float | None  # null where the cache was empty
@@ -136,7 +137,8 @@ class Scored:
     trace_id: str | None
     task_domain: str
     score: float  # 0..1
-    by_profile: dict[str, float]  # under each profile
+    by_profile: dict[str, float]  # under each profile in force
+    weights_from: str | None  # the day or time from which its weights hold; null: always
     counts: Counts
     breakdown: Breakdown
     max_similarity: float | None  # null where the cache is empty, or nothing is compared

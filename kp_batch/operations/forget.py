@@ -17,7 +17,7 @@ from kp_batch.operations.forget_plan import (
     PLAN,
     lost_runs,
     plan_from_published,
-    staged,
+    stage_ids,
     told_of,
 )
 from kp_batch.operations.known_ids import KnownIds, known_ids
@@ -95,7 +95,8 @@ def what_to_forget(
     if not (goes or finishes):
         return replace(told_of(known), refusal=refusal)
     staging.make()
-    run = staged(Run.begin(last_config(warehouse), datetime.now(UTC), staging), known)
+    run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
+    stage_ids(run, known)
     plan = plan_from_published(run) if goes else None
     forgotten = read_parquet(staging.to_forget)
     without = statement("ANTI JOIN $gone AS gone USING (trace_id)", gone=forgotten)
@@ -153,7 +154,8 @@ def _forget(warehouse: Path, known: KnownIds) -> Forgotten:
     """Publish the tables without the traces; their older versions still hold them."""
     with open_run(last_config(warehouse)) as opened:
         opened.begun = True
-        run = staged(opened.run, known)
+        run = opened.run
+        stage_ids(run, known)
         opened.plan = plan = opened.executor.call(PLAN, run)
         say_plan(run, plan)
         lost = lost_runs(warehouse, run.published, plan)

@@ -1,11 +1,11 @@
 """What forgetting takes: its run, that run's plan, and what `--as-of` loses."""
 
-from dataclasses import replace
-from datetime import date
 from pathlib import Path
+from shlex import quote
 
 import polars as pl
 
+from kp_batch.errors import WarehouseError
 from kp_batch.executor import Step
 from kp_batch.ingest.observe import observe_published
 from kp_batch.operations.history import RunIds, sorted_runs
@@ -13,25 +13,36 @@ from kp_batch.operations.known_ids import KnownIds
 from kp_batch.operations.results import Forgotten
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
+from kp_batch.planning.why import is_as_published
 from kp_batch.run import Run
 from kp_batch.warehouse.earlier import lacking
 from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.relations import partitions_of, run_records
 from kp_batch.warehouse.versions import files_of
 
-# The traces after those that go are replayed, and keep their weights: no day is weighted anew.
-_NO_DAY = (date.max, date.min)
 
-
-def staged(run: Run, known: KnownIds) -> Run:
-    """The run that forgets these ids, which it finds staged."""
+def stage_ids(run: Run, known: KnownIds) -> None:
+    """Stage the ids that a run forgets: it finds them there."""
     pl.concat([known.seen, known.unseen]).write_parquet(run.staging.to_forget)
-    return replace(run, restatable=_NO_DAY)
 
 
 def plan_from_published(run: Run) -> Plan:
-    """Plan without a look at the archive, and without the model."""
-    return make_plan(run, observe_published(run), Scorer.as_published(run))
+    """Plan without a look at the archive, and without the model.
+
+    Raises:
+        WarehouseError: this kp_batch would replay the traces after those that go by other formulas
+            than the scores bear.
+    """
+    scorer = Scorer.as_published(run)
+    if not is_as_published(run, scorer):
+        config = run.config
+        archive, warehouse = " ".join(map(quote, config.archive)), quote(shown(config.warehouse))
+        raise WarehouseError(
+            "the scores are of another version of kp_batch, and forgetting would mix them with "
+            f"its own; first: kp-batch run {archive} --warehouse {warehouse}"
+        )
+    return make_plan(run, observe_published(run), scorer)
 
 
 PLAN = Step("plan", plan_from_published)

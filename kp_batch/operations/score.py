@@ -3,6 +3,7 @@
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from datetime import datetime
 from io import BytesIO
 from itertools import chain
 from typing import IO, Any
@@ -20,13 +21,14 @@ from kp_batch.archive.formats.jsonl import (
 )
 from kp_batch.archive.reject_messages import reject_message
 from kp_batch.archive.validation import reasons
+from kp_batch.contracts import TIMESTAMP
 from kp_batch.facts import with_facts
 from kp_batch.live import NOT_NEEDED
 from kp_batch.novelty.cache import novelty
 from kp_batch.operations.explained import Counts, Scored, Similar, Unscored
 from kp_batch.scoring.breakdown import breakdowns
 from kp_batch.scoring.composite import assign, scores_by_profile
-from kp_batch.scoring.profiles import WeightProfile
+from kp_batch.scoring.profiles import ProfileVersions
 
 _ROWS = 256  # scored at once
 _TOLD = ["row", "trace_id", "task_domain", *(each.name for each in fields(Counts))]
@@ -43,7 +45,7 @@ def meet_nobody(facts: pl.DataFrame) -> list[Met]:
 
 
 def score_lines(
-    file: IO[bytes], profiles: Mapping[str, WeightProfile], meet: Meet = meet_nobody
+    file: IO[bytes], versions: ProfileVersions, moment: datetime, meet: Meet = meet_nobody
 ) -> Iterator[Scored | Unscored]:
     """Score new traces, each by itself: none meets another one of them.
 
@@ -51,7 +53,8 @@ def score_lines(
 
     Args:
         file: one trace as JSON, or JSONL: one on each line.
-        profiles: by name, with `default`.
+        versions: the weights, of which those in force at `moment` count.
+        moment: when they are scored; with a time zone.
         meet: what they meet.
 
     Yields:
@@ -60,7 +63,8 @@ def score_lines(
     for lines in _lines(file):
         objects = ((row, json_object(line)) for row, line in lines)
         facts = with_facts(rows_from_objects("", objects), _faults())
-        scored = iter(_scored(facts.filter(pl.col("reasons").list.len() == 0), profiles, meet))
+        sound = facts.filter(pl.col("reasons").list.len() == 0)
+        scored = iter(_scored(sound, versions, moment, meet))
         told = facts.select("row", "trace_id", "reasons").to_dicts()
         for row, (_, line) in zip(told, lines, strict=True):
             yield _unscored(row, line) if row["reasons"] else next(scored)
@@ -90,13 +94,16 @@ def _faults() -> pl.Expr:
 
 
 def _scored(
-    facts: pl.DataFrame, profiles: Mapping[str, WeightProfile], meet: Meet
+    facts: pl.DataFrame, versions: ProfileVersions, moment: datetime, meet: Meet
 ) -> Iterator[Scored]:
     met = meet(facts)
     similarity = np.array([each for each, _ in met], dtype=np.float64)  # None is NaN
-    rows = facts.with_columns(novelty=pl.Series(novelty(similarity))).with_columns(assign(profiles))
-    told = breakdowns(rows, profiles.values())
-    by_profile = scores_by_profile(rows, profiles)
+    rows = facts.with_columns(
+        novelty=pl.Series(novelty(similarity)), created_at=pl.lit(moment, TIMESTAMP)
+    ).with_columns(assign(versions))
+    told = breakdowns(rows, versions.profiles)
+    by_profile = scores_by_profile(rows, versions.at(moment))
+    in_force = versions.in_force(moment)
     known = rows.select(_TOLD).to_dicts()
     for row, (greatest, nearest), breakdown, scores in zip(
         known, met, told, by_profile, strict=True
@@ -107,6 +114,7 @@ def _scored(
             task_domain=row["task_domain"],
             score=breakdown.score,
             by_profile=scores,
+            weights_from=in_force[breakdown.profile].date,
             counts=Counts.of(row),
             breakdown=breakdown,
             max_similarity=greatest,

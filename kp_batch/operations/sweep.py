@@ -34,11 +34,10 @@ def sweep(
     ttls: Sequence[str] = (),
     thresholds: Sequence[float] = (),
 ) -> Sweep:
-    """Compute the scores that a run over all days would leave, with each combination of settings.
+    """Compute the scores that a run would leave, with each combination of settings.
 
-    They are that run's to the bit. Weights are those in force, and the encoder is the one that
-    scored last. No model is needed, no file of the archive is read, and nothing in the warehouse
-    changes.
+    They are that run's to the bit, with the weights and the encoder of the published scores. No
+    model is needed, no file of the archive is read, and nothing in the warehouse changes.
 
     Args:
         warehouse: the folder of the tables.
@@ -56,23 +55,17 @@ def sweep(
     scorer, asked = _scorer(run), _asked(run, sizes, ttls, thresholds)
     staging.make()
     with State(warehouse, run.tables, staging) as state:
-        published = state.fingerprints()
-        if published.is_empty():
+        traces = int(state.ask("SELECT count(*) FROM published.scores").item())
+        if not traces:
             where = shown(warehouse)
             raise WarehouseError(f"no trace is scored in {where}; run an archive first")
         set_variables(state.connection, replay=str(staging.replay))
         state.connection.execute(sql(__name__, "sweep_timeline.sql"))
-        files = _swept(run, scorer, published, list(asked))
+        files = _swept(run, scorer, traces, list(asked))
         outcomes = sorted(
             _outcomes(run, state, files, asked), key=lambda row: row.task_domain or ""
         )
-    stale = published.filter(scorer.replay_is_stale() | scorer.profile_is_stale())
-    return Sweep(
-        encoder_id=scorer.encoder_id,
-        traces=_traces(published),
-        published_otherwise=_traces(stale),
-        outcomes=tuple(outcomes),
-    )
+    return Sweep(encoder_id=scorer.encoder_id, traces=traces, outcomes=tuple(outcomes))
 
 
 def _asked(
@@ -106,42 +99,33 @@ def _scorer(run: Run) -> Scorer:
     return scorer
 
 
-def _traces(fingerprints: pl.DataFrame) -> int:
-    return int(fingerprints.get_column("traces").sum())
-
-
-def _swept(
-    run: Run, scorer: Scorer, published: pl.DataFrame, caches: Sequence[CacheSettings]
-) -> list[Path]:
+def _swept(run: Run, scorer: Scorer, traces: int, caches: Sequence[CacheSettings]) -> list[Path]:
     """Replay all traces with each cache: files of `SWEPT`."""
     vectors = Layout(run.config.warehouse).vectors(scorer.encoder_id)
     if lacking := find_vectors(run.staging, vectors):
-        raise WarehouseError(_without_vectors(run, scorer, published, lacking))
+        raise WarehouseError(_without_vectors(run, scorer, lacking))
     spans = list(sweep_spans(run.staging, caches))
     check_vectors_fit(spans, stored_dimensions(vectors) or 0)
     step = with_room(SWEEP_SPAN, spans, vectors)
     given = caches, scorer.profiles, vectors, run.staging
     files: list[Path] = []
-    with progress("replaying", _traces(published) * len(caches), "trace") as bar:
+    with progress("replaying", traces * len(caches), "trace") as bar:
         for span, file in zip(spans, Local().map(step, spans, *given), strict=True):
             files.append(file)
             bar.add((span.last - span.first) * len(caches))
     return files
 
 
-def _without_vectors(run: Run, scorer: Scorer, published: pl.DataFrame, lacking: int) -> str:
+def _without_vectors(run: Run, scorer: Scorer, lacking: int) -> str:
     """Say how many vectors are missing, and what to do: a run embeds what it replays."""
     archive, warehouse = run.config.archive, shown(run.config.warehouse)
     command = f"kp-batch run {' '.join(map(quote, archive))} --warehouse {quote(warehouse)}"
-    if published.filter(pl.col("encoder_id") != scorer.encoder_id).is_empty():
-        size = run.config.cache_size
-        remedy = (
-            f"they were lost; have them made by another cache, {command} --since none --until none "
-            f"--cache-size {size + 1}, and go back with --cache-size {size}"
-        )
-    else:
-        remedy = f"some days have another encoder; {command} --since none --until none"
-    return f"{lacking:,} vectors of {scorer.encoder_id} are not in {warehouse}: {remedy}"
+    size = run.config.cache_size
+    return (
+        f"{lacking:,} vectors of {scorer.encoder_id} are not in {warehouse}: they were lost; have "
+        f"them made by another cache, {command} --cache-size {size + 1}, and go back with "
+        f"--cache-size {size}"
+    )
 
 
 def _outcomes(

@@ -1,6 +1,6 @@
 """Replays all published traces with several caches, from the stored vectors, and scores them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -14,7 +14,7 @@ from kp_batch.planning.sizes import rows_in_part
 from kp_batch.planning.timeline import RANGE_ROWS
 from kp_batch.planning.windows import Span
 from kp_batch.scoring.composite import assign, composite, score
-from kp_batch.scoring.profiles import WeightProfile
+from kp_batch.scoring.profiles import ProfileVersions
 from kp_batch.staging import Staging
 from kp_batch.vectors import Int64s
 from kp_batch.whole_files import whole
@@ -53,7 +53,7 @@ def sweep_spans(staging: Staging, caches: Sequence[CacheSettings]) -> Iterator[S
 def sweep_span(
     span: Span,
     caches: Sequence[CacheSettings],
-    profiles: Mapping[str, WeightProfile],
+    profiles: ProfileVersions,
     vectors: Path,
     staging: Staging,
 ) -> Path:
@@ -62,7 +62,7 @@ def sweep_span(
     Args:
         span: which rows of `staging.replay`.
         caches: the one in force first.
-        profiles: the weights, by name.
+        profiles: the weights.
         vectors: the folder of the vector store.
         staging: of the sweep.
 
@@ -81,7 +81,7 @@ def sweep_span(
     for number, cache in enumerate(caches):
         met = replay_windows(gathered, _starts(times, cache), first=own)
         known = facts.with_columns(novelty=met.novelty, cache=pl.lit(number, pl.Int64))
-        scored = known.with_columns(composite(profiles.values())).with_columns(score())
+        scored = known.with_columns(composite(profiles.profiles)).with_columns(score())
         in_force = swept[0].get_column("score") if swept else scored.get_column("score")
         swept.append(scored.with_columns(score_in_force=in_force).select(list(SWEPT)))
     path = staging.replayed(span.first)

@@ -31,5 +31,4 @@ class Sweep:
 
     encoder_id: str  # in force, as are the weights
     traces: int
-    published_otherwise: int  # of these: published with another encoder, cache or other weights
     outcomes: tuple[Outcome, ...]  # all domains first, then each; by cache size, ttl and threshold

@@ -14,6 +14,7 @@ from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import described, holds
 from kp_batch.archive.validation import reasons
 from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
 from kp_batch.facts import with_facts
@@ -89,13 +90,13 @@ def _scored_again(state: State, stored: pl.DataFrame, reference: Reference) -> p
         for row in stored.select(needed).iter_rows():
             met.append(reference.recompute(ScoredTrace(*row)))
             shown.add(1)
-    profiles = state.table("profiles").drop("profile_id").iter_rows(named=True)
+    profiles = state.table("profiles").select("name", *DIMENSIONS).iter_rows()
     facts = (pl.col(f"{name}_now").alias(name) for name in OWN_COLUMNS)
     return (
         stored.select("profile_id", *facts)
         .hstack(pl.DataFrame(met, schema={**NOVELTY, "vector_difference": pl.Float64}))
         .rename({"vector_difference": "vector"})
-        .with_columns(composite(WeightProfile(**each) for each in profiles))
+        .with_columns(composite(WeightProfile(*each) for each in profiles))
         .with_columns(score())
     )
 

@@ -66,8 +66,7 @@ def write_days(
     """
     rows = _rows(part, scorer, replayed)
     dated = rows.with_columns(date=pl.col("created_at").dt.date())
-    marked = dated.with_columns(in_range=run.in_range("date"))
-    scored = scorer.rescore(marked, run.run_id).collect()
+    scored = scorer.rescore(dated, run.run_id).collect()
     return [
         write_data_file(run.config.warehouse, "scores", day, f"{run.run_id}-{part.name}")
         for day in scored.partition_by("date", maintain_order=True)
@@ -84,7 +83,7 @@ def _rows(part: DayPart, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.Laz
     rows = files.slice(first, last - first)
     if not part.on_timeline:
         rows = rows.with_columns(nulls("scores", part.paths))
-        return rows.with_columns(replayed=False, facts_changed=False, content_changed=False)
+        return rows.with_columns(replayed=False, facts_changed=False)
     chosen = np.zeros(last - first, dtype=np.bool_)
     for begin, end in part.ranges:
         chosen[begin - first : end - first] = True

@@ -22,7 +22,6 @@ from kp_batch.planning.why import is_settled, reasons
 from kp_batch.planning.windows import Span
 from kp_batch.planning.workload import (
     Workload,
-    profiles_after,
     stage_no_workload,
     stage_workload,
     traces_after,
@@ -95,12 +94,12 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
     with State(run.config.warehouse, run.tables, run.staging) as state:
         rejects_stand = not run.published.failed
         detected = detect_changes(state, observed, rejects_stand=rejects_stand)
-        fingerprints = state.fingerprints()
+        fingerprints = state.fingerprints(scorer.profiles.moments)
         timeline = affected_timeline(run, detected, scorer, fingerprints)
         texts = missing_texts(run, detected, scorer, timeline, observed)
-        traces = traces_after(run, fingerprints, timeline)
+        traces = traces_after(run, fingerprints, timeline, scorer)
         workload = stage_workload(run, traces, scorer)
-        profiles_differ = _stage_profiles(run, state, traces, scorer)
+        profiles_differ = _stage_profiles(run, state, scorer)
         unused = unused_profiles(run, traces)
         rejects_differ = stage_rejects(run, detected)
         loss = detected.loss
@@ -132,10 +131,10 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
     )
 
 
-def _stage_profiles(run: Run, state: State, traces: pl.LazyFrame, scorer: Scorer) -> bool:
+def _stage_profiles(run: Run, state: State, scorer: Scorer) -> bool:
     """Stage the table of profiles; returns whether it differs from the published one."""
     known = state.table("profiles").sort("profile_id")
-    profiles = profiles_after(traces, scorer, known)
+    profiles = scorer.profiles_table()
     profiles.write_parquet(run.staging.table("profiles"))
     return not profiles.equals(known)
 

@@ -1,13 +1,13 @@
 """The published state: every table as a view of one DuckDB connection."""
 
-from collections.abc import Iterable, Mapping
-from datetime import date
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Self
 
 import polars as pl
 
-from kp_batch.contracts import TABLES
+from kp_batch.contracts import TABLES, TIMESTAMP
 from kp_batch.sql import sql
 from kp_batch.staging import Staging
 from kp_batch.warehouse.catalog import create_macros
@@ -46,14 +46,21 @@ class State:
         """The files of the published scores of some days."""
         return [path for day in days for path in self.days.get(day, [])]
 
-    def fingerprints(self) -> pl.DataFrame:
-        """What computed the published scores, by day and domain.
+    def fingerprints(self, moments: Sequence[datetime]) -> pl.DataFrame:
+        """What computed the published scores, by day, domain and the weights in force.
+
+        Args:
+            moments: from which weights hold, see `ProfileVersions.moments`.
 
         Returns:
-            day, task_domain, the three ids, `traces` (how many) and `met` (the most that any of
-            them met).
+            day, created_at (a time of that day at which the same weights hold as at those of all
+            the traces), task_domain, the three ids, `traces` (how many) and `met` (the most that
+            any of them met).
         """
-        return self.ask(sql(__name__, "fingerprints.sql"))
+        within = [each for each in moments if each.timetz() != time(tzinfo=UTC)]
+        rows = pl.DataFrame({"moment": within}, schema={"moment": TIMESTAMP})
+        self.connection.register("moments", rows.to_arrow())
+        return self.ask(sql(__name__, "fingerprints.sql")).cast({"created_at": TIMESTAMP})
 
     def rows_by_day(self) -> pl.DataFrame:
         """Count the published scores by day: `day` and `rows`. The log tells it."""

@@ -34,8 +34,8 @@ RANGE_ROWS = 32_768
 TIMELINE = pl.Schema(
     {
         **{name: dtype for name, dtype in SCORES.items() if name != "date"},
+        "profile_id_after": pl.String,
         "facts_changed": pl.Boolean,
-        "content_changed": pl.Boolean,
         "replay": pl.Boolean,
         "start": pl.Int64,  # the first row of the timeline that it meets
     }
@@ -105,7 +105,9 @@ def _stage_timeline(
         group = first_days.search_sorted(day, side="right").cast(pl.Int64)
         windows = comparison.compare(_merged_rows(scorer, rows, group))
         stale = scorer.novelty_is_stale().fill_null(value=False)
-        stay = rows.remove("removed").with_columns(start=windows.start)
+        stay = rows.remove("removed").with_columns(
+            start=windows.start, profile_id_after=scorer.profile_id()
+        )
         timeline.add(stay.with_columns(replay=stale | pl.Series(windows.changed)))
     return bool(timeline.close())
 

@@ -12,8 +12,9 @@ from kp_batch.novelty.settings import REPLAY_VERSION
 from kp_batch.planning.scorer import Scorer
 from kp_batch.reasons import OF_ENCODER, Reason, file_changes, formula_changes, setting_changes
 from kp_batch.run import Run
-from kp_batch.run_record import RunRecord
+from kp_batch.run_record import RunRecord, last_done
 from kp_batch.scoring.profiles import SCORING_VERSION
+from kp_batch.warehouse.relations import run_records
 
 # What another kp_batch may bring.
 FORMULAS = {
@@ -44,9 +45,7 @@ def is_settled(run: Run, scorer: Scorer, observed: Observed, last: RunRecord | N
 def is_current(run: Run, scorer: Scorer, last: RunRecord | None) -> bool:
     """Whether no published score is stale, as the last run tells without a look at the scores.
 
-    It was given the same settings, and every score that it left bears the ids that a score gets
-    now. Where only some do, as `--since` and `--until` leave them, and `forget` by another
-    kp_batch, the scores themselves have to tell.
+    It was given the same settings, and the scores that it left bear ids that scores get now.
 
     Args:
         run: the run.
@@ -58,9 +57,16 @@ def is_current(run: Run, scorer: Scorer, last: RunRecord | None) -> bool:
         and run.keeps_settings
         and last.fingerprints["encoder_id"].keys() <= {scorer.encoder_id}
         and last.fingerprints["cache_id"].keys() <= {scorer.cache_id}
-        # All that a score bears are among the earlier ones.
-        and {each.profile_id for each in scorer.earlier} == set(scorer.registered)
+        and last.fingerprints["profile_id"].keys()
+        <= {each.profile_id for each in scorer.profiles.profiles}
     )
+
+
+def is_as_published(run: Run, scorer: Scorer) -> bool:
+    """Whether the run would score every trace as it is published: then it may score some anew."""
+    last = last_done(run_records(run.config.warehouse, run.published.tables.get("runs")))
+    versions = last.versions if last else FORMULAS
+    return is_current(run, scorer, last) and not any(formula_changes(versions, FORMULAS))
 
 
 def reasons(

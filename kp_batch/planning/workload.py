@@ -1,12 +1,11 @@
-"""Counts the traces that a run restates, by domain and day, and finds the profiles that remain."""
+"""Counts the traces that a run restates, by domain and day."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date
 from difflib import get_close_matches
 
 import polars as pl
 
-from kp_batch.contracts import PROFILES
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.timeline import Timeline
 from kp_batch.run import Run
@@ -17,8 +16,8 @@ _WORKLOAD = pl.Schema(
     {"task_domain": pl.String, "day": pl.Date, **dict.fromkeys(_COUNTS, pl.Int64)}
 )
 _TRACES = (
-    *("day", "task_domain", "cache_id", "profile_id", "traces"),
-    *("facts_changed", "content_changed", "replay"),
+    *("day", "task_domain", "cache_id", "profile_id", "profile_id_after"),
+    *("facts_changed", "replay", "traces"),
 )
 _DOMAINS = 10_000  # of the most traces, with which names are compared
 _ASKED = 5  # profiles that are compared with them, which takes a fifth of a second each
@@ -34,13 +33,16 @@ class Workload:
     days: frozenset[date]  # on which any is restated
 
 
-def traces_after(run: Run, fingerprints: pl.DataFrame, timeline: Timeline) -> pl.LazyFrame:
+def traces_after(
+    run: Run, fingerprints: pl.DataFrame, timeline: Timeline, scorer: Scorer
+) -> pl.LazyFrame:
     """All traces that will have a score after the run.
 
     Args:
         run: the run.
         fingerprints: what computed the published scores, see `State.fingerprints`.
         timeline: the traces around what changed.
+        scorer: what the run scores with.
 
     Returns:
         Those of the timeline one by one, and the others by day, domain and what computed them, with
@@ -48,15 +50,14 @@ def traces_after(run: Run, fingerprints: pl.DataFrame, timeline: Timeline) -> pl
     """
     elsewhere = fingerprints.lazy().filter(~pl.col("day").is_in(list(timeline.days)))
     as_published = elsewhere.with_columns(
+        profile_id_after=scorer.profile_id(),
         facts_changed=pl.lit(value=False),
-        content_changed=pl.lit(value=False),
         replay=pl.lit(value=False),
     )
     on_timeline = pl.scan_parquet(run.staging.timeline, glob=False).with_columns(
         day=pl.col("created_at").dt.date(), traces=pl.lit(1, pl.Int64)
     )
-    both = pl.concat([on_timeline.select(_TRACES), as_published.select(_TRACES)])
-    return both.with_columns(in_range=run.in_range("day"))
+    return pl.concat([on_timeline.select(_TRACES), as_published.select(_TRACES)])
 
 
 def stage_workload(run: Run, traces: pl.LazyFrame, scorer: Scorer) -> Workload:
@@ -67,9 +68,9 @@ def stage_workload(run: Run, traces: pl.LazyFrame, scorer: Scorer) -> Workload:
         traces: see `traces_after`.
         scorer: what the run scores with.
     """
-    recached = pl.col("in_range") & scorer.cache_is_stale().fill_null(value=False)
+    recached = scorer.cache_is_stale().fill_null(value=False)
     rescored = pl.col("replay") | pl.col("facts_changed") | recached
-    stale = pl.col("in_range") & scorer.profile_is_stale().fill_null(value=False)
+    stale = (pl.col("profile_id") != pl.col("profile_id_after")).fill_null(value=False)
     marked = traces.select(
         *("task_domain", "day", "traces", "replay"),
         reweight=stale & ~rescored,
@@ -90,25 +91,6 @@ def stage_no_workload(run: Run) -> None:
     _WORKLOAD.to_frame().write_parquet(run.staging.workload)
 
 
-def profiles_after(traces: pl.LazyFrame, scorer: Scorer, published: pl.DataFrame) -> pl.DataFrame:
-    """The table of profiles after the run: the registered ones, and those that any score bears.
-
-    Args:
-        traces: see `traces_after`.
-        scorer: what the run scores with.
-        published: the table as it is.
-    """
-    after = traces.with_columns(replayed="replay").select(scorer.profile_after())
-    borne = after.unique().collect(engine="streaming").get_column("profile_id")
-    loaded = pl.DataFrame(
-        [{"profile_id": each.profile_id, **asdict(each)} for each in scorer.profiles.values()],
-        schema=PROFILES,
-    )
-    known = pl.concat([published, loaded]).unique("profile_id")
-    needed = pl.concat([pl.Series(scorer.registered, dtype=pl.String), borne])
-    return known.filter(pl.col("profile_id").is_in(needed.implode())).sort("profile_id")
-
-
 def unused_profiles(run: Run, traces: pl.LazyFrame) -> dict[str, str | None]:
     """The profiles that the run gives the warehouse and no trace is weighted by.
 
@@ -127,7 +109,7 @@ def unused_profiles(run: Run, traces: pl.LazyFrame) -> dict[str, str | None]:
     domains = sizes.sort("traces", "task_domain", descending=[True, False]).collect(
         engine="streaming"
     )
-    names = settings["profiles"].keys() - load_profiles().keys()
+    names = settings["profiles"].keys() - load_profiles().versions.keys()
     unused = sorted(names - set(domains.get_column("task_domain")))
     likely = domains.head(_DOMAINS).get_column("task_domain").to_list()
     meant = {name: get_close_matches(name, likely, n=1) for name in unused[:_ASKED]}

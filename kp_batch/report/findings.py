@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from kp_batch.reasons import listed
-from kp_batch.report.comparability import incomparable, no_trend, of_mixture, settings_changed
+from kp_batch.report.comparability import incomparable, no_trend, of_weights, settings_changed
 from kp_batch.report.report_data import LABEL, ReportData
 from kp_batch.report.score_findings import among_domains, of_scores
 from kp_batch.report.sentences import Finding, Untrusted, tell
@@ -24,7 +24,7 @@ _NAMED = 5  # at most, of the domains that came or went
 
 def findings(data: ReportData) -> list[Finding]:
     """Find everything that is worth a sentence, warnings first."""
-    found = [*of_mixture(data), *of_scores(data), *of_times(data), *_of_runs(data)]
+    found = [*of_weights(data), *of_scores(data), *of_times(data), *_of_runs(data)]
     return sorted(found, key=lambda finding: not finding.is_warning)
 
 

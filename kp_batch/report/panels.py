@@ -8,7 +8,7 @@ import polars as pl
 
 from kp_batch.report import charts, time_charts
 from kp_batch.report.chart_parts import Drawing, as_spec
-from kp_batch.report.comparability import is_novelty_mixed, mixed_settings, no_trend
+from kp_batch.report.comparability import no_trend
 from kp_batch.report.report_data import ReportData
 from kp_batch.text import number
 
@@ -22,11 +22,10 @@ def _left_out(data: ReportData) -> Iterator[str]:
         yield f"Left out: {number(data.left_out, 'trace')}, of times that are warned of above."
 
 
-def _mixed_over_time(data: ReportData) -> Iterator[str]:
+def _weights_over_time(data: ReportData) -> Iterator[str]:
     yield from _left_out(data)
-    if mixed_settings(data, data.run):
-        what = "Score and novelty bear" if is_novelty_mixed(data) else "The score bears"
-        yield f"{what} mixed settings: how it changes with time is no trend."
+    if not data.weights.is_empty():
+        yield "Weights change within these times: how the score changes is no trend."
 
 
 def _unlike_before(data: ReportData) -> Iterator[str]:
@@ -89,7 +88,7 @@ PANELS = (
         "stand for more traces.",
         time_charts.over_time,
         is_wide=True,
-        notes=_mixed_over_time,
+        notes=_weights_over_time,
     ),
     Panel(
         "volume",

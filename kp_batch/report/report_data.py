@@ -24,7 +24,7 @@ FRAMES = (
     "overrides",
     "novelty_and_age",
     "thresholds",
-    "profiled",
+    "weights",
     "drift",
     "recorded",
     "turnover",
@@ -78,7 +78,7 @@ class ReportData:
     overrides: pl.DataFrame
     novelty_and_age: pl.DataFrame
     thresholds: pl.DataFrame
-    profiled: pl.DataFrame
+    weights: pl.DataFrame
     drift: pl.DataFrame
     recorded: pl.DataFrame
     turnover: pl.DataFrame

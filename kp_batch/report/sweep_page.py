@@ -14,16 +14,13 @@ _BY_DOMAIN = (
 )
 
 
-def sweep_page(
-    outcomes: pl.DataFrame, *, encoder_id: str, traces: int, published_otherwise: int
-) -> str:
+def sweep_page(outcomes: pl.DataFrame, *, encoder_id: str, traces: int) -> str:
     """Write a sweep as HTML; see `Sweep`, whose fields these are.
 
     Args:
         outcomes: a column for each field of `Outcome`.
         encoder_id: what made the vectors.
         traces: how many there are.
-        published_otherwise: how many of them are published with something else than is in force.
     """
     domains = outcomes["task_domain"].n_unique() - 1
     rows, labels = _labelled(outcomes)
@@ -36,7 +33,6 @@ def sweep_page(
         labels=labels,
         more=domains - len(labels),
         panels=PANELS,
-        published_otherwise=published_otherwise,
         rows=rows.to_dicts(),
         shown={name: {"spec": spec, "domains": labels} for name, spec in specs.items()},
         traces=traces,

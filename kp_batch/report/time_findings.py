@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from kp_batch.report.comparability import is_novelty_mixed, mixed_settings
 from kp_batch.report.report_data import ReportData
 from kp_batch.report.sentences import ENOUGH, Finding, days, tell
 from kp_batch.text import are, number
@@ -40,7 +39,7 @@ def _lately(data: ReportData) -> Iterator[Finding]:
     sums = steps.agg(pl.col("traces", "score", "novelty").sum())
     enough = sums.filter(pl.col("traces") >= ENOUGH).sort("start")
     measures = _comparable(data)
-    if len(enough) > 1 and measures:
+    if len(enough) > 1:
         last = enough.row(-1, named=True)
         before = sums.filter(pl.col("start") < last["start"]).sum().row(0, named=True)
         on, full = ("On", "") if data.grain == "day" else (f"In the {data.grain} from", "full ")
@@ -56,10 +55,8 @@ def _lately(data: ReportData) -> Iterator[Finding]:
 
 
 def _comparable(data: ReportData) -> list[str]:
-    """The measures whose means compare over time, since no mixed setting touches them."""
-    if not mixed_settings(data, data.run):
-        return ["score", "novelty"]
-    return [] if is_novelty_mixed(data) else ["novelty"]
+    """The measures whose means compare over time: weights touch no novelty."""
+    return ["score", "novelty"] if data.weights.is_empty() else ["novelty"]
 
 
 def _gap(data: ReportData) -> Iterator[Finding]:

@@ -4,22 +4,45 @@ from collections.abc import Iterable, Mapping
 
 import polars as pl
 
+from kp_batch.contracts import TIMESTAMP
 from kp_batch.dimensions import DIMENSIONS, OVERRIDES
-from kp_batch.scoring.profiles import DEFAULT, WeightProfile
+from kp_batch.scoring.profiles import DEFAULT, ProfileVersions, WeightProfile
 
 
-def assign(profiles: Mapping[str, WeightProfile]) -> list[pl.Expr]:
-    """The profile named exactly as task_domain, else `default`.
+def assign(versions: ProfileVersions) -> list[pl.Expr]:
+    """The profile named exactly as task_domain, else `default`, as in force at created_at.
 
-    Takes task_domain. Returns the strings profile and profile_id.
+    Takes task_domain and created_at (which nothing looks at where no weights have a date). Returns
+    the strings profile and profile_id.
     """
-    domain = pl.col("task_domain")
-    name = pl.when(domain.is_in(list(profiles))).then(domain).otherwise(pl.lit(DEFAULT))
-    ids = {name: each.profile_id for name, each in profiles.items()}
+    if versions.moments:
+        return _assign_by_time(versions)
+    domain, by_name = pl.col("task_domain"), versions.versions
+    name = pl.when(domain.is_in(list(by_name))).then(domain).otherwise(pl.lit(DEFAULT))
+    ids = {name: only.profile.profile_id for name, (only,) in by_name.items()}
     return [
         name.alias("profile"),
         name.replace_strict(ids, return_dtype=pl.String).alias("profile_id"),
     ]
+
+
+def _assign_by_time(versions: ProfileVersions) -> list[pl.Expr]:
+    """Search twice: how many dates a row has passed, then the version of its name by that."""
+    moments, by_name = versions.moments, versions.versions
+    number = {None: 0} | {moment: place for place, moment in enumerate(moments, 1)}
+    first_key = {name: place * len(number) for place, name in enumerate(by_name)}
+    keys = [first_key[name] + number[each.valid_from] for name in by_name for each in by_name[name]]
+    ids = [each.profile.profile_id for name in by_name for each in by_name[name]]
+
+    domain = pl.col("task_domain")
+    times = pl.lit(pl.Series(moments, dtype=TIMESTAMP))
+    passed = times.search_sorted(pl.col("created_at"), side="right").cast(pl.Int64)
+    begins = {name: number[by_name[name][0].valid_from] for name in by_name}
+    begin = domain.replace_strict(begins, default=None, return_dtype=pl.Int64)
+    name = pl.when(begin <= passed).then(domain).otherwise(pl.lit(DEFAULT))
+    key = name.replace_strict(first_key, return_dtype=pl.Int64) + passed
+    place = pl.lit(pl.Series(keys)).search_sorted(key, side="right").cast(pl.Int64) - 1
+    return [name.alias("profile"), pl.lit(pl.Series(ids)).gather(place).alias("profile_id")]
 
 
 def composite(profiles: Iterable[WeightProfile]) -> pl.Expr:

@@ -1,14 +1,17 @@
-"""Weight profiles: how much each dimension counts, by domain."""
+"""Weight profiles: how much each dimension counts, by domain, and from when on."""
 
 import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from datetime import UTC, date, datetime, time
+from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ProfileError
@@ -19,6 +22,7 @@ from kp_batch.text import number
 SCORING_VERSION = 1
 DEFAULT = "default"
 _SUM_TOLERANCE = 1e-9
+_FROM = "from"  # beside the four weights
 
 
 @dataclass(frozen=True)
@@ -38,66 +42,179 @@ class WeightProfile:
         return f"{self.name}-{digest[:12]}-v{SCORING_VERSION}"
 
 
-def load_profiles(path: Path | str | None = None) -> dict[str, WeightProfile]:
+class Version(NamedTuple):
+    """The weights of a name from a time on, until those of its next version."""
+
+    valid_from: datetime | None  # in UTC; None: from the beginning
+    profile: WeightProfile
+
+    @property
+    def date(self) -> str | None:
+        """`valid_from` as a text; a day where it is a day's start. They sort as the times do."""
+        moment = self.valid_from
+        return moment and _written(moment)
+
+
+@dataclass(frozen=True)
+class ProfileVersions:
+    """The weights of every name at all times; `default` has some from the beginning.
+
+    A domain takes the weights of its name, or of `default` where there are none, or none yet.
+    """
+
+    versions: Mapping[str, tuple[Version, ...]]  # by name, ascending in time
+
+    def at(self, moment: datetime) -> dict[str, WeightProfile]:
+        """The profiles in force at a time with a zone, by name."""
+        return {name: each.profile for name, each in self.in_force(moment).items()}
+
+    def in_force(self, moment: datetime) -> dict[str, Version]:
+        """The versions in force at a time with a zone, by name."""
+        return {
+            name: begun[-1]
+            for name, versions in self.versions.items()
+            if (begun := [each for each in versions if _has_begun(each, moment)])
+        }
+
+    @property
+    def profiles(self) -> tuple[WeightProfile, ...]:
+        """All profiles, each once."""
+        every = (each.profile for versions in self.versions.values() for each in versions)
+        return tuple(dict.fromkeys(every))
+
+    @property
+    def moments(self) -> list[datetime]:
+        """The times from which any weights hold, ascending."""
+        every = (each.valid_from for versions in self.versions.values() for each in versions)
+        return sorted({moment for moment in every if moment})
+
+    def as_json(self) -> dict[str, Any]:
+        """The weights as JSON, from which `parse_profiles` makes the same versions."""
+        tables = {
+            name: [_table(each) for each in versions] for name, versions in self.versions.items()
+        }
+        return {
+            name: each[0] if len(each) == 1 and _FROM not in each[0] else each
+            for name, each in tables.items()
+        }
+
+
+def load_profiles(path: Path | str | None = None) -> ProfileVersions:
     """Load the five built-in profiles, and merge those of a TOML file over them.
 
     Args:
-        path: a file of tables `[profiles.NAME]`, each with the four weights; None for the built-in
-            profiles alone.
-
-    Returns:
-        The profiles by name.
+        path: a file of tables `[profiles.NAME]`, each with the four weights, or of several
+            `[[profiles.NAME]]`, each with `from`, which the first one may leave out; None for the
+            built-in profiles alone.
 
     Raises:
         ProfileError: the file is missing, unreadable or has faults; the message lists all of them.
     """
-    built_in = files("kp_batch.scoring").joinpath("profiles.toml").read_text("utf-8")
-    profiles = _parsed(tomllib.loads(built_in), "profiles.toml")
     if path is None:
-        return profiles
+        return ProfileVersions(_built_in())
     try:
         content = tomllib.loads(Path(path).read_text("utf-8"))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ProfileError(f"the profiles file {path} cannot be read: {reason}") from error
-    return profiles | _parsed(content, str(path))
+    return ProfileVersions({**_built_in(), **_parsed(content, str(path))})
 
 
-def parse_profiles(weights: Mapping[str, Any], source: str) -> dict[str, WeightProfile]:
-    """Read profiles from their weights, by the names of both, or take them as they are.
+def parse_profiles(profiles: Mapping[str, Any], source: str) -> ProfileVersions:
+    """Read profiles from JSON values, or take them as they are.
 
     Args:
-        weights: of each profile, see `weights_of`.
+        profiles: by name, each a `WeightProfile`, or as `ProfileVersions.as_json` has it;
+            `default` is the built-in one unless it is among them.
         source: where they come from, for the message.
 
     Raises:
         ProfileError: they have faults; the message lists all of them.
     """
     plain = {
-        name: weights_of({name: each})[name] if isinstance(each, WeightProfile) else each
-        for name, each in weights.items()
-    }
-    return _parsed({"profiles": plain}, source)
-
-
-def weights_of(profiles: Mapping[str, WeightProfile]) -> dict[str, dict[str, float]]:
-    """The four weights of each profile, by the names of both."""
-    return {
-        name: {dimension: getattr(each, dimension) for dimension in DIMENSIONS}
+        name: _table(Version(None, each)) if isinstance(each, WeightProfile) else each
         for name, each in profiles.items()
     }
+    default = {DEFAULT: _built_in()[DEFAULT]}
+    return ProfileVersions(default | _parsed({"profiles": plain}, source))
 
 
-def _parsed(content: Mapping[str, Any], path: str) -> dict[str, WeightProfile]:
+def _has_begun(version: Version, moment: datetime) -> bool:
+    return version.valid_from is None or version.valid_from <= moment
+
+
+def _table(version: Version) -> dict[str, Any]:
+    begins, profile = version
+    dated = {} if begins is None else {_FROM: version.date}
+    return dated | {dimension: getattr(profile, dimension) for dimension in DIMENSIONS}
+
+
+def _written(moment: datetime) -> str:
+    """A time in UTC; see `Version.date`."""
+    return moment.date().isoformat() if moment.timetz() == time(tzinfo=UTC) else moment.isoformat()
+
+
+@cache
+def _built_in() -> dict[str, tuple[Version, ...]]:
+    text = files("kp_batch.scoring").joinpath("profiles.toml").read_text("utf-8")
+    return {
+        name: (Version(None, _profile(name, weights)),)
+        for name, weights in tomllib.loads(text)["profiles"].items()
+    }
+
+
+def _profile(name: str, weights: Mapping[str, Any]) -> WeightProfile:
+    return WeightProfile(name, *(float(weights[dimension]) for dimension in DIMENSIONS))
+
+
+def _parsed(content: Mapping[str, Any], path: str) -> dict[str, tuple[Version, ...]]:
     faults = list(_faults(content))
     if faults:
         raise ProfileError(
             f"the profiles file {path} has {number(len(faults), 'fault')}: {'; '.join(faults)}"
         )
-    return {
-        name: WeightProfile(name, *(float(weights[dimension]) for dimension in DIMENSIONS))
-        for name, weights in content["profiles"].items()
-    }
+    return {name: _versions(name, each) for name, each in content["profiles"].items()}
+
+
+def _versions(name: str, profile: Any) -> tuple[Version, ...]:
+    """The versions of tables without a fault; built-in weights hold before a dated first one."""
+    versions = tuple(Version(_begin(each), _profile(name, each)) for each in _tables(profile))
+    return versions if versions[0].valid_from is None else (*_built_in().get(name, ()), *versions)
+
+
+def _tables(profile: Any) -> Sequence[Any]:
+    return cast("list[Any]", profile) if isinstance(profile, list) else [profile]
+
+
+def _begin(table: Mapping[str, Any]) -> datetime | None:
+    """From when on a table holds, in UTC; None: from the beginning.
+
+    Raises:
+        ValueError: that is no day, and no time with a zone.
+    """
+    if _FROM not in table:
+        return None
+    given = table[_FROM]
+    try:
+        begin = _day_or_time(given) if isinstance(given, str) else given
+        if isinstance(begin, datetime):
+            if begin.tzinfo is None:
+                raise ValueError(f"from has no zone, write {begin.isoformat()}Z say")
+            return begin.astimezone(UTC)
+        if isinstance(begin, date):
+            return datetime(begin.year, begin.month, begin.day, tzinfo=UTC)
+    except OverflowError:  # of the year 0 or 10000 in UTC
+        pass
+    raise ValueError(f"from is a day such as 2026-01-31, or a time with a zone, got {given!r}")
+
+
+def _day_or_time(text: str) -> date | None:
+    for kind in (date, datetime):
+        try:
+            return kind.fromisoformat(text)
+        except ValueError:
+            continue
+    return None
 
 
 def _faults(content: Mapping[str, Any]) -> Iterator[str]:
@@ -108,17 +225,23 @@ def _faults(content: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(profiles, dict) or not profiles:
         yield "no [profiles.NAME] table"
         return
-    for name, weights in cast("dict[str, Any]", profiles).items():
+    for name, profile in cast("dict[str, Any]", profiles).items():
         if not name:
             yield "a profile without a name"
-        if isinstance(weights, dict):
-            yield from _weight_faults(name, cast("dict[str, Any]", weights))
-        else:
-            yield f"{name}: expected a table of four weights, got {weights!r}"
+        tables = _tables(profile)
+        if not tables:
+            yield f"{name}: no table of weights"
+        for place, table in enumerate(tables, 1):
+            told = name if len(tables) == 1 else f"{name} (entry {place})"
+            if isinstance(table, dict):
+                yield from _weight_faults(told, cast("dict[str, Any]", table))
+            else:
+                yield f"{told}: expected a table of four weights, got {table!r}"
+        yield from _date_faults(name, [each for each in tables if isinstance(each, dict)])
 
 
 def _weight_faults(name: str, weights: dict[str, Any]) -> Iterator[str]:
-    for key in sorted(weights.keys() - set(DIMENSIONS)):
+    for key in sorted(weights.keys() - {*DIMENSIONS, _FROM}):
         yield f"{name}: unknown key {key!r}"
     for dimension in DIMENSIONS:
         if dimension not in weights:
@@ -133,3 +256,24 @@ def _weight_faults(name: str, weights: dict[str, Any]) -> Iterator[str]:
 
 def _is_weight(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def _date_faults(name: str, tables: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What is wrong with the times from which the tables of a name hold."""
+    known: list[datetime] = []
+    for place, table in enumerate(tables, 1):
+        told = name if len(tables) == 1 else f"{name} (entry {place})"
+        try:
+            begin = _begin(table)
+        except ValueError as error:
+            yield f"{told}: {error}"
+            continue
+        if begin:
+            known.append(begin)
+        elif place > 1:
+            yield f"{told}: from is missing, which the first entry alone may leave out"
+    for before, after in pairwise(known):
+        if before == after:
+            yield f"{name}: two entries from {_written(after)}"
+        elif before > after:
+            yield f"{name}: the entry from {_written(after)} stands after {_written(before)}"

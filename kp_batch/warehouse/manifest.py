@@ -20,9 +20,9 @@ from kp_batch.text import one_line
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 from kp_batch.warehouse.places import shown
 
-FORMAT_VERSION = 9
-# 7 has tables that lack columns, see `earlier`; 7 and 8 have manifests without salt.
-_READ = (7, 8, FORMAT_VERSION)
+FORMAT_VERSION = 10
+# 7 to 9 have tables that lack columns, see `earlier`; 7 and 8 have manifests without salt.
+_READ = (7, 8, 9, FORMAT_VERSION)
 
 _LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
@@ -63,7 +63,13 @@ def _is_setting(name: str, value: Any) -> bool:
 
 
 def _are_profiles(value: Any) -> bool:
-    return _are(value, lambda _, weights: _are(weights, lambda _, weight: _is_share(weight)))
+    return _are(
+        value,
+        lambda _, tables: all(
+            _are(each, lambda name, value: _is_text(value) if name == "from" else _is_share(value))
+            for each in (tables if isinstance(tables, list) else [tables])
+        ),
+    )
 
 
 # What is kept of each setting, as JSON; a run reads the texts more closely.
@@ -74,9 +80,10 @@ _SETTINGS: Mapping[str, Callable[[Any], bool]] = {
     "ttl": _is_text,
     "profiles": _are_profiles,
     "threshold": _is_share,
+    "text": _is_truth,
+    # Before format 10: days out of which scores bear earlier settings.
     "since": _is_text,
     "until": _is_text,
-    "text": _is_truth,
 }
 
 

@@ -6,7 +6,8 @@ SELECT
     complexity,
     novelty,
     tool_diversity,
-    outcome_confidence
+    outcome_confidence,
+    valid_from
 FROM $profiles;
 
-COMMENT ON VIEW profiles IS 'The weights of every profile_id that the last run had loaded, or that a current score bears.';
+COMMENT ON VIEW profiles IS 'The weights of every profile_id of the settings; valid_from: the times from which they hold, null from the beginning.';

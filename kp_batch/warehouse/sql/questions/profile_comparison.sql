@@ -5,16 +5,20 @@ CREATE VIEW profile_comparison AS
 WITH weighted AS (
     SELECT
         s.*,
-        p.name AS other_profile,
-        p.profile_id AS other_profile_id,
+        w.name AS other_profile,
+        w.profile_id AS other_profile_id,
         composite(
             s.complexity, s.novelty, s.tool_diversity, s.outcome_confidence,
-            p.complexity, p.novelty, p.tool_diversity, p.outcome_confidence
+            w.complexity, w.novelty, w.tool_diversity, w.outcome_confidence
         ) AS other_composite
-    FROM scores AS s, profiles AS p
+    FROM scores AS s
+    JOIN dated_weights AS w
+        ON s.created_at >= coalesce(w.valid_from, '-infinity')
+        AND s.created_at < coalesce(w.valid_to, 'infinity')
 )
 SELECT
     trace_id,
+    created_at,
     task_domain,
     profile,
     score,
@@ -24,4 +28,4 @@ SELECT
         AS other_score
 FROM weighted;
 
-COMMENT ON VIEW profile_comparison IS 'What would every score be under every weight profile, also those that no score bears? other_profile_id tells apart weights of one name.';
+COMMENT ON VIEW profile_comparison IS 'What would every score be under every weight profile, also those that no score bears? Each as it is in force at the time of the trace.';

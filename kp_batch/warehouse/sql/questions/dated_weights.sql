@@ -1,0 +1,19 @@
+-- Group: what if
+-- Example: FROM dated_weights ORDER BY name, valid_from NULLS FIRST;
+CREATE VIEW dated_weights AS
+WITH by_date AS (
+    -- null stands for the beginning; a profile without times holds from there on.
+    SELECT * EXCLUDE (valid_from), unnest(coalesce(valid_from, [NULL])) AS valid_from FROM profiles
+)
+SELECT
+    name,
+    valid_from,
+    lead(valid_from) OVER (PARTITION BY name ORDER BY valid_from NULLS FIRST) AS valid_to,
+    profile_id,
+    complexity,
+    novelty,
+    tool_diversity,
+    outcome_confidence
+FROM by_date;
+
+COMMENT ON VIEW dated_weights IS 'Which weights hold when? From valid_from (null: from the beginning) until before valid_to (null: for good); where a domain has none, or none yet, those of default count.';
