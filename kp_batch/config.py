@@ -148,7 +148,7 @@ class RescoreConfig(BaseModel):
                 that an earlier kp_batch had besides are passed over.
 
         Raises:
-            KpBatchError: a setting that was given does not go with one of the warehouse's.
+            KpBatchError: a setting of the warehouse is out of its bounds.
         """
         given = {name: getattr(self, name) for name in self.model_fields_set}
         known = {name: settings[name] for name in SETTINGS if name in settings}

@@ -27,7 +27,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a run over all days would make of the scores, with each of some combinations."""
+    """What a run would make of the scores, with each of some combinations."""
 
     encoder_id: str  # in force, as are the weights
     traces: int
