@@ -1,8 +1,8 @@
-"""Why scores differ: settings and formulas, old and new, in words and as codes."""
+"""Why a run has anything to do: settings and formulas, old and new, in words and as codes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from kp_batch.text import number
 
@@ -14,6 +14,9 @@ BEFORE: Mapping[str, Any] = {
     "text": True,
 }  # settings of warehouses from before there were these
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
+
+# What a run may have to publish anew.
+Pending = Literal["settings", "files", "scores", "profiles", "rejects", "forgotten"]
 
 
 @dataclass(frozen=True)

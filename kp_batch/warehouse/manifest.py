@@ -20,9 +20,9 @@ from kp_batch.text import one_line
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 from kp_batch.warehouse.places import shown
 
-FORMAT_VERSION = 9
-# 7 has tables that lack columns, see `earlier`; 7 and 8 have manifests without salt.
-_READ = (7, 8, FORMAT_VERSION)
+FORMAT_VERSION = 10
+# 7 to 9 have tables that lack columns, see `earlier`; 7 and 8 have manifests without salt.
+_READ = (7, 8, 9, FORMAT_VERSION)
 
 _LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
