@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kp_batch.archive.reading import read_checked, read_rows
+from kp_batch.archive.reading import read_rows, read_rows_with_raw
 from kp_batch.archive.sources import discover
+from kp_batch.archive.validation import reasons
 from kp_batch.contracts import FACTS, STEP_TYPES
 from kp_batch.facts import FACTS_VERSION, with_facts, with_text
 from tests.archives import read, step, trace, write_jsonl, write_parquet
@@ -176,8 +177,8 @@ def test_content_differs_with_everything_that_reaches_score_or_text(tmp_path: Pa
 def test_facts_change_with_their_version_alone(tmp_path: Path) -> None:
     columns = [*(name for name in FACTS if name != "file_id"), "text"]
     sources = discover(map(str, write_odd_rows(tmp_path)))
-    rows = pl.concat(each for one in sources for each in read_checked(one, lambda: False))
-    facts = with_facts(rows, pl.col("reasons")).select(columns)
+    rows = pl.concat(each for one in sources for each in read_rows_with_raw(one, lambda: False))
+    facts = with_facts(rows, reasons()).select(columns)
     assert len(facts) == 440
     rows = facts.with_columns(pl.col("created_at").to_physical()).rows()
     assert (FACTS_VERSION, sha256(repr(rows).encode()).hexdigest()) == VERSION_AND_DIGEST

@@ -47,7 +47,7 @@ class Night:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.archive, self.warehouse = folder / "archive", folder / "warehouse"
         self.clock = 10**18
-        self.read = noted(monkeypatch, "read_checked")
+        self.read = noted(monkeypatch, "read_rows_with_raw")
         self.hashed = noted(monkeypatch, "content_digest")
 
     def write(self, name: str, *ids: str, **changes: Any) -> Path:
@@ -307,7 +307,7 @@ def test_a_file_renamed_before_a_new_version_of_the_facts_leaves_no_mark(
         monkeypatch.setattr(module, "VERSION", "-v99")
     if stricter:
         is_refused = pl.when(trace_id="b1").then(pl.lit(["empty_domain"])).otherwise(reasons())
-        monkeypatch.setattr(kp_batch.archive.reading, "reasons", lambda: is_refused)
+        monkeypatch.setattr(kp_batch.ingest.staged_rows, "reasons", lambda: is_refused)
     counts = night.run(max_reject_share=1).counts
     assert (counts.rows, counts.rows_kept, counts.duplicates, counts.superseded) == (5, 0, 0, 0)
     assert (counts.accepted, counts.rejected) == (5 - stricter, stricter)
@@ -687,12 +687,12 @@ def deny(patch: pytest.MonkeyPatch, path: Path) -> None:
 
 
 def grow_when_read(patch: pytest.MonkeyPatch, path: Path, more: bytes) -> None:
-    read_checked = kp_batch.ingest.contents.read_checked
+    read_rows_with_raw = kp_batch.ingest.contents.read_rows_with_raw
 
     def growing(source: SourceFile, *rest: Any) -> Iterator[pl.DataFrame]:
-        yield from read_checked(source, *rest)
+        yield from read_rows_with_raw(source, *rest)
         if source.path == str(path):
             with path.open("ab") as file:
                 file.write(more)
 
-    patch.setattr(kp_batch.ingest.contents, "read_checked", growing)
+    patch.setattr(kp_batch.ingest.contents, "read_rows_with_raw", growing)

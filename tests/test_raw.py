@@ -17,8 +17,9 @@ from kp_batch.archive.file_faults import UnreadableError
 from kp_batch.archive.formats import jsonl, parquet_batches
 from kp_batch.archive.formats.json_values import begun
 from kp_batch.archive.formats.parquet_batches import ParquetRows
-from kp_batch.archive.reading import read_checked, read_raw
+from kp_batch.archive.reading import read_raw, read_rows_with_raw
 from kp_batch.archive.sources import discover
+from kp_batch.archive.validation import reasons
 from kp_batch.errors import is_passing
 from tests.archives import SCHEMA, retyped, trace, write_jsonl, write_parquet
 from tests.test_reading import damage
@@ -29,7 +30,9 @@ BAD = trace(confidence=2.0)
 
 
 def checked(path: Path, *, private: bool = False) -> list[pl.DataFrame]:
-    return list(read_checked(discover([str(path)])[0], lambda: private))
+    """The rows of a file, with their JSON and `reasons`."""
+    frames = read_rows_with_raw(discover([str(path)])[0], lambda: private)
+    return [each.with_columns(reasons=reasons()) for each in frames]
 
 
 def rejected(path: Path, *, private: bool = False) -> dict[int, str | None]:

@@ -11,7 +11,7 @@ from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
 from kp_batch.archive.formats.json_values import BATCH_BYTES, MALFORMED_JSON, Batch, begun
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import open_file
-from kp_batch.archive.validation import reasons
+from kp_batch.archive.validation import any_rejected, reasons
 from kp_batch.errors import is_of_machine
 
 # Rows a batch: long traces hold some 50 kB of text, so that a batch stays below 200 MB.
@@ -30,8 +30,10 @@ def read_rows(source: SourceFile) -> Iterator[pl.DataFrame]:
         yield batch.rows
 
 
-def read_checked(source: SourceFile, is_private: Callable[[], bool]) -> Iterator[pl.DataFrame]:
-    """The file's rows as frames of `ROWS`, with the columns `reasons` and `raw`.
+def read_rows_with_raw(
+    source: SourceFile, is_private: Callable[[], bool]
+) -> Iterator[pl.DataFrame]:
+    """The file's rows as frames of `ROWS`, unchecked, with the column `raw`.
 
     `raw` is the JSON of a row that is rejected, as `read_raw` gives it, of a longer one the
     beginning. It is null of accepted rows, and of those after the first ones where a file would
@@ -57,20 +59,20 @@ def read_checked(source: SourceFile, is_private: Callable[[], bool]) -> Iterator
 
     with _unreadable_if_damaged():
         for batch in _batches(source):
-            rows = batch.rows.with_columns(reasons=reasons())
-            rejected = _rejected(rows, is_private) if left >= 0 else []
-            yield from _with_raw(rows, raw(batch, rejected))
+            rejected = _rejected(batch.rows, is_private) if left >= 0 else []
+            yield from _with_raw(batch.rows, raw(batch, rejected))
 
 
 def _rejected(rows: pl.DataFrame, is_private: Callable[[], bool]) -> list[int]:
     """The numbers of the rejected rows, without those that are private."""
+    if not any_rejected(rows):
+        return []
     codes = pl.col("reasons").list
-    rejected = rows.filter(codes.len() > 0).select("row", "reasons")
-    if len(rejected):
-        is_no_object = codes.contains(MALFORMED_JSON) | codes.contains(limits.TOO_LARGE)
-        objects = rejected.remove(is_no_object)
-        if len(objects) < len(rejected) and is_private():
-            rejected = objects
+    rejected = rows.select("row", reasons=reasons()).filter(codes.len() > 0)
+    is_no_object = codes.contains(MALFORMED_JSON) | codes.contains(limits.TOO_LARGE)
+    objects = rejected.remove(is_no_object)
+    if len(objects) < len(rejected) and is_private():
+        rejected = objects
     return rejected.get_column("row").to_list()
 
 

@@ -27,8 +27,8 @@ def reject_message(codes: Sequence[str], row: int, raw: str | None) -> str:
     Args:
         codes: of its faults, as `validation.reasons` gives them.
         row: its number in its file, from 0.
-        raw: its JSON, see `reading.read_checked`; None where it is not kept. Then the sentences
-            name no value.
+        raw: its JSON, see `reading.read_rows_with_raw`. Where none is kept, the sentences name no
+            value.
     """
     if list(codes) == [limits.TOO_LARGE]:
         return _TOO_LARGE

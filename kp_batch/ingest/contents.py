@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
-from kp_batch.archive.reading import BATCH_ROWS, read_checked, read_rows
+from kp_batch.archive.reading import BATCH_ROWS, read_rows, read_rows_with_raw
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import content_digest, described, is_outside
 from kp_batch.errors import is_of_machine, is_passing
@@ -141,7 +141,7 @@ class _Contents:
         def is_outside_alone() -> bool:
             return all(is_outside(self.archive, each.path) for each in content.sources)
 
-        for batch in read_checked(source, is_outside_alone):
+        for batch in read_rows_with_raw(source, is_outside_alone):
             rows = batch.with_columns(file_id=pl.lit(content.file_id))
             if len(self.forgotten):
                 ids = rows.select(id_hash().fill_null("")).to_series()

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from polars import CompatLevel
 
 from kp_batch.archive.reading import BATCH_ROWS
+from kp_batch.archive.validation import reasons
 from kp_batch.contracts import FACTS
 from kp_batch.facts import with_facts
 from kp_batch.staging import TEXTS, Staging
@@ -149,7 +150,7 @@ class StagedRows:
         self.facts, self.texts = self._facts.close(), self._texts.close()
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Add a batch: a frame of `ROWS` with the columns `file_id`, `reasons` and `raw`."""
+        """Add a batch: a frame of `ROWS` with the columns `file_id` and `raw`."""
         if self._held.add(rows):
             self._take_facts()
 
@@ -158,7 +159,7 @@ class StagedRows:
         held = self._held.taken()
         if held is None:
             return
-        rows = with_facts(held, pl.col("reasons"))
+        rows = with_facts(held, reasons())
         self._facts.add(rows)
         accepted = rows.filter(pl.col("reasons").list.len() == 0)
         self._texts.add(texts_of(accepted))
