@@ -104,6 +104,7 @@ FACTS = pl.Schema(
         "row": pl.Int64,
         **_OWN,
         "reasons": pl.List(pl.String),  # the codes of its faults; empty if accepted
+        "raw": pl.String,  # the row as JSON; null if accepted, and where it is not kept
     }
 )
 
@@ -159,7 +160,7 @@ REJECTS = pl.Schema(
         "trace_id": pl.String,
         "reasons": pl.List(pl.String),
         "message": pl.String,
-        "raw": pl.String,  # the row as JSON; null for a whole file, and if the file is gone
+        "raw": pl.String,  # see `FACTS`; null for a whole file, too
         "run_id": pl.String,  # of the run that rejected it first
         "file_id": pl.String,  # of the content that holds it; null for a whole file
     }

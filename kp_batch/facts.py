@@ -7,9 +7,10 @@ from typing import Any, cast
 import polars as pl
 import polars_hash as _  # noqa: F401
 
-# Raised with every change of what is taken from a file: reading, checking, text, counts, hashes,
-# dimensions, or the overrides' conditions. Every file_id bears it, so that all files are read anew.
-FACTS_VERSION = 4
+# Raised with every change of what is taken from a file: reading, checking, the JSON of rejected
+# rows, text, counts, hashes, dimensions, or the overrides' conditions. Every file_id bears it, so
+# that all files are read anew.
+FACTS_VERSION = 5
 
 
 def with_facts(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:

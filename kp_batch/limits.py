@@ -7,10 +7,11 @@ a machine; what passes one of these is refused by name, and the other rows and f
 LINE_BYTES = 64 << 20  # of a JSON line, and of a JSON document that holds one trace
 TEXT_BYTES = 16 << 20  # of one value, in UTF-8
 VALUES = 1 << 20  # of one row: objects, lists and what stands in them
-RAW_BYTES = 1 << 20  # of a row's JSON that is kept in `rejects`
+RAW_BYTES = 1 << 20  # of a rejected row's JSON that is kept
+ALL_RAW_BYTES = 64 << 20  # of all rejected rows' of one file, unless RATIO allows more
 MEMBER_BYTES = 2 << 30  # of a file once unpacked, and of a member of an archive
 UNPACKED_BYTES = 256 << 20  # of a Parquet file once unpacked, unless the next allows more
-RATIO = 100  # times its size that a Parquet file may unpack to
+RATIO = 100  # times its size that a file may unpack to
 NESTING = 1_000  # objects and lists within each other
 
 TOO_LARGE = "too_large"

@@ -1,9 +1,9 @@
-"""Why scores differ: settings and formulas, old and new, in words and as codes."""
+"""Why a run has anything to do: settings and formulas, old and new, in words and as codes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 from kp_batch.text import number
 
@@ -17,6 +17,9 @@ BEFORE: Mapping[str, Any] = {
 }  # settings of warehouses from before there were these
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
 Weights = Mapping[str, float]  # by dimension
+
+# What a run may have to publish anew.
+Pending = Literal["settings", "files", "scores", "profiles", "rejects", "forgotten"]
 
 
 @dataclass(frozen=True)

@@ -42,16 +42,17 @@ def tables(warehouse: Path) -> dict[str, pl.DataFrame]:
 def assert_lawful(
     config: RescoreConfig,
     files: Mapping[str, File],
-    here: AbstractSet[str],
     forgotten: AbstractSet[str] = frozenset(),
+    *,
+    has_raw: bool = True,
 ) -> Counted:
     """The tables are those that the documentation states; gives what it counts.
 
     Args:
         config: of the run that has just ended.
         files: of the archive, by their paths, as the run left them.
-        here: those whose rejected rows have their JSON; see `intact`.
         forgotten: the ids that are.
+        has_raw: whether all rejected rows have their JSON.
     """
     found, count = tables(config.warehouse), counted(files, forgotten)
     _assert_equal(found["scores"].to_dicts(), [*_scores(config, count.accepted)], "trace_id")
@@ -60,7 +61,7 @@ def assert_lawful(
         for each in sorted(config.profiles.profiles, key=lambda each: each.profile_id)
     ]
     _assert_equal(found["profiles"].to_dicts(), wanted, "profile_id")
-    assert_rejects(found["rejects"], count, here)
+    assert_rejects(found["rejects"], count, has_raw=has_raw)
     return count
 
 
@@ -76,8 +77,8 @@ def _assert_equal(found: list[dict[str, Any]], wanted: list[dict[str, Any]], key
         assert not off, f"{row[key]}: {off}"
 
 
-def assert_rejects(found: pl.DataFrame, count: Counted, here: AbstractSet[str]) -> None:
-    """The rejects are those that count, with their JSON where the files still have it."""
+def assert_rejects(found: pl.DataFrame, count: Counted, *, has_raw: bool) -> None:
+    """The rejects are those that count, with their JSON, whatever has become of their files."""
     wanted = {(row.source_file, row.row, row.trace_id, row.reasons): row for row in count.rejected}
     rows = {
         (row["source_file"], row["row"], row["trace_id"], tuple(row["reasons"])): row
@@ -86,21 +87,21 @@ def assert_rejects(found: pl.DataFrame, count: Counted, here: AbstractSet[str]) 
     assert len(rows) == len(found)
     assert rows.keys() == wanted.keys(), f"rejects: {sorted(map(str, rows.keys() ^ wanted.keys()))}"
     for each, row in rows.items():
-        _assert_told(row, wanted[each], is_here=row["source_file"] in here)
+        _assert_told(row, wanted[each], has_raw=has_raw)
 
 
-def _assert_told(found: Mapping[str, Any], row: Row, *, is_here: bool) -> None:
+def _assert_told(found: Mapping[str, Any], row: Row, *, has_raw: bool) -> None:
     raw, message = found["raw"], found["message"]
     if row.row is None:
         assert (raw, bool(message)) == (None, True)
-        return
-    assert raw or not is_here, f"no JSON of {found}"
-    value = json.loads(json.dumps(row.value), parse_constant=str.lower)  # JSON has no NaN
-    assert not raw or json.loads(raw) == value, f"other JSON than {row.value}: {found}"
-    if row.later:
+    elif row.later:
         path, number = row.later
+        assert raw is None
         assert f"the same id stands with other content in {path}, row {number}" in message
     else:
+        assert raw or not has_raw, f"no JSON of {found}"
+        value = json.loads(json.dumps(row.value), parse_constant=str.lower)  # JSON has no NaN
+        assert not raw or json.loads(raw) == value, f"other JSON than {row.value}: {found}"
         assert message == reject_message(row.reasons, row.row, raw)
 
 

@@ -17,9 +17,8 @@ from kp_batch.executor import Local
 from kp_batch.ingest.observe import observe
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
-from kp_batch.planning.describe import PlanDescription, describe
+from kp_batch.planning.explain_plan import PlanDescription, as_text, describe
 from kp_batch.planning.plan import make_plan
-from kp_batch.planning.plan_text import as_text
 from kp_batch.planning.scorer import Scorer
 from kp_batch.reasons import Reason
 from kp_batch.run import Run

@@ -17,8 +17,8 @@ from kp_batch.errors import ArchiveError, EncoderError, WarehouseError
 from kp_batch.operations.settings import settings
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary
+from kp_batch.planning.explain_plan import as_text
 from kp_batch.planning.limits import NOTHING, excess
-from kp_batch.planning.plan_text import as_text
 from kp_batch.run import Run
 from kp_batch.run_record import RunCounts
 from kp_batch.scoring.profiles import load_profiles

@@ -438,12 +438,8 @@ class Nights(RuleBasedStateMachine):
         self.assert_read(count)
 
     def assert_law(self) -> Counted:
-        here = self.with_json(self.files)
-        return assert_lawful(self.last, self.files, here, self.forgotten)
-
-    def with_json(self, files: dict[str, File]) -> set[str]:
-        """The files whose rejected rows have their JSON."""
-        return set() if self.vacuumed else intact(files, self.present)
+        has_raw = not self.vacuumed
+        return assert_lawful(self.last, self.files, self.forgotten, has_raw=has_raw)
 
     def assert_counts(self, summary: Summary, count: Counted) -> None:
         """What the summary counts adds up, and is of the files that are there."""
@@ -532,7 +528,8 @@ class Nights(RuleBasedStateMachine):
             rescore_archive(config)
         self.note_runs()
         count = counted(files, self.forgotten)
-        assert_rejects(tables(config.warehouse)["rejects"], count, self.with_json(files))
+        rejects = tables(config.warehouse)["rejects"]
+        assert_rejects(rejects, count, has_raw=not self.vacuumed)
 
     def note_runs(self) -> None:
         """Runs stand in the order in which they were published, whatever the clock said."""

@@ -47,7 +47,7 @@ class Night:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.archive, self.warehouse = folder / "archive", folder / "warehouse"
         self.clock = 10**18
-        self.read = noted(monkeypatch, "read_rows")
+        self.read = noted(monkeypatch, "read_rows_with_raw")
         self.hashed = noted(monkeypatch, "content_digest")
 
     def write(self, name: str, *ids: str, **changes: Any) -> Path:
@@ -108,9 +108,9 @@ def noted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
     """The names of the files that a function of ingest is called with from now on."""
     function, names = getattr(kp_batch.ingest.contents, name), []
 
-    def noting(source: SourceFile) -> Any:
+    def noting(source: SourceFile, *rest: Any) -> Any:
         names.append(Path(source.path).name)
-        return function(source)
+        return function(source, *rest)
 
     monkeypatch.setattr(kp_batch.ingest.contents, name, noting)
     return names
@@ -687,12 +687,12 @@ def deny(patch: pytest.MonkeyPatch, path: Path) -> None:
 
 
 def grow_when_read(patch: pytest.MonkeyPatch, path: Path, more: bytes) -> None:
-    read_rows = kp_batch.ingest.contents.read_rows
+    read_rows_with_raw = kp_batch.ingest.contents.read_rows_with_raw
 
-    def growing(source: SourceFile) -> Iterator[pl.DataFrame]:
-        yield from read_rows(source)
+    def growing(source: SourceFile, *rest: Any) -> Iterator[pl.DataFrame]:
+        yield from read_rows_with_raw(source, *rest)
         if source.path == str(path):
             with path.open("ab") as file:
                 file.write(more)
 
-    patch.setattr(kp_batch.ingest.contents, "read_rows", growing)
+    patch.setattr(kp_batch.ingest.contents, "read_rows_with_raw", growing)

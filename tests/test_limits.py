@@ -10,7 +10,7 @@ from kp_batch.errors import ArchiveError
 from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
-from kp_batch.planning.describe import PlanDescription
+from kp_batch.planning.explain_plan import PlanDescription
 from tests.answers import ask
 from tests.archives import trace, write_jsonl
 from tests.test_describe import Night

@@ -17,7 +17,6 @@ import polars as pl
 import pytest
 
 import kp_batch.away
-from kp_batch.archive.reject_messages import OUTSIDE
 from kp_batch.away import here
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.operations.forget import forget, what_to_forget
@@ -251,23 +250,34 @@ REJECTS = 'SELECT source_file, "row", reasons, message, raw FROM rejects ORDER B
 def test_of_a_file_behind_a_link_no_line_is_kept_that_is_no_json_object(tmp_path: Path) -> None:
     archive, outside = tmp_path / "archive", tmp_path / "outside"
     lines = [b"password: hunter2", b'"a text"', trace(confidence=7.0), trace()]
-    for path in (outside / "secret.jsonl", archive / "a.jsonl", archive / "old" / "b.jsonl"):
+    write_jsonl(outside / "secret.jsonl", [*lines, b"hunter3"])
+    for path in (archive / "a.jsonl", archive / "old" / "b.jsonl"):
         write_jsonl(path, lines)
     (archive / "linked.jsonl").symlink_to(outside / "secret.jsonl")
     (archive / "own.jsonl").symlink_to(archive / "old" / "b.jsonl")
     settings = config(tmp_path, archive, max_reject_share=1)
     rescore_archive(settings)
     found = {(Path(path).name, row): told for path, row, *told in ask(settings, REJECTS)}
-    for row in (0, 1):
-        told = [["malformed_json"], f"line {row + 1} is no JSON object", OUTSIDE]
+    for row in (0, 1, 4):
+        told = [["malformed_json"], f"line {row + 1} is no JSON object", None]
         assert found.pop(("linked.jsonl", row)) == told
     assert json.loads(found["linked.jsonl", 2][2]) == trace(confidence=7.0)
     for name in ("a.jsonl", "b.jsonl", "own.jsonl"):
         assert found[name, 0][2] == '"password: hunter2"'
         assert found[name, 1][1] == 'line 2 is "a text", no JSON object'
+    held = [path for path in settings.warehouse.rglob("*") if path.is_file()]
+    assert not [path for path in held if b"hunter3" in path.read_bytes()]
     assert rescore_archive(settings).run_id is None
-    rescore_archive(config(tmp_path, archive / "linked.jsonl", max_reject_share=1, prune=True))
-    assert next(raw for *_, raw in ask(settings, REJECTS)) == '"password: hunter2"'
+
+
+def test_lines_that_stand_inside_an_archive_too_are_kept(tmp_path: Path) -> None:
+    archive, outside = tmp_path / "archive", tmp_path / "outside"
+    for folder in (archive, outside):
+        write_jsonl(folder / "a.jsonl", [b"no secret", trace()])
+    (archive / "linked.jsonl").symlink_to(outside / "a.jsonl")
+    settings = config(tmp_path, archive, max_reject_share=1)
+    rescore_archive(settings)
+    assert [raw for *_, raw in ask(settings, REJECTS)] == ['"no secret"'] * 2
 
 
 @pytest.fixture

@@ -1,20 +1,26 @@
 """Which rows are refused, night after night: only what moved is looked at again."""
 
+import json
 import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kp_batch.archive.reject_messages
+import kp_batch.pipeline.rescore
 import kp_batch.planning.rejects
 import kp_batch.planning.sizes
 import kp_batch.planning.why
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
+from kp_batch.executor import Step
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
+from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
 
@@ -151,7 +157,7 @@ def test_rejects_are_told_anew_once_the_words_differ(
 ) -> None:
     with monkeypatch.context() as earlier:
         earlier.setitem(kp_batch.planning.why.WORDS, "messages", 1)
-        earlier.setattr(kp_batch.planning.rejects, "reject_message", lambda *_: "bad")
+        earlier.setattr(kp_batch.archive.reject_messages, "reject_message", lambda *_: "bad")
         first = archive.run()
         assert archive.run().run_id is None
     archive.run()
@@ -171,6 +177,20 @@ def test_however_many_rows_are_held_at_once_the_same_are_refused(
     monkeypatch.setattr(kp_batch.planning.rejects, "PART_ROWS", rows)
     archive.run()
     assert archive.refused() == [SUPERSEDED, BAD, WORSE]
+    assert [text for *_, text in archive.ask(REFUSED)] == [None, '"bad"', '"worse"']
+
+
+def test_a_plan_opens_no_file_of_the_archive(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan_without_files(*args: Any) -> Plan:
+        shutil.rmtree(archive.files)
+        return make_plan(*args)
+
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "PLAN", Step("plan", plan_without_files))
+    archive.write("c.jsonl", trace(id="three", confidence=2))
+    archive.run()
+    assert archive.refused() == [SUPERSEDED, BAD, WORSE, ("c.jsonl", 0, ["bad_confidence"])]
     raw = [text for *_, text in archive.ask(REFUSED)]
-    assert raw[1:] == ['"bad"', '"worse"']
-    assert '"before"' in raw[0]
+    assert raw[:3] == [None, '"bad"', '"worse"']
+    assert json.loads(raw[3]) == trace(id="three", confidence=2)

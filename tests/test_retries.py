@@ -17,13 +17,12 @@ import kp_batch.pipeline.write
 import kp_batch.planning.plan
 from kp_batch import executor
 from kp_batch.archive import folders, reading, sources
-from kp_batch.archive.formats import parquet
 from kp_batch.archive.source_file import folders_above
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import StorageError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.tables import DeltaTables
-from tests.archives import trace, write_jsonl, write_parquet
+from tests.archives import trace, write_jsonl
 from tests.test_rescore import ask, config
 
 # What a step does last, or in its midst: it is done, and the disk fails right after it.
@@ -212,27 +211,6 @@ def test_a_machine_that_is_short_of_something_fails_the_run_and_no_file_is_unrea
     with pytest.raises(OSError, match="No space left on device"):
         rescore_archive(flaky.settings)
     assert flaky.states() == before
-
-
-def test_refused_rows_are_read_again_where_the_disk_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_parquet(tmp_path / "a.parquet", [trace()])
-    with path.open("rb") as file:
-        monkeypatch.setattr(parquet, "ParquetRows", raising(OSError(errno.EIO, "torn")))
-        with pytest.raises(OSError, match="torn"):
-            list(parquet.read_raw(file, [0], 1, whole=False))
-        monkeypatch.setattr(parquet, "ParquetRows", raising(OSError("damaged")))
-        assert list(parquet.read_raw(file, [0], 1, whole=False)) == []
-        with pytest.raises(OSError, match="damaged"):
-            list(parquet.read_raw(file, [0], 1, whole=True))
-
-
-def raising(error: Exception) -> Callable[..., Any]:
-    def function(*_: Any) -> Any:
-        raise error
-
-    return function
 
 
 def test_the_folders_above_a_path() -> None:

@@ -15,7 +15,7 @@ from kp_batch.errors import ArchiveError
 from kp_batch.executor import Local
 from kp_batch.ingest.observe import Observed, observe
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.planning.describe import describe
+from kp_batch.planning.explain_plan import describe
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.why import is_current, is_settled

@@ -27,7 +27,7 @@ from kp_batch.operations.results import (
     Verification,
 )
 from kp_batch.pipeline.summary import DomainScores, Summary
-from kp_batch.planning.describe import DomainDay, PlanDescription
+from kp_batch.planning.explain_plan import DomainDay, PlanDescription
 from kp_batch.reasons import Reason
 from kp_batch.run_record import RunCounts
 from tests.archives import trace, write_jsonl
@@ -231,7 +231,8 @@ def child_that(command: str, work: str) -> str:
     return (
         "from dataclasses import replace; from kp_batch.cli import child; "
         "from kp_batch.errors import *; from kp_batch.operations.results import *; "
-        "from kp_batch.archive.file_changes import *; from kp_batch.planning.describe import *; "
+        "from kp_batch.archive.file_changes import *; "
+        "from kp_batch.planning.explain_plan import *; "
         "from kp_batch.pipeline.summary import *; from kp_batch.reasons import *; "
         "nan, inf = float('nan'), float('inf'); "
         f"work = lambda tell, *args, **kwargs: {work}; "

@@ -106,7 +106,7 @@ def test_what_stands_once_in_a_file_is_read_alike(tmp_path: Path) -> None:
 
 
 def raw(path: Path) -> list[tuple[int, str]]:
-    return list(read_raw(discover([str(path)])[0], range(8), whole=True))
+    return list(read_raw(discover([str(path)])[0], range(8)))
 
 
 def test_what_stands_once_in_a_file_is_cut_by_what_it_takes(

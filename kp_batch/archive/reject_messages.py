@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import polars as pl
+
 from kp_batch import limits
 from kp_batch.archive.formats.json_values import CUT, MALFORMED_JSON, finite
 from kp_batch.archive.validation import CHECKS
@@ -11,11 +13,6 @@ from kp_batch.text import shortened
 
 # Raised with every change of these words: the next run then tells the published rejects anew.
 MESSAGES_VERSION = 4
-# In place of JSON that is not kept; not null, or the next run would read the row again.
-REMOVED = '"removed by kp-batch vacuum"'
-LEFT_OUT = '"left out: see the file"'  # a file has more of it than is kept
-OUTSIDE = '"left out: a link leads out of the archive"'  # it may be a line of any file of the user
-NOT_KEPT = (REMOVED, LEFT_OUT, OUTSIDE)
 _SHOWN = 60  # characters of a value
 _TOO_LARGE = (
     f"the row is too large to be read: it may hold {limits.LINE_BYTES >> 20} MiB and "
@@ -30,18 +27,29 @@ def reject_message(codes: Sequence[str], row: int, raw: str | None) -> str:
     Args:
         codes: of its faults, as `validation.reasons` gives them.
         row: its number in its file, from 0.
-        raw: its JSON, as `reading.read_raw` gives it; None where it cannot be read again. Without
-            it, or where it is one of `NOT_KEPT`, the sentences name no value.
+        raw: its JSON, see `reading.read_rows_with_raw`. Where none is kept, the sentences name no
+            value.
     """
     if list(codes) == [limits.TOO_LARGE]:
         return _TOO_LARGE
     try:
-        value = None if raw in (None, *NOT_KEPT) else json.loads(raw)
+        value = None if raw is None else json.loads(raw)
     except (ValueError, RecursionError):  # as deep, or as long a number, as was only just read
         value = None
     if list(codes) == [MALFORMED_JSON]:
         return _malformed(row + 1, value)
     return "; ".join(fault_sentence(code, value) for code in codes)
+
+
+def with_message(rejected: pl.DataFrame) -> pl.DataFrame:
+    """Say why the rows are rejected that have no message: a function of their JSON and number.
+
+    Args:
+        rejected: the columns message, reasons, row and raw of `REJECTS`, and any others.
+    """
+    rows = rejected.select("message", "reasons", "row", "raw").iter_rows()
+    told = [known or reject_message(codes, row, raw) for known, codes, row, raw in rows]
+    return rejected.with_columns(message=pl.Series(told, dtype=pl.String))
 
 
 def fault_sentence(code: str, trace: Any) -> str:

@@ -133,6 +133,19 @@ def reasons() -> pl.Expr:
     )
 
 
+def any_rejected(rows: pl.DataFrame) -> bool:
+    """Whether a row of a frame of `ROWS` has a fault: sooner known than all codes of all rows."""
+    return any(rows.select(_any_fault()).row(0))
+
+
+@cache
+def _any_fault() -> Sequence[pl.Expr]:
+    found = {"fault": pl.col("fault").is_not_null()} | {
+        code: check.fault for code, check in CHECKS.items()
+    }
+    return [is_faulty.any().alias(code) for code, is_faulty in found.items()]
+
+
 _NOT_EMPTY = {"type": "string", "minLength": 1}
 # By column of `ROWS`, those that a check looks at.
 _VALUES: Mapping[str, Mapping[str, Any]] = {

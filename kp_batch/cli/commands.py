@@ -14,7 +14,7 @@ from kp_batch.operations.explained import Explanation
 from kp_batch.operations.results import Comparison, Exported, Forgotten, Removed, Verification
 from kp_batch.operations.sweep_result import Sweep
 from kp_batch.pipeline.summary import Summary
-from kp_batch.planning.describe import PlanDescription
+from kp_batch.planning.explain_plan import PlanDescription
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
 
 
@@ -53,7 +53,7 @@ def _plan(
     from kp_batch.config import RescoreConfig
     from kp_batch.executor import Local
     from kp_batch.ingest.observe import observe
-    from kp_batch.planning.describe import describe
+    from kp_batch.planning.explain_plan import describe
     from kp_batch.planning.plan import make_plan
     from kp_batch.planning.scorer import Scorer
     from kp_batch.run import Run, in_force

@@ -56,7 +56,7 @@ def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) ->
 @json_option
 def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
     """Tell what a run over ARCHIVE would do, and why; changes nothing."""
-    from kp_batch.planning.plan_text import as_text, warnings
+    from kp_batch.planning.explain_plan import as_text, warnings
 
     config = checked(settings).model_dump(mode="json", exclude_unset=True)
     # The folder is removed even where a signal ends the other process.

@@ -121,7 +121,7 @@ def _texts(
         if most_bytes is not None and source.size > most_bytes:
             why = "large"
         else:
-            for row, text in read_raw(source, rows(), whole=True):
+            for row, text in read_raw(source, rows()):
                 while (each := asked.popleft()).row != row:
                     unread(each, why)
                 yield each, text

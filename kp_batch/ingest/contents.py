@@ -5,7 +5,7 @@ Each function takes a part and writes files named by it, so that it may be calle
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 
 from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
-from kp_batch.archive.reading import BATCH_ROWS, read_rows
+from kp_batch.archive.reading import BATCH_ROWS, read_rows, read_rows_with_raw
 from kp_batch.archive.source_file import SourceFile
-from kp_batch.archive.sources import content_digest, described
+from kp_batch.archive.sources import content_digest, described, is_outside
 from kp_batch.errors import is_of_machine, is_passing
 from kp_batch.facts import FACTS_VERSION, id_hash, with_text
 from kp_batch.ingest.each_file import Unreadable, read_each
@@ -61,7 +61,7 @@ def _file_id(source: SourceFile) -> str:
 
 
 def stage_contents(
-    part: Sequence[Content], forgotten: Sequence[Path], staging: Staging
+    part: Sequence[Content], archive: Sequence[str], forgotten: Sequence[Path], staging: Staging
 ) -> StagedPart:
     """Stage the rows of some contents: those of small ones together, of a large one by itself.
 
@@ -69,20 +69,15 @@ def stage_contents(
 
     Args:
         part: at least one content.
+        archive: see `discover`; names on this machine in full.
         forgotten: the files of the table of that name, whose ids are passed over.
         staging: the run's files.
     """
-    hashes = forgotten_hashes(forgotten)
     together = StagedRows(staging, f"part-{part[0].file_id}")
-    staged: list[StagedRows] = [together]
-
-    def stage(content: Content) -> int:
-        count, alone = _stage_any(content, hashes, together, staging)
-        staged.extend([alone] if alone else [])
-        return count
-
+    contents = _Contents(archive, forgotten_hashes(forgotten), staging, together)
     with together:
-        rows = read_each("stage", {each: each.sources[-1] for each in part}, stage)
+        rows = read_each("stage", {each: each.sources[-1] for each in part}, contents.stage)
+    staged = [together, *contents.alone]
     return StagedPart(
         tuple(rows),
         tuple(path for each in staged for path in each.facts),
@@ -90,51 +85,68 @@ def stage_contents(
     )
 
 
-def _stage_any(
-    content: Content, forgotten: Hashes, together: StagedRows, staging: Staging
-) -> tuple[int, StagedRows | None]:
-    """Stage a content from the first of its files that is still there; see `_stage`."""
-    for source in content.sources[:-1]:
-        try:
-            return _stage(content.file_id, source, forgotten, together, staging)
-        except UnreadableError as error:
-            if not is_passing(error) and is_unchanged(source):  # the content is at fault
-                raise
-    return _stage(content.file_id, content.sources[-1], forgotten, together, staging)
+@dataclass(frozen=True)
+class _Contents:
+    """Stages contents, one after the other.
 
-
-def _stage(
-    file_id: str, source: SourceFile, forgotten: Hashes, together: StagedRows, staging: Staging
-) -> tuple[int, StagedRows | None]:
-    """Stage the rows of one file; returns their number, and the staged files it has for itself.
-
-    Rows are void if an error comes after them. So content of one batch joins the others only when
-    it is read to its end, and larger content has files of its own.
+    Attributes:
+        archive: as for `stage_contents`.
+        forgotten: the hashes of the ids that are passed over.
+        staging: the run's files.
+        together: takes the rows of small contents.
+        alone: the staged files of the large ones.
     """
-    batches = _rows(file_id, source, forgotten)
-    first = list(islice(batches, 2))
-    if len(first) < 2:
-        _check_unchanged(source)
-        for batch in first:
-            together.add(batch)
-        return sum(map(len, first)), None
-    rows = 0
-    with StagedRows(staging, file_id) as alone:
-        for batch in chain(first, batches):
-            alone.add(batch)
-            rows += len(batch)
-        _check_unchanged(source)
-    return rows, alone
 
+    archive: Sequence[str]
+    forgotten: Hashes
+    staging: Staging
+    together: StagedRows
+    alone: list[StagedRows] = field(default_factory=list[StagedRows])
 
-def _rows(file_id: str, source: SourceFile, forgotten: Hashes) -> Iterator[pl.DataFrame]:
-    """The rows that are not forgotten, with the column `file_id`."""
-    for batch in read_rows(source):
-        rows = batch.with_columns(file_id=pl.lit(file_id))
-        if len(forgotten):
-            ids = rows.select(id_hash().fill_null("")).to_series()
-            rows = rows.filter(~stand_in(forgotten, ids))
-        yield rows
+    def stage(self, content: Content) -> int:
+        """Stage a content from the first of its files that is still there; returns its rows."""
+        for source in content.sources[:-1]:
+            try:
+                return self._stage(content, source)
+            except UnreadableError as error:
+                if not is_passing(error) and is_unchanged(source):  # the content is at fault
+                    raise
+        return self._stage(content, content.sources[-1])
+
+    def _stage(self, content: Content, source: SourceFile) -> int:
+        """Stage the rows of one file.
+
+        Rows are void if an error comes after them. So content of one batch joins the others only
+        when it is read to its end, and larger content has files of its own.
+        """
+        batches = self._rows(content, source)
+        first = list(islice(batches, 2))
+        if len(first) < 2:
+            _check_unchanged(source)
+            for batch in first:
+                self.together.add(batch)
+            return sum(map(len, first))
+        rows = 0
+        with StagedRows(self.staging, content.file_id) as alone:
+            for batch in chain(first, batches):
+                alone.add(batch)
+                rows += len(batch)
+            _check_unchanged(source)
+        self.alone.append(alone)
+        return rows
+
+    def _rows(self, content: Content, source: SourceFile) -> Iterator[pl.DataFrame]:
+        """The rows that are not forgotten, with the column `file_id`."""
+
+        def is_outside_alone() -> bool:
+            return all(is_outside(self.archive, each.path) for each in content.sources)
+
+        for batch in read_rows_with_raw(source, is_outside_alone):
+            rows = batch.with_columns(file_id=pl.lit(content.file_id))
+            if len(self.forgotten):
+                ids = rows.select(id_hash().fill_null("")).to_series()
+                rows = rows.filter(~stand_in(self.forgotten, ids))
+            yield rows
 
 
 def is_unchanged(source: SourceFile) -> bool:

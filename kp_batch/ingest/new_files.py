@@ -3,19 +3,19 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeVar
 
 import polars as pl
 
 from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.sources import absolute
 from kp_batch.executor import Executor, Step, cut
 from kp_batch.ingest.contents import Content, StagedPart, identify, stage_contents
 from kp_batch.ingest.each_file import Unreadable
 from kp_batch.progress import progress
 from kp_batch.run import Run
 from kp_batch.staging import Staging
-from kp_batch.storage.urls import is_url
+from kp_batch.storage.urls import is_url, local_name
 from kp_batch.warehouse.relations import scan
 from kp_batch.warehouse.versions import files_of
 
@@ -55,12 +55,6 @@ def read_new(
             path.unlink()
         staged += _read_some(run, some, workers, found, rows)
     return found, staged
-
-
-def fetched(source: SourceFile, staging: Staging) -> SourceFile:
-    """The file, with the copy that the run has fetched, if it still has one."""
-    copied = _with_copy(source, staging)
-    return copied if copied.copy and Path(copied.copy).exists() else source
 
 
 def _with_copy(source: SourceFile, staging: Staging) -> SourceFile:
@@ -111,10 +105,11 @@ def _staged(
     run: Run, contents: Sequence[Content], workers: Executor
 ) -> list[tuple[tuple[Content, ...], StagedPart]]:
     forgotten = files_of(run.config.warehouse, "forgotten", run.tables.get("forgotten"))
+    archive = [name if is_url(name) else absolute(local_name(name)) for name in run.config.archive]
     parts = _cut(contents, lambda each: _size(each.sources[0]))
     staged: list[StagedPart] = []
     with progress("reading", len(contents), "file", at_once=len(parts) > 1) as shown:
-        for part in workers.map(STAGE, parts, forgotten, run.staging):
+        for part in workers.map(STAGE, parts, archive, forgotten, run.staging):
             staged.append(part)
             shown.add(len(part.rows))
     return list(zip(parts, staged, strict=True))

@@ -150,7 +150,7 @@ class StagedRows:
         self.facts, self.texts = self._facts.close(), self._texts.close()
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Add a batch: a frame of `ROWS` with the column `file_id`."""
+        """Add a batch: a frame of `ROWS` with the columns `file_id` and `raw`."""
         if self._held.add(rows):
             self._take_facts()
 

@@ -23,7 +23,7 @@ from kp_batch.warehouse.relations import relation, scan
 from kp_batch.warehouse.tables import DeltaTables, remove_unneeded, unneeded_files
 from kp_batch.warehouse.versions import files_of
 
-# Leaves the rows that stay, in their order.
+# Leaves the rows that stay, in their order, each with its JSON or without.
 Keep = Callable[[pl.LazyFrame], pl.LazyFrame]
 
 
@@ -37,7 +37,7 @@ def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
 
 
 def rewrite_facts(warehouse: Path, tables: DeltaTables, keep: Keep, *, at_least: int = 0) -> int:
-    """Remove facts: the files that hold any become one without them, the others stay as they are.
+    """Remove facts and JSON: the files that hold any become one without, the others stay.
 
     Args:
         warehouse: the folder of the tables.
@@ -52,13 +52,14 @@ def rewrite_facts(warehouse: Path, tables: DeltaTables, keep: Keep, *, at_least:
     if not paths:
         return 0
     rows = pl.scan_parquet(paths, glob=False, include_file_paths="path")
-    kept = keep(rows).group_by("path").len("kept")
-    counts = rows.group_by("path").len("rows").join(kept, on="path", how="left")
-    by_file = counts.collect(engine="streaming").fill_null(0).sort("path")
-    losing = pl.col("kept") < pl.col("rows")
-    chosen = by_file.filter(losing | (pl.col("rows") < at_least))
-    removed = int(chosen.select((pl.col("rows") - pl.col("kept")).sum()).item())
-    if removed or len(chosen) > 1:
+    counts = {"rows": pl.len(), "raw": pl.col("raw").is_not_null().sum()}
+    both = (each.group_by("path").agg(**counts) for each in (rows, keep(rows)))
+    by_file = next(both).join(next(both), on="path", how="left", suffix="_kept")
+    found = by_file.collect(engine="streaming").fill_null(0).sort("path")
+    losing = (pl.col("rows_kept") < pl.col("rows")) | (pl.col("raw_kept") < pl.col("raw"))
+    chosen = found.filter(losing | (pl.col("rows") < at_least))
+    removed = int(chosen.select((pl.col("rows") - pl.col("rows_kept")).sum()).item())
+    if len(chosen.filter(losing)) or len(chosen) > 1:
         together = pl.scan_parquet(chosen.get_column("path").to_list(), glob=False)
         made = sink_data_file(warehouse, "facts", keep(together), f"facts-{uuid4().hex}")
         rest = set(paths) - {Path(path) for path in chosen.get_column("path")}

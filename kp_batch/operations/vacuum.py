@@ -9,8 +9,7 @@ from typing import Self
 
 import polars as pl
 
-from kp_batch.archive.reject_messages import NOT_KEPT, REMOVED
-from kp_batch.archive.validation import SUPERSEDED
+from kp_batch.archive.reject_messages import with_message
 from kp_batch.away import remove
 from kp_batch.contracts import GROWING, TABLES
 from kp_batch.embedding.chunks import chunk_files, count_vectors
@@ -27,7 +26,6 @@ from kp_batch.operations.removal import (
 )
 from kp_batch.operations.results import Removed
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
-from kp_batch.planning.rejects import with_message
 from kp_batch.run_record import RunRecord
 from kp_batch.sql import statement
 from kp_batch.staging import Staging
@@ -40,6 +38,7 @@ from kp_batch.warehouse.tables import DeltaTables
 from kp_batch.warehouse.versions import files_of
 
 _ROWS_IN_FILE = 1_000_000  # of facts, at the least: some 100 MB
+_ROW = ("file_id", "row")  # of content, whatever files have it
 
 
 def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
@@ -60,9 +59,10 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
         lost, readable = sorted_runs(warehouse, state.runs, state.needed)
         published = state.published
         tables = restored_tables(warehouse, published)
-        kept_facts = _of_ledger(warehouse, tables.versions)
+        recent = _recent_raw(warehouse, tables.versions, state.old)
+        kept_facts = _of_ledger(warehouse, tables.versions, recent)
         facts = rewrite_facts(warehouse, tables, kept_facts, at_least=_ROWS_IN_FILE)
-        raw = _drop_raw(warehouse, tables, state.old)
+        raw = _drop_raw(warehouse, tables, recent)
         for name in GROWING:  # each run adds a file
             if len(files_of(warehouse, name, tables.versions.get(name))) > 1:
                 tables.overwrite(name, [published_rows(warehouse, name, published).sort("run_id")])
@@ -89,11 +89,11 @@ def what_to_remove(warehouse: Path, keep: timedelta, now: datetime, staging: Sta
     state = _State.of(warehouse, now - keep)
     tables = state.published.tables
     lost, readable = sorted_runs(warehouse, state.runs, state.needed)
-    rejects = scan(warehouse, "rejects", tables.get("rejects"))
+    recent = _recent_raw(warehouse, tables, state.old)
     return Removed(
         files=count_files(warehouse, state.manifests),
         facts=_count_needless_facts(warehouse, tables),
-        raw_rows=rejects.select(_is_old_raw(state.old).sum()).collect().item(),
+        raw_rows=len(_old_raw(warehouse, tables, recent)),
         vectors=_count_needless_vectors(warehouse, state.published, staging),
         lost=lost,
         readable=readable,
@@ -128,37 +128,57 @@ class _State:
         return cls(published, runs, frozenset(old), manifests, needed)
 
 
-def _of_ledger(warehouse: Path, tables: Mapping[str, int]) -> Keep:
-    """Keeps the facts of content that the ledger names."""
+def _of_ledger(warehouse: Path, tables: Mapping[str, int], recent: pl.DataFrame) -> Keep:
+    """Keeps the facts of content that the ledger names, and only recent JSON."""
     ledger = scan(warehouse, "files", tables.get("files")).select("file_id")
-    return lambda rows: rows.join(ledger, on="file_id", how="semi", maintain_order="left")
+
+    def kept(rows: pl.LazyFrame) -> pl.LazyFrame:
+        known = rows.join(ledger, on="file_id", how="semi", maintain_order="left")
+        return _with_recent_raw(known, recent)
+
+    return kept
 
 
 def _count_needless_facts(warehouse: Path, tables: Mapping[str, int]) -> int:
-    facts = scan(warehouse, "facts", tables.get("facts"))
-    both = facts, _of_ledger(warehouse, tables)(facts)
-    there_are, stay = (each.select(pl.len()).collect(engine="streaming").item() for each in both)
-    return there_are - stay
+    facts = scan(warehouse, "facts", tables.get("facts")).select("file_id")
+    ledger = scan(warehouse, "files", tables.get("files")).select("file_id")
+    needless = facts.join(ledger, on="file_id", how="anti").select(pl.len())
+    return needless.collect(engine="streaming").item()
 
 
-def _is_old_raw(old: Collection[str]) -> pl.Expr:
-    """Whether a rejected row has its JSON and is of an old run."""
-    has_raw = pl.col("raw").is_not_null() & ~pl.col("raw").is_in(NOT_KEPT)
-    return pl.col("run_id").is_in(list(old)) & has_raw
+def _recent_raw(warehouse: Path, tables: Mapping[str, int], old: Collection[str]) -> pl.DataFrame:
+    """The rows whose JSON stays, `file_id` and `row`: those that no old run rejected first.
+
+    Of a copy that came later the content is the same: then it stays of all copies.
+    """
+    rejects = scan(warehouse, "rejects", tables.get("rejects"))
+    is_recent = pl.col("raw").is_not_null() & ~pl.col("run_id").is_in(list(old))
+    return rejects.filter(is_recent).select(_ROW).unique().collect()
 
 
-def _drop_raw(warehouse: Path, tables: DeltaTables, old: Collection[str]) -> int:
+def _with_recent_raw(rows: pl.LazyFrame, recent: pl.DataFrame) -> pl.LazyFrame:
+    """The rows of `facts` or `rejects`, those that are not recent without their JSON."""
+    marked = recent.lazy().with_columns(is_recent=pl.lit(value=True))
+    known = rows.join(marked, on=_ROW, how="left", maintain_order="left")
+    return known.with_columns(raw=pl.when("is_recent").then("raw")).drop("is_recent")
+
+
+def _old_raw(warehouse: Path, tables: Mapping[str, int], recent: pl.DataFrame) -> pl.DataFrame:
+    """The rejects whose JSON goes."""
+    rejects = scan(warehouse, "rejects", tables.get("rejects"))
+    with_raw = rejects.filter(pl.col("raw").is_not_null())
+    return with_raw.join(recent.lazy(), on=_ROW, how="anti").select(_ROW).collect()
+
+
+def _drop_raw(warehouse: Path, tables: DeltaTables, recent: pl.DataFrame) -> int:
     """Drop the JSON of the rows that old runs rejected, and what their messages tell of it."""
-    rejects = scan(warehouse, "rejects", tables.versions.get("rejects")).collect()
-    dropping = _is_old_raw(old)
-    dropped = rejects.select(dropping.sum()).item()
-    has_value = dropping & ~pl.col("reasons").list.contains(SUPERSEDED)
+    dropped = len(_old_raw(warehouse, tables.versions, recent))
     if dropped:
-        left = rejects.with_columns(
-            raw=pl.when(dropping).then(pl.lit(REMOVED)).otherwise("raw"),
-            message=pl.when(has_value).then(None).otherwise("message"),
-        )
-        tables.overwrite("rejects", [with_message(left)])
+        rejects = scan(warehouse, "rejects", tables.versions.get("rejects"))
+        left = _with_recent_raw(rejects.with_columns(had_raw=pl.col("raw").is_not_null()), recent)
+        is_dropped = pl.col("had_raw") & pl.col("raw").is_null()
+        told = left.with_columns(message=pl.when(~is_dropped).then("message")).drop("had_raw")
+        tables.overwrite("rejects", [with_message(told.collect())])
     return dropped
 
 

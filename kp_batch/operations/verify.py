@@ -133,6 +133,7 @@ def _wrong(missing: int, unknown: list[str], differences: Iterable[Difference]) 
 def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
     """Read the facts of the rows again, from their files."""
     schema = {**FACTS, "source_file": pl.String, "text": pl.String}
+    del schema["raw"]
     readable = sampled.filter(pl.col("status") == "read").group_by("source_file", "file_id")
     wanted = {(str(path), str(file_id)): rows for (path, file_id), rows in readable}
     read = read_each(

@@ -14,6 +14,7 @@ import polars as pl
 
 from kp_batch.archive.file_changes import changed_entries
 from kp_batch.contracts import DISTRIBUTIONS, RUNS
+from kp_batch.pipeline.write import write_rejects
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.why import FORMULAS, WORDS
 from kp_batch.run import Run
@@ -67,9 +68,8 @@ def publish_failure(run: Run, plan: Plan | None, seconds: Mapping[str, float], r
         reason: why it failed, in one line.
     """
     tables = DeltaTables(run.config.warehouse, run.published.tables, run.run_id)
-    rejects = run.staging.table("rejects")
-    if rejects.exists():
-        tables.overwrite("rejects", [pl.read_parquet(rejects, glob=False)])
+    if run.staging.table("rejects").exists():
+        write_rejects(run, tables)
     last = last_done(run_records(run.config.warehouse, run.published.tables.get("runs")))
     told = {
         **_told(run, plan, seconds),

@@ -20,10 +20,9 @@ from kp_batch.pipeline.replay import replay_timeline
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.summary import Summary, summarise
 from kp_batch.pipeline.write import write_tables
-from kp_batch.planning.describe import describe
+from kp_batch.planning.explain_plan import as_text, describe, warnings
 from kp_batch.planning.limits import excess
 from kp_batch.planning.plan import Plan, make_plan
-from kp_batch.planning.plan_text import as_text, warnings
 from kp_batch.planning.scorer import Scorer
 from kp_batch.progress import say, warn
 from kp_batch.run import Run, in_force

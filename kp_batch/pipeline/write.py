@@ -14,7 +14,12 @@ from kp_batch.planning.plan import Plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.progress import progress
 from kp_batch.run import Run
-from kp_batch.warehouse.data_files import DataFile, move_data_file, write_data_file
+from kp_batch.warehouse.data_files import (
+    DataFile,
+    move_data_file,
+    sink_data_file,
+    write_data_file,
+)
 from kp_batch.warehouse.earlier import nulls
 from kp_batch.warehouse.tables import DeltaTables
 
@@ -38,8 +43,9 @@ def write_tables(
     if facts := plan.observed.facts:
         names = ((path, f"{run.run_id}-{path.stem}") for path in facts)
         tables.add_files("facts", [move_data_file(warehouse, "facts", *each) for each in names])
-    for name in ("files", "rejects", "profiles"):
+    for name in ("files", "profiles"):
         tables.overwrite(name, [pl.read_parquet(run.staging.table(name), glob=False)])
+    write_rejects(run, tables)
     if plan.days:
         files: list[DataFile] = []
         with progress("writing", sum(part.rows for part in plan.parts), "trace") as shown:
@@ -48,6 +54,13 @@ def write_tables(
                 shown.add(sum(file.rows for file in part))
         tables.replace_files("scores", files, plan.days)
     return tables.versions
+
+
+def write_rejects(run: Run, tables: DeltaTables) -> None:
+    """Write the staged rejects, which memory need not hold all at once."""
+    rows = pl.scan_parquet(run.staging.table("rejects"), glob=False)
+    made = sink_data_file(run.config.warehouse, "rejects", rows, f"{run.run_id}-rejects")
+    tables.replace_files("rejects", [made], None)
 
 
 def write_days(

@@ -1,24 +1,23 @@
 """Plans the least work after which everything published is as one full run would leave it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import cast
 
 import polars as pl
 
+from kp_batch.config import RescoreConfig
 from kp_batch.ingest.observe import Observed
 from kp_batch.planning.changes import ChangeSet, detect_changes
 from kp_batch.planning.days import DayPart, day_parts
-from kp_batch.planning.describe import Pending
 from kp_batch.planning.limits import NOTHING, Limited, limited
-from kp_batch.planning.rates import estimated_seconds
 from kp_batch.planning.rejects import count_rejects, stage_rejects
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.state import State
 from kp_batch.planning.texts import Texts, missing_texts
 from kp_batch.planning.timeline import affected_timeline
-from kp_batch.planning.why import is_settled, reasons
+from kp_batch.planning.why import is_settled, reasons, words_stand
 from kp_batch.planning.windows import Span
 from kp_batch.planning.workload import (
     Workload,
@@ -27,10 +26,18 @@ from kp_batch.planning.workload import (
     traces_after,
     unused_profiles,
 )
-from kp_batch.reasons import Reason
+from kp_batch.reasons import Pending, Reason
 from kp_batch.run import Run
 from kp_batch.run_record import RunCounts, RunRecord, done_runs
 from kp_batch.warehouse.relations import run_records
+
+# By the name of each step, the count that its time grows with.
+_RATED: Mapping[str, Callable[[RunCounts], int]] = {
+    "embed": lambda counts: counts.embedded,
+    "replay": lambda counts: counts.replayed,
+    "write": lambda counts: counts.partitions,
+}
+_RUNS_RATED = 5
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,7 @@ class Plan:
     parts: tuple[DayPart, ...]  # of these days
     counts: RunCounts
     limited: Limited
-    estimated_seconds: float | None  # see `rates`
+    estimated_seconds: float | None  # see `_estimated_seconds`
     pending: tuple[Pending, ...]  # what will be published anew; empty: nothing to do
     reasons: tuple[Reason, ...]  # why
     unused_profiles: Mapping[str, str | None]  # new ones of no trace, with a domain of like name
@@ -81,7 +88,7 @@ def _nothing(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRec
         parts=(),
         counts=counts,
         limited=NOTHING,
-        estimated_seconds=estimated_seconds(run.config, counts, done),
+        estimated_seconds=_estimated_seconds(run.config, counts, done),
         pending=(),
         reasons=(),
         unused_profiles={},
@@ -101,7 +108,7 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
         workload = stage_workload(run, traces, scorer)
         profiles_differ = _stage_profiles(run, state, scorer)
         unused = unused_profiles(run, traces)
-        rejects_differ = stage_rejects(run, detected)
+        rejects_differ = stage_rejects(run, observed, detected, words_stand=words_stand(last))
         loss = detected.loss
     days = sorted(detected.changes.days | workload.days)
     published = fingerprints.group_by("day").agg(pl.col("traces").sum())
@@ -124,7 +131,7 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
         parts=day_parts(run, days, state.days, dict(published.iter_rows()), timeline.days),
         counts=counts,
         limited=limited(observed, loss, published=scores),
-        estimated_seconds=estimated_seconds(run.config, counts, done),
+        estimated_seconds=_estimated_seconds(run.config, counts, done),
         pending=tuple(what for what, is_so in differs.items() if is_so),
         reasons=tuple(reasons(run, scorer, observed.files, last)),
         unused_profiles=unused,
@@ -174,3 +181,33 @@ def _counts(
         unreadable_files=list(rejected.files),
         gone=changes.gone,
     )
+
+
+def _estimated_seconds(
+    config: RescoreConfig, counts: RunCounts, done: Sequence[RunRecord]
+) -> float | None:
+    """Estimate the time of the steps to come.
+
+    Args:
+        config: of the run to come; the rates are those of runs with its encoder.
+        counts: what it has to do.
+        done: the runs that are done, in the order in which they started.
+
+    Returns:
+        Seconds; None where no rates are known for it.
+    """
+    last = done[-_RUNS_RATED:]
+    asked = (config.embedder, config.precision)
+    rated = [record for record in last if (record.embedder, record.precision) == asked]
+    if not last:
+        return None
+    estimate = 0.0
+    for step, units in _RATED.items():
+        to_do = units(counts)
+        did = [(units(each.counts), each.seconds.get(step, 0.0)) for each in rated if each.counts]
+        known = sum(number for number, _ in did)
+        if to_do and not known:
+            return None
+        spent = sum(seconds for number, seconds in did if number)
+        estimate += spent / known * to_do if known else 0.0
+    return estimate

@@ -1,8 +1,9 @@
 -- The rows and files that are rejected as the archive stands now, in its order: unreadable files, rows
 -- that cannot be scored, and rows with an id that stands again, with other content, later in the
--- archive. What is published of the same row of the same content is kept: its JSON, and the run that
--- rejected it. Given: the schema published (its tables), ledger, changed_contents, touched_ids, duplicates,
--- contents and facts (see changes.py), and the variable rejected (a path).
+-- archive. What is published of the same row of the same content is kept: the run that rejected it,
+-- and its message while the words stand. Given: the schema published (its tables), ledger, contents,
+-- changed_contents, touched_ids, duplicates and facts (see changes.py), and the variables rejected (a
+-- path) and words_stand.
 COPY (
     WITH as_before AS (
         FROM contents ANTI JOIN changed_contents USING (source_file, file_id)
@@ -12,16 +13,10 @@ COPY (
         FROM ledger
         WHERE len(reasons) > 0
         UNION ALL
-        -- The rows of moved files, and of other files those of touched ids.
         SELECT source_file, "row", trace_id, facts.reasons, NULL, file_id
         FROM facts
-        JOIN (FROM contents SEMI JOIN changed_contents USING (source_file, file_id)) USING (file_id)
+        JOIN contents USING (file_id)
         WHERE len(facts.reasons) > 0
-        UNION ALL
-        SELECT source_file, "row", trace_id, facts.reasons, NULL, file_id
-        FROM facts
-        JOIN as_before USING (file_id)
-        WHERE len(facts.reasons) > 0 AND hash(trace_id) IN (SELECT id FROM touched_ids)
         UNION ALL
         SELECT
             contents.source_file,
@@ -35,26 +30,22 @@ COPY (
         JOIN contents USING (file_id)
         WHERE content_hash <> last_content
         UNION ALL
-        -- All others are rejected as they were.
-        SELECT
-            source_file,
-            "row",
-            trace_id,
-            reasons,
-            CASE WHEN reasons = ['superseded'] THEN message END,
-            file_id
+        -- Rows of ids that are not touched are superseded as they were.
+        SELECT source_file, "row", trace_id, reasons, message, file_id
         FROM published.rejects
         SEMI JOIN as_before USING (source_file, file_id)
-        WHERE hash(trace_id) NOT IN (SELECT id FROM touched_ids)
+        WHERE reasons = ['superseded'] AND hash(trace_id) NOT IN (SELECT id FROM touched_ids)
     )
     SELECT
         rejected.source_file,
         rejected."row",
         rejected.trace_id,
         rejected.reasons,
-        rejected.message,
-        known.raw,
-        known.message AS known_message,
+        coalesce(
+            rejected.message,
+            CASE WHEN known.reasons = rejected.reasons AND getvariable('words_stand')
+                THEN known.message END
+        ) AS message,
         CASE WHEN known.reasons = rejected.reasons
             AND known.message = coalesce(rejected.message, known.message)
             THEN known.run_id END AS run_id,

@@ -39,7 +39,7 @@ def is_settled(run: Run, scorer: Scorer, observed: Observed, last: RunRecord | N
         last: the last run that is done.
     """
     is_open = run.published.failed or run.forgets or observed.differs
-    return not is_open and _words_stand(last) and is_current(run, scorer, last)
+    return not is_open and words_stand(last) and is_current(run, scorer, last)
 
 
 def is_current(run: Run, scorer: Scorer, last: RunRecord | None) -> bool:
@@ -90,7 +90,7 @@ def reasons(
         settings = [*setting_changes(run.published.settings, run.config.settings)]
         yield from settings
         yield from formula_changes(last.versions, FORMULAS)
-        if not _words_stand(last):
+        if not words_stand(last):
             yield Reason("messages", "the rejects are told in other words")
         if not OF_ENCODER & {each.code for each in settings}:
             yield from _model_files(scorer, last)
@@ -101,7 +101,7 @@ def reasons(
     yield from file_changes({what: len(paths) for what, paths in asdict(files).items()})
 
 
-def _words_stand(last: RunRecord | None) -> bool:
+def words_stand(last: RunRecord | None) -> bool:
     """Whether the last run told why rows are rejected as this one would."""
     return last is not None and last.versions.items() >= WORDS.items()
 

@@ -93,6 +93,7 @@ def sink_data_file(warehouse: Path, table: str, rows: pl.LazyFrame, name: str) -
     check_schema(table, rows.collect_schema())
     path = f"{name}.parquet"
     target = Layout(warehouse).table(table) / path
+    target.parent.mkdir(parents=True, exist_ok=True)
     with whole(target) as written:
         rows.sink_parquet(written, **_FORMAT)
     return data_file(target)

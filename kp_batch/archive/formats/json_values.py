@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,6 +21,20 @@ CUT = "…"  # what ends a text of which `rejects` keep the beginning
 STEP_BYTES = 64  # that a step takes besides its texts, about
 _AS_GIVEN = {**ROWS, "created_at": pl.String}
 _OBJECT = (dict, Mapping)  # a dict is recognised faster than any other mapping
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a file.
+
+    Attributes:
+        rows: a frame of `ROWS`, unchecked.
+        as_json: gives the JSON texts of some of them, whose numbers ascend, as `read_raw` does.
+            The file has to be open, and earlier batches cannot be asked any more.
+    """
+
+    rows: pl.DataFrame
+    as_json: Callable[[Sequence[int]], Iterator[str]]
 
 
 @dataclass(frozen=True)

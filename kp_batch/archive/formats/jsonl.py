@@ -3,16 +3,16 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import IO, Any
-
-import polars as pl
 
 from kp_batch import limits
 from kp_batch.archive.formats.json_values import (
     BATCH_BYTES,
     STEP_BYTES,
+    Batch,
     TooLarge,
     is_nested_too_deep,
     rows_from_objects,
@@ -22,10 +22,15 @@ from kp_batch.text import encodable
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
-def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFrame]:
-    """The file's rows as frames of `ROWS`, unchecked, in their order."""
+def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]:
+    """The file's rows, in their order."""
     for batch in line_batches(lines_of(file), batch_rows):
-        yield rows_from_objects(path, ((row, json_object(line)) for row, line in batch))
+        rows = rows_from_objects(path, ((row, json_object(line)) for row, line in batch))
+        yield Batch(rows, partial(_as_json, dict(batch)))
+
+
+def _as_json(lines: Mapping[int, bytes], rows: Sequence[int]) -> Iterator[str]:
+    return (line_as_json(lines[row]) for row in rows)
 
 
 def lines_of(file: IO[bytes]) -> Iterator[bytes]:
@@ -52,14 +57,11 @@ def line_batches(lines: Iterable[bytes], batch_rows: int) -> Iterator[list[tuple
         yield batch
 
 
-def read_raw(
-    file: IO[bytes], rows: Iterable[int], _batch_rows: int, *, whole: bool
-) -> Iterator[tuple[int, str]]:
+def read_raw(file: IO[bytes], rows: Iterable[int], _batch_rows: int) -> Iterator[tuple[int, str]]:
     """Some lines as JSON texts, with their numbers; see `line_as_json`.
 
-    The numbers ascend, and are taken as they are needed. Every line is `whole`.
+    The numbers ascend, and are taken as they are needed.
     """
-    del whole
     wanted = iter(rows)
     row = next(wanted, None)
     for number, line in enumerate(lines_of(file)):

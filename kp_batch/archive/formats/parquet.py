@@ -1,23 +1,26 @@
 """Parquet files: their rows, and some of them again as JSON."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import IO, Any, cast
 
 import polars as pl
 import pyarrow as pa
 
 from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
-from kp_batch.archive.formats.json_values import finite, refuse_large
+from kp_batch.archive.formats.json_values import Batch, finite, refuse_large
 from kp_batch.archive.formats.parquet_batches import ParquetRows
 from kp_batch.archive.formats.parquet_columns import columns_read, row_expressions
 from kp_batch.errors import is_of_machine, is_passing
 
+_AT_ONCE = 128  # rows as Python objects, which take far more memory than in Arrow
 
-def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFrame]:
-    """The file's rows as frames of `ROWS`, unchecked, in their order.
+
+def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]:
+    """The file's rows, in their order.
 
     Raises:
         UnreadableError: a column that is read is missing or of a wrong type, rows are missing, or
@@ -27,6 +30,7 @@ def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFr
     columns, faults = _expressions(rows.schema)
     if faults:
         raise UnreadableError(faults)
+    whole = _WholeRows(rows.batches(batch_rows, only_read=False))
     first = 0
     for batch in rows.batches(batch_rows, only_read=True):
         batch.validate(full=True)  # later steps would break on text that is not UTF-8
@@ -34,7 +38,7 @@ def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFr
         # A cast to the same types would copy nothing, and yet take as long as to read a small file.
         same = known.equals(batch.schema)
         frame = _as_polars(batch if same else batch.select(known.names).cast(known))
-        yield refuse_large(
+        checked = refuse_large(
             frame.select(
                 pl.lit(path).alias("source_file"),
                 pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias("row"),
@@ -42,6 +46,7 @@ def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFr
                 *columns,
             )
         )
+        yield Batch(checked, partial(whole.as_json, first, batch))
         first += len(frame)
     # Where a column is cut, pyarrow ends without a word.
     if first != rows.number:
@@ -49,41 +54,76 @@ def read_rows(path: str, file: IO[bytes], batch_rows: int) -> Iterator[pl.DataFr
         raise UnreadableError([Fault(UNREADABLE_FILE, fault)])
 
 
-def read_raw(
-    file: IO[bytes], rows: Iterable[int], batch_rows: int, *, whole: bool
-) -> Iterator[tuple[int, str]]:
-    """Some rows as JSON texts, with their numbers, without those that cannot be read.
+class _WholeRows:
+    """The rows of a file with all their columns, decoded only as far as they are asked for.
 
-    Each has all its columns. From where one that is not in `ROWS` is damaged, rows have the columns
-    of `ROWS` alone.
+    Args:
+        batches: of the file, in their order.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._batch: pa.RecordBatch | None = None
+        self._first = self._end = 0
+
+    def as_json(self, first: int, read: pa.RecordBatch, rows: Sequence[int]) -> Iterator[str]:
+        """Some rows as JSON texts; with the columns in `ROWS` alone where another is damaged.
+
+        Args:
+            first: the number of the first row of `read`.
+            read: the columns in `ROWS` of the rows around those that are asked for.
+            rows: row numbers, ascending in all calls.
+
+        Raises:
+            OSError: the disk or the network failed.
+        """
+        left = deque(rows)
+        while left:
+            start, batch = self._around(left[0]) or (first, read)
+            some: list[int] = []
+            while left and left[0] < start + len(batch) and len(some) < _AT_ONCE:
+                some.append(left.popleft() - start)
+            yield from _texts(batch, some)
+
+    def _around(self, row: int) -> tuple[int, pa.RecordBatch] | None:
+        """The batch that holds a row, with the number of its first one; None: it is damaged."""
+        while self._batch is None or row >= self._end:
+            try:
+                self._batch = next(self._batches, None)
+            except (pa.ArrowException, UnreadableError, OSError) as error:
+                if is_passing(error) or is_of_machine(error):
+                    raise
+                self._batch = None
+            if self._batch is None:
+                return None
+            self._first, self._end = self._end, self._end + len(self._batch)
+        return self._first, self._batch
+
+
+def read_raw(file: IO[bytes], rows: Iterable[int], batch_rows: int) -> Iterator[tuple[int, str]]:
+    """Some rows as JSON texts with all their columns, and their numbers.
 
     Args:
         file: a Parquet file.
         rows: row numbers, ascending, which are taken as they are needed.
         batch_rows: rows to hold at a time.
-        whole: whether damage is raised.
 
     Raises:
-        pa.ArrowException: a column is damaged, and rows are to be whole.
+        pa.ArrowException: a column is damaged.
         OSError: likewise, or the disk or the network failed.
     """
     wanted = iter(rows)
     row = next(wanted, None)
-    for only_read in (False, True):
-        try:
-            for first, batch in _numbered_batches(file, batch_rows, only_read=only_read):
-                found: list[int] = []
-                while row is not None and row < first + len(batch):
-                    found.append(row)
-                    row = next(wanted, None)
-                yield from zip(found, _texts(batch, [each - first for each in found]), strict=True)
-                if row is None:
-                    return
-        except (pa.ArrowException, UnreadableError, OSError) as error:
-            if whole or is_passing(error) or is_of_machine(error):
-                raise
-        else:
+    first = 0
+    for batch in ParquetRows(file).batches(batch_rows, only_read=False):
+        found: list[int] = []
+        while row is not None and row < first + len(batch):
+            found.append(row)
+            row = next(wanted, None)
+        yield from zip(found, _texts(batch, [each - first for each in found]), strict=True)
+        if row is None:
             return
+        first += len(batch)
 
 
 # The files of an archive have few schemas; this takes as long as to read 500 rows.
@@ -95,16 +135,6 @@ def _expressions(schema: pa.Schema) -> tuple[list[pl.Expr], list[Fault]]:
 
 def _as_polars(data: pa.Table | pa.RecordBatch) -> pl.DataFrame:
     return cast("pl.DataFrame", pl.from_arrow(data, rechunk=False))
-
-
-def _numbered_batches(
-    file: IO[bytes], most: int, *, only_read: bool
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The file's rows, see `ParquetRows`, each time with the number of the first one."""
-    first = 0
-    for batch in ParquetRows(file).batches(most, only_read=only_read):
-        yield first, batch
-        first += len(batch)
 
 
 def _texts(batch: pa.RecordBatch, rows: list[int]) -> list[str]:

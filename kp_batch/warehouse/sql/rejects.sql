@@ -1,13 +1,6 @@
 -- Given: rejects, the SQL for the rows of the table.
 CREATE VIEW rejects AS
-SELECT
-    source_file,
-    "row",
-    trace_id,
-    reasons,
-    message,
-    nullif(raw, '"removed by kp-batch vacuum"') AS raw, -- which later runs do not read again
-    run_id
+SELECT source_file, "row", trace_id, reasons, message, raw, run_id
 FROM $rejects;
 
 COMMENT ON VIEW rejects IS 'One row for each row or file that the last run could not score, with all reasons.';
