@@ -36,7 +36,6 @@ from tests.archives import (
 
 TIMELINE = {name: kind for name, kind in SCORES.items() if name != "date"}
 TIMELINE |= {"old_position": pl.Int64(), "facts_changed": pl.Boolean()}
-TIMELINE |= {"content_changed": pl.Boolean()}
 
 
 @dataclass(frozen=True)

@@ -322,8 +322,9 @@ def test_a_row_of_runs_tells_what_computed_the_current_scores(
     settings = config(tmp_path, archive)
     rescore_archive(settings)
     weights = dict.fromkeys(DIMENSIONS, 0.25)
-    dated = [weights, {"from": f"{min(day for (day,) in ask(settings, DAYS))}T12:00Z", **weights}]
-    dated[0] = {**weights, "complexity": 0.3, "novelty": 0.2}
+    days = sorted(day for (day,) in ask(settings, DAYS))
+    other = {**weights, "complexity": 0.3, "novelty": 0.2}
+    dated = [other, {"from": f"{days[2]}T12:00Z", **weights}]
     rescore_archive(config(tmp_path, archive, profiles={"code": dated}))
     query = "SELECT fingerprints FROM runs ORDER BY started_at DESC LIMIT 1"
     told = json.loads(ask(settings, query)[0][0])
