@@ -109,8 +109,7 @@ def test_a_date_restates_what_lies_behind_it_and_another_what_lies_between(
 
 def test_a_domain_takes_default_until_its_weights_begin(archive: Archive) -> None:
     archive.run()
-    summary = archive.run(law=[{"from": "2026-05-01", **OTHER}])
-    assert summary.unused_profiles == {}
+    archive.run(law=[{"from": "2026-05-01", **OTHER}])
     borne = "SELECT profile, min(created_at) FROM scores WHERE task_domain = 'law' GROUP BY ALL"
     first = TIMES[13]
     assert sorted(ask(archive.config(), borne)) == [("default", TIMES[1]), ("law", first)]
@@ -125,7 +124,7 @@ def test_a_late_file_takes_the_weights_of_its_time(archive: Archive) -> None:
     archive.run(**profiles)
     late = [at(TIMES[5] + timedelta(hours=1), "april"), at(TIMES[20] + timedelta(hours=1), "may")]
     write_jsonl(archive.folder / "archive" / "late.jsonl", late)
-    archive.run()  # with what the warehouse has
+    archive.run(**profiles)
     found = ask(
         archive.config(), "SELECT trace_id, profile_id FROM scores WHERE trace_id[1] <> 't'"
     )
@@ -134,9 +133,10 @@ def test_a_late_file_takes_the_weights_of_its_time(archive: Archive) -> None:
 
 
 def test_a_trace_that_moves_in_time_takes_the_weights_of_then(archive: Archive) -> None:
-    archive.run(code=[EQUAL, {"from": "2026-05-01", **OTHER}])
+    dated = {"code": [EQUAL, {"from": "2026-05-01", **OTHER}]}
+    archive.run(**dated)
     write_jsonl(archive.folder / "archive" / "z.jsonl", [at(TIMES[4], "t20")])
-    archive.run()
+    archive.run(**dated)
     query = "SELECT count(DISTINCT profile_id) FROM scores WHERE trace_id IN ('t20', 't04')"
     assert ask(archive.config(), query) == [(1,)]
 

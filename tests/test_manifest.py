@@ -50,6 +50,8 @@ DAMAGES: dict[str, Mapping[str, Any]] = {
     "an embedder that is a list": {"settings": {"embedder": ["none"]}},
     "weights that are text": {"settings": {"profiles": {"default": {"novelty": "1"}}}},
     "profiles that are a list": {"settings": {"profiles": []}},
+    "a date that is a number": {"settings": {"profiles": {"default": [{"from": 1}]}}},
+    "weights that are a number": {"settings": {"profiles": {"default": [1]}}},
     "text that is a number": {"settings": {"text": 1}},
     "an unknown table": {"tables": {"../x": 0}},
     "a version as text": {"tables": {"runs": "0"}},

@@ -21,6 +21,7 @@ from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report import report_data as module
 from kp_batch.report.report_data import FRAMES, ReportData, gather
+from kp_batch.scoring.profiles import load_profiles
 from kp_batch.sql import read_parquet
 from kp_batch.warehouse.catalog import build
 from kp_batch.warehouse.layout import Layout
@@ -72,6 +73,7 @@ AGES = {
     "<30 d": 2_592_000,
     "≥30 d": math.inf,
 }
+AMONG = "2026-01-20T12:00:00.000001+00:00"
 NO_LABEL = ("(never scored)", "(unknown)")  # of a refused row
 EMPTY_TOTALS = {
     "threshold": 0.75,
@@ -158,10 +160,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     late = [each for each in traces if each["metadata"]["task_domain"] == NEW]
     write_jsonl(folder / "archive" / "a.jsonl", refused())
     write_jsonl(folder / "archive" / "b.jsonl", [each for each in traces if each not in late])
-    rescore_archive(settings(folder, ttl="1d"))
+    rescore_archive(settings(folder, ttl="1d", profiles=dated()))
     write_jsonl(folder / "archive" / "c.jsonl", late)
     (folder / "archive" / "d.parquet").write_bytes(b"PAR1 and no more")
-    rescore_archive(settings(folder))
+    rescore_archive(settings(folder, profiles=dated()))
     where = folder / "warehouse"
     scores = ask(where, "FROM scores").with_columns(domain=pl.col("task_domain"))
     labelled = scores.with_columns(task_domain=pl.col("domain").replace_strict(LABEL_OF))
@@ -254,8 +256,21 @@ def thresholds(told: Told) -> pl.DataFrame:
     )
 
 
+def dated() -> dict[str, Any]:
+    """Weights that change among the traces of code and of default, and before and after others."""
+    built_in = load_profiles().as_json()
+    begins = {"code": AMONG, "default": AMONG, "finance": "2020-01-01", "law": "2031-01-01"}
+    other = built_in["medical"]
+    return built_in | {
+        name: [built_in.get(name, other), {"from": begin, **other}]
+        for name, begin in begins.items()
+    }
+
+
 def weights(_: Told) -> pl.DataFrame:
-    return pl.DataFrame(schema={"name": pl.String, "valid_from": TIMESTAMP})
+    among = datetime.fromisoformat(AMONG)
+    rows = [("code", among), ("default", among)]
+    return pl.DataFrame(rows, schema={"name": pl.String, "valid_from": TIMESTAMP}, orient="row")
 
 
 def drift(told: Told) -> pl.DataFrame:

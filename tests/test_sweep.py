@@ -290,7 +290,7 @@ def test_the_command_tells_the_same_in_all_forms_and_changes_nothing(
 def test_a_terminal_shows_the_domains_with_the_most_traces(domains: int, more: str | None) -> None:
     one = Outcome(None, 40, "3h", 0.5, True, 100, *(0.5,) * 2, 0.0, None, 1, 0, 0)  # noqa: FBT003
     each = [replace(one, task_domain=f"d{n:02}", traces=n + 1) for n in range(domains)]
-    told = sweep_text(Sweep("an encoder", 100, 0, (one, *each)))
+    told = sweep_text(Sweep("an encoder", 100, (one, *each)))
     assert re.findall(r"^d\d\d, ", told, re.MULTILINE) == [
         f"{row.task_domain}, " for row in each[-10:]
     ]

@@ -8,27 +8,31 @@ WITH spans AS (
         lead(moment, 1, 'infinity') OVER (ORDER BY moment) AS next
     FROM moments
 ),
-scores AS (
+-- Few rows take part in the join: the others are counted before it.
+within AS (
     SELECT
         day_of(created_at) AS day,
-        -- A time from which on, and until that of the next group, the same weights hold.
-        coalesce(spans.first, day_of(created_at)::TIMESTAMP AT TIME ZONE 'UTC') AS created_at,
-        task_domain, encoder_id, cache_id, profile_id, cache_size
-    FROM published.scores AS s
-    LEFT JOIN spans
-        ON spans.day = day_of(s.created_at)
-        AND s.created_at >= spans.first
-        AND s.created_at < spans.next
+        CASE WHEN day IN (SELECT day FROM spans) THEN created_at END AS moment,
+        task_domain,
+        encoder_id,
+        cache_id,
+        profile_id,
+        count(*) AS traces,
+        max(cache_size) AS met
+    FROM published.scores
+    GROUP BY ALL
 )
 SELECT
-    day,
-    created_at,
+    within.day,
+    -- A time from which on, and until that of the next group, the same weights hold.
+    coalesce(spans.first, within.day::TIMESTAMP AT TIME ZONE 'UTC') AS created_at,
     task_domain,
     encoder_id,
     cache_id,
     profile_id,
-    count(*) AS traces,
-    max(cache_size) AS met
-FROM scores
+    sum(traces)::BIGINT AS traces,
+    max(met) AS met
+FROM within
+LEFT JOIN spans ON spans.day = within.day AND moment >= spans.first AND moment < spans.next
 GROUP BY ALL
 ORDER BY ALL;
