@@ -80,7 +80,8 @@ def _raw(run: Run, observed: Observed) -> pl.LazyFrame:
     facts = [scan(run.config.warehouse, "facts", run.tables.get("facts"))]
     if observed.facts:
         facts.append(pl.scan_parquet([*observed.facts], glob=False))
-    return pl.concat(facts).select(*_KEY, "raw").filter(pl.col("raw").is_not_null())
+    raw = pl.concat(each.select(*_KEY, "raw") for each in facts)
+    return raw.filter(pl.col("raw").is_not_null())
 
 
 def _with_raw(rejected: pl.LazyFrame, raw: pl.LazyFrame) -> Iterator[pl.DataFrame]:
