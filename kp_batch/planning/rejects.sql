@@ -1,9 +1,9 @@
 -- The rows and files that are rejected as the archive stands now, in its order: unreadable files, rows
 -- that cannot be scored, and rows with an id that stands again, with other content, later in the
 -- archive. What is published of the same row of the same content is kept: the run that rejected it,
--- and its message while the words stand. Given: the schema published (its tables), the tables now,
+-- and its message while messages stand. Given: the schema published (its tables), the tables now,
 -- moved, touched and rivals and the views counted and facts (see changes.sql), and the variables
--- rejected (a path) and words_stand.
+-- rejected (a path) and messages_stand.
 COPY (
     WITH as_before AS (
         FROM counted ANTI JOIN moved USING (source_file, file_id)
@@ -43,7 +43,7 @@ COPY (
         rejected.reasons,
         coalesce(
             rejected.message,
-            CASE WHEN known.reasons = rejected.reasons AND getvariable('words_stand')
+            CASE WHEN known.reasons = rejected.reasons AND getvariable('messages_stand')
                 THEN known.message END
         ) AS message,
         CASE WHEN known.reasons = rejected.reasons
