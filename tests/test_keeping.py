@@ -548,6 +548,13 @@ def test_law_forgetting_leaves_the_tables_of_an_archive_without_that_trace(folde
     assert ask(settings_of(folder), 'SELECT "rows" FROM files ORDER BY ALL') == [(1,), (3,), (4,)]
 
 
+def test_nothing_of_a_forgotten_row_that_was_rejected_is_left(folder: Path) -> None:
+    held = places(folder / "warehouse", ["refused words"])
+    assert {path.partition("/")[0] for path in held} >= {"facts", "rejects"}
+    forget(folder / "warehouse", ["kp:trace:bad"])
+    assert places(folder / "warehouse", ["refused words"]) == []
+
+
 def test_nothing_of_a_forgotten_trace_is_left(folder: Path) -> None:
     content = facts(folder / "warehouse").filter(pl.col("trace_id") == SECRET)["content_hash"]
     assert places(folder / "warehouse", content)

@@ -152,6 +152,22 @@ def test_after_vacuum_a_message_names_no_value_and_a_later_run_tells_the_same(
     assert archive.ask(REFUSED) == told
 
 
+def test_vacuum_leaves_the_json_of_all_copies_of_a_row_while_one_was_rejected_lately(
+    archive: Archive,
+) -> None:
+    archive.run()
+    archive.write("a2.jsonl", trace(id="one", objective="before"), b"bad", trace(id="two"))
+    archive.run()
+    ends = archive.ask("SELECT epoch_us(finished_at) FROM runs ORDER BY number")
+    between = sum(end for (end,) in ends) / 2e6
+    vacuum(archive.warehouse, timedelta(0), datetime.fromtimestamp(between, UTC))
+    told = {(Path(path).name, raw) for path, *_, raw in archive.ask(REFUSED) if raw}
+    assert told == {("a.jsonl", '"bad"'), ("a2.jsonl", '"bad"')}
+    archive.write("c.jsonl", trace(id="three"))
+    archive.run()
+    assert {(Path(path).name, raw) for path, *_, raw in archive.ask(REFUSED) if raw} == told
+
+
 def test_rejects_are_told_anew_once_the_words_differ(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

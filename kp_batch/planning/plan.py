@@ -108,7 +108,8 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
         workload = stage_workload(run, traces, scorer)
         profiles_differ = _stage_profiles(run, state, scorer)
         unused = unused_profiles(run, traces)
-        rejects_differ = stage_rejects(run, observed, detected, words_stand=words_stand(last))
+        messages_stand = rejects_stand and words_stand(last)
+        rejects_differ = stage_rejects(run, observed, detected, messages_stand=messages_stand)
         loss = detected.loss
     days = sorted(detected.changes.days | workload.days)
     published = fingerprints.group_by("day").agg(pl.col("traces").sum())

@@ -30,20 +30,23 @@ class Rejected:
     files: tuple[str, ...]  # those that are unreadable
 
 
-def stage_rejects(run: Run, observed: Observed, detected: Detected, *, words_stand: bool) -> bool:
+def stage_rejects(
+    run: Run, observed: Observed, detected: Detected, *, messages_stand: bool
+) -> bool:
     """Stage the rows and files of the archive that are rejected; see rejects.sql.
 
     Args:
         run: the run; it is named as the one that rejects what was not rejected before.
         observed: the archive as it is now.
         detected: the same beside what is published.
-        words_stand: whether the published messages are told in the words of now.
+        messages_stand: whether the published messages are told in the words of now, and of the JSON
+            in the published facts: a failed run has published its own, which vacuum may have dropped.
 
     Returns:
         Whether they differ from the published ones.
     """
     state, rejected = detected.state, run.staging.folder / "rejected.parquet"
-    set_variables(state.connection, rejected=str(rejected), words_stand=words_stand)
+    set_variables(state.connection, rejected=str(rejected), messages_stand=messages_stand)
     state.connection.execute(sql(__name__, "rejects.sql"))
     rejects = RowGroups(run.staging.table("rejects"), REJECTS, PART_ROWS)
     is_new = False
@@ -80,7 +83,8 @@ def _raw(run: Run, observed: Observed) -> pl.LazyFrame:
     facts = [scan(run.config.warehouse, "facts", run.tables.get("facts"))]
     if observed.facts:
         facts.append(pl.scan_parquet([*observed.facts], glob=False))
-    return pl.concat(facts).select(*_KEY, "raw").filter(pl.col("raw").is_not_null())
+    raw = pl.concat(each.select(*_KEY, "raw") for each in facts)
+    return raw.filter(pl.col("raw").is_not_null())
 
 
 def _with_raw(rejected: pl.LazyFrame, raw: pl.LazyFrame) -> Iterator[pl.DataFrame]:

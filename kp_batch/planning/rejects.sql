@@ -1,9 +1,9 @@
 -- The rows and files that are rejected as the archive stands now, in its order: unreadable files, rows
 -- that cannot be scored, and rows with an id that stands again, with other content, later in the
 -- archive. What is published of the same row of the same content is kept: the run that rejected it,
--- and its message while the words stand. Given: the schema published (its tables), ledger, contents,
+-- and its message while the messages stand. Given: the schema published (its tables), ledger, contents,
 -- changed_contents, touched_ids, duplicates and facts (see changes.py), and the variables rejected (a
--- path) and words_stand.
+-- path) and messages_stand.
 COPY (
     WITH as_before AS (
         FROM contents ANTI JOIN changed_contents USING (source_file, file_id)
@@ -43,7 +43,7 @@ COPY (
         rejected.reasons,
         coalesce(
             rejected.message,
-            CASE WHEN known.reasons = rejected.reasons AND getvariable('words_stand')
+            CASE WHEN known.reasons = rejected.reasons AND getvariable('messages_stand')
                 THEN known.message END
         ) AS message,
         CASE WHEN known.reasons = rejected.reasons
