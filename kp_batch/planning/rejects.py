@@ -39,8 +39,8 @@ def stage_rejects(
         run: the run; it is named as the one that rejects what was not rejected before.
         observed: the archive as it is now.
         detected: the same beside what is published.
-        messages_stand: whether the published messages are told in the words of now, and of the JSON
-            in the published facts: a failed run has published its own, which vacuum may have dropped.
+        messages_stand: whether the published messages are in the words of now, and of the JSON in
+            the published facts: a failed run has published its own, which vacuum may have dropped.
 
     Returns:
         Whether they differ from the published ones.

@@ -15,9 +15,17 @@ from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.timeline import Timeline
 from kp_batch.run import Run
-from kp_batch.sql import read_parquet, sql, statement
+from kp_batch.sql import read_parquet, statement
 from kp_batch.text import number, printable
 from kp_batch.warehouse.layout import Layout
+
+# The texts that the replay reads.
+_WANTED = "CREATE TEMP TABLE wanted AS SELECT DISTINCT text_hash FROM $replay"
+# The missing ones that were not just read.
+_UNREAD = """
+    CREATE TEMP TABLE unread AS
+    FROM $missing AS missing ANTI JOIN $staged AS staged USING (text_hash)
+"""
 
 
 @dataclass(frozen=True)
@@ -40,8 +48,8 @@ def missing_texts(
     if not timeline.spans:
         return Texts(0, 0)
     connection = detected.state.connection
-    query = sql(__name__, "wanted.sql", replay=read_parquet(run.staging.replay))
-    [(distinct,)] = connection.execute(query).fetchall()
+    replay = read_parquet(run.staging.replay)
+    [(distinct,)] = connection.execute(statement(_WANTED, replay=replay)).fetchall()
     store = VectorStore(Layout(run.config.warehouse).vectors(scorer.encoder_id), connection)
     missing = store.write_missing("wanted", run.staging.missing)
     connection.execute("DROP TABLE wanted")
@@ -70,8 +78,7 @@ def _stage_unread(run: Run, detected: Detected, observed: Observed) -> int:
     connection = detected.state.connection
     none = statement("(SELECT '' AS text_hash WHERE false)")
     staged = read_parquet(*observed.texts) if observed.texts else none
-    missing = read_parquet(run.staging.missing)
-    query = sql(__name__, "unread.sql", missing=missing, staged=staged)
+    query = statement(_UNREAD, missing=read_parquet(run.staging.missing), staged=staged)
     [(count,)] = connection.execute(query).fetchall()
     if count:
         path = run.staging.unread
