@@ -38,7 +38,7 @@ def beside(folder: Path, moment: datetime, *traces: Any) -> list[Scored | Unscor
     stage = folder / "stage"
     stage.mkdir()
     with coming(folder / "warehouse", stage, moment) as (profiles, meet):
-        told = list(score_lines(lines(*traces), profiles, meet))
+        told = list(score_lines(lines(*traces), profiles, moment, meet))
     shutil.rmtree(stage)
     return told
 
