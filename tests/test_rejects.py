@@ -118,6 +118,18 @@ def test_what_a_failed_run_refused_misleads_no_later_one(archive: Archive) -> No
     assert archive.refused() == [SUPERSEDED, BAD, WORSE]
 
 
+def test_after_vacuum_what_a_failed_run_refused_is_told_with_its_json(archive: Archive) -> None:
+    archive.run()
+    archive.write("c.jsonl", trace(id="three", confidence=2))
+    with pytest.raises(ArchiveError):
+        archive.run(max_reject_share=0)
+    vacuum(archive.warehouse, timedelta(0), datetime.now(UTC))
+    archive.run()
+    [*_, message, raw] = archive.ask(REFUSED)[-1]
+    assert message == "outcome.confidence is 2, no number from 0 to 1"
+    assert json.loads(raw) == trace(id="three", confidence=2)
+
+
 def test_a_message_names_the_value_and_stays_once_the_file_is_gone(archive: Archive) -> None:
     archive.write("c.jsonl", trace(id="three", confidence=2), b"[")
     archive.run(prune=False)

@@ -40,7 +40,7 @@ def stage_rejects(
         observed: the archive as it is now.
         detected: the same beside what is published.
         messages_stand: whether the published messages are in the words of now, and of the JSON in
-            the published facts: a failed run has published its own, which vacuum may have dropped.
+            the facts: that of a failed run is in no facts, and vacuum may have dropped it.
 
     Returns:
         Whether they differ from the published ones.
