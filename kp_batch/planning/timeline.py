@@ -26,8 +26,8 @@ from kp_batch.planning.windows import (
 )
 from kp_batch.run import Run
 
-# Rows looked at together: some 100 MB, with their ids and hashes.
-_ROWS_AT_ONCE = 131_072
+# Rows of the merged timeline at a time: their ids may have 10,000 letters.
+_MERGED_ROWS = 16_384
 # Traces replayed at once: their vectors are 50 MB at 384 dimensions.
 RANGE_ROWS = 32_768
 # A trace of the timeline: as it is now, what is published of it, and what has to be done with it.
@@ -113,7 +113,7 @@ def _stage_timeline(
 
 
 def _batches(rows: duckdb.DuckDBPyRelation) -> Iterator[pl.DataFrame]:
-    for batch in rows.to_arrow_reader(_ROWS_AT_ONCE):
+    for batch in rows.to_arrow_reader(_MERGED_ROWS):
         yield pl.DataFrame(batch)
 
 
@@ -131,7 +131,7 @@ def _stage_replay(run: Run) -> bool:
     """Stage the rows that take part in the replay; returns whether any does."""
     timeline = pl.scan_parquet(run.staging.timeline, glob=False)
     replay = RowGroups(run.staging.replay, REPLAY, RANGE_ROWS)
-    takes_part = taking_part(timeline, _ROWS_AT_ONCE)
+    takes_part = taking_part(timeline)
     columns = [name for name in REPLAY if name != "position"]
     most = rows_in_part([run.staging.timeline])  # since ids may be long
     taken = latest = 0

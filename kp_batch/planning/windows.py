@@ -31,6 +31,7 @@ from kp_batch.vectors import Bools, Int64s
 
 _MICROSECOND = timedelta(microseconds=1)
 _FOREVER = 1 << 62  # microseconds: a time that is as long ago still fits into an int64
+_ROWS_AT_ONCE = 524_288  # of which two columns are read
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def _last(rows: Bools, positions: Int64s, before: int) -> Int64s:
     return np.maximum.accumulate(np.where(rows, positions, before))
 
 
-def taking_part(timeline: pl.LazyFrame, at_once: int) -> Bools:
+def taking_part(timeline: pl.LazyFrame, at_once: int = _ROWS_AT_ONCE) -> Bools:
     """Tell which rows take part in the replay: those to replay, and those in their windows.
 
     A row does where the next window to be replayed has begun; since starts ascend, the next row to
