@@ -26,7 +26,7 @@ from tests.holding import holding
 
 
 def profile(name: str) -> list[pl.DataFrame]:
-    row = [name, name, 0.25, 0.25, 0.25, 0.25]
+    row = [name, name, 0.25, 0.25, 0.25, 0.25, [None]]
     return [pl.DataFrame([row], schema=PROFILES, orient="row")]
 
 
