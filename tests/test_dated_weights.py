@@ -171,6 +171,7 @@ def test_forgetting_mixes_no_formulas(
     with TemporaryDirectory() as folder, pytest.raises(WarehouseError, match=said):
         what_to_forget(warehouse, ["t10"], Staging(Path(folder)))
     assert tables(warehouse)["scores"].equals(before)
+    assert ask(archive.config(), "SELECT status FROM runs") == [("done",)]
     if formula == "scoring":
         assert rescore_archive(archive.config()).counts.restated == len(TIMES)
         forget(warehouse, ["t10"])

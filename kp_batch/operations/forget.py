@@ -15,6 +15,7 @@ from kp_batch.executor import Local
 from kp_batch.facts import id_hash
 from kp_batch.operations.forget_plan import (
     PLAN,
+    check_formulas,
     lost_runs,
     plan_from_published,
     stage_ids,
@@ -96,6 +97,7 @@ def what_to_forget(
         return replace(told_of(known), refusal=refusal)
     staging.make()
     run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
+    check_formulas(run)
     stage_ids(run, known)
     plan = plan_from_published(run) if goes else None
     forgotten = read_parquet(staging.to_forget)
@@ -153,6 +155,7 @@ def _finish(warehouse: Path, known: KnownIds) -> Forgotten:
 def _forget(warehouse: Path, known: KnownIds) -> Forgotten:
     """Publish the tables without the traces; their older versions still hold them."""
     with open_run(last_config(warehouse)) as opened:
+        check_formulas(opened.run)
         opened.begun = True
         run = opened.run
         stage_ids(run, known)

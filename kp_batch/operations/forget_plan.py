@@ -27,22 +27,24 @@ def stage_ids(run: Run, known: KnownIds) -> None:
     pl.concat([known.seen, known.unseen]).write_parquet(run.staging.to_forget)
 
 
-def plan_from_published(run: Run) -> Plan:
-    """Plan without a look at the archive, and without the model.
+def check_formulas(run: Run) -> None:
+    """Refuse to replay some traces by other formulas than the scores of the others bear.
 
     Raises:
-        WarehouseError: this kp_batch would replay the traces after those that go by other formulas
-            than the scores bear.
+        WarehouseError: this kp_batch has other ones.
     """
-    scorer = Scorer.as_published(run)
-    if not is_as_published(run, scorer):
+    if not is_as_published(run, Scorer.as_published(run)):
         config = run.config
         archive, warehouse = " ".join(map(quote, config.archive)), quote(shown(config.warehouse))
         raise WarehouseError(
             "the scores are of another version of kp_batch, and forgetting would mix them with "
             f"its own; first: kp-batch run {archive} --warehouse {warehouse}"
         )
-    return make_plan(run, observe_published(run), scorer)
+
+
+def plan_from_published(run: Run) -> Plan:
+    """Plan without a look at the archive, and without the model."""
+    return make_plan(run, observe_published(run), Scorer.as_published(run))
 
 
 PLAN = Step("plan", plan_from_published)
