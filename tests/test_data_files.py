@@ -231,7 +231,11 @@ VALUES: dict[type[pl.DataType], list[Any]] = {
     ],
     pl.Date: [date(2026, 1, 5)] * 4,
 }
-LISTS = {pl.String(): ["", None], pl.Int64(): [1, None, 2]}
+LISTS = {
+    pl.String(): ["", None],
+    pl.Int64(): [1, None, 2],
+    pl.Datetime("us", "UTC"): [datetime(1, 1, 1, tzinfo=UTC), None],
+}
 
 
 def odd_rows(schema: pl.Schema) -> pl.DataFrame:
