@@ -40,6 +40,8 @@ TIMELINE = pl.Schema(
         "start": pl.Int64,  # the first row of the timeline that it meets
     }
 )
+_UNLIKE = {"trace_id", "nearest_trace_id", "text_hash", "content_hash"}  # in each row
+_REPEATED = [name for name, each in TIMELINE.items() if each == pl.String and name not in _UNLIKE]
 # Of each row that takes part in the replay.
 REPLAY = pl.Schema(
     {
@@ -97,7 +99,7 @@ def _stage_timeline(
     """Stage the timeline of some stretches of days; returns whether it has any trace."""
     size = run.config.cache_size if scorer.has_encoder else 0
     comparison = WindowComparison(size, run.config.ttl)
-    timeline = RowGroups(run.staging.timeline, TIMELINE, RANGE_ROWS)
+    timeline = RowGroups(run.staging.timeline, TIMELINE, RANGE_ROWS, _REPEATED)
     first_days = pl.Series([stretch[0] for stretch in stretches], dtype=pl.Date)
     merged = detected.merged_timeline(day for stretch in stretches for day in stretch)
     for rows in _batches(merged):
