@@ -157,7 +157,7 @@ REJECTS = pl.Schema(
     {
         "source_file": pl.String,
         "row": pl.Int64,  # null for a whole file
-        "trace_id": pl.String,
+        **_texts("trace_id", "task_domain"),  # null where the row does not tell them
         "reasons": pl.List(pl.String),
         "message": pl.String,
         "raw": pl.String,  # see `FACTS`; null for a whole file, too

@@ -313,7 +313,7 @@ def test_a_note_in_a_local_warehouse_has_nothing_fetched(
     with pytest.raises(WarehouseError):
         verify(folder / "warehouse", staging, traces=2, seed=1, embed=True)
     with pytest.raises(WarehouseError):
-        rescore_archive(config(folder, folder / "archive", cache_size=9))
+        rescore_archive(config(folder, folder / "archive", ttl="1s"))
     assert asked == []
 
 

@@ -342,11 +342,12 @@ def stability_index(before: pl.Series, after: pl.Series) -> float:
 
 
 def rejects(told: Told) -> pl.DataFrame:
-    rows = []
-    for codes, raw in told.rejects.select("reasons", "raw").iter_rows():
+    rows, scores = [], told.scores.select("trace_id", "task_domain").rows()
+    for codes, raw, trace_id in told.rejects.select("reasons", "raw", "trace_id").iter_rows():
         row = json.loads(raw) if raw else None
         metadata = row.get("metadata") if isinstance(row, dict) else None
         domain = metadata.get("task_domain") if isinstance(metadata, dict) else None
+        domain = domain if raw else dict(scores).get(trace_id)
         rows += [
             {"code": code, "domain": LABEL_OF.get(domain, NO_LABEL[domain is None])}
             for code in codes

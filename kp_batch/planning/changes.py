@@ -30,7 +30,7 @@ RELATIONS: Mapping[str, tuple[str, ...]] = {
     "touched_ids": ("id",),
     # of these ids, the rows of those that have several
     "duplicates": (
-        *("trace_id", "file_id", "row", "content_hash"),
+        *("trace_id", "task_domain", "file_id", "row", "content_hash"),
         *("last_content", "last_file", "last_row", "is_alike", "is_last"),
     ),
     # of these ids, the row that counts

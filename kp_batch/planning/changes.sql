@@ -61,6 +61,7 @@ WHERE len(reasons) = 0 AND hash(trace_id) IN (SELECT id FROM touched_ids);
 CREATE TEMP TABLE duplicates AS
 SELECT
     trace_id,
+    task_domain,
     file_id,
     "row",
     content_hash,

@@ -9,11 +9,18 @@ COPY (
         FROM contents ANTI JOIN changed_contents USING (source_file, file_id)
     ),
     rejected AS (
-        SELECT source_file, NULL AS "row", NULL AS trace_id, reasons, message, NULL AS file_id
+        SELECT
+            source_file,
+            NULL AS "row",
+            NULL AS trace_id,
+            NULL AS task_domain,
+            reasons,
+            message,
+            NULL AS file_id
         FROM ledger
         WHERE len(reasons) > 0
         UNION ALL
-        SELECT source_file, "row", trace_id, facts.reasons, NULL, file_id
+        SELECT source_file, "row", trace_id, task_domain, facts.reasons, NULL, file_id
         FROM facts
         JOIN contents USING (file_id)
         WHERE len(facts.reasons) > 0
@@ -22,6 +29,7 @@ COPY (
             contents.source_file,
             "row",
             trace_id,
+            task_domain,
             ['superseded'],
             'the same id stands with other content in ' || last_file || ', row ' || last_row
                 || if(is_alike, ', later in the archive', ', which can be read'),
@@ -31,7 +39,7 @@ COPY (
         WHERE content_hash <> last_content
         UNION ALL
         -- Rows of ids that are not touched are superseded as they were.
-        SELECT source_file, "row", trace_id, reasons, message, file_id
+        SELECT source_file, "row", trace_id, task_domain, reasons, message, file_id
         FROM published.rejects
         SEMI JOIN as_before USING (source_file, file_id)
         WHERE reasons = ['superseded'] AND hash(trace_id) NOT IN (SELECT id FROM touched_ids)
@@ -40,6 +48,7 @@ COPY (
         rejected.source_file,
         rejected."row",
         rejected.trace_id,
+        rejected.task_domain,
         rejected.reasons,
         coalesce(
             rejected.message,
