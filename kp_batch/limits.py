@@ -9,7 +9,10 @@ TEXT_BYTES = 16 << 20  # of one value, in UTF-8
 VALUES = 1 << 20  # of one row: objects, lists and what stands in them
 RAW_BYTES = 1 << 20  # of a rejected row's JSON that is kept
 ALL_RAW_BYTES = 64 << 20  # of all rejected rows' of one file, unless RATIO allows more
-MEMBER_BYTES = 2 << 30  # of a file once unpacked, and of a member of an archive
+TRACE_BYTES = 256 << 20  # of all that an import reads of one trace, with 64 for each value
+MEMBER_BYTES = (
+    2 << 30
+)  # of an import's gzip file once unpacked; of an `.eval`, unless RATIO allows more
 UNPACKED_BYTES = 256 << 20  # of a Parquet file once unpacked, unless the next allows more
 RATIO = 100  # times its size that a file may unpack to
 NESTING = 1_000  # objects and lists within each other

@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from kp_batch.bounded_json import TooLargeError
 from kp_batch.contracts import STEP_TYPES
 from kp_batch.importers.attributes import first
 from kp_batch.importers.draft import Draft, Refused
 from kp_batch.importers.rules import Domain, Rules
+from kp_batch.limits import LINE_BYTES, TEXT_BYTES, TOO_LARGE, VALUES
 
 _CONTEXT = "https://knowledgepulse.dev/schema/v1"
 Row = dict[str, Any]  # of `contracts.TRACE`
@@ -35,12 +37,28 @@ def decided(draft: Draft, rules: Rules) -> Row | Refused:
         "missing_success": success is None,
         "bad_confidence": confidence is None or not 0 <= confidence <= 1,
         "empty_domain": not domain,
+        TOO_LARGE: _is_too_large(draft),
     }
     reasons = [*draft.faults, *(reason for reason, holds in faults.items() if holds)]
     if reasons or draft.created_at is None:
         return Refused(reasons, _message(draft, rules, reasons), id=draft.id)
     told = {"created_at": written(draft.created_at), "agent_id": agent}
     return _row(draft, {**told, "task_domain": domain, "success": success}, confidence)
+
+
+def _is_too_large(draft: Draft) -> bool:
+    """Whether a run would refuse it."""
+    given = (each for step in draft.steps for each in step.values())
+    texts = [each for each in (draft.objective, *given) if isinstance(each, str)]
+    return (
+        len(draft.steps) > VALUES
+        or sum(map(len, texts)) > LINE_BYTES
+        or any(
+            len(each.encode(errors="replace")) > TEXT_BYTES
+            for each in texts
+            if len(each) > TEXT_BYTES // 4
+        )
+    )
 
 
 def _row(draft: Draft, decided: Row, confidence: float | None) -> Row:
@@ -79,6 +97,8 @@ def _message(draft: Draft, rules: Rules, reasons: list[str]) -> str:
         parts.append(_about_confidence(rules.confidence.score, draft.scores, scores))
     if "empty_domain" in reasons and rules.task_domain:
         parts.append(_about_domain(rules.task_domain, draft.fields))
+    if TOO_LARGE in reasons:
+        parts.append(str(TooLargeError()))
     return "; ".join(parts)
 
 
