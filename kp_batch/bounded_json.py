@@ -38,7 +38,7 @@ class Room:
     """How much may still be taken.
 
     Args:
-        size: in bytes.
+        size: of all of it.
         message: of what is raised where that is not enough.
     """
 
@@ -60,6 +60,12 @@ def room_of_trace() -> Room:
     """What may be read of one trace, by `weight`."""
     most = f"{limits.TRACE_BYTES >> 20} MiB"
     return Room(limits.TRACE_BYTES, f"it is too large to be read: its parts take more than {most}")
+
+
+def room_of_refused() -> Room:
+    """How many lines of a file may be refused."""
+    most = f"{limits.REFUSED:,}"
+    return Room(limits.REFUSED, f"it is too large to be read: it has more than {most} faulty lines")
 
 
 def weight(text: str | bytes) -> int:

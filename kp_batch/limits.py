@@ -13,6 +13,9 @@ TRACE_BYTES = 256 << 20  # of all that an import reads of one trace, with 64 for
 MEMBER_BYTES = (
     2 << 30
 )  # of an import's gzip file once unpacked; of an `.eval`, unless RATIO allows more
+REFUSED = (
+    1 << 18
+)  # of the lines of a file that an import refuses, blank ones included, before all is
 UNPACKED_BYTES = 256 << 20  # of a Parquet file once unpacked, unless the next allows more
 RATIO = 100  # times its size that a file may unpack to
 NESTING = 1_000  # objects and lists within each other

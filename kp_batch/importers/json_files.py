@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from kp_batch import limits
-from kp_batch.bounded_json import Room, TooLargeError, lines_of, loads
+from kp_batch.bounded_json import Room, TooLargeError, lines_of, loads, room_of_refused
 from kp_batch.importers.draft import Refused, UnreadableError
 from kp_batch.importers.messages import Json
 
@@ -38,16 +38,19 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, object] | Refused]:
     """Read a file's lines, from 1 on; a line that is no JSON object, or too large, is refused.
 
     Raises:
-        TooLargeError: it unpacks to more than a file may hold.
+        TooLargeError: it unpacks to more than a file may hold, or too many lines are refused.
         UnreadableError: it is empty, or cannot be unpacked.
     """
-    is_empty = True
+    is_empty, room = True, room_of_refused()
     try:
         with _opened(path) as file:
             for number, line in enumerate(lines_of(file), 1):
                 is_empty = False
-                if line.strip():
-                    yield _parsed(number, line)
+                found = _parsed(number, line) if line.strip() else None
+                if not isinstance(found, tuple):
+                    room.take(1)
+                if found:
+                    yield found
     except (EOFError, gzip.BadGzipFile) as error:
         raise UnreadableError(f"it cannot be unpacked: {error}") from error
     if is_empty:
@@ -75,7 +78,8 @@ def read_json_values(path: Path) -> Iterator[tuple[int | None, Json] | Refused]:
             yield line
             yield from lines
             return
-        if not refused and _may_be_one_value(path) and (whole := _objects(path)):
+        is_begun = not refused and _MALFORMED in line.reasons and _may_be_one_value(path)
+        if is_begun and (whole := _objects(path)):
             yield from ((None, each) for each in whole)
             return
         refused.append(line)

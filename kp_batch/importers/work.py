@@ -9,7 +9,7 @@ import duckdb
 import polars as pl
 from polars.exceptions import PanicException
 
-from kp_batch.bounded_json import TooLargeError
+from kp_batch.bounded_json import TooLargeError, room_of_refused
 from kp_batch.errors import KpBatchError, ResourceError, is_of_machine, is_passing
 from kp_batch.importers.archive import Archive
 from kp_batch.importers.attributes import first
@@ -93,10 +93,12 @@ class Work:
         if given.refused:
             return self._refuse_file(given, given.refused)
         beside: list[Refused | PassedOver] = []
+        room = room_of_refused()
         try:
             with self.units.reading(given.path) as add:
                 for found in self._found(given):
                     if not isinstance(found, Unit):
+                        room.take(isinstance(found, Refused))
                         beside.append(found)
                     elif counts(found.trace):
                         try:
@@ -104,6 +106,8 @@ class Work:
                         except TooLargeError as error:
                             name = self.form.id_of(found.trace)
                             beside.append(Refused([TOO_LARGE], str(error), name, found.line))
+        except TooLargeError as error:
+            return self._refuse_file(given, Refused([TOO_LARGE], str(error)))
         except UnreadableError as error:
             return self._refuse_file(given, Refused([error.code], str(error)))
         return beside
@@ -112,10 +116,8 @@ class Work:
         """What a file tells. Only what is raised here is a fault of it, and not of our own disk."""
         try:
             yield from self.form.read(given, self._here)
-        except (KpBatchError, UnreadableError):
+        except (KpBatchError, TooLargeError, UnreadableError):
             raise
-        except TooLargeError as error:
-            raise UnreadableError(str(error), TOO_LARGE) from error
         except MemoryError as error:
             raise _out_of_memory(f"{given.path} was read") from error
         except (Exception, PanicException) as error:  # damage raises errors of many kinds
