@@ -164,7 +164,7 @@ def otlp_inner_json(path: Path) -> None:
 def otlp_spans_of_one(path: Path) -> None:
     """Spans of one trace that come to more than a trace may."""
     text = "x" * (limits.LINE_BYTES // 2)
-    size = 2 * limits.TRACE_BYTES // len(text)
+    size = limits.TRACE_BYTES // len(text) + 2
     _packed(path, (request("a", f"{each}", text).encode() + b"\n" for each in range(1, size)))
 
 
