@@ -15,6 +15,7 @@ MOST = (
     f"{limits.TEXT_BYTES >> 20} MiB, and no more than {limits.NESTING:,} objects and lists within "
     "each other"
 )
+_PIECE = 1 << 20  # that is read at once of what is passed over
 VALUE_BYTES = 64  # that a value takes besides its text, about
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
@@ -78,8 +79,8 @@ def lines_of(file: IO[bytes]) -> Iterator[bytes]:
     most = limits.LINE_BYTES + 1
     while line := file.readline(most):
         yield line
-        while len(line) == most and not line.endswith(b"\n"):
-            line = file.readline(most)
+        while len(line) >= min(most, _PIECE) and not line.endswith(b"\n"):
+            line = file.readline(_PIECE)
 
 
 def loads(text: str | bytes) -> Any:
