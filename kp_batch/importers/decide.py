@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from kp_batch import limits
 from kp_batch.bounded_json import TooLargeError
 from kp_batch.contracts import STEP_TYPES
 from kp_batch.importers.attributes import first
 from kp_batch.importers.draft import Draft, Refused
 from kp_batch.importers.rules import Domain, Rules
-from kp_batch.limits import LINE_BYTES, TEXT_BYTES, TOO_LARGE, VALUES
 
 _CONTEXT = "https://knowledgepulse.dev/schema/v1"
 Row = dict[str, Any]  # of `contracts.TRACE`
@@ -37,7 +37,7 @@ def decided(draft: Draft, rules: Rules) -> Row | Refused:
         "missing_success": success is None,
         "bad_confidence": confidence is None or not 0 <= confidence <= 1,
         "empty_domain": not domain,
-        TOO_LARGE: _is_too_large(draft),
+        limits.TOO_LARGE: _is_too_large(draft),
     }
     reasons = [*draft.faults, *(reason for reason, holds in faults.items() if holds)]
     if reasons or draft.created_at is None:
@@ -48,16 +48,12 @@ def decided(draft: Draft, rules: Rules) -> Row | Refused:
 
 def _is_too_large(draft: Draft) -> bool:
     """Whether a run would refuse it."""
-    given = (each for step in draft.steps for each in step.values())
-    texts = [each for each in (draft.objective, *given) if isinstance(each, str)]
+    values = (each for step in draft.steps for each in step.values())
+    texts = [each for each in (draft.objective, *values) if isinstance(each, str)]
     return (
-        len(draft.steps) > VALUES
-        or sum(map(len, texts)) > LINE_BYTES
-        or any(
-            len(each.encode(errors="replace")) > TEXT_BYTES
-            for each in texts
-            if len(each) > TEXT_BYTES // 4
-        )
+        len(draft.steps) > limits.VALUES
+        or sum(map(len, texts)) > limits.LINE_BYTES
+        or any(len(each.encode(errors="replace")) > limits.TEXT_BYTES for each in texts)
     )
 
 
@@ -97,7 +93,7 @@ def _message(draft: Draft, rules: Rules, reasons: list[str]) -> str:
         parts.append(_about_confidence(rules.confidence.score, draft.scores, scores))
     if "empty_domain" in reasons and rules.task_domain:
         parts.append(_about_domain(rules.task_domain, draft.fields))
-    if TOO_LARGE in reasons:
+    if limits.TOO_LARGE in reasons:
         parts.append(str(TooLargeError()))
     return "; ".join(parts)
 
