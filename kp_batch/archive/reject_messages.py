@@ -9,16 +9,13 @@ import polars as pl
 from kp_batch import limits
 from kp_batch.archive.formats.json_values import CUT, MALFORMED_JSON, finite
 from kp_batch.archive.validation import CHECKS
+from kp_batch.bounded_json import MOST
 from kp_batch.text import shortened
 
 # Raised with every change of these words: the next run then tells the published rejects anew.
 MESSAGES_VERSION = 4
 _SHOWN = 60  # characters of a value
-_TOO_LARGE = (
-    f"the row is too large to be read: it may hold {limits.LINE_BYTES >> 20} MiB and "
-    f"{limits.VALUES:,} values, no text of more than {limits.TEXT_BYTES >> 20} MiB, and no more "
-    f"than {limits.NESTING:,} objects and lists within each other"
-)
+_TOO_LARGE = f"the row is too large to be read: {MOST}"
 
 
 def reject_message(codes: Sequence[str], row: int, raw: str | None) -> str:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from kp_batch import limits
+from kp_batch.bounded_json import TooLargeError
 from kp_batch.contracts import STEP_TYPES
 from kp_batch.importers.attributes import first
 from kp_batch.importers.draft import Draft, Refused
@@ -35,12 +37,24 @@ def decided(draft: Draft, rules: Rules) -> Row | Refused:
         "missing_success": success is None,
         "bad_confidence": confidence is None or not 0 <= confidence <= 1,
         "empty_domain": not domain,
+        limits.TOO_LARGE: _is_too_large(draft),
     }
     reasons = [*draft.faults, *(reason for reason, holds in faults.items() if holds)]
     if reasons or draft.created_at is None:
         return Refused(reasons, _message(draft, rules, reasons), id=draft.id)
     told = {"created_at": written(draft.created_at), "agent_id": agent}
     return _row(draft, {**told, "task_domain": domain, "success": success}, confidence)
+
+
+def _is_too_large(draft: Draft) -> bool:
+    """Whether a run would refuse it."""
+    values = (each for step in draft.steps for each in step.values())
+    texts = [each for each in (draft.objective, *values) if isinstance(each, str)]
+    return (
+        len(draft.steps) > limits.VALUES
+        or sum(map(len, texts)) > limits.LINE_BYTES
+        or any(len(each.encode(errors="replace")) > limits.TEXT_BYTES for each in texts)
+    )
 
 
 def _row(draft: Draft, decided: Row, confidence: float | None) -> Row:
@@ -79,6 +93,8 @@ def _message(draft: Draft, rules: Rules, reasons: list[str]) -> str:
         parts.append(_about_confidence(rules.confidence.score, draft.scores, scores))
     if "empty_domain" in reasons and rules.task_domain:
         parts.append(_about_domain(rules.task_domain, draft.fields))
+    if limits.TOO_LARGE in reasons:
+        parts.append(str(TooLargeError()))
     return "; ".join(parts)
 
 

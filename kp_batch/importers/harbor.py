@@ -1,12 +1,12 @@
 """The folders of Harbor's trials: which files are trajectories, and what their results say."""
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import cast
 
+from kp_batch.bounded_json import TooLargeError, loads
 from kp_batch.errors import is_passing
 from kp_batch.importers.draft import Refused, UnreadableError
 from kp_batch.importers.format import Input, Look
@@ -93,8 +93,8 @@ def _patient(look: Look) -> Look:
 
 def _is_trial(content: bytes) -> bool | None:
     try:
-        told = json.loads(content)
-    except (ValueError, RecursionError):
+        told = loads(content)
+    except (ValueError, TooLargeError):
         return None
     return isinstance(told, Mapping) and ("trial_name" in told or "task_name" in told)
 
@@ -133,13 +133,13 @@ def _refers(path: str, content: bytes) -> tuple[list[str], str]:
     if not _REFERS.search(content):
         return [], ""
     try:
-        told = json.loads(content)
+        told = loads(content)
         observed = [step.get("observation") or {} for step in told["steps"]]
         results = [result for each in observed for result in each.get("results") or ()]
         refs = [ref for each in results for ref in each.get("subagent_trajectory_ref") or ()]
         paths = [str(ref["trajectory_path"]) for ref in refs if ref.get("trajectory_path")]
         continued = told.get("continued_trajectory_ref")
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+    except (ValueError, TooLargeError, LookupError, TypeError, AttributeError):
         return [], ""  # It is told where it is read.
     return [_beside(path, each) for each in paths], _beside(path, str(continued or ""))
 
@@ -160,7 +160,8 @@ def trial_of(path: Path, result: Path) -> Json:
         fields: that may name a domain.
 
     Raises:
-        UnreadableError: the result is damaged.
+        TooLargeError: the result passes a limit.
+        UnreadableError: it is damaged.
     """
     try:
         told = cast("Json", read_json(result))
@@ -175,6 +176,8 @@ def trial_of(path: Path, result: Path) -> Json:
             "started": [ran.get("started_at"), told.get("started_at")],
             "fields": {n: [str(told[n])] if told.get(n) else [] for n in _FIELDS},
         }
+    except TooLargeError as error:
+        raise TooLargeError(f"its trial's {result.name}: {error}") from error
     except (UnreadableError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise UnreadableError(f"its trial's {result.name} cannot be read: {error}") from error
 

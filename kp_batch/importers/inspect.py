@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from kp_batch.bounded_json import TooLargeError
 from kp_batch.importers import scout
 from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.eval_file import EvalFile
@@ -11,6 +12,7 @@ from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.inspect_samples import Log, draft, record_of
 from kp_batch.importers.json_files import read_json
 from kp_batch.importers.messages import Json
+from kp_batch.limits import TOO_LARGE
 
 
 def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver]:
@@ -37,13 +39,18 @@ def _log(content: object) -> Json:
 
 
 def _unit(log: Log, found: object) -> Unit | Refused:
+    if isinstance(found, Refused):
+        return found
     if not isinstance(found, Mapping):
         return Refused(["malformed_json"], "a sample that is no JSON object")
     sample = cast("Json", found)
     name = sample.get("uuid") or log.name_of(sample)
     if not name:
         return Refused(["missing_id"], "a sample without an id")
-    return Unit(str(name), record_of(sample, log))
+    try:
+        return Unit(str(name), record_of(sample, log))
+    except TooLargeError as error:
+        return Refused([TOO_LARGE], str(error), id=FORMAT.id_of(str(name)))
 
 
 FORMAT = Format(

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import cast
 
+from kp_batch import limits
+from kp_batch.bounded_json import MOST, VALUE_BYTES, Room, TooLargeError
 from kp_batch.importers.messages import Json, Message, Role, ToolCall, ToolResult, joined
 
 _ROLES: Mapping[str, Role] = {
@@ -29,8 +31,12 @@ def slim(
         messages: as a log has them.
         attachments: of the sample, by name.
         prior: ids of messages that an earlier run of the sample told.
+
+    Raises:
+        TooLargeError: they come to more than a trace may hold.
     """
-    return [cast("Json", whole(_slim(each, prior), attachments)) for each in messages]
+    room = _room()
+    return [cast("Json", _whole(_slim(each, prior), attachments, room)) for each in messages]
 
 
 def _slim(message: Json, prior: Collection[str]) -> Json:
@@ -50,16 +56,41 @@ def _only(found: Json, names: Iterable[str]) -> Json:
 
 
 def whole(value: object, attachments: Mapping[str, str]) -> object:
-    """JSON with what is attached in its place."""
+    """JSON with what is attached in its place.
+
+    Raises:
+        TooLargeError: it comes to more than a trace may hold.
+    """
+    return _whole(value, attachments, _room())
+
+
+def _room() -> Room:
+    # A few bytes can name a long text, or many messages, any number of times.
+    return Room(limits.LINE_BYTES, f"it is too large to be read: {MOST}")
+
+
+def _whole(value: object, attachments: Mapping[str, str], room: Room) -> object:
     if isinstance(value, str):
-        for protocol in _ATTACHED:
-            if value.startswith(protocol):
-                return attachments.get(value.removeprefix(protocol), value)
-    if isinstance(value, list):
-        return [whole(each, attachments) for each in cast("list[object]", value)]
-    if isinstance(value, Mapping):
-        return {name: whole(each, attachments) for name, each in cast("Json", value).items()}
-    return value
+        text = _attached(value, attachments)
+        room.take(VALUE_BYTES + len(text))
+        return text
+    if not isinstance(value, list | Mapping):
+        return value
+    room.take(VALUE_BYTES)
+    try:
+        if isinstance(value, list):
+            return [_whole(each, attachments, room) for each in cast("list[object]", value)]
+        return {key: _whole(each, attachments, room) for key, each in cast("Json", value).items()}
+    except RecursionError as error:
+        raise TooLargeError from error
+
+
+def _attached(text: str, attachments: Mapping[str, str]) -> str:
+    for protocol in _ATTACHED:
+        if text.startswith(protocol):
+            found: object = attachments.get(text.removeprefix(protocol))
+            return found if isinstance(found, str) else text
+    return text
 
 
 def conversation(messages: Iterable[Json]) -> Iterator[Message]:

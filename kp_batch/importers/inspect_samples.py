@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Self, cast
 
 from kp_batch.importers.attributes import first, first_text, texts, told
@@ -90,6 +91,7 @@ class Events:
             pools: `events_data`, of which events name messages by their places.
         """
         known = cast("list[Json]", told(pools, "messages") or [])
+        changes = [0] * (len(known) + 1)  # in how many ranges stands each, from one to the next
         begun, last, prior, spans, agent = None, "", set[str](), set[str](), None
         for event in events:
             begun = begun or event.get("timestamp")
@@ -102,18 +104,31 @@ class Events:
             elif event.get("event") == "span_end":
                 spans.discard(str(event.get("id")))
             elif spans:
-                prior.update(_message_ids(event, known))
+                prior.update(_message_ids(event))
+                _add(event.get("input_refs") or (), changes)
+        inside = zip(known, accumulate(changes), strict=False)
+        prior.update(_ids(message for message, ranges in inside if ranges))
         return cls(begun, last, frozenset(prior), agent)
 
 
-def _message_ids(event: Json, known: Sequence[Json]) -> Iterator[str]:
+def _add(ranges: Iterable[tuple[int, int]], changes: list[int]) -> None:
+    """Note where ranges begin and end, as they may be many and long."""
+    for start, end in ranges:
+        if places := range(len(changes) - 1)[start:end]:
+            changes[places.start] += 1
+            changes[places.stop] -= 1
+
+
+def _message_ids(event: Json) -> Iterator[str]:
     found: list[object] = [{"id": event.get("message_id")}]
     found += [each.get("message") for each in told(event, "output.choices") or ()]
     given = event.get("input")
     found += given if isinstance(given, list) else []
-    for start, end in event.get("input_refs") or ():
-        found += known[start:end]
-    yield from (str(name) for each in found if (name := told(each, "id")))
+    return _ids(found)
+
+
+def _ids(messages: Iterable[object]) -> Iterator[str]:
+    return (str(name) for each in messages if (name := told(each, "id")))
 
 
 def _asked(given: object, attachments: Mapping[str, str]) -> object:

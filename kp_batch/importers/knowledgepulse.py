@@ -1,6 +1,5 @@
 """A KnowledgePulse registry: its database, its export, or single traces."""
 
-import json
 import shutil
 import sqlite3
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -10,6 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
 
+from kp_batch import limits
+from kp_batch.bounded_json import MOST, TooLargeError, loads
 from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format, Input, Look, by_ending
 from kp_batch.importers.json_files import read_json
@@ -24,6 +25,8 @@ from kp_batch.times import time_of
 _FILES = (".sqlite", ".sqlite3", ".db")
 _LOG = "-wal"
 _COLUMNS = "PRAGMA table_info(knowledge_units)"
+# A view, or a table that is made up as it is read, may be endless: neither has a page.
+_IS_STORED = "SELECT rootpage > 0 FROM sqlite_master WHERE name = 'knowledge_units'"
 _STATUS = "quarantine_status"
 _ORIGIN = ("agent_id", "model", "session", "version")
 _OURS = "ReasoningTrace"
@@ -62,6 +65,9 @@ def _of_file(path: Path, log: Path | None = None) -> Iterator[Unit | PassedOver]
     """Read without leaving a file beside the database, where none may be written, too."""
     try:
         with _opened(path, log or path.with_name(path.name + _LOG)) as database:
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.LINE_BYTES)
+            if database.execute(_IS_STORED).fetchone() == (0,):
+                raise UnreadableError("its knowledge_units is a view, and not the registry's table")
             columns = {each[1] for each in database.execute(_COLUMNS)}
             query = statement(
                 "SELECT id, unit_json, updated_at, $status FROM knowledge_units",
@@ -69,6 +75,8 @@ def _of_file(path: Path, log: Path | None = None) -> Iterator[Unit | PassedOver]
             )
             for row in database.execute(query):
                 yield _of_row(*row)
+    except sqlite3.DataError as error:  # of a text that is longer than may be
+        raise TooLargeError(f"it holds a unit that is too large to be read: {MOST}") from error
     except sqlite3.Error as error:
         raise UnreadableError(f"it is no registry that can be read: {error}") from error
 
@@ -93,8 +101,10 @@ def _opened(path: Path, log: Path) -> Generator[sqlite3.Connection]:
 def _of_row(name: str, text: str, updated: str | None, status: str | None) -> Unit | PassedOver:
     """Of what cannot be read, a unit with the row's own id: it counts until that is read again."""
     try:
-        found = _unit(json.loads(text), str(updated), quarantined=status == "quarantined")
-    except (ValueError, TypeError, RecursionError) as error:
+        found = _unit(loads(text), str(updated), quarantined=status == "quarantined")
+    except TooLargeError as error:
+        found = Refused([limits.TOO_LARGE], str(error))
+    except (ValueError, TypeError) as error:
         found = Refused(["malformed_json"], f"unit_json is no JSON: {error}")
     if isinstance(found, Refused):
         told = {"refused": found.reasons, "message": found.message, "updated": str(updated)}

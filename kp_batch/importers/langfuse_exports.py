@@ -4,10 +4,10 @@ An export is a folder with a folder of each table. A run of it writes a file a t
 its manifest, which names them; what a run without one has written may be cut.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from kp_batch.bounded_json import loads
 from kp_batch.errors import is_passing
 from kp_batch.importers.draft import Refused
 from kp_batch.importers.format import Input, Look
@@ -37,7 +37,7 @@ class _Export:
 def tells(path: str, content: bytes) -> list[str] | None:
     """The files that a manifest names, or None if it is damaged; see `Format`."""
     try:
-        keys: list[str] = [each["key"] for each in json.loads(content)["files"]]
+        keys: list[str] = [each["key"] for each in loads(content)["files"]]
         # They may begin with a prefix that was left behind.
         return ["/".join([_folder(path), *key.split("/")[-2:]]) for key in keys]
     except Exception:  # noqa: BLE001 (any value may stand in it)

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pyarrow.parquet as pq
 
+from kp_batch.bounded_json import TooLargeError
 from kp_batch.importers.attributes import first_text
 from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format, by_ending
@@ -14,6 +15,7 @@ from kp_batch.importers.json_files import read_json_lines
 from kp_batch.importers.langsmith_runs import draft
 from kp_batch.importers.messages import Json, object_in
 from kp_batch.importers.parquet_rows import rows_of
+from kp_batch.limits import TOO_LARGE
 
 _ROWS = 256  # of a Parquet file that are held at once
 _NEEDED = ("id", "trace_id", "run_type")
@@ -54,7 +56,10 @@ def _unit(row: Json, line: int | None = None) -> Unit | Refused:
     record["error"] = bool(row.get("error"))
     is_root = not row.get("parent_run_id")
     if is_root or row["run_type"] == "llm":
-        extra = object_in(row.get("extra"))
+        try:
+            extra = object_in(row.get("extra"))
+        except TooLargeError as error:
+            return Refused([TOO_LARGE], str(error), line=line)
         record["model"] = first_text([extra], *_MODELS)
         record |= {"metadata": object_in(extra.get("metadata"))} if is_root else {}
     return Unit(str(row["trace_id"]), record, line)

@@ -22,6 +22,7 @@ from kp_batch.importers.transcript import Transcript
 from kp_batch.times import sortable, time_of
 
 _TOOLS = {"tool", "retriever"}
+_LITERAL = 1 << 18  # letters: parsed, each takes up to 500 bytes
 
 
 def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Draft | Refused:
@@ -127,9 +128,9 @@ def _call(run: Json, named: str) -> ToolCall:
 
 
 def _arguments(text: str) -> Json | None:
-    """Arguments as LangChain writes them: in Python's notation, or as JSON."""
+    """Arguments as LangChain writes them: in Python's notation, if that is short, or as JSON."""
     found = parsed(text)
-    if isinstance(found, str) and found.startswith("{"):
+    if isinstance(found, str) and found.startswith("{") and len(found) <= _LITERAL:
         try:
             found = ast.literal_eval(found)
         except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from kp_batch.bounded_json import loads
+
 Json = Mapping[str, Any]  # an object
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -60,10 +62,14 @@ def as_text(value: object) -> str:
 
 
 def parsed(value: object) -> object:
-    """What a text holds that is JSON; anything else as it is."""
+    """What a text holds that is JSON; anything else as it is.
+
+    Raises:
+        TooLargeError: it passes a limit.
+    """
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "[", '"'):
         try:
-            return json.loads(value)
+            return loads(value)
         except ValueError:
             return value
     return value

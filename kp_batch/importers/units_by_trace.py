@@ -14,6 +14,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
+from kp_batch.bounded_json import TooLargeError, room_of_trace, weight
 from kp_batch.importers.draft import Unit
 from kp_batch.importers.records import Records
 from kp_batch.importers.spool import Spool
@@ -26,14 +27,24 @@ _UNITS = pl.Schema(
     }
 )
 
+_Row = tuple[str, int | None, int, int]  # a unit's file and line, and the place of its record
+
 
 @dataclass(frozen=True)
 class TraceUnits:
-    """All units of one trace, and the file that the first one is from."""
+    """All units of one trace.
+
+    Attributes:
+        trace: its native id.
+        units: none, if they are too large.
+        file: that the first one is from.
+        fault: that they are too large.
+    """
 
     trace: str
     units: list[Unit]
     file: str
+    fault: TooLargeError | None = None
 
 
 class UnitsByTrace:
@@ -58,12 +69,18 @@ class UnitsByTrace:
 
     @contextmanager
     def reading(self, file: str) -> Generator[Callable[[Unit], None]]:
-        """Take the units of a file; if an error comes up, those that came before it are void."""
+        """Take the units of a file; if an error comes up, those that came before it are void.
+
+        Of a unit that cannot be written as it is nested too deep, a TooLargeError is raised.
+        """
         spool, begin = Spool(self._folder / f"{self._files:06d}", _UNITS), self._records.end
         self._files += 1
 
         def add(unit: Unit) -> None:
-            record = json.dumps(unit.record)
+            try:
+                record = json.dumps(unit.record)
+            except RecursionError as error:
+                raise TooLargeError from error
             digest = sha256(record.encode()).hexdigest()
             place = self._records.add(record)
             spool.add((encodable(unit.trace), digest, file, unit.line, *place))
@@ -86,12 +103,19 @@ class UnitsByTrace:
         ).to_arrow_reader(10_000)
         rows = (row for batch in found for row in zip(*batch.to_pydict().values(), strict=True))
         for trace, group in groupby(rows, key=itemgetter(0)):
-            units: list[Unit] = []
-            files: list[str] = []
-            for _, _, file, line, place, length in group:
-                units.append(Unit(trace, json.loads(self._records.read(place, length)), line))
-                files.append(file)
-            yield TraceUnits(trace, units, min(files))
+            yield self._gathered(trace, [row[2:] for row in group])
+
+    def _gathered(self, trace: str, rows: list[_Row]) -> TraceUnits:
+        units: list[Unit] = []
+        first, room = min(file for file, *_ in rows), room_of_trace()
+        try:
+            for _, line, place, length in rows:
+                record = self._records.read(place, length)
+                room.take(weight(record))
+                units.append(Unit(trace, json.loads(record), line))
+        except TooLargeError as error:
+            return TraceUnits(trace, [], first, error)
+        return TraceUnits(trace, units, first)
 
     def close(self) -> None:
         """Close the files."""

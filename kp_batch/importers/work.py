@@ -9,6 +9,7 @@ import duckdb
 import polars as pl
 from polars.exceptions import PanicException
 
+from kp_batch.bounded_json import TooLargeError, room_of_refused
 from kp_batch.errors import KpBatchError, ResourceError, is_of_machine, is_passing
 from kp_batch.importers.archive import Archive
 from kp_batch.importers.attributes import first
@@ -21,6 +22,7 @@ from kp_batch.importers.refusals import Refusals
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.spool import Spool
 from kp_batch.importers.units_by_trace import TraceUnits, UnitsByTrace
+from kp_batch.limits import TOO_LARGE
 from kp_batch.text import encodable, one_line
 
 _IDS = pl.Schema({"id": pl.String})
@@ -91,13 +93,21 @@ class Work:
         if given.refused:
             return self._refuse_file(given, given.refused)
         beside: list[Refused | PassedOver] = []
+        room = room_of_refused()
         try:
             with self.units.reading(given.path) as add:
                 for found in self._found(given):
                     if not isinstance(found, Unit):
+                        room.take(isinstance(found, Refused))
                         beside.append(found)
                     elif counts(found.trace):
-                        add(found)
+                        try:
+                            add(found)
+                        except TooLargeError as error:
+                            name = self.form.id_of(found.trace)
+                            beside.append(Refused([TOO_LARGE], str(error), name, found.line))
+        except TooLargeError as error:
+            return self._refuse_file(given, Refused([TOO_LARGE], str(error)))
         except UnreadableError as error:
             return self._refuse_file(given, Refused([error.code], str(error)))
         return beside
@@ -106,7 +116,7 @@ class Work:
         """What a file tells. Only what is raised here is a fault of it, and not of our own disk."""
         try:
             yield from self.form.read(given, self._here)
-        except (KpBatchError, UnreadableError):
+        except (KpBatchError, TooLargeError, UnreadableError):
             raise
         except MemoryError as error:
             raise _out_of_memory(f"{given.path} was read") from error
@@ -148,6 +158,8 @@ class Work:
             self.tally.traces += 1
 
     def _made(self, name: str, units: TraceUnits) -> Row | Refused | PassedOver:
+        if units.fault:
+            return Refused([TOO_LARGE], str(units.fault), id=name)
         try:
             made = self.form.draft(units.trace, units.units, self.rules)
             if isinstance(made, Draft):
@@ -155,6 +167,8 @@ class Work:
                 made = decided(made, self.rules)
         except OSError:
             raise
+        except TooLargeError as error:
+            return Refused([TOO_LARGE], str(error), id=name)
         except MemoryError as error:
             raise _out_of_memory(f"{name} of {units.file} was made") from error
         except Exception as error:  # noqa: BLE001 (any value may stand in others' JSON)

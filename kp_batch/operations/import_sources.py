@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from kp_batch import limits
 from kp_batch.archive import buckets, folders
 from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.source_file import SourceFile
@@ -167,9 +168,9 @@ def unread(given: Input) -> str:
 
 
 def content_of(path: str) -> bytes:
-    """The content of a small file."""
+    """The content of a small file; of one that is too large, the beginning."""
     with open_file(path) as file:
-        return file.read()
+        return file.read(limits.LINE_BYTES + 1)
 
 
 @contextmanager

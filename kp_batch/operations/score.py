@@ -13,14 +13,10 @@ import polars as pl
 
 from kp_batch import limits
 from kp_batch.archive.formats.json_values import BATCH_BYTES, rows_from_objects
-from kp_batch.archive.formats.jsonl import (
-    json_object,
-    line_as_json,
-    line_batches,
-    lines_of,
-)
+from kp_batch.archive.formats.jsonl import json_object, line_as_json, line_batches
 from kp_batch.archive.reject_messages import reject_message
 from kp_batch.archive.validation import reasons
+from kp_batch.bounded_json import lines_of
 from kp_batch.contracts import TIMESTAMP
 from kp_batch.facts import with_facts
 from kp_batch.live import NOT_NEEDED

@@ -75,17 +75,6 @@ def refuse_large(frame: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([frame.remove(is_large), nothing]).sort("row")
 
 
-def is_nested_too_deep(value: Any) -> bool:
-    """Whether more than `NESTING` objects and lists stand within each other."""
-    level = [value]
-    for _ in range(limits.NESTING + 1):
-        inside = (each.values() if isinstance(each, dict) else each for each in level)
-        level = [one for each in inside for one in each if isinstance(one, dict | list)]
-        if not level:
-            return False
-    return True
-
-
 def reader(
     dtype: pl.DataType, text: Callable[[Any], str | None] | None = None
 ) -> Callable[[Any], Any]:

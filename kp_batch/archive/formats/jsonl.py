@@ -2,24 +2,20 @@
 
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import IO, Any
 
-from kp_batch import limits
 from kp_batch.archive.formats.json_values import (
     BATCH_BYTES,
     STEP_BYTES,
     Batch,
     TooLarge,
-    is_nested_too_deep,
     rows_from_objects,
 )
+from kp_batch.bounded_json import TooLargeError, lines_of, loads
 from kp_batch.text import encodable
-
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]:
@@ -31,15 +27,6 @@ def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]
 
 def _as_json(lines: Mapping[int, bytes], rows: Sequence[int]) -> Iterator[str]:
     return (line_as_json(lines[row]) for row in rows)
-
-
-def lines_of(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file; of one that is too large, the beginning, which is too large as well."""
-    most = limits.LINE_BYTES + 1
-    while line := file.readline(most):
-        yield line
-        while len(line) == most and not line.endswith(b"\n"):
-            line = file.readline(most)
 
 
 def line_batches(lines: Iterable[bytes], batch_rows: int) -> Iterator[list[tuple[int, bytes]]]:
@@ -74,26 +61,13 @@ def read_raw(file: IO[bytes], rows: Iterable[int], _batch_rows: int) -> Iterator
 
 def json_object(line: bytes) -> dict[str, Any] | TooLarge | None:
     """The JSON object on a line, None where there is none."""
-    if len(line) > limits.LINE_BYTES or _has_too_many_values(line):
-        return TooLarge()
     try:
-        value = json.loads(line)
-    except RecursionError:
-        return TooLarge()
+        value = loads(line)
+    except TooLargeError as error:
+        return TooLarge(error.value.get("id") if isinstance(error.value, dict) else None)
     except ValueError:
         return None
-    if not isinstance(value, dict):
-        return None
-    nests = len(line) > limits.NESTING and line.count(b"{") + line.count(b"[") > limits.NESTING
-    return TooLarge(value.get("id")) if nests and is_nested_too_deep(value) else value
-
-
-def _has_too_many_values(line: bytes) -> bool:
-    """Whether a line holds more values than a row may have: each would take far more memory."""
-    if len(line) <= limits.VALUES or sum(map(line.count, (b",", b"{", b"["))) <= limits.VALUES:
-        return False
-    text = _STRING.sub("", line.decode(json.detect_encoding(line), "replace"))
-    return sum(map(text.count, ",{[")) > limits.VALUES
+    return value if isinstance(value, dict) else None
 
 
 def line_as_json(line: bytes) -> str:
