@@ -21,6 +21,7 @@ from kp_batch.importers.refusals import Refusals
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.spool import Spool
 from kp_batch.importers.units_by_trace import TraceUnits, UnitsByTrace
+from kp_batch.limits import TOO_LARGE
 from kp_batch.text import encodable, one_line
 
 _IDS = pl.Schema({"id": pl.String})
@@ -148,6 +149,8 @@ class Work:
             self.tally.traces += 1
 
     def _made(self, name: str, units: TraceUnits) -> Row | Refused | PassedOver:
+        if any(each.record is None for each in units.units):
+            return Refused([TOO_LARGE], "a part of it is too large to be read", id=name)
         try:
             made = self.form.draft(units.trace, units.units, self.rules)
             if isinstance(made, Draft):
