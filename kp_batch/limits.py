@@ -12,6 +12,7 @@ ALL_RAW_BYTES = 64 << 20  # of all rejected rows' of one file, unless RATIO allo
 MEMBER_BYTES = 2 << 30  # of a file once unpacked, and of a member of an archive
 UNPACKED_BYTES = 256 << 20  # of a Parquet file once unpacked, unless the next allows more
 RATIO = 100  # times its size that a file may unpack to
+COLUMNS = 10_000  # columns of a Parquet file, each field of a struct by itself
 NESTING = 1_000  # objects and lists within each other
 
 TOO_LARGE = "too_large"

@@ -24,7 +24,6 @@ TOLD = {
     "escaped_text.jsonl": [["missing_id"], []],
     "many_empty_steps.jsonl": [*[["unknown_step_type"]] * 3, []],
     "parquet_deep_column.parquet": [["unreadable_file"]],
-    "parquet_many_columns.parquet": [[]],
 }
 
 
@@ -107,6 +106,15 @@ def test_what_stands_once_in_a_file_is_read_alike(tmp_path: Path) -> None:
 
 def raw(path: Path) -> list[tuple[int, str]]:
     return list(read_raw(discover([str(path)])[0], range(8)))
+
+
+@pytest.mark.parametrize(("columns", "told"), [(20, []), (19, TOO_LARGE)])
+def test_a_file_of_too_many_columns_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, told: list[str]
+) -> None:
+    path = write_parquet(tmp_path / "a.parquet", [trace(id="a")])
+    monkeypatch.setattr(limits, "COLUMNS", columns)
+    assert codes(path) == [told]
 
 
 def test_long_lists_are_unfolded_as_well(tmp_path: Path) -> None:
