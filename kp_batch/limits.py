@@ -15,6 +15,7 @@ MEMBER_BYTES = 2 << 30  # of a gzip file once unpacked; of an `.eval`, unless RA
 REFUSED = 1 << 18  # of a file's faulty or blank lines; of a file with more, an import takes nothing
 UNPACKED_BYTES = 256 << 20  # of a Parquet file once unpacked, unless the next allows more
 RATIO = 100  # times its size that a file may unpack to
+COLUMNS = 10_000  # columns of a Parquet file, each field of a struct by itself
 NESTING = 1_000  # objects and lists within each other
 
 TOO_LARGE = "too_large"

@@ -114,6 +114,14 @@ def overwritten(content: bytes, chance: Random) -> bytes:
     return content
 
 
+def damaged_parquet(content: bytes, chance: Random) -> bytes:
+    """A Parquet file, of which most is told by its end: damage is as likely before, or nowhere."""
+    kind, end = chance.random(), len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    if kind < 0.3:
+        return damaged(content, chance)
+    return overwritten(content[:end], chance) + content[end:] if kind < 0.7 else content
+
+
 def swapped(value: Any, chance: Random) -> Any:
     """A JSON value with another one, or none, in some place; the value itself stays as it is."""
     kind = chance.random()

@@ -229,6 +229,11 @@ def test_a_first_run_replays_all(night: Night) -> None:
     night.check(told)
 
 
+def test_a_name_of_a_megabyte_is_shortened(night: Night) -> None:
+    night.write([TRACES[0]._replace(domain="x" * (1 << 20))])
+    assert len(as_text(night.described())) < 1_000
+
+
 def test_with_nothing_to_do_nothing_differs(night: Night) -> None:
     night.run()
     told = night.told()

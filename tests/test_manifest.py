@@ -12,11 +12,13 @@ from kp_batch.config import SETTINGS as NAMES
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import TABLES
 from kp_batch.errors import WarehouseError
+from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.run_record import RunRecord
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.runs import manifest_left
+from tests.archives import trace, write_jsonl
 
 SETTINGS: dict[str, Any] = {"threshold": 0.75}
 
@@ -106,3 +108,19 @@ def test_all_that_a_run_keeps_is_read_again(tmp_path: Path) -> None:
     assert settings.keys() == set(NAMES)
     write(tmp_path, settings, dict.fromkeys(TABLES, 0))
     assert read_manifest(tmp_path) == Manifest(settings, dict.fromkeys(TABLES, 0), salt="a" * 32)
+
+
+@pytest.mark.parametrize("name", ["scores", "facts", "runs"])
+def test_a_version_that_a_table_lacks_is_told_with_what_to_do(tmp_path: Path, name: str) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace(id="a")])
+    warehouse = tmp_path / "warehouse"
+    given = RescoreConfig(
+        archive=(str(tmp_path / "a.jsonl"),), warehouse=warehouse, embedder="none"
+    )
+    rescore_archive(given)
+    manifest = read_manifest(warehouse)
+    assert manifest
+    write(warehouse, manifest.settings, {**manifest.tables, name: 99})
+    told = rf"version 99 of the table {name} cannot be read .*; restore it from a copy"
+    with pytest.raises(WarehouseError, match=told):
+        rescore_archive(given)

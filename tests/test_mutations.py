@@ -26,7 +26,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.reader import connect
 from tests.archives import step, table, trace, write_jsonl, write_parquet
-from tests.mutating import as_json, damaged, overwritten, swapped, write
+from tests.mutating import as_json, damaged, damaged_parquet, swapped, write
 from tests.test_rescore import facts
 
 pytestmark = pytest.mark.timeout(120)
@@ -116,7 +116,7 @@ def test_damaged_parquet(tmp_path: Path) -> None:
             chance = Random(f"{seed} {number}")
             name = f"{seed}-{number}.parquet"
             content = _parquet(name, chance)
-            write(archive / name, _damaged_parquet(content, chance))
+            write(archive / name, damaged_parquet(content, chance))
             names.append(name)
     taken = Taken(archive, tmp_path / "warehouse")
     for name in sorted({*names} - taken.unreadable):
@@ -136,14 +136,6 @@ def _parquet(name: str, chance: Random) -> bytes:
         if changed:
             return _written(pa.Table.from_pylist(changed), form)
     return _written(table(traces), form)
-
-
-def _damaged_parquet(content: bytes, chance: Random) -> bytes:
-    """Of such a file most is told by its end: damage is as likely before it, or nowhere."""
-    kind, end = chance.random(), len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    if kind < 0.3:
-        return damaged(content, chance)
-    return overwritten(content[:end], chance) + content[end:] if kind < 0.7 else content
 
 
 def _written(rows: pa.Table, form: Mapping[str, Any]) -> bytes:

@@ -142,10 +142,12 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     """Columns that are not in `ROWS` cannot be read after the first rows."""
     read: Callable[..., Iterator[pa.RecordBatch]] = ParquetRows.batches
 
-    def batches(self: ParquetRows, most: int, *, only_read: bool) -> Iterator[pa.RecordBatch]:
-        for batch in read(self, most, only_read=only_read):
+    def batches(
+        self: ParquetRows, most: int, is_wanted: Callable[[str], bool] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in read(self, most, is_wanted):
             yield batch
-            if not only_read:
+            if not is_wanted:
                 raise error
 
     monkeypatch.setattr(ParquetRows, "batches", batches)

@@ -91,6 +91,12 @@ def test_the_published_distribution_and_the_question_give_the_same_numbers(tmp_p
     ]
 
 
+def test_a_name_of_a_megabyte_is_shortened(tmp_path: Path) -> None:
+    archive = tmp_path / "a.jsonl"
+    write_jsonl(archive, [trace(task_domain="x" * (1 << 20))])
+    assert len(as_text(rescore_archive(config(tmp_path, archive)))) < 2_000
+
+
 def test_a_summary_shows_the_domains_with_the_most_traces_and_how_many_more_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,6 @@ TOLD = {
     "escaped_text.jsonl": [["missing_id"], []],
     "many_empty_steps.jsonl": [*[["unknown_step_type"]] * 3, []],
     "parquet_deep_column.parquet": [["unreadable_file"]],
-    "parquet_many_columns.parquet": [[]],
 }
 
 
@@ -109,12 +108,32 @@ def raw(path: Path) -> list[tuple[int, str]]:
     return list(read_raw(discover([str(path)])[0], range(8)))
 
 
+@pytest.mark.parametrize(("columns", "told"), [(20, []), (19, TOO_LARGE)])
+def test_a_file_of_too_many_columns_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, told: list[str]
+) -> None:
+    path = write_parquet(tmp_path / "a.parquet", [trace(id="a")])
+    monkeypatch.setattr(limits, "COLUMNS", columns)
+    assert codes(path) == [told]
+
+
+def test_long_lists_are_unfolded_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    long = pa.array([["x" * limits.TEXT_BYTES] * 9], pa.large_list(pa.large_string()))
+    pq.write_table(pa.table({"a": long}), path)
+    with path.open("rb") as file:
+        rows = parquet_batches.ParquetRows(file)
+        (batch,) = rows.batches(100)
+    assert batch.schema.equals(rows.schema)
+    assert batch.schema.field("a").type.value_type == pa.string()
+
+
 def test_what_stands_once_in_a_file_is_cut_by_what_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet_batches, "BATCH_BYTES", 100_000)
     with repeated(tmp_path / "a.parquet").open("rb") as file:
-        batches = list(parquet_batches.ParquetRows(file).batches(100, only_read=True))
+        batches = list(parquet_batches.ParquetRows(file).batches(100))
     assert [len(each) for each in batches] == [1, 3, 1, 3]
 
 

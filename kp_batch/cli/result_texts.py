@@ -5,7 +5,9 @@ from typing import Any, cast
 
 from kp_batch.operations.results import Exported, Forgotten, Removed, Setting, Verification
 from kp_batch.reasons import in_words
-from kp_batch.text import aligned, number, padded, printable, width
+from kp_batch.text import aligned, number, padded, printable, shortened, width
+
+_ID = 100  # characters
 
 
 def verification_text(result: Verification) -> str:
@@ -17,7 +19,7 @@ def verification_text(result: Verification) -> str:
             "column": each.column,
             "greatest difference": f"{each.greatest:.3g}",
             "tolerance": f"{each.tolerance:.3g}",
-            "trace": printable(each.trace_id or ""),
+            "trace": shortened(each.trace_id or "", _ID),
         }
         for each in result.differences
     ]

@@ -61,7 +61,7 @@ class Unit:
     """What one place of a source tells of one trace: a span, a score, or all of it."""
 
     trace: str  # the trace's native id
-    record: object  # JSON
+    record: object  # JSON; None: it is too large to be read
     line: int | None = None
 
 

@@ -1,12 +1,12 @@
 """Langfuse: exports to a blob storage, new and old, and downloads from its page."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import cast
 
-import pyarrow.parquet as pq
+import pyarrow as pa
 
 from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format
@@ -14,7 +14,7 @@ from kp_batch.importers.json_files import is_empty, read_json, read_json_lines
 from kp_batch.importers.langfuse_exports import inputs, tells
 from kp_batch.importers.langfuse_traces import draft
 from kp_batch.importers.messages import Json, parsed
-from kp_batch.importers.parquet_rows import rows_of
+from kp_batch.importers.parquet_rows import rows_of, units_of
 
 _ROWS = 256  # of a Parquet file that are held at once
 _CONTEXT = ("tags", "environment", "release", "version", "user_id", "session_id", "metadata")
@@ -40,7 +40,7 @@ def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver
     """See `Format`: a row of any table is a unit, told apart by its columns."""
     name = path.name.lower().removesuffix(".gz")
     if name.endswith(".parquet"):
-        yield from map(_unit, _parquet_rows(path))
+        yield from units_of(path, _ROWS, _columns, _units, ["trace_id", "id"])
     elif name.endswith(".jsonl"):
         if not is_empty(path):  # a window without rows of a table, which is normal
             yield from _of_lines(path)
@@ -48,14 +48,15 @@ def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver
         yield from _of_json(read_json(path))
 
 
-def _parquet_rows(path: Path) -> Iterator[Json]:
+def _columns(schema: pa.Schema) -> Callable[[str], bool]:
+    if "run_type" in schema.names:
+        raise UnreadableError(_OF_LANGSMITH)
     wanted = {"trace_id", *(name for fields in _FIELDS.values() for name in fields)}
-    with pq.ParquetFile(path) as file:
-        if "run_type" in file.schema_arrow.names:
-            raise UnreadableError(_OF_LANGSMITH)
-        columns = [name for name in file.schema_arrow.names if name in wanted]
-        for batch in file.iter_batches(_ROWS, columns=columns):
-            yield from rows_of(batch)
+    return lambda leaf: leaf.split(".")[0] in wanted
+
+
+def _units(rows: pa.RecordBatch) -> Iterator[Unit | Refused | PassedOver]:
+    return map(_unit, rows_of(rows))
 
 
 def _of_lines(path: Path) -> Iterator[Unit | Refused | PassedOver]:

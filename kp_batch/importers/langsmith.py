@@ -1,11 +1,11 @@
 """LangSmith's runs: the bulk export's Parquet, or JSON lines."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 from uuid import UUID
 
-import pyarrow.parquet as pq
+import pyarrow as pa
 
 from kp_batch.bounded_json import TooLargeError
 from kp_batch.importers.attributes import first_text
@@ -14,7 +14,7 @@ from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.json_files import read_json_lines
 from kp_batch.importers.langsmith_runs import draft
 from kp_batch.importers.messages import Json, object_in
-from kp_batch.importers.parquet_rows import rows_of
+from kp_batch.importers.parquet_rows import rows_of, units_of
 from kp_batch.limits import TOO_LARGE
 
 _ROWS = 256  # of a Parquet file that are held at once
@@ -30,20 +30,21 @@ _OTHERS = ("inputs", "outputs", "feedback_stats", "tags")
 def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver]:
     """See `Format`: each run is a unit."""
     if path.name.lower().endswith(".parquet"):
-        yield from map(_unit, _rows(path))
+        yield from units_of(path, _ROWS, _columns, _units, ["trace_id"])
         return
     for each in read_json_lines(path):
         yield each if isinstance(each, Refused) else _unit(cast("Json", each[1]), each[0])
 
 
-def _rows(path: Path) -> Iterator[Json]:
-    with pq.ParquetFile(path) as file:
-        names = file.schema_arrow.names
-        if missing := [name for name in _NEEDED if name not in names]:
-            raise UnreadableError(f"it has no column {', '.join(missing)}", "missing_column")
-        columns = [name for name in (*_TEXTS, *_OTHERS, "error", "extra") if name in names]
-        for batch in file.iter_batches(_ROWS, columns=columns):
-            yield from rows_of(batch)
+def _columns(schema: pa.Schema) -> Callable[[str], bool]:
+    if missing := [name for name in _NEEDED if name not in schema.names]:
+        raise UnreadableError(f"it has no column {', '.join(missing)}", "missing_column")
+    wanted = {*_TEXTS, *_OTHERS, "error", "extra"}
+    return lambda leaf: leaf.split(".")[0] in wanted
+
+
+def _units(rows: pa.RecordBatch) -> Iterator[Unit | Refused]:
+    return map(_unit, rows_of(rows))
 
 
 def _unit(row: Json, line: int | None = None) -> Unit | Refused:

@@ -1,11 +1,90 @@
-"""Rows of Parquet files: their times may be finer than Python's own, or of no year that it has."""
+"""Rows of Parquet files, measured before they are unpacked.
+
+Their times may be finer than Python's own, or of no year that it has.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 
+from kp_batch import limits
+from kp_batch.archive import file_faults
+from kp_batch.archive.formats.parquet_batches import ParquetRows, large_rows
+from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.messages import Json
 from kp_batch.times import time_of_ns
 
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # of a timestamp's units
+_AT_ONCE = 16 << 20  # bytes as Python objects, which take far more than in Arrow
+
+Found = Unit | Refused | PassedOver
+
+
+def units_of(
+    path: Path,
+    most: int,
+    columns: Callable[[pa.Schema], Callable[[str], bool] | None],
+    units: Callable[[pa.RecordBatch], Iterable[Found]],
+    trace: Sequence[str],
+) -> Iterator[Found]:
+    """What the rows of a file tell; of one that is too large, only which trace it is of.
+
+    Args:
+        path: the file.
+        most: rows that are held at once.
+        columns: takes the schema, and gives which leaves are read, by their dotted paths; None for
+            all. May raise an UnreadableError.
+        units: made of some rows.
+        trace: columns, of which the first that there is names the trace; dots lead into structs.
+
+    Raises:
+        UnreadableError: it unpacks to too much, or rows of it are missing.
+    """
+    number = 0
+    try:
+        with path.open("rb") as file:
+            rows = ParquetRows(file)
+            for batch in rows.batches(most, columns(rows.schema)):
+                batch.validate(full=True)  # Polars panics at text that is not UTF-8
+                number += len(batch)
+                yield from _units_of(batch, units, trace)
+    except file_faults.UnreadableError as error:
+        raise UnreadableError(str(error), error.faults[0].code) from error
+    if number != rows.number:  # a column is cut, at which pyarrow ends without a word
+        raise UnreadableError(f"it tells of {rows.number:,} rows, and has {number:,}")
+
+
+def _units_of(
+    batch: pa.RecordBatch, units: Callable[[pa.RecordBatch], Iterable[Found]], trace: Sequence[str]
+) -> Iterator[Found]:
+    step = max(len(batch) * _AT_ONCE // max(batch.nbytes, 1), 1)
+    first = 0
+    for row in [*large_rows(batch), len(batch)]:
+        for start in range(first, row, step):
+            yield from units(batch.slice(start, min(step, row - start)))
+        if row < len(batch):
+            yield _large(batch.slice(row, 1), trace)
+        first = row + 1
+
+
+def _large(row: pa.RecordBatch, trace: Sequence[str]) -> Unit | Refused:
+    """What stands for a row that is too large."""
+    found = next((each for name in trace if (each := _column(row, name)) is not None), None)
+    is_known = found is not None and not large_rows(pa.record_batch({"id": found}))
+    if found is not None and is_known and (told := found[0].as_py()):
+        return Unit(str(told), None)
+    return Refused([limits.TOO_LARGE], "a row that is too large to be read")
+
+
+def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
+    if name in rows.schema.names:
+        return rows.column(name)
+    top, _, inner = name.partition(".")
+    if top not in rows.schema.names or not pa.types.is_struct(rows.column(top).type):
+        return None
+    struct = rows.column(top)
+    return struct.field(inner) if struct.type.get_field_index(inner) >= 0 else None
 
 
 def rows_of(batch: pa.RecordBatch) -> list[Json]:

@@ -7,36 +7,36 @@ from typing import cast
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kp_batch.importers.attributes import told
 from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.messages import Json, object_in, parsed
-from kp_batch.importers.parquet_rows import NANOSECONDS, times_as_text
+from kp_batch.importers.parquet_rows import NANOSECONDS, times_as_text, units_of
 from kp_batch.importers.span import Event, Span
 from kp_batch.importers.spans import draft
 from kp_batch.times import time_of, us_of
 
 _ROWS = 500  # that are held at once; each may hold a whole conversation
-_NEEDED = ("context.trace_id", "context.span_id", "parent_id", "start_time")
+_TRACE = "context.trace_id"
+_NEEDED = (_TRACE, "context.span_id", "parent_id", "start_time")
 _KIND = "openinference.span.kind"
 
 
 def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver]:
     """See `Format`."""
-    with pq.ParquetFile(path) as file:
-        schema = file.schema_arrow
-        _check(schema)
-        # In nanoseconds, which Python's own times lack.
-        times = [each for each in schema if pa.types.is_timestamp(each.type)]
-        sizes = {each.name: NANOSECONDS[each.type.unit] for each in times}
-        counted = pa.schema([x.with_type(pa.int64()) if x.name in sizes else x for x in schema])
-        for batch in file.iter_batches(_ROWS):
-            frame = cast("pl.DataFrame", pl.from_arrow(times_as_text(batch.cast(counted))))
-            for row in frame.iter_rows(named=True):
-                counted_ns = {x: row[x] * size for x, size in sizes.items() if row[x] is not None}
-                yield _unit(cast("Json", _plain(row | counted_ns)))
+    return units_of(path, _ROWS, _check, _units, [_TRACE])
+
+
+def _units(rows: pa.RecordBatch) -> Iterator[Unit | Refused]:
+    # In nanoseconds, which Python's own times lack.
+    times = [each for each in rows.schema if pa.types.is_timestamp(each.type)]
+    sizes = {each.name: NANOSECONDS[each.type.unit] for each in times}
+    counted = pa.schema([x.with_type(pa.int64()) if x.name in sizes else x for x in rows.schema])
+    frame = cast("pl.DataFrame", pl.from_arrow(times_as_text(rows.cast(counted))))
+    for row in frame.iter_rows(named=True):
+        counted_ns = {x: row[x] * size for x, size in sizes.items() if row[x] is not None}
+        yield _unit(cast("Json", _plain(row | counted_ns)))
 
 
 def _check(schema: pa.Schema) -> None:

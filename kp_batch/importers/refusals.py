@@ -15,10 +15,11 @@ from kp_batch.importers.archive import Archive
 from kp_batch.importers.draft import Refused
 from kp_batch.importers.spool import Spool
 from kp_batch.sql import set_variables, sql, statement
-from kp_batch.text import encodable, printable
+from kp_batch.text import encodable, shortened
 
 WAITING = ("incomplete", "unfinished_run")  # reasons that a later import finds gone
 NAMES = {"refused": "_refused.jsonl", "waiting": "_waiting.jsonl"}
+_FIRST = 300  # characters of the first one that a summary tells
 _SCHEMA = pl.Schema({"id": pl.String, "file": pl.String, "text": pl.String})
 
 
@@ -58,7 +59,7 @@ class Refusals:
     @staticmethod
     def _told(refused: Refused, file: str) -> str:
         why = refused.message or ", ".join(refused.reasons)
-        return printable(f"{refused.id or file}: {why}")
+        return shortened(f"{refused.id or file}: {why}", _FIRST)
 
     def write(
         self, archive: Archive, ids: str, files: str, connection: duckdb.DuckDBPyConnection

@@ -1,16 +1,16 @@
 """Scout's transcripts in Parquet."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-import pyarrow.parquet as pq
+import pyarrow as pa
 
 from kp_batch.importers.attributes import texts
-from kp_batch.importers.draft import Refused, Unit, UnreadableError
+from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.inspect_messages import slim
 from kp_batch.importers.inspect_samples import Events, numbers
 from kp_batch.importers.messages import Json, list_in, parsed
-from kp_batch.importers.parquet_rows import rows_of
+from kp_batch.importers.parquet_rows import rows_of, units_of
 
 _ROWS = 16  # that are held at once; each has a whole conversation, and its events
 _ID = "transcript_id"
@@ -20,15 +20,19 @@ _NO_FIELDS = (*_CONTENT, _ID, "score", "success", "date", "error")
 _SCORER = "score_"  # before a scorer's name
 
 
-def units(path: Path) -> Iterator[Unit | Refused]:
+def units(path: Path) -> Iterator[Unit | Refused | PassedOver]:
     """The transcripts of a file, each a unit as a sample is one."""
-    with pq.ParquetFile(path) as file:
-        names = file.schema_arrow.names
-        if _ID not in names:
-            raise UnreadableError(f"it has no column {_ID}", "missing_column")
-        columns = [name for name in names if name not in _UNREAD]
-        for batch in file.iter_batches(_ROWS, columns=columns):
-            yield from map(_unit, rows_of(batch))
+    return units_of(path, _ROWS, _columns, _units, [_ID])
+
+
+def _columns(schema: pa.Schema) -> Callable[[str], bool]:
+    if _ID not in schema.names:
+        raise UnreadableError(f"it has no column {_ID}", "missing_column")
+    return lambda leaf: leaf.split(".")[0] not in _UNREAD
+
+
+def _units(rows: pa.RecordBatch) -> Iterator[Unit | Refused]:
+    return map(_unit, rows_of(rows))
 
 
 def _unit(row: Json) -> Unit | Refused:

@@ -5,7 +5,9 @@ from typing import cast
 
 from kp_batch.importers.refusals import NAMES
 from kp_batch.operations.results import Imported
-from kp_batch.text import number, printable
+from kp_batch.text import number, shortened
+
+_WHAT = 60  # characters: it may be a name from the source
 
 
 def as_text(done: Imported, archive: str) -> str:
@@ -31,7 +33,7 @@ def _lines(done: Imported, archive: str) -> Iterator[str]:
         ("unmapped", done.unmapped_domains),
     ):
         for what, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
-            yield f"  {title:<10} {count:,} {printable(what)}"
+            yield f"  {title:<10} {count:,} {shortened(what, _WHAT)}"
     for name, rule in done.rules.items():
         yield f"  rule       {name}: {_rule(rule)}"
     stands = {kind: count for kind, count in done.standing.items() if count}

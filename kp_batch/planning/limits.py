@@ -12,9 +12,10 @@ from kp_batch.planning.changes import Loss
 from kp_batch.run import Run
 from kp_batch.run_record import RunCounts
 from kp_batch.setting_types import is_beyond
-from kp_batch.text import are, number, printable
+from kp_batch.text import are, number, printable, shortened
 
 _REMOVED_SHARE, _REMOVED = "5%", 10  # more than both have to go, unless --max-removed is given
+_ID = 100  # characters
 _REJECTED_ANEW = 10  # fewer faulty rows among those read anew fail no run
 
 
@@ -134,7 +135,7 @@ def _removed(run: Run, of: Limited) -> Iterator[_Excess]:
     if is_beyond(limit, loss.traces, of.published):
         yield _Excess(
             f"{_of(loss.traces, of.published, 'published trace')} to be removed, more than "
-            f"{allowed} (such as {printable(loss.trace_id)} of {printable(loss.source_file)})",
+            f"{allowed} (such as {shortened(loss.trace_id, _ID)} of {printable(loss.source_file)})",
             f"--max-removed {loss.traces}",
         )
 

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import polars as pl
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from kp_batch.errors import WarehouseError
+from kp_batch.errors import WarehouseError, is_passing
+from kp_batch.failures import known
 from kp_batch.warehouse.data_files import logged_file
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.places import shown
+
+_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
 
 def open_table(warehouse: Path, name: str, version: int | None = None) -> DeltaTable | None:
@@ -38,7 +41,7 @@ def additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
     """What the log tells of each file of a table's version: `path`, `num_records`, and more.
 
     Raises:
-        WarehouseError: the table or that version is gone.
+        WarehouseError: the table or that version is gone, or cannot be read.
     """
     commit = Layout(warehouse).table(name) / "_delta_log" / f"{version:020d}.json"
     try:
@@ -51,12 +54,15 @@ def additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
 
 
 def _read_additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
-    table = open_table(warehouse, name, version)
+    try:
+        table = open_table(warehouse, name, version)
+    except DeltaError as error:
+        if is_passing(error) or known(error):
+            raise
+        told = f"version {version} of the table {name} cannot be read from {shown(warehouse)}"
+        raise WarehouseError(f"{told}: {error}; {_REMEDY}") from error
     if table is None:
-        raise WarehouseError(
-            f"the table {name} is gone from {shown(warehouse)}; restore it from a copy, or run the "
-            "archive into a new folder"
-        )
+        raise WarehouseError(f"the table {name} is gone from {shown(warehouse)}; {_REMEDY}")
     return pl.DataFrame(table.get_add_actions(flatten=True))
 
 

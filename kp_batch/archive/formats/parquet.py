@@ -13,7 +13,7 @@ import pyarrow as pa
 from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
 from kp_batch.archive.formats.json_values import Batch, finite, refuse_large
 from kp_batch.archive.formats.parquet_batches import ParquetRows
-from kp_batch.archive.formats.parquet_columns import columns_read, row_expressions
+from kp_batch.archive.formats.parquet_columns import columns_read, is_read, row_expressions
 from kp_batch.errors import is_of_machine, is_passing
 
 _AT_ONCE = 128  # rows as Python objects, which take far more memory than in Arrow
@@ -30,9 +30,9 @@ def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]
     columns, faults = _expressions(rows.schema)
     if faults:
         raise UnreadableError(faults)
-    whole = _WholeRows(rows.batches(batch_rows, only_read=False))
+    whole = _WholeRows(rows.batches(batch_rows))
     first = 0
-    for batch in rows.batches(batch_rows, only_read=True):
+    for batch in rows.batches(batch_rows, is_read):
         batch.validate(full=True)  # later steps would break on text that is not UTF-8
         known = columns_read(batch.schema)
         # A cast to the same types would copy nothing, and yet take as long as to read a small file.
@@ -115,7 +115,7 @@ def read_raw(file: IO[bytes], rows: Iterable[int], batch_rows: int) -> Iterator[
     wanted = iter(rows)
     row = next(wanted, None)
     first = 0
-    for batch in ParquetRows(file).batches(batch_rows, only_read=False):
+    for batch in ParquetRows(file).batches(batch_rows):
         found: list[int] = []
         while row is not None and row < first + len(batch):
             found.append(row)

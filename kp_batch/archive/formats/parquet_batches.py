@@ -1,6 +1,6 @@
 """The rows of a Parquet file, some at a time: no more than memory holds, whatever the file says."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from os import SEEK_END
 from typing import IO, Any
@@ -10,13 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.compute import call_function
 
+from kp_batch import limits
 from kp_batch.archive.formats.json_values import BATCH_BYTES
-from kp_batch.archive.formats.parquet_columns import is_read
 from kp_batch.archive.formats.parquet_pages import VALUE_BYTES, Unpacked, care_for
 
 READ_AHEAD = 1 << 20  # bytes a column; without a limit pyarrow reads whole row groups ahead
 
-Sizes = np.ndarray[Any, np.dtype[np.int64]]
+_LARGE = (pa.types.is_large_string, pa.types.is_large_binary)
+_VIEWS = (pa.types.is_string_view, pa.types.is_binary_view)
+
+Sizes = np.ndarray[Any, np.dtype[np.int64]]  # of each value of an array
 
 
 class ParquetRows:
@@ -47,18 +50,20 @@ class ParquetRows:
         self._folded = self.schema != schema
         self.number: int = parquet.metadata.num_rows
 
-    def batches(self, most: int, *, only_read: bool) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, most: int, is_wanted: Callable[[str], bool] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """All rows, at most so many and `BATCH_BYTES` at a time, unless one alone takes more.
 
         Args:
             most: rows of a batch.
-            only_read: leave out the columns that are not read.
+            is_wanted: whether to read a leaf column, by its dotted physical path; None for all.
 
         Raises:
             UnreadableError: the file unpacks to too much.
         """
         held, size, rows = list[pa.RecordBatch](), 0, 0
-        for part, taken in self._parts(most, _leaves(self._parquet, only_read=only_read)):
+        for part, taken in self._parts(most, _leaves(self._parquet, is_wanted)):
             if held and size + taken > BATCH_BYTES:
                 yield pa.concat_batches(held)
                 held, size, rows = [], 0, 0
@@ -88,7 +93,7 @@ def _cut(
         unpacked.add(size)
         yield batch, size
         return
-    ends = np.cumsum(_row_sizes(batch))
+    ends = np.cumsum(_by_row(batch, _size))
     first = before = 0
     while first < len(batch):
         end = max(int(np.searchsorted(ends, before + BATCH_BYTES, "right")), first + 1)
@@ -107,43 +112,88 @@ def _unfolded(schema: pa.Schema) -> pa.Schema:
 def _plain(dtype: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(dtype):
         return pa.struct([each.with_type(_plain(each.type)) for each in dtype])
-    if pa.types.is_list(dtype):
-        return pa.list_(dtype.value_field.with_type(_plain(dtype.value_type)))
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
+        return (pa.list_ if pa.types.is_list(dtype) else pa.large_list)(
+            dtype.value_field.with_type(_plain(dtype.value_type))
+        )
     return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
 
 
-def _leaves(parquet: pq.ParquetFile, *, only_read: bool) -> list[str]:
-    """The physical columns: all of them, or those that are read."""
+def _leaves(parquet: pq.ParquetFile, is_wanted: Callable[[str], bool] | None) -> list[str]:
+    """The physical columns that are wanted."""
     leaves = [parquet.schema.column(index) for index in range(len(parquet.schema))]
     # pyarrow 26 reads a null column inside a list of structs too short; absent means the same.
     return [
         leaf.path
         for leaf in leaves
-        if (is_read(leaf.path) or not only_read)
+        if (is_wanted is None or is_wanted(leaf.path))
         and not ("." in leaf.path and str(leaf.logical_type) == "Null")
     ]
 
 
-def _row_sizes(batch: pa.RecordBatch) -> Sizes:
-    """The bytes that each row takes unfolded."""
-    return sum((_sizes(column) for column in batch), np.zeros(len(batch), np.int64))
+def large_rows(batch: pa.RecordBatch) -> list[int]:
+    """The rows that hold a text, values or bytes beyond the limits of a row."""
+    sizes = _by_row(batch, _size)
+    if sizes.max(initial=0) <= min(limits.TEXT_BYTES, VALUE_BYTES * limits.VALUES):
+        return []
+    is_large = (
+        (sizes > limits.LINE_BYTES)
+        | (_by_row(batch, _is_long_text) > 0)
+        | (_by_row(batch, _one) > limits.VALUES)
+    )
+    return np.flatnonzero(is_large).tolist()
 
 
-def _sizes(array: pa.Array) -> Sizes:
+def _by_row(batch: pa.RecordBatch, measure: Callable[[pa.Array], Sizes]) -> Sizes:
+    """The sum of what a measure gives for the values of each row, however deep they stand."""
+    return sum((_sums(column, measure) for column in batch), np.zeros(len(batch), np.int64))
+
+
+def _sums(array: pa.Array, measure: Callable[[pa.Array], Sizes]) -> Sizes:
     kind = array.type
     if pa.types.is_struct(kind):
-        return sum(map(_sizes, array.flatten()), np.zeros(len(array), np.int64))
+        inner = (_sums(each, measure) for each in array.flatten())
+        return sum(inner, np.zeros(len(array), np.int64))
+    if pa.types.is_map(kind):
+        return _listed(array, _sums(array.keys, measure) + _sums(array.items, measure), measure)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        before = np.concatenate([[0], np.cumsum(_sizes(array.values))])
-        return np.diff(before[np.asarray(array.offsets)])
+        return _listed(array, _sums(array.values, measure), measure)
     if pa.types.is_dictionary(kind):
         # A null names the last, which stands for none.
-        lengths = np.append(_lengths(array.dictionary), VALUE_BYTES)
-        return lengths[np.asarray(array.indices.fill_null(-1))]
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _lengths(array)
-    return np.full(len(array), VALUE_BYTES + array.nbytes // max(len(array), 1))
+        values = pa.concat_arrays([array.dictionary, pa.nulls(1, kind.value_type)])
+        return measure(values)[np.asarray(array.indices.fill_null(-1))]
+    return measure(array)
+
+
+def _listed(lists: pa.Array, values: Sizes, measure: Callable[[pa.Array], Sizes]) -> Sizes:
+    """The sum of the values of each list, and of itself: it takes as much as a null."""
+    before = np.concatenate([[0], np.cumsum(values)])
+    return np.diff(before[np.asarray(lists.offsets)]) + measure(pa.nulls(len(lists)))
+
+
+def _size(values: pa.Array) -> Sizes:
+    """The bytes that each takes unfolded."""
+    if _is_text(values.type):
+        return VALUE_BYTES + _lengths(values)
+    return np.full(len(values), VALUE_BYTES + values.nbytes // max(len(values), 1))
+
+
+def _is_long_text(values: pa.Array) -> Sizes:
+    if _is_text(values.type):
+        return (_lengths(values) > limits.TEXT_BYTES).astype(np.int64)
+    return np.zeros(len(values), np.int64)
+
+
+def _one(values: pa.Array) -> Sizes:
+    return np.ones(len(values), np.int64)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    types = pa.types
+    return any(is_kind(kind) for is_kind in (types.is_string, types.is_binary, *_LARGE, *_VIEWS))
 
 
 def _lengths(texts: pa.Array) -> Sizes:
-    return VALUE_BYTES + np.asarray(call_function("binary_length", [texts]).fill_null(0), np.int64)
+    if any(is_view(texts.type) for is_view in _VIEWS):
+        texts = texts.cast(pa.large_binary())
+    return np.asarray(call_function("binary_length", [texts]).fill_null(0), np.int64)

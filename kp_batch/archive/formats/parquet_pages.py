@@ -76,8 +76,11 @@ def care_for(file: IO[bytes], parquet: pq.ParquetFile, packed: int, batch: int) 
         batch: bytes that rows may take together.
 
     Raises:
-        UnreadableError: the pages unpack to too much, or are none.
+        UnreadableError: the pages unpack to too much, or are none; or there are too many columns.
     """
+    if parquet.metadata.num_columns > limits.COLUMNS:
+        told = f"the file has more than {limits.COLUMNS:,} columns"
+        raise UnreadableError([Fault(limits.TOO_LARGE, told)])
     unpacked, rows, folded = Unpacked(packed), _ROWS, set[str]()
     for number in range(parquet.metadata.num_row_groups):
         group = parquet.metadata.row_group(number)
