@@ -312,8 +312,9 @@ def test_a_note_in_a_local_warehouse_has_nothing_fetched(
     staging.make()
     with pytest.raises(WarehouseError):
         verify(folder / "warehouse", staging, traces=2, seed=1, embed=True)
+    write_jsonl(folder / "archive" / "late.jsonl", [trace(id="kp:late", created_at="2030-01-01")])
     with pytest.raises(WarehouseError):
-        rescore_archive(config(folder, folder / "archive", ttl="1s"))
+        rescore_archive(config(folder, folder / "archive"))
     assert asked == []
 
 
