@@ -222,6 +222,14 @@ def eval_chunks(path: Path) -> None:
     _chunked(path, {"message_refs": [[0, 1]]}, **{f"messages/{each}": chunk for each in range(99)})
 
 
+def eval_samples(path: Path) -> None:
+    """Many samples, each of which may be read."""
+    large = json.dumps(sample("large", extra="x" * (limits.LINE_BYTES - 999)))
+    with _eval(path) as file:
+        for each in range(limits.MEMBER_BYTES // len(large) + 1):
+            file.writestr(f"samples/{each}_epoch_2.json", large)
+
+
 def eval_shells(path: Path) -> None:
     """Many samples in chunks."""
     with _eval(path) as file:
@@ -304,6 +312,7 @@ FILES: Mapping[str, tuple[str, Callable[[Path], None], list[str], set[str]]] = M
         "events.eval": ("inspect", eval_events, [], {"good", "large"}),
         "attachments.eval": ("inspect", eval_attachments, ["too_large"], {"good"}),
         "chunks.eval": ("inspect", eval_chunks, ["too_large"], {"good"}),
+        "samples.eval": ("inspect", eval_samples, ["too_large"], set()),
         "shells.eval": ("inspect", eval_shells, ["missing_id"], {"good"}),
         "langsmith_python.jsonl": ("langsmith", langsmith_python, [], {"good"}),
         "endless_view.sqlite": ("knowledgepulse", endless_view, ["unreadable_file"], set()),
