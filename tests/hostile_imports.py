@@ -190,6 +190,7 @@ def eval_zstandard(path: Path) -> None:
         file.fp.write(packed)
         file.start_dir = file.fp.tell()
         found.compress_type, found.compress_size = 93, len(packed)
+        found.file_size = len(content)
 
 
 def eval_ranges(path: Path) -> None:
