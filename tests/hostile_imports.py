@@ -190,6 +190,7 @@ def eval_zstandard(path: Path) -> None:
         file.fp.write(packed)
         file.start_dir = file.fp.tell()
         found.compress_type, found.compress_size = 93, len(packed)
+        found.file_size = len(content)
 
 
 def eval_ranges(path: Path) -> None:
@@ -220,6 +221,14 @@ def eval_chunks(path: Path) -> None:
     """A sample of many chunks, each of which may be read."""
     chunk = [{"role": "user", "content": "x" * (limits.TEXT_BYTES - 99)}]
     _chunked(path, {"message_refs": [[0, 1]]}, **{f"messages/{each}": chunk for each in range(99)})
+
+
+def eval_samples(path: Path) -> None:
+    """Many samples, each of which may be read."""
+    large = json.dumps(sample("large", extra="x" * (limits.LINE_BYTES - 999)))
+    with _eval(path) as file:
+        for each in range(limits.MEMBER_BYTES // len(large) + 1):
+            file.writestr(f"samples/{each}_epoch_2.json", large)
 
 
 def eval_shells(path: Path) -> None:
@@ -304,6 +313,7 @@ FILES: Mapping[str, tuple[str, Callable[[Path], None], list[str], set[str]]] = M
         "events.eval": ("inspect", eval_events, [], {"good", "large"}),
         "attachments.eval": ("inspect", eval_attachments, ["too_large"], {"good"}),
         "chunks.eval": ("inspect", eval_chunks, ["too_large"], {"good"}),
+        "samples.eval": ("inspect", eval_samples, ["too_large"], set()),
         "shells.eval": ("inspect", eval_shells, ["missing_id"], {"good"}),
         "langsmith_python.jsonl": ("langsmith", langsmith_python, [], {"good"}),
         "endless_view.sqlite": ("knowledgepulse", endless_view, ["unreadable_file"], set()),

@@ -16,6 +16,14 @@ from tests.importing import imported, refusals
 ANY = {"success": {"always": True}, "confidence": {"always": 0.8}}
 RULES = load_rules(None, {**ANY, "task_domain": {"otherwise": "default"}})
 NATIVE = load_rules(None, {})
+# What is told as soon as it is known, and not only where more of it was read.
+MESSAGES = {
+    "otlp_spans_of_one.jsonl.gz": "its parts take more than",
+    "ranges.eval": "its messages take more than",
+    "attachments.eval": "its messages take more than",
+    "samples.eval": "its members unpack to too much",
+    "long_unit.sqlite": "it holds a unit that is too large",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +55,8 @@ def test_what_is_too_large_is_refused_and_the_rest_imported(tmp_path: Path, name
     assert [*done.refused] == reasons
     assert {each["file"] for each in refusals(archive)} <= {str(source / name)}
     assert {f"kp:trace:{each}" for each in traces} <= imported(archive).keys()
+    for each in refusals(archive):
+        assert MESSAGES.get(name, "") in each["message"]
 
 
 @pytest.mark.parametrize("more", [0, 1])

@@ -28,15 +28,15 @@ class EvalFile:
     """An open `.eval` file.
 
     Raises:
-        TooLargeError: its header passes a limit.
-        UnreadableError: it is a zip, but no Inspect log; or unpacks to more than a file may hold.
+        TooLargeError: its header passes a limit, or its members unpack to more than a file may.
+        UnreadableError: it is a zip, but no Inspect log.
     """
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
-        self._left = max(limits.MEMBER_BYTES, limits.RATIO * path.stat().st_size)
         try:
             self._zip = ZipFile(self._file)
+            self._check_size(path.stat().st_size)
             self._members = {each.filename: each for each in self._zip.infolist()}
             self._chunks = _chunks(self._members)
             self.header = self._header()
@@ -54,6 +54,13 @@ class EvalFile:
         traceback: TracebackType | None,
     ) -> None:
         self._file.close()
+
+    def _check_size(self, packed: int) -> None:
+        """Add up what the members say: of none is more read than that."""
+        if sum(each.file_size for each in self._zip.infolist()) > max(
+            limits.MEMBER_BYTES, limits.RATIO * packed
+        ):
+            raise TooLargeError("it is too large to be read: its members unpack to too much")
 
     def samples(self) -> Iterator[Json | Refused]:
         """Each sample, as logs of JSON have it; `messages` and `events` may be gone through once.
@@ -115,7 +122,7 @@ class EvalFile:
 
     def _content(self, member: ZipInfo) -> bytes:
         """What a member holds; of one that is too large, the beginning, which is so as well."""
-        most = limits.LINE_BYTES + 1
+        most = min(member.file_size, limits.LINE_BYTES) + 1
         if member.compress_type == _ZSTANDARD:
             content = self._unpacked(member, most)
         elif member.compress_type in _PLAIN:
@@ -123,10 +130,6 @@ class EvalFile:
                 content = file.read(most)
         else:
             raise UnreadableError(f"{member.filename} is packed as Inspect packs nothing")
-        self._left -= len(content)
-        if self._left < 0:
-            told = "it is too large to be read: its members unpack to too much"
-            raise UnreadableError(told, limits.TOO_LARGE)
         return content
 
     def _unpacked(self, member: ZipInfo, most: int) -> bytes:
@@ -135,7 +138,8 @@ class EvalFile:
         self._file.seek(name + extra, 1)
         packed = pa.BufferReader(self._file.read(member.compress_size))
         content: bytes = pa.CompressedInputStream(packed, "zstd").read(most)
-        if len(content) < most and crc32(content) != member.CRC:
+        is_cut = member.file_size > limits.LINE_BYTES
+        if len(content) > member.file_size or not (is_cut or crc32(content) == member.CRC):
             raise BadZipFile(f"{member.filename} is damaged")
         return content
 

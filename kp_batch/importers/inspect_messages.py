@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import cast
 
 from kp_batch import limits
-from kp_batch.bounded_json import MOST, VALUE_BYTES, Room, TooLargeError
+from kp_batch.bounded_json import VALUE_BYTES, Room, TooLargeError
 from kp_batch.importers.messages import Json, Message, Role, ToolCall, ToolResult, joined
 
 _ROLES: Mapping[str, Role] = {
@@ -66,7 +66,10 @@ def whole(value: object, attachments: Mapping[str, str]) -> object:
 
 def _room() -> Room:
     # A few bytes can name a long text, or many messages, any number of times.
-    return Room(limits.LINE_BYTES, f"it is too large to be read: {MOST}")
+    most = f"{limits.LINE_BYTES >> 20} MiB"
+    return Room(
+        limits.LINE_BYTES, f"it is too large to be read: its messages take more than {most}"
+    )
 
 
 def _whole(value: object, attachments: Mapping[str, str], room: Room) -> object:
