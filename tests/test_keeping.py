@@ -795,3 +795,19 @@ def test_any_id_can_be_forgotten(tmp_path: Path) -> None:
     forget(tmp_path / "warehouse", ids)
     assert tables(tmp_path / "warehouse")["scores"]["trace_id"].to_list() == ["kp:trace:sound"]
     assert stored(tmp_path / "warehouse") == hashing("fix it")
+
+
+def test_a_vacuum_after_a_failed_run_keeps_the_json_of_what_is_published(tmp_path: Path) -> None:
+    file = tmp_path / "archive" / "a.jsonl"
+    write_jsonl(file, [trace(), trace(id="", confidence=2.0)])
+    settings = config(tmp_path, tmp_path / "archive", max_reject_share=1)
+    rescore_archive(settings)
+    before, content = ask(settings, "SELECT raw, message FROM rejects"), file.read_bytes()
+    file.write_bytes(b"no longer JSON\n")
+    with pytest.raises(ArchiveError):
+        rescore_archive(settings)
+    vacuum(settings.warehouse, timedelta(days=30), datetime.now(UTC))
+    file.write_bytes(content)
+    rescore_archive(settings)
+    assert ask(settings, "SELECT raw, message FROM rejects") == before
+    assert before[0][0]

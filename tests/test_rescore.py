@@ -344,6 +344,14 @@ def test_without_an_embedder_novelty_is_a_half(tmp_path: Path, archive: Path) ->
     ) == [(0.5, None, None, "none")]
 
 
+def test_without_an_embedder_a_late_trace_is_scored_alone(tmp_path: Path, archive: Path) -> None:
+    rescore_archive(config(tmp_path, archive, embedder="none"))
+    late = tmp_path / "late.jsonl"
+    write_jsonl(late, [trace(id="kp:late", created_at="2026-01-07T08:00:00Z")])
+    counts = rescore_archive(config(tmp_path, archive, late, embedder="none")).counts
+    assert (counts.replayed, counts.restated, counts.partitions) == (1, 1, 1)
+
+
 def test_a_failed_run_after_a_lost_catalog_takes_no_score_away(
     tmp_path: Path, archive: Path
 ) -> None:

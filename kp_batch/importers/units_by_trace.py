@@ -14,7 +14,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
-from kp_batch.bounded_json import TooLargeError, room_of_trace, weight
+from kp_batch.bounded_json import VALUE_BYTES, TooLargeError, room_of_trace, weight
 from kp_batch.importers.draft import Unit
 from kp_batch.importers.records import Records
 from kp_batch.importers.spool import Spool
@@ -103,19 +103,23 @@ class UnitsByTrace:
         ).to_arrow_reader(10_000)
         rows = (row for batch in found for row in zip(*batch.to_pydict().values(), strict=True))
         for trace, group in groupby(rows, key=itemgetter(0)):
-            yield self._gathered(trace, [row[2:] for row in group])
+            yield self._gathered(trace, (row[2:] for row in group))
 
-    def _gathered(self, trace: str, rows: list[_Row]) -> TraceUnits:
+    def _gathered(self, trace: str, rows: Iterator[_Row]) -> TraceUnits:
         units: list[Unit] = []
-        first, room = min(file for file, *_ in rows), room_of_trace()
-        try:
-            for _, line, place, length in rows:
+        first: str | None = None
+        fault, room = None, room_of_trace()
+        for file, line, place, length in rows:
+            first = file if first is None else min(first, file)
+            if fault:  # of the others only the first file is asked for
+                continue
+            try:
                 record = self._records.read(place, length)
-                room.take(weight(record))
+                room.take(VALUE_BYTES + weight(record))
                 units.append(Unit(trace, json.loads(record), line))
-        except TooLargeError as error:
-            return TraceUnits(trace, [], first, error)
-        return TraceUnits(trace, units, first)
+            except TooLargeError as error:
+                units, fault = [], error
+        return TraceUnits(trace, units, first or "", fault)
 
     def close(self) -> None:
         """Close the files."""

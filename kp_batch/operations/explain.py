@@ -63,7 +63,7 @@ def explain(warehouse: Path, staging: Staging, name: str) -> Explanation:
             counts=Counts.of(own.facts or row),
             breakdown=breakdowns(scored, _profiles(state))[0],
             threshold=published.threshold,
-            weights_from=in_force[row["profile"]].date,
+            weights_from=version.date if (version := in_force.get(row["profile"])) else None,
             by_profile=scores_by_profile(scored, settings.at(row["created_at"]))[0],
             held=met.held,
             neighbours=tuple(

@@ -10,6 +10,7 @@ from typing import Self
 import polars as pl
 
 from kp_batch.archive.reject_messages import with_message
+from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.away import remove
 from kp_batch.contracts import GROWING, TABLES
 from kp_batch.embedding.chunks import chunk_files, count_vectors
@@ -59,10 +60,10 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
         lost, readable = sorted_runs(warehouse, state.runs, state.needed)
         published = state.published
         tables = restored_tables(warehouse, published)
-        recent = _recent_raw(warehouse, tables.versions, state.old)
-        kept_facts = _of_ledger(warehouse, tables.versions, recent)
+        old = _old_raw(warehouse, tables.versions, state.old)
+        kept_facts = _of_ledger(warehouse, tables.versions, old)
         facts = rewrite_facts(warehouse, tables, kept_facts, at_least=_ROWS_IN_FILE)
-        raw = _drop_raw(warehouse, tables, recent)
+        raw = _drop_raw(warehouse, tables, old)
         for name in GROWING:  # each run adds a file
             if len(files_of(warehouse, name, tables.versions.get(name))) > 1:
                 tables.overwrite(name, [published_rows(warehouse, name, published).sort("run_id")])
@@ -89,11 +90,11 @@ def what_to_remove(warehouse: Path, keep: timedelta, now: datetime, staging: Sta
     state = _State.of(warehouse, now - keep)
     tables = state.published.tables
     lost, readable = sorted_runs(warehouse, state.runs, state.needed)
-    recent = _recent_raw(warehouse, tables, state.old)
+    old = _old_raw(warehouse, tables, state.old)
     return Removed(
         files=count_files(warehouse, state.manifests),
         facts=_count_needless_facts(warehouse, tables),
-        raw_rows=len(_old_raw(warehouse, tables, recent)),
+        raw_rows=_count_old_raw(warehouse, tables, old),
         vectors=_count_needless_vectors(warehouse, state.published, staging),
         lost=lost,
         readable=readable,
@@ -128,13 +129,13 @@ class _State:
         return cls(published, runs, frozenset(old), manifests, needed)
 
 
-def _of_ledger(warehouse: Path, tables: Mapping[str, int], recent: pl.DataFrame) -> Keep:
-    """Keeps the facts of content that the ledger names, and only recent JSON."""
+def _of_ledger(warehouse: Path, tables: Mapping[str, int], old: pl.DataFrame) -> Keep:
+    """Keeps the facts of content that the ledger names, without old JSON."""
     ledger = scan(warehouse, "files", tables.get("files")).select("file_id")
 
     def kept(rows: pl.LazyFrame) -> pl.LazyFrame:
         known = rows.join(ledger, on="file_id", how="semi", maintain_order="left")
-        return _with_recent_raw(known, recent)
+        return _without_raw(known, old).drop("is_old")
 
     return kept
 
@@ -146,38 +147,39 @@ def _count_needless_facts(warehouse: Path, tables: Mapping[str, int]) -> int:
     return needless.collect(engine="streaming").item()
 
 
-def _recent_raw(warehouse: Path, tables: Mapping[str, int], old: Collection[str]) -> pl.DataFrame:
-    """The rows whose JSON stays, `file_id` and `row`: those that no old run rejected first.
+def _old_raw(warehouse: Path, tables: Mapping[str, int], old: Collection[str]) -> pl.DataFrame:
+    """The rows whose JSON goes, `file_id` and `row`: those that old runs alone rejected first.
 
-    Of a copy that came later the content is the same: then it stays of all copies.
+    Of a copy that came later the content is the same: then it stays of all copies. So does that of
+    content which the published rejects, of a failed run say, do not name.
     """
-    rejects = scan(warehouse, "rejects", tables.get("rejects"))
-    is_recent = pl.col("raw").is_not_null() & ~pl.col("run_id").is_in(list(old))
-    return rejects.filter(is_recent).select(_ROW).unique().collect()
+    with_raw = scan(warehouse, "rejects", tables.get("rejects")).filter(pl.col("raw").is_not_null())
+    is_old = pl.col("run_id").is_in(list(old)).all()
+    return with_raw.group_by(_ROW).agg(is_old=is_old).filter("is_old").select(_ROW).collect()
 
 
-def _with_recent_raw(rows: pl.LazyFrame, recent: pl.DataFrame) -> pl.LazyFrame:
-    """The rows of `facts` or `rejects`, those that are not recent without their JSON."""
-    marked = recent.lazy().with_columns(is_recent=pl.lit(value=True))
+def _without_raw(rows: pl.LazyFrame, old: pl.DataFrame) -> pl.LazyFrame:
+    """The rows of `facts` or `rejects`, the old ones, in `is_old`, without their JSON."""
+    marked = old.lazy().with_columns(is_old=pl.lit(value=True))
     known = rows.join(marked, on=_ROW, how="left", maintain_order="left")
-    return known.with_columns(raw=pl.when("is_recent").then("raw")).drop("is_recent")
+    is_old = pl.col("is_old").fill_null(value=False)
+    return known.with_columns(raw=pl.when(~is_old).then("raw"), is_old=is_old)
 
 
-def _old_raw(warehouse: Path, tables: Mapping[str, int], recent: pl.DataFrame) -> pl.DataFrame:
-    """The rejects whose JSON goes."""
+def _count_old_raw(warehouse: Path, tables: Mapping[str, int], old: pl.DataFrame) -> int:
+    """How many rejects lose their JSON."""
     rejects = scan(warehouse, "rejects", tables.get("rejects"))
-    with_raw = rejects.filter(pl.col("raw").is_not_null())
-    return with_raw.join(recent.lazy(), on=_ROW, how="anti").select(_ROW).collect()
+    losing = rejects.filter(pl.col("raw").is_not_null()).join(old.lazy(), on=_ROW, how="semi")
+    return losing.select(pl.len()).collect().item()
 
 
-def _drop_raw(warehouse: Path, tables: DeltaTables, recent: pl.DataFrame) -> int:
+def _drop_raw(warehouse: Path, tables: DeltaTables, old: pl.DataFrame) -> int:
     """Drop the JSON of the rows that old runs rejected, and what their messages tell of it."""
-    dropped = len(_old_raw(warehouse, tables.versions, recent))
+    dropped = _count_old_raw(warehouse, tables.versions, old)
     if dropped:
-        rejects = scan(warehouse, "rejects", tables.versions.get("rejects"))
-        left = _with_recent_raw(rejects.with_columns(had_raw=pl.col("raw").is_not_null()), recent)
-        is_dropped = pl.col("had_raw") & pl.col("raw").is_null()
-        told = left.with_columns(message=pl.when(~is_dropped).then("message")).drop("had_raw")
+        left = _without_raw(scan(warehouse, "rejects", tables.versions.get("rejects")), old)
+        has_value = pl.col("is_old") & ~pl.col("reasons").list.contains(SUPERSEDED)
+        told = left.with_columns(message=pl.when(~has_value).then("message")).drop("is_old")
         tables.overwrite("rejects", [with_message(told.collect())])
     return dropped
 

@@ -65,8 +65,10 @@ class Scorer:
 
     def novelty_is_stale(self) -> pl.Expr:
         """Whether its novelty is another one now, whatever traces its window holds."""
-        older = ~pl.col("cache_id").str.ends_with(f"-v{REPLAY_VERSION}")
-        return (pl.col("encoder_id") != self.encoder_id) | older
+        other_encoder = pl.col("encoder_id") != self.encoder_id
+        if not self.has_encoder:
+            return other_encoder
+        return other_encoder | ~pl.col("cache_id").str.ends_with(f"-v{REPLAY_VERSION}")
 
     def profile_id(self) -> pl.Expr:
         """The profile_id that a row takes; see `assign`."""
