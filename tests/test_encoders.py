@@ -125,11 +125,11 @@ def test_an_encoder_id_is_known_without_a_model() -> None:
 def test_no_model_is_looked_for_where_every_text_has_a_vector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_jsonl(tmp_path / "a.jsonl", [trace()])
+    write_jsonl(tmp_path / "a.jsonl", [trace(id=f"kp:{number}") for number in range(3)])
     settings = config(tmp_path, tmp_path / "a.jsonl")
     rescore_archive(settings)
     monkeypatch.setattr(embed, "loaded_encoder", lambda name: pytest.fail(f"{name} is looked for"))
-    assert rescore_archive(settings.model_copy(update={"cache_size": 7})).counts.replayed == 1
+    assert rescore_archive(settings.model_copy(update={"cache_size": 1})).counts.replayed == 1
 
 
 # --- normalisation
