@@ -16,7 +16,7 @@ from kp_batch.warehouse.relations import parquet_relation
 _OWN = (*OWN_COLUMNS, "source_file")
 _MET = (*NOVELTY, *SCORED_COLUMNS)
 
-# What changes.sql makes for the other files of SQL: the columns of each relation.
+# What changes.sql and diff.sql make for the other files of SQL: the columns of each relation.
 RELATIONS: Mapping[str, tuple[str, ...]] = {
     # every file of the archive that was ever read, as it is now
     "ledger": tuple(FILES),
@@ -43,6 +43,14 @@ RELATIONS: Mapping[str, tuple[str, ...]] = {
     # of these ids, those whose score is as it has to be, so far as their own row tells
     "unchanged": ("trace_id",),
 }
+# By facts, whose files are few, where the scores have one a day. An id may have several times
+# there, of which its score has one.
+_TOUCHED_DAYS = """
+    SELECT DISTINCT day_of(created_at) AS day
+    FROM published.facts
+    SEMI JOIN published.files USING (file_id)
+    WHERE len(reasons) = 0 AND hash(trace_id) IN (SELECT id FROM touched_ids)
+"""
 _BY_DAY = """
     SELECT day_of(created_at) AS day, day_of(old_created_at) AS old_day, count(*) AS traces
     FROM diff
@@ -172,5 +180,8 @@ def detect_changes(state: State, observed: Observed, *, rejects_stand: bool) -> 
     )
     set_variables(state.connection, rejects_stand=rejects_stand)
     state.connection.execute(query)
+    touched = state.files_of_days(state.ask(_TOUCHED_DAYS).get_column("day"))
+    scores = parquet_relation("scores", touched)
+    state.connection.execute(sql(__name__, "diff.sql", scores=scores))
     [counts] = state.ask(_ROWS).iter_rows()
     return Detected(state, ChangeSet(state.ask(_BY_DAY), *counts))

@@ -80,35 +80,3 @@ CREATE TEMP VIEW current AS
 SELECT * EXCLUDE (is_read)
 FROM candidates
 ANTI JOIN (FROM duplicates WHERE NOT is_last) AS earlier USING (file_id, "row");
-
--- The touched traces beside the published scores.
-CREATE TEMP TABLE diff AS
-SELECT
-    trace_id,
-    new.created_at AS created_at,
-    old.created_at AS old_created_at,
-    CASE WHEN new.created_at IS NULL THEN old.source_file END AS removed_from,
-    new.created_at IS NOT DISTINCT FROM old.created_at
-    AND new.text_hash IS NOT DISTINCT FROM old.text_hash AS in_place,
-    new.content_hash IS DISTINCT FROM old.content_hash
-    OR new.source_file IS DISTINCT FROM old.source_file
-    OR new.agent_id IS DISTINCT FROM old.agent_id
-    OR new.framework IS DISTINCT FROM old.framework
-    OR new.recorded_score IS DISTINCT FROM old.recorded_score AS differs
-FROM current AS new
-FULL JOIN (
-    SELECT
-        trace_id,
-        created_at,
-        text_hash,
-        content_hash,
-        source_file,
-        agent_id,
-        framework,
-        recorded_score
-    FROM published.scores
-    WHERE hash(trace_id) IN (SELECT id FROM touched_ids)
-) AS old USING (trace_id);
-
--- Its size is known, unlike that of a condition: so none joins it the wrong way round.
-CREATE TEMP TABLE unchanged AS SELECT trace_id FROM diff WHERE NOT differs;
