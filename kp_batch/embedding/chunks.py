@@ -131,7 +131,7 @@ def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
     if lacking:
         raise WarehouseError(
             f"{lacking} of {len(places)} vectors are not in {folder}; a run makes those anew "
-            "that it replays, such as one with another --cache-size"
+            "that it replays: of all traces with --embedder none, and then with their --embedder"
         )
     rows = places.get_column("row").to_numpy()
     gathered: Float32s | None = None

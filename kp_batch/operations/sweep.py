@@ -120,11 +120,10 @@ def _without_vectors(run: Run, scorer: Scorer, lacking: int) -> str:
     """Say how many vectors are missing, and what to do: a run embeds what it replays."""
     archive, warehouse = run.config.archive, shown(run.config.warehouse)
     command = f"kp-batch run {' '.join(map(quote, archive))} --warehouse {quote(warehouse)}"
-    size = run.config.cache_size
     return (
         f"{lacking:,} vectors of {scorer.encoder_id} are not in {warehouse}: they were lost; have "
-        f"them made by another cache, {command} --cache-size {size + 1}, and go back with "
-        f"--cache-size {size}"
+        f"them made by a run without an encoder, {command} --embedder none, and one that goes back "
+        f"with --embedder {quote(run.config.embedder)}"
     )
 
 
