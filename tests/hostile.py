@@ -11,9 +11,17 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from kp_batch import limits
 from tests.archives import step, table, trace, write_jsonl
+
+
+def lower_limits(monkeypatch: pytest.MonkeyPatch, **others: int) -> None:
+    """Lower the limits for a test; `make torture` has the limits themselves."""
+    lower = {"LINE_BYTES": 1 << 18, "TEXT_BYTES": 1 << 16, "VALUES": 1 << 12, **others}
+    for name, value in lower.items():
+        monkeypatch.setattr(limits, name, value)
 
 
 def long_line(path: Path) -> None:

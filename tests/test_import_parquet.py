@@ -18,6 +18,7 @@ from kp_batch.importers.format import Format
 from kp_batch.importers.rules import load_rules
 from kp_batch.operations.importing import import_traces
 from kp_batch.operations.results import Imported
+from tests.hostile import lower_limits
 from tests.importing import imported, refusals
 
 RULES = load_rules(
@@ -76,13 +77,7 @@ of_all = pytest.mark.parametrize("name", FORMS)
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit, value in {
-        "LINE_BYTES": 1 << 18,
-        "TEXT_BYTES": 1 << 16,
-        "VALUES": 1 << 12,
-        "UNPACKED_BYTES": 1 << 20,
-    }.items():
-        monkeypatch.setattr(limits, limit, value)
+    lower_limits(monkeypatch, UNPACKED_BYTES=1 << 20)
     monkeypatch.setattr(parquet_batches, "BATCH_BYTES", 1 << 18)
 
 

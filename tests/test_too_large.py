@@ -14,7 +14,7 @@ from kp_batch.archive.formats.parquet_pages import Care, care_for
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.sources import discover
 from tests.archives import SCHEMA, read, retyped, step, trace, write_parquet
-from tests.hostile import FILES
+from tests.hostile import FILES, lower_limits
 
 TOO_LARGE = ["too_large"]
 # What is said of the rows of each file, or of a file of which nothing is read.
@@ -29,14 +29,7 @@ TOLD = {
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make torture` has the limits themselves."""
-    for name, value in {
-        "LINE_BYTES": 1 << 18,
-        "TEXT_BYTES": 1 << 16,
-        "VALUES": 1 << 12,
-        "UNPACKED_BYTES": 1 << 20,
-    }.items():
-        monkeypatch.setattr(limits, name, value)
+    lower_limits(monkeypatch, UNPACKED_BYTES=1 << 20)
     for module in (jsonl, parquet_batches):
         monkeypatch.setattr(module, "BATCH_BYTES", 1 << 18)
 

@@ -10,6 +10,7 @@ from kp_batch.importers import langsmith_runs
 from kp_batch.importers.catalogue import FORMATS
 from kp_batch.importers.rules import load_rules
 from kp_batch.operations.importing import import_traces
+from tests.hostile import lower_limits
 from tests.hostile_imports import FILES, GOOD, request, run
 from tests.importing import imported, refusals
 
@@ -28,16 +29,7 @@ MESSAGES = {
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make torture` has the limits themselves."""
-    for name, value in {
-        "LINE_BYTES": 1 << 18,
-        "TEXT_BYTES": 1 << 16,
-        "VALUES": 1 << 12,
-        "REFUSED": 1 << 10,
-        "TRACE_BYTES": 1 << 20,
-        "MEMBER_BYTES": 8 << 20,
-    }.items():
-        monkeypatch.setattr(limits, name, value)
+    lower_limits(monkeypatch, REFUSED=1 << 10, TRACE_BYTES=1 << 20, MEMBER_BYTES=8 << 20)
     monkeypatch.setattr(langsmith_runs, "_LITERAL", 1 << 10)
 
 
