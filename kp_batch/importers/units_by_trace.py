@@ -14,7 +14,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
-from kp_batch.bounded_json import VALUE_BYTES, TooLargeError, room_of_trace, weight
+from kp_batch.bounded_json import VALUE_BYTES, Room, TooLargeError, room_of_trace, weight
 from kp_batch.importers.draft import Unit
 from kp_batch.importers.records import Records
 from kp_batch.importers.spool import Spool
@@ -114,12 +114,17 @@ class UnitsByTrace:
             if fault:  # of the others only the first file is asked for
                 continue
             try:
-                record = self._records.read(place, length)
-                room.take(VALUE_BYTES + weight(record))
-                units.append(Unit(trace, json.loads(record), line))
+                units.append(Unit(trace, self._record(place, length, room), line))
             except TooLargeError as error:
                 units, fault = [], error
         return TraceUnits(trace, units, first or "", fault)
+
+    def _record(self, place: int, length: int, room: Room) -> object:
+        text = self._records.read(place, length)
+        room.take(VALUE_BYTES + weight(text))
+        if (record := json.loads(text)) is None:
+            raise TooLargeError("a part of it is too large to be read")
+        return record
 
     def close(self) -> None:
         """Close the files."""

@@ -160,8 +160,6 @@ class Work:
     def _made(self, name: str, units: TraceUnits) -> Row | Refused | PassedOver:
         if units.fault:
             return Refused([TOO_LARGE], str(units.fault), id=name)
-        if any(each.record is None for each in units.units):
-            return Refused([TOO_LARGE], "a part of it is too large to be read", id=name)
         try:
             made = self.form.draft(units.trace, units.units, self.rules)
             if isinstance(made, Draft):

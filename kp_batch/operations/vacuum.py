@@ -94,7 +94,7 @@ def what_to_remove(warehouse: Path, keep: timedelta, now: datetime, staging: Sta
     return Removed(
         files=count_files(warehouse, state.manifests),
         facts=_count_needless_facts(warehouse, tables),
-        raw_rows=_count_old_raw(warehouse, tables, old),
+        raw_rows=int(old.get_column("copies").sum()),
         vectors=_count_needless_vectors(warehouse, state.published, staging),
         lost=lost,
         readable=readable,
@@ -148,34 +148,28 @@ def _count_needless_facts(warehouse: Path, tables: Mapping[str, int]) -> int:
 
 
 def _old_raw(warehouse: Path, tables: Mapping[str, int], old: Collection[str]) -> pl.DataFrame:
-    """The rows whose JSON goes, `file_id` and `row`: those that old runs alone rejected first.
+    """The rows whose JSON goes, since old runs alone rejected them first, and their copies' number.
 
     Of a copy that came later the content is the same: then it stays of all copies. So does that of
     content which the published rejects, of a failed run say, do not name.
     """
     with_raw = scan(warehouse, "rejects", tables.get("rejects")).filter(pl.col("raw").is_not_null())
     is_old = pl.col("run_id").is_in(list(old)).all()
-    return with_raw.group_by(_ROW).agg(is_old=is_old).filter("is_old").select(_ROW).collect()
+    by_row = with_raw.group_by(_ROW).agg(is_old=is_old, copies=pl.len())
+    return by_row.filter("is_old").drop("is_old").collect()
 
 
 def _without_raw(rows: pl.LazyFrame, old: pl.DataFrame) -> pl.LazyFrame:
     """The rows of `facts` or `rejects`, the old ones, in `is_old`, without their JSON."""
-    marked = old.lazy().with_columns(is_old=pl.lit(value=True))
+    marked = old.lazy().select(*_ROW, is_old=pl.lit(value=True))
     known = rows.join(marked, on=_ROW, how="left", maintain_order="left")
     is_old = pl.col("is_old").fill_null(value=False)
     return known.with_columns(raw=pl.when(~is_old).then("raw"), is_old=is_old)
 
 
-def _count_old_raw(warehouse: Path, tables: Mapping[str, int], old: pl.DataFrame) -> int:
-    """How many rejects lose their JSON."""
-    rejects = scan(warehouse, "rejects", tables.get("rejects"))
-    losing = rejects.filter(pl.col("raw").is_not_null()).join(old.lazy(), on=_ROW, how="semi")
-    return losing.select(pl.len()).collect().item()
-
-
 def _drop_raw(warehouse: Path, tables: DeltaTables, old: pl.DataFrame) -> int:
     """Drop the JSON of the rows that old runs rejected, and what their messages tell of it."""
-    dropped = _count_old_raw(warehouse, tables.versions, old)
+    dropped = int(old.get_column("copies").sum())
     if dropped:
         left = _without_raw(scan(warehouse, "rejects", tables.versions.get("rejects")), old)
         has_value = pl.col("is_old") & ~pl.col("reasons").list.contains(SUPERSEDED)

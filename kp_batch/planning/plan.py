@@ -104,7 +104,7 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
         fingerprints = state.fingerprints(scorer.profiles.moments)
         timeline = affected_timeline(run, detected, scorer, fingerprints)
         texts = missing_texts(run, detected, scorer, timeline, observed)
-        traces = traces_after(run, fingerprints, timeline, scorer)
+        traces = traces_after(run, fingerprints, timeline)
         workload = stage_workload(run, traces, scorer)
         profiles_differ = _stage_profiles(run, state, scorer)
         unused = unused_profiles(run, traces)

@@ -34,7 +34,6 @@ RANGE_ROWS = 32_768
 TIMELINE = pl.Schema(
     {
         **{name: dtype for name, dtype in SCORES.items() if name != "date"},
-        "profile_id_after": pl.String,
         "facts_changed": pl.Boolean,
         "replay": pl.Boolean,
         "start": pl.Int64,  # the first row of the timeline that it meets
@@ -107,9 +106,7 @@ def _stage_timeline(
         group = first_days.search_sorted(day, side="right").cast(pl.Int64)
         windows = comparison.compare(_merged_rows(scorer, rows, group))
         stale = scorer.novelty_is_stale().fill_null(value=False)
-        stay = rows.remove("removed").with_columns(
-            start=windows.start, profile_id_after=scorer.profile_id()
-        )
+        stay = rows.remove("removed").with_columns(start=windows.start)
         timeline.add(stay.with_columns(replay=stale | pl.Series(windows.changed)))
     return bool(timeline.close())
 

@@ -16,7 +16,7 @@ _WORKLOAD = pl.Schema(
     {"task_domain": pl.String, "day": pl.Date, **dict.fromkeys(_COUNTS, pl.Int64)}
 )
 _TRACES = (
-    *("day", "task_domain", "cache_id", "profile_id", "profile_id_after"),
+    *("day", "created_at", "task_domain", "cache_id", "profile_id"),
     *("facts_changed", "replay", "traces"),
 )
 _DOMAINS = 10_000  # of the most traces, with which names are compared
@@ -33,16 +33,13 @@ class Workload:
     days: frozenset[date]  # on which any is restated
 
 
-def traces_after(
-    run: Run, fingerprints: pl.DataFrame, timeline: Timeline, scorer: Scorer
-) -> pl.LazyFrame:
+def traces_after(run: Run, fingerprints: pl.DataFrame, timeline: Timeline) -> pl.LazyFrame:
     """All traces that will have a score after the run.
 
     Args:
         run: the run.
         fingerprints: what computed the published scores, see `State.fingerprints`.
         timeline: the traces around what changed.
-        scorer: what the run scores with.
 
     Returns:
         Those of the timeline one by one, and the others by day, domain and what computed them, with
@@ -50,9 +47,7 @@ def traces_after(
     """
     elsewhere = fingerprints.lazy().filter(~pl.col("day").is_in(list(timeline.days)))
     as_published = elsewhere.with_columns(
-        profile_id_after=scorer.profile_id(),
-        facts_changed=pl.lit(value=False),
-        replay=pl.lit(value=False),
+        facts_changed=pl.lit(value=False), replay=pl.lit(value=False)
     )
     on_timeline = pl.scan_parquet(run.staging.timeline, glob=False).with_columns(
         day=pl.col("created_at").dt.date(), traces=pl.lit(1, pl.Int64)
@@ -70,7 +65,7 @@ def stage_workload(run: Run, traces: pl.LazyFrame, scorer: Scorer) -> Workload:
     """
     recached = scorer.cache_is_stale().fill_null(value=False)
     rescored = pl.col("replay") | pl.col("facts_changed") | recached
-    stale = (pl.col("profile_id") != pl.col("profile_id_after")).fill_null(value=False)
+    stale = (pl.col("profile_id") != scorer.profile_id()).fill_null(value=False)
     marked = traces.select(
         *("task_domain", "day", "traces", "replay"),
         reweight=stale & ~rescored,
