@@ -6,24 +6,34 @@ import numpy as np
 
 from kp_batch.vectors import Int64s
 
+_FOREVER = 1 << 62  # microseconds: a time that is as long ago still fits into an int64
 
-def window_starts(times: Int64s, max_elements: int, ttl: timedelta | None) -> Int64s:
+
+def window_starts(
+    times: Int64s, max_elements: int, ttl: timedelta | None, first: Int64s | int = 0
+) -> Int64s:
     """The first row of each row's window: row i meets rows `[start_i, i)`.
 
-    Formula: `max(i - max_elements, first j with times[j] > times[i] - ttl)`.
+    Formula: `max(i - max_elements, first_i, first j with times[j] > times[i] - ttl)`.
 
     Args:
-        times: int64, shape (n,), microseconds, ascending.
-        max_elements: the cache's capacity, at least 1.
+        times: int64, shape (n,), microseconds, ascending from `first_i` to i.
+        max_elements: the cache's capacity, at least 0.
         ttl: the cache's time to live, None for no limit.
+        first: int64, shape (n,), the first row that each row may meet, no later than itself.
 
     Returns:
-        int64, shape (n,), ascending.
+        int64, shape (n,), ascending where `first` does.
     """
     rows = np.arange(len(times), dtype=np.int64)
-    starts = np.maximum(rows - max_elements, 0)
-    age = None if ttl is None else ttl // timedelta(microseconds=1)
-    # A ttl beyond the whole history expires nothing, and might not fit into an int64.
-    if age is not None and len(times) and age <= int(times[-1]) - int(times[0]):
-        starts = np.maximum(starts, np.searchsorted(times, times - age, side="right"))
-    return np.minimum(starts, rows)
+    low = np.maximum(rows - max_elements, first)
+    if ttl is None:
+        return low
+    expired = times - min(ttl // timedelta(microseconds=1), _FOREVER)
+    high = rows.copy()
+    while (open_ := np.flatnonzero(low < high)).size:  # a search by halves, of all rows at once
+        middle = (low[open_] + high[open_]) // 2
+        is_expired = times[middle] <= expired[open_]
+        low[open_[is_expired]] = middle[is_expired] + 1
+        high[open_[~is_expired]] = middle[~is_expired]
+    return low

@@ -27,10 +27,9 @@ from datetime import date, timedelta
 import numpy as np
 import polars as pl
 
+from kp_batch.novelty.windows import window_starts
 from kp_batch.vectors import Bools, Int64s
 
-_MICROSECOND = timedelta(microseconds=1)
-_FOREVER = 1 << 62  # microseconds: a time that is as long ago still fits into an int64
 _ROWS_AT_ONCE = 524_288  # of which two columns are read
 
 
@@ -66,13 +65,12 @@ class WindowComparison:
     """
 
     def __init__(self, size: int, ttl: timedelta | None) -> None:
-        self._size = size
-        self._age = None if ttl is None else min(ttl // _MICROSECOND, _FOREVER)
+        self._size, self._ttl = size, ttl
         self._group: int | None = None
         self._rows = self._old_rows = 0  # so far, of the new and of the old timeline
         self._first = self._old_first = 0  # where the group begins in these
         self._last_added = self._last_removed = -1
-        self._times = np.empty(0, dtype=np.int64)  # of the last rows of the new timeline
+        self._times = np.empty(0, dtype=np.int64)  # of the last rows that may be met, with a ttl
 
     def compare(self, rows: MergedRows) -> NewWindows:
         """Compare the windows of the next rows; those that were removed have none."""
@@ -84,36 +82,32 @@ class WindowComparison:
         old_first = _last(begins, old_position, self._old_first)
         last_added = _last(rows.added, position, self._last_added)
         last_removed = _last(rows.removed, old_position, self._last_removed)
-        start = self._starts(rows, position, first)
         old_start = np.maximum(old_position - rows.old_size, old_first)
-        changed = (last_added >= start) | (last_removed >= old_start)
-        changed |= rows.other_cache & (position - start != old_position - old_start)
+        stay = ~rows.removed
+        start = self._starts(rows.time[stay], first[stay])
+        changed = (last_added[stay] >= start) | (last_removed >= old_start)[stay]
+        is_other = position[stay] - start != (old_position - old_start)[stay]
+        changed |= rows.other_cache[stay] & is_other
         if len(position):
             self._group = int(rows.group[-1])
             self._rows, self._old_rows = (
-                int(places[-1]) + (not is_other[-1])
-                for places, is_other in ((position, rows.removed), (old_position, rows.added))
+                int(places[-1]) + (not is_absent[-1])
+                for places, is_absent in ((position, rows.removed), (old_position, rows.added))
             )
             self._first, self._old_first = int(first[-1]), int(old_first[-1])
             self._last_added, self._last_removed = int(last_added[-1]), int(last_removed[-1])
-        stay = ~rows.removed
-        return NewWindows(start[stay], np.asarray(changed[stay], dtype=np.bool_))
+        return NewWindows(start, np.asarray(changed, dtype=np.bool_))
 
-    def _starts(self, rows: MergedRows, position: Int64s, first: Int64s) -> Int64s:
-        """Formula: `max(i - size, first j with time_j > time_i - ttl)`, within the group."""
-        start = np.maximum(position - self._size, first)
-        if self._age is None or not self._size:
-            return start
+    def _starts(self, times: Int64s, first: Int64s) -> Int64s:
+        """Where the windows of the next rows of the new timeline begin."""
         earlier = self._rows - len(self._times)  # position of the first time that is known
-        times = np.concatenate([self._times, rows.time[~rows.removed]])
-        self._times = times[max(len(times) - self._size, 0) :]
-        low, high, expired = start.copy(), position.copy(), rows.time - self._age
-        while (open_ := np.flatnonzero(low < high)).size:  # a search by halves, of all rows at once
-            middle = (low[open_] + high[open_]) // 2
-            is_expired = times[middle - earlier] <= expired[open_]
-            low[open_[is_expired]] = middle[is_expired] + 1
-            high[open_[~is_expired]] = middle[~is_expired]
-        return low
+        known = np.concatenate([self._times, times])
+        own = slice(len(self._times), None)
+        bounds = np.concatenate([np.zeros(len(self._times), dtype=np.int64), first - earlier])
+        start = window_starts(known, self._size, self._ttl, bounds)[own] + earlier
+        if self._ttl is not None:
+            self._times = known[max(len(known) - self._size, 0) :]
+        return start
 
 
 def _count_before(rows: Bools, before: int) -> Int64s:
