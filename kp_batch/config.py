@@ -20,13 +20,13 @@ from pydantic import (
 from kp_batch.embedding.precision import Precision
 from kp_batch.errors import KpBatchError
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.setting_types import Embedder, Limit, Profiles, Ttl
+from kp_batch.setting_types import CacheBy, Embedder, Limit, Profiles, Ttl
 from kp_batch.warehouse.places import folder_of, shown
 
 # What belongs to the warehouse: the first run that is done fixes it, and a run that leaves one out
 # takes it from there. All other settings are of one run alone.
 SETTINGS = (
-    *("embedder", "precision", "cache_size", "ttl"),
+    *("embedder", "precision", "cache_size", "ttl", "cache_by"),
     *("profiles", "threshold", "text"),
 )
 
@@ -67,6 +67,11 @@ class RescoreConfig(BaseModel):
     )
     cache_size: int = _setting("Vectors that the cache holds.", default=1_000, ge=1, strict=True)
     ttl: Ttl = _setting("Time to live in the cache: none, 90m, 12h, 7d.", default=None)
+    cache_by: CacheBy = _setting(
+        "Traces that are equal in this share a cache: none (all of them), agent_id, framework, "
+        "task_domain, or a key of the files' paths such as host=a; + joins several.",
+        default=(),
+    )
     profiles: Profiles = _setting(
         "A TOML file of weight profiles, or default for the built-in ones.",
         default_factory=load_profiles,

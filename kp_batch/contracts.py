@@ -21,7 +21,7 @@ def _texts(*names: str) -> dict[str, pl.DataType]:
 # One trace as a Parquet archive nests it. The engine reads the fields that stand in `ROWS`.
 TRACE = pl.Schema(
     {
-        **_texts("@context", "@type", "id"),
+        **_texts("@context", "@type", "id", "source_skill"),
         "metadata": pl.Struct(
             _texts("created_at", "agent_id", "framework", "task_domain")
             | {"success": pl.Boolean(), "quality_score": pl.Float64()}
@@ -61,6 +61,7 @@ _CARRIED = {
     "task_domain": pl.String,
     "agent_id": pl.String,
     "framework": pl.String,
+    "source_skill": pl.String,
     "success": pl.Boolean,
     "recorded_score": pl.Float64,  # the live engine's; null if there is none, 0 its placeholder
 }
@@ -120,6 +121,8 @@ FILES = pl.Schema(
         "reasons": pl.List(pl.String),  # why it is unreadable; empty if it is readable
         "message": pl.String,
         "etag": pl.String,  # of an object in a bucket; empty of a file
+        # JSON: by key, the values of the folders such as host=a that stand above it in the archive.
+        "path_keys": pl.String,
     }
 )
 
@@ -148,6 +151,7 @@ SCORES = pl.Schema(
         "date": pl.Date,  # of created_at in UTC; the partition
         **_OWN,
         "source_file": pl.String,
+        "cache_group": pl.String,  # JSON of what tells its cache from others; null: one for all
         **NOVELTY,
         **_SCORED,
     }

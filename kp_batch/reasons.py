@@ -13,6 +13,7 @@ _FROM = "from"  # beside the weights of a profile
 OF_ENCODER = frozenset({"embedder", "precision"})  # settings that make another encoder
 BEFORE: Mapping[str, Any] = {
     "precision": "float32",
+    "cache_by": "none",
     "text": True,
 }  # settings of warehouses from before there were these
 _FORMULAS = ("facts", "encoder", "replay", "scoring")

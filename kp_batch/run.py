@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
+from kp_batch.novelty.settings import format_cache_by
 from kp_batch.reasons import BEFORE
 from kp_batch.run_record import last_done
 from kp_batch.staging import Staging
@@ -56,6 +57,12 @@ class Run:
         """Whether its settings are those that are published."""
         now, then = self.config.settings, self.published.settings
         return {**_ANY_DAY, **now} == {**_ANY_DAY, **BEFORE, **then}
+
+    @property
+    def regroups(self) -> bool:
+        """Whether traces share their caches with others than is published."""
+        then = {**BEFORE, **self.published.settings}["cache_by"]
+        return format_cache_by(self.config.cache_by) != then
 
     @property
     def look_at_rejects(self) -> str:

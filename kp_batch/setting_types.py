@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
 
-from kp_batch.novelty.settings import format_ttl, parse_ttl
+from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
 from kp_batch.scoring.profiles import ProfileVersions, load_profiles, parse_profiles
 
 NONE = "none"  # a value, unlike what is left out
@@ -30,6 +30,10 @@ def _in_whole_seconds(ttl: timedelta | None) -> timedelta | None:
     if ttl is not None and (ttl <= timedelta(0) or ttl % timedelta(seconds=1)):
         raise ValueError(f"a ttl is a positive number of whole seconds, got {ttl}")
     return ttl
+
+
+def _parse_cache_by(value: Any) -> Any:
+    return parse_cache_by(value) if isinstance(value, str) else value
 
 
 def _parse_profiles(value: Any) -> Any:
@@ -61,6 +65,12 @@ Ttl = Annotated[
     BeforeValidator(_parse_ttl),
     AfterValidator(_in_whole_seconds),
     PlainSerializer(format_ttl, return_type=str),
+    WithJsonSchema({"type": "string"}),
+]
+CacheBy = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_parse_cache_by),
+    PlainSerializer(format_cache_by, return_type=str),
     WithJsonSchema({"type": "string"}),
 ]
 Profiles = Annotated[

@@ -60,13 +60,18 @@ class Staging:
         return self.folder / "to_forget.parquet"
 
     @property
+    def placed(self) -> Path:
+        """The traces around what changed, by group, in replay order, and which are replayed."""
+        return self.folder / "placed.parquet"
+
+    @property
     def timeline(self) -> Path:
-        """The traces around what changed, in replay order: `timeline.TIMELINE`."""
+        """All traces of the days on which anything differs: `timeline.TIMELINE`."""
         return self.folder / "timeline.parquet"
 
     @property
     def replay(self) -> Path:
-        """The rows of the timeline that take part in the replay, with their positions in it."""
+        """The traces that take part in the replay, by group, in replay order: `timeline.REPLAY`."""
         return self.folder / "replay.parquet"
 
     @property
@@ -125,8 +130,13 @@ class Staging:
         return self.folder / "scores.parquet"
 
     def replayed(self, first: int) -> Path:
-        """The novelty of the span from row `first` of `replay` on: `NOVELTY`, and positions."""
+        """What the traces met of the span from row `first` of `replay` on: `replay.REPLAYED`."""
         return self.folder / "replayed" / f"{first:012d}.parquet"
+
+    @property
+    def replayed_in_order(self) -> Path:
+        """The same of all spans, in time order, whatever the groups."""
+        return self.folder / "replayed.parquet"
 
     def connect(self, scores: int = 0) -> duckdb.DuckDBPyConnection:
         """DuckDB in UTC, which spills here what passes its limit; see `memory.duckdb_limit`."""

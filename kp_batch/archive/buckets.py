@@ -41,6 +41,12 @@ def everything(url: str) -> Iterator[SourceFile]:
         yield from _listed(bucket, _glob(path), every=True)
 
 
+def full_url(url: str) -> str:
+    """The URL as its files' paths begin."""
+    bucket, path = bucket_and_path(url)
+    return _url(bucket, path)
+
+
 def described(url: str) -> SourceFile:
     """The file with its present size, time and ETag.
 

@@ -36,6 +36,7 @@ FIELDS: Mapping[str, Field] = {
     "task_domain": Field(("metadata", "task_domain")),
     "agent_id": Field(("metadata", "agent_id"), required=False),
     "framework": Field(("metadata", "framework"), required=False),
+    "source_skill": Field(("source_skill",), required=False),
     "success": Field(("metadata", "success"), pl.Boolean()),
     "recorded_score": Field(
         ("metadata", "quality_score"), pl.Float64(), required=False, checked=False

@@ -22,6 +22,7 @@ class Entry:
     reasons: list[str] = field(default_factory=list[str])
     message: str = ""
     etag: str = ""
+    path_keys: str | None = None  # of a ledger from before there were any
 
     @property
     def source(self) -> SourceFile:
@@ -29,9 +30,9 @@ class Entry:
         return SourceFile(self.source_file, self.size, self.mtime_ns, self.etag)
 
     @property
-    def content(self) -> tuple[str, str | None, str]:
-        """Its status, content and message, without its size and time."""
-        return self.status, self.file_id, self.message
+    def content(self) -> tuple[str | None, ...]:
+        """Its status, content, message and path's keys, without its size and time."""
+        return self.status, self.file_id, self.message, self.path_keys
 
 
 Ledger = dict[str, Entry]  # by path

@@ -1,18 +1,22 @@
 """The files of an archive, from the names that a user gives it."""
 
 import hashlib
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from kp_batch.archive import buckets, folders
 from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.globs import Glob
-from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.source_file import SourceFile, folders_above
 from kp_batch.errors import ArchiveError, KpBatchError, is_of_machine, is_passing
 from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import one_line
+
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what stands for null in the name of a folder
 
 
 def discover(
@@ -123,6 +127,50 @@ def is_outside(archive: Iterable[str], path: str) -> bool:
         return False
     file = Path(path).resolve()
     return not any(file.is_relative_to(_named(name)[0]) for name in archive if not is_url(name))
+
+
+def folders_named(archive: Iterable[str]) -> frozenset[str]:
+    """The folders that the names of an archive stand for, or that their globs begin with.
+
+    Args:
+        archive: see `discover`.
+    """
+    return frozenset(_folder(name).rstrip("/") for name in archive)
+
+
+def _folder(name: str) -> str:
+    full = buckets.full_url(name) if is_url(name) else absolute(local_name(name))
+    is_there = not is_url(name) and Path(full).exists()
+    glob = None if is_there else Glob.of(full)
+    return glob.folder if glob else full
+
+
+def path_keys(folders: Collection[str], path: str) -> str:
+    """The keys of the folders such as host=a that stand above a file in an archive, as JSON.
+
+    As DuckDB and Polars read them: a value may be escaped as in a URL, of equal keys the outermost
+    counts, and `__HIVE_DEFAULT_PARTITION__` is null.
+
+    Args:
+        folders: those that are named; see `folders_named`.
+        path: of the file, as it is discovered.
+    """
+    values: dict[str, str | None] = {}
+    below: list[str] = []  # the folders above the file, the nearest first
+    for folder in folders_above(path):
+        if folder in folders:
+            values |= dict(map(_key, filter(_is_key, below)))
+        below.append(folder)
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))
+
+
+def _is_key(folder: str) -> bool:
+    return "=" in folder.rpartition("/")[2]
+
+
+def _key(folder: str) -> tuple[str, str | None]:
+    key, _, value = folder.rpartition("/")[2].partition("=")
+    return key, None if value == _NO_VALUE else unquote(value)
 
 
 def _named(name: str) -> tuple[Path, Glob | None]:

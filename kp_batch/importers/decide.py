@@ -62,6 +62,7 @@ def _row(draft: Draft, decided: Row, confidence: float | None) -> Row:
         "@context": _CONTEXT,
         "@type": "ReasoningTrace",
         "id": draft.id,
+        "source_skill": draft.source_skill,
         "metadata": {
             **decided,
             "framework": draft.framework,

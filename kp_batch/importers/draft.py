@@ -33,6 +33,7 @@ class Draft:
     # Carried through.
     origin: Origin = Origin()
     framework: str | None = None
+    source_skill: str | None = None
     quality_score: float | None = None
     visibility: str | None = None
     privacy_level: str | None = None

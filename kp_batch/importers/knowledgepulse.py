@@ -160,6 +160,7 @@ def draft(trace: str, found: Sequence[Unit], _: Rules) -> Draft | Refused | Pass
         task_domain=_text(metadata.get("task_domain")),
         origin=Origin(*(_text(metadata.get(each)) for each in _ORIGIN)),
         framework=_text(metadata.get("framework")),
+        source_skill=_text(told.get("source_skill")),
         quality_score=_number(metadata.get("quality_score")),
         visibility=_text(metadata.get("visibility")),
         privacy_level=_text(metadata.get("privacy_level")),

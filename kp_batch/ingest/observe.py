@@ -1,5 +1,6 @@
 """Looks at the archive: which files it has, and what is in those whose content is not known yet."""
 
+import json
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -10,10 +11,12 @@ from kp_batch.archive.file_changes import FileChanges, file_changes, gone_conten
 from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.ledger import Entry, Ledger, as_frame, as_ledger, with_gone
 from kp_batch.archive.source_file import SourceFile, folders_above
-from kp_batch.archive.sources import discover
+from kp_batch.archive.sources import discover, folders_named, path_keys
+from kp_batch.errors import ArchiveError
 from kp_batch.executor import Executor
 from kp_batch.ingest.contents import VERSION
 from kp_batch.ingest.new_files import Found, read_new, rows_by_content
+from kp_batch.novelty.settings import check_cache_by
 from kp_batch.progress import warn
 from kp_batch.run import Run
 from kp_batch.text import are, number, printable
@@ -45,7 +48,7 @@ def observe(run: Run, workers: Executor) -> Observed:
         workers: read the files.
 
     Raises:
-        ArchiveError: a name gives no file.
+        ArchiveError: a name gives no file, or there is nothing by which caches are to be kept.
     """
     before = _published_ledger(run)
     sources = _sources(run, before)
@@ -58,11 +61,17 @@ def observe(run: Run, workers: Executor) -> Observed:
             found[source.path] = _entry(run, source, contents[source.path], last)
         elif last is not None:  # it is known
             found[source.path] = replace(last, status="read")
+    folders = folders_named(run.config.archive)
+    found = {
+        path: replace(each, path_keys=path_keys(folders, path)) for path, each in found.items()
+    }
     found |= _behind(found, before, {each.path for each in sources if each.fault})
     _warn_of_unreadable(run, found, before)
     gone = gone_content(found, before)
     _warn_of_loss(found, before, gone)
-    ledger_differs = _stage_ledger(run, with_gone(found, before, prune=run.config.prune), before)
+    ledger = with_gone(found, before, prune=run.config.prune)
+    _check_cache_by(run, ledger)
+    ledger_differs = _stage_ledger(run, ledger, before)
     return Observed(
         file_changes(found, before, prune=run.config.prune),
         ledger_differs,
@@ -81,6 +90,15 @@ def observe_published(run: Run) -> Observed:
     }
     ledger_differs = _stage_ledger(run, counted, before)
     return Observed(file_changes(before, before, prune=False), ledger_differs)
+
+
+def _check_cache_by(run: Run, ledger: Ledger) -> None:
+    """Refuse names of which neither traces nor paths have a value."""
+    texts = {each.path_keys for each in ledger.values() if each.path_keys}
+    try:
+        check_cache_by(run.config.cache_by, {key for text in texts for key in json.loads(text)})
+    except ValueError as error:
+        raise ArchiveError(str(error)) from error
 
 
 def _published_ledger(run: Run) -> Ledger:

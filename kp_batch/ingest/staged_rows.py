@@ -20,7 +20,10 @@ from kp_batch.whole_files import beside
 _FACTS_ROWS = 65_536  # a row group of facts: some 16 MB
 _HELD_ROWS = 16_384  # worth computing facts of: of fewer, making the queries takes its share
 # The columns of facts worth a dictionary; pyarrow would begin one of each hash and throw it away.
-_REPEATED = ("file_id", "task_domain", "agent_id", "framework", "reasons.list.element")
+_REPEATED = (
+    *("file_id", "task_domain", "agent_id", "framework", "source_skill"),
+    "reasons.list.element",
+)
 _POINTER_BYTES = 16
 _HELD_BYTES = 64 << 20  # of fewer rows, where these are as large
 

@@ -1,6 +1,7 @@
 """The cache's settings, and the text forms under which configs and published rows name them."""
 
 import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -8,6 +9,10 @@ from datetime import timedelta
 # it.
 REPLAY_VERSION = 1
 
+# Values of a trace that may tell caches apart; they win over a path's key of the same name.
+CACHE_COLUMNS = ("agent_id", "framework", "task_domain")
+_NONE = "none"
+_NAMED = 20  # keys
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -41,6 +46,50 @@ class CacheSettings:
         return cls(int(match[1]), parse_ttl(match[2]))
 
 
+def parse_cache_by(text: str) -> tuple[str, ...]:
+    """Read which values tell caches apart: names with + between them; `none` gives no name.
+
+    Returns:
+        The names in alphabetical order, each once.
+
+    Raises:
+        ValueError: a name has others than letters, digits and ._-, or is none beside another.
+    """
+    names = sorted({name.strip() for name in text.split("+")})
+    if names == [_NONE]:
+        return ()
+    if not all(re.fullmatch(r"\w[\w.-]*", name) for name in names) or _NONE in names:
+        raise ValueError(
+            "it is none, or agent_id, framework, task_domain or a key of the files' paths, with + "
+            f"between several, got {text!r}"
+        )
+    return tuple(names)
+
+
+def check_cache_by(names: Iterable[str], keys: Collection[str]) -> None:
+    """Refuse names of which no trace has a value.
+
+    Args:
+        names: as `parse_cache_by` gives them.
+        keys: those of the folders such as host=a above the archive's files.
+
+    Raises:
+        ValueError: it names what there is.
+    """
+    unknown = [name for name in names if name not in {*CACHE_COLUMNS, *keys}]
+    if unknown:
+        there = ", ".join([*CACHE_COLUMNS, *sorted(keys)[:_NAMED]])
+        no_key = "" if keys else ", and no folder such as host=a below what is named as archive"
+        raise ValueError(
+            f"--cache-by: there is no {' and no '.join(unknown)}; there are {there}{no_key}"
+        )
+
+
+def format_cache_by(names: Sequence[str]) -> str:
+    """Write names as `parse_cache_by` reads them."""
+    return "+".join(names) or _NONE
+
+
 def parse_ttl(text: str) -> timedelta | None:
     """Read a duration such as 90m, 12h or 7d; `none` gives None.
 
@@ -48,7 +97,7 @@ def parse_ttl(text: str) -> timedelta | None:
         ValueError: the text is neither.
     """
     lowered = text.strip().lower()
-    if lowered == "none":
+    if lowered == _NONE:
         return None
     match = re.fullmatch(r"([0-9]{1,9})([smhd])", lowered)
     if not match or int(match[1]) == 0:
@@ -59,7 +108,7 @@ def parse_ttl(text: str) -> timedelta | None:
 def format_ttl(ttl: timedelta | None) -> str:
     """Write a ttl of whole seconds as the shortest text that `parse_ttl` reads."""
     if ttl is None:
-        return "none"
+        return _NONE
     seconds = ttl // timedelta(seconds=1)
     sizes = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
     return next(f"{seconds // size}{unit}" for unit, size in sizes if seconds % size == 0)

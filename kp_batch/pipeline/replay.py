@@ -1,14 +1,16 @@
-"""Replays spans of the timeline: finds what each trace met in the cache."""
+"""Replays spans of the traces that take part: finds what each met in its cache."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import numpy as np
 import polars as pl
 
-from kp_batch.contracts import NOVELTY
+from kp_batch.contracts import NOVELTY, TIMESTAMP
 from kp_batch.embedding.chunks import read_vectors, stored_dimensions
 from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import WarehouseError
@@ -18,11 +20,17 @@ from kp_batch.planning.plan import Plan
 from kp_batch.planning.windows import Span
 from kp_batch.progress import progress
 from kp_batch.run import Run
-from kp_batch.sql import read_parquet, statement
+from kp_batch.sql import read_parquet, set_variables, statement
 from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout
 from kp_batch.whole_files import whole
 
+# What a trace met.
+REPLAYED = pl.Schema({"trace_id": pl.String, "created_at": TIMESTAMP, **NOVELTY})
+_SORT = """
+    COPY (FROM $rows ORDER BY created_at, trace_id)
+    TO (getvariable('path')) (FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 16_384)
+"""
 # A span's vectors, and as much again for what is computed of them.
 _COPIES = 2
 _PRODUCT_BYTES = 256 << 20
@@ -33,11 +41,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a span's traces met: `NOVELTY`, and their `position` (UInt32) on the timeline."""
+    """What some traces met: a file of `REPLAYED`."""
 
     path: Path
-    first: int  # position
-    last: int  # position
+    first: datetime  # created_at of the earliest
+    last: datetime  # of the latest
     rows: int
 
 
@@ -50,7 +58,7 @@ def replay_timeline(run: Run, plan: Plan, workers: Executor) -> tuple[Replayed, 
         workers: replay the spans.
 
     Returns:
-        What each span met, in time order.
+        What all traces met, in files that follow each other in time.
 
     Raises:
         WarehouseError: vectors are missing, or damaged.
@@ -66,7 +74,18 @@ def replay_timeline(run: Run, plan: Plan, workers: Executor) -> tuple[Replayed, 
         for span in workers.map(step, plan.spans, vectors, run.staging):
             replayed.append(span)
             shown.add(span.rows)
-    return tuple(replayed)
+    is_in_order = all(each.last <= later.first for each, later in pairwise(replayed))
+    return tuple(replayed) if is_in_order else (_in_order(replayed, run.staging),)
+
+
+def _in_order(replayed: Sequence[Replayed], staging: Staging) -> Replayed:
+    """Sort what traces of several groups met: each day's rows would stand in many files."""
+    rows = read_parquet(*(each.path for each in replayed))
+    with staging.connect() as connection:
+        set_variables(connection, path=str(staging.replayed_in_order))
+        connection.execute(statement(_SORT, rows=rows))
+    first, last = min(each.first for each in replayed), max(each.last for each in replayed)
+    return Replayed(staging.replayed_in_order, first, last, sum(each.rows for each in replayed))
 
 
 def span_bytes(spans: Iterable[Span], dimensions: int) -> int:
@@ -123,13 +142,13 @@ def replay_span(span: Span, vectors: Path, staging: Staging) -> Replayed:
         },
         schema=dict(NOVELTY),
     )
-    wanted = rows.select("position", "replay").slice(own).hstack(novelty)
-    result = wanted.filter("replay").drop("replay")
+    own_rows = rows.select("trace_id", "created_at", "replay").slice(own).hstack(novelty)
+    result = own_rows.filter("replay").drop("replay")
     path = staging.replayed(span.first)
     with whole(path) as written:
         result.write_parquet(written)
-    position = result.get_column("position")
-    return Replayed(path, position[0], position[-1], len(result))
+    moments = result.get_column("created_at").sort()  # several groups, maybe
+    return Replayed(path, moments[0], moments[-1], len(result))
 
 
 REPLAY_SPAN = Step("replay span", replay_span)

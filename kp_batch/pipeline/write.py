@@ -8,7 +8,7 @@ import polars as pl
 from kp_batch.contracts import NOVELTY
 from kp_batch.executor import Executor, Step
 from kp_batch.novelty.cache import NOBODY_MET
-from kp_batch.pipeline.replay import Replayed
+from kp_batch.pipeline.replay import REPLAYED, Replayed
 from kp_batch.planning.days import DayPart
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.scorer import Scorer
@@ -100,11 +100,11 @@ def _rows(part: DayPart, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.Laz
     chosen = np.zeros(last - first, dtype=np.bool_)
     for begin, end in part.ranges:
         chosen[begin - first : end - first] = True
-    beside = [rows.rename({"replay": "replayed"}), pl.LazyFrame({"chosen": chosen})]
-    marked = pl.concat(beside, how="horizontal").with_row_index("position", first).filter("chosen")
+    own = rows.rename({"replay": "replayed"}).collect().filter(pl.Series(chosen))
+    marked = own.lazy()
     if scorer.has_encoder:
-        met = _met(replayed, first, last)
-        marked = marked.join(met, on="position", how="left", suffix="_now", maintain_order="left")
+        met = _met(replayed, own.get_column("created_at"))
+        marked = marked.join(met, on="trace_id", how="left", suffix="_now", maintain_order="left")
     return marked.with_columns(
         pl.when("replayed")
         .then(pl.col(f"{name}_now") if scorer.has_encoder else pl.lit(nobody, dtype))
@@ -114,10 +114,11 @@ def _rows(part: DayPart, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.Laz
     )
 
 
-def _met(replayed: Sequence[Replayed], first: int, last: int) -> pl.LazyFrame:
-    """What the replayed traces of some rows of the timeline met."""
-    paths = [each.path for each in replayed if each.first < last and each.last >= first]
-    if not paths:
-        return pl.LazyFrame(schema={"position": pl.UInt32, **NOVELTY})
-    inside = pl.col("position").is_between(first, last, closed="left")
-    return pl.scan_parquet(paths, glob=False).filter(inside)
+def _met(replayed: Sequence[Replayed], moments: pl.Series) -> pl.LazyFrame:
+    """What the replayed traces from the first to the last of some times met."""
+    if moments.is_empty():
+        return pl.LazyFrame(schema=REPLAYED).drop("created_at")
+    first, last = moments[0], moments[-1]
+    paths = [each.path for each in replayed if each.first <= last and each.last >= first]
+    rows = pl.scan_parquet(paths, glob=False) if paths else pl.LazyFrame(schema=REPLAYED)
+    return rows.filter(pl.col("created_at").is_between(first, last)).drop("created_at")

@@ -1,20 +1,17 @@
 """Detects which traces are new (late ones too), changed or removed: facts beside scores."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-import duckdb
 import polars as pl
 
-from kp_batch.contracts import FACTS, FILES, NOVELTY, OWN_COLUMNS, SCORED_COLUMNS
+from kp_batch.contracts import FACTS, FILES
 from kp_batch.ingest.observe import Observed
+from kp_batch.planning.cache_groups import group_of
 from kp_batch.planning.state import State
 from kp_batch.sql import columns, read_parquet, set_variables, sql, statement
 from kp_batch.warehouse.relations import parquet_relation
-
-_OWN = (*OWN_COLUMNS, "source_file")
-_MET = (*NOVELTY, *SCORED_COLUMNS)
 
 # What changes.sql and diff.sql make for the other files of SQL: the columns of each relation.
 RELATIONS: Mapping[str, tuple[str, ...]] = {
@@ -23,8 +20,8 @@ RELATIONS: Mapping[str, tuple[str, ...]] = {
     # the rows of all content that was ever read, but for those that are forgotten
     "facts": tuple(FACTS),
     # the files whose content counts
-    "contents": ("source_file", "file_id", "rows", "status", "is_read"),
-    # those that came, went, have other content, or can be read no more, or again
+    "contents": ("source_file", "file_id", "rows", "status", "path_keys", "is_read"),
+    # those that came, went, have other content or keys, or can be read no more, or again
     "changed_contents": ("source_file", "file_id"),
     # the hashes of the ids that can have changed
     "touched_ids": ("id",),
@@ -34,10 +31,10 @@ RELATIONS: Mapping[str, tuple[str, ...]] = {
         *("last_content", "last_file", "last_row", "is_alike", "is_last"),
     ),
     # of these ids, the row that counts
-    "current": (*(name for name in FACTS if name != "reasons"), "source_file"),
+    "current": (*(name for name in FACTS if name != "reasons"), "source_file", "cache_group"),
     # of these ids, the row that counts beside the published score
     "diff": (
-        *("trace_id", "created_at", "old_created_at"),
+        *("trace_id", "created_at", "old_created_at", "cache_group", "old_cache_group"),
         *("removed_from", "in_place", "differs"),
     ),
     # of these ids, those whose score is as it has to be, so far as their own row tells
@@ -125,18 +122,6 @@ class Detected:
         [row] = self.state.ask(_LOSS).iter_rows()
         return Loss(*row) if row[0] else Loss(0)
 
-    def merged_timeline(self, days: Iterable[date]) -> duckdb.DuckDBPyRelation:
-        """The traces of some published days, and all that changed; see timeline.sql."""
-        query = sql(
-            __name__,
-            "timeline.sql",
-            scores=parquet_relation("scores", self.state.files_of_days(days)),
-            new_own=columns(_OWN, "new"),
-            old_own=columns(_OWN, "old"),
-            old_met=columns(_MET, "old"),
-        )
-        return self.state.connection.sql(query)
-
     def locate(self, texts: str) -> tuple[set[str], set[str]]:
         """Find the files that hold some texts.
 
@@ -154,14 +139,17 @@ class Detected:
         )
 
 
-def detect_changes(state: State, observed: Observed, *, rejects_stand: bool) -> Detected:
+def detect_changes(
+    state: State, observed: Observed, cache_by: Sequence[str], *, touches_all: bool
+) -> Detected:
     """Find the traces that are new (late ones too), changed or removed, as forgotten ones are.
 
     Args:
         state: what is published.
         observed: the archive as it is now.
-        rejects_stand: whether the published rejects are those of the published ledger; otherwise
-            all rows are looked at.
+        cache_by: whose traces share a cache, see `cache_groups`.
+        touches_all: whether all rows are looked at: the published rejects are not those of the
+            published ledger, or traces share their caches with others than before.
     """
     to_forget = state.staging.to_forget
     forgotten, without = statement("(SELECT '' AS trace_id WHERE false)"), statement("")
@@ -177,8 +165,9 @@ def detect_changes(state: State, observed: Observed, *, rejects_stand: bool) -> 
         without=without,
         staged=parquet_relation("facts", observed.facts),
         files=parquet_relation("files", [state.staging.table("files")]),
+        cache_group=group_of(cache_by),
     )
-    set_variables(state.connection, rejects_stand=rejects_stand)
+    set_variables(state.connection, touches_all=touches_all)
     state.connection.execute(query)
     touched = state.files_of_days(state.ask(_TOUCHED_DAYS).get_column("day"))
     scores = parquet_relation("scores", touched)

@@ -1,8 +1,8 @@
 -- Which traces came, went or changed: the archive as it is now beside what is published.
 -- Given: the schema published (its tables), the relations files (the ledger as it is now), staged (the facts
 -- of new content) and forgotten (ids whose rows count no more), columns (those of facts), without (a join
--- that leaves the forgotten out, or nothing), and the variable rejects_stand: whether the published rejects
--- are those of the published ledger. What it makes for others is declared in changes.py.
+-- that leaves the forgotten out, or nothing), cache_group (SQL, see cache_groups.py), and the variable
+-- touches_all: whether all traces are compared. What it makes for others is declared in changes.py.
 
 CREATE TEMP TABLE ledger AS FROM $files;
 
@@ -15,7 +15,7 @@ SELECT $columns FROM $staged;
 -- The files whose content counts, now and as published: what a file held last that is gone or unreadable
 -- counts where no file that can be read holds it.
 CREATE TEMP TABLE contents_then_and_now AS
-SELECT is_now, source_file, file_id, "rows", status, status = 'read' AS is_read
+SELECT is_now, source_file, file_id, "rows", status, path_keys, status = 'read' AS is_read
 FROM (
     SELECT *, true AS is_now FROM ledger
     UNION ALL BY NAME
@@ -29,12 +29,12 @@ QUALIFY is_read OR NOT bool_or(is_read) OVER (
 CREATE TEMP VIEW contents AS
 SELECT * EXCLUDE (is_now) FROM contents_then_and_now WHERE is_now;
 
--- Those that came, went, have other content, or can be read no more, or again.
+-- Those that came, went, have other content or keys, or can be read no more, or again.
 CREATE TEMP TABLE changed_contents AS
 SELECT source_file, file_id
 FROM contents_then_and_now
-GROUP BY source_file, file_id, is_read
-HAVING count(*) = 1 OR NOT getvariable('rejects_stand');
+GROUP BY source_file, file_id, is_read, path_keys
+HAVING count(*) = 1 OR getvariable('touches_all');
 
 -- The one filter of what is compared: to compare ten million traces in full takes ten seconds.
 -- Ids are sought by their 64-bit hashes, which take less memory; one too many changes nothing.
@@ -47,10 +47,14 @@ SELECT hash(trace_id) FROM $forgotten;
 
 -- All accepted rows of these ids. Of files with the same content the last one counts.
 CREATE TEMP VIEW candidates AS
-SELECT facts.* EXCLUDE (reasons), source_file, is_read
+SELECT facts.* EXCLUDE (reasons), source_file, is_read, $cache_group AS cache_group
 FROM facts
 JOIN (
-    SELECT file_id, max(source_file) AS source_file, any_value(is_read) AS is_read
+    SELECT
+        file_id,
+        max(source_file) AS source_file,
+        any_value(is_read) AS is_read,
+        arg_max(path_keys, source_file) AS path_keys
     FROM contents
     GROUP BY file_id
 ) USING (file_id)

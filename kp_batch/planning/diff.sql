@@ -5,13 +5,18 @@ SELECT
     trace_id,
     new.created_at AS created_at,
     old.created_at AS old_created_at,
+    new.cache_group AS cache_group,
+    old.cache_group AS old_cache_group,
     CASE WHEN new.created_at IS NULL THEN old.source_file END AS removed_from,
     new.created_at IS NOT DISTINCT FROM old.created_at
-    AND new.text_hash IS NOT DISTINCT FROM old.text_hash AS in_place,
-    new.content_hash IS DISTINCT FROM old.content_hash
+    AND new.text_hash IS NOT DISTINCT FROM old.text_hash
+    AND new.cache_group IS NOT DISTINCT FROM old.cache_group AS in_place,
+    NOT in_place
+    OR new.content_hash IS DISTINCT FROM old.content_hash
     OR new.source_file IS DISTINCT FROM old.source_file
     OR new.agent_id IS DISTINCT FROM old.agent_id
     OR new.framework IS DISTINCT FROM old.framework
+    OR new.source_skill IS DISTINCT FROM old.source_skill
     OR new.recorded_score IS DISTINCT FROM old.recorded_score AS differs
 FROM current AS new
 FULL JOIN (
@@ -21,8 +26,10 @@ FULL JOIN (
         text_hash,
         content_hash,
         source_file,
+        cache_group,
         agent_id,
         framework,
+        source_skill,
         recorded_score
     FROM $scores
     WHERE hash(trace_id) IN (SELECT id FROM touched_ids)

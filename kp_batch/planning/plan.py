@@ -9,6 +9,7 @@ import polars as pl
 
 from kp_batch.config import RescoreConfig
 from kp_batch.ingest.observe import Observed
+from kp_batch.planning.cache_groups import CacheGroups, count_groups
 from kp_batch.planning.changes import ChangeSet, detect_changes
 from kp_batch.planning.days import DayPart, day_parts
 from kp_batch.planning.limits import NOTHING, Limited, limited
@@ -56,6 +57,7 @@ class Plan:
     pending: tuple[Pending, ...]  # what will be published anew; empty: nothing to do
     reasons: tuple[Reason, ...]  # why
     unused_profiles: Mapping[str, str | None]  # new ones of no trace, with a domain of like name
+    cache_groups: CacheGroups | None = None  # None: all traces share one, or nothing was looked at
 
 
 def make_plan(run: Run, observed: Observed, scorer: Scorer) -> Plan:
@@ -100,7 +102,8 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
     last = done[-1] if done else None
     with State(run.config.warehouse, run.tables, run.staging) as state:
         rejects_stand = not run.published.failed
-        detected = detect_changes(state, observed, rejects_stand=rejects_stand)
+        touches_all = run.regroups or not rejects_stand
+        detected = detect_changes(state, observed, run.config.cache_by, touches_all=touches_all)
         fingerprints = state.fingerprints(scorer.profiles.moments)
         timeline = affected_timeline(run, detected, scorer, fingerprints)
         texts = missing_texts(run, detected, scorer, timeline, observed)
@@ -111,6 +114,7 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
         messages_stand = rejects_stand and words_stand(last)
         rejects_differ = stage_rejects(run, observed, detected, messages_stand=messages_stand)
         loss = detected.loss
+        groups = count_groups(state) if run.config.cache_by else None
     days = sorted(detected.changes.days | workload.days)
     published = fingerprints.group_by("day").agg(pl.col("traces").sum())
     scores = int(published["traces"].sum())
@@ -136,6 +140,7 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
         pending=tuple(what for what, is_so in differs.items() if is_so),
         reasons=tuple(reasons(run, scorer, observed.files, last)),
         unused_profiles=unused,
+        cache_groups=groups,
     )
 
 

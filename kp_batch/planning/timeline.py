@@ -1,9 +1,11 @@
-"""Stages the traces around what changed, in replay order, and which of them to replay.
+"""Decides which traces are replayed, and stages the days on which anything differs.
 
-A late trace changes what the traces after it met: those stand here beside it. See windows.py.
+A late trace changes what the traces of its group after it met. What places a trace is looked at
+first, of the days around the changes; see windows.py. Whole rows are read only of the days that
+hold a trace which is replayed or has changed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 
@@ -11,64 +13,80 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from kp_batch.contracts import SCORES, TIMESTAMP
+from kp_batch.contracts import NOVELTY, OWN_COLUMNS, SCORED_COLUMNS, SCORES, TIMESTAMP
 from kp_batch.ingest.staged_rows import RowGroups
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.sizes import rows_in_part
-from kp_batch.planning.windows import (
-    MergedRows,
-    Span,
-    WindowComparison,
-    affected_days,
-    spans,
-    taking_part,
-)
+from kp_batch.planning.windows import MergedRows, Span, WindowComparison, spans, taking_part
 from kp_batch.run import Run
+from kp_batch.sql import SQL, columns, read_parquet, set_variables, sql, statement
+from kp_batch.warehouse.relations import parquet_relation
 
-# Rows of the merged timeline at a time: their ids may have 10,000 letters.
-_MERGED_ROWS = 16_384
+# Rows at a time: their ids may have 10,000 letters.
+_ROWS_AT_ONCE = 16_384
 # Traces replayed at once: their vectors are 50 MB at 384 dimensions.
 RANGE_ROWS = 32_768
-# A trace of the timeline: as it is now, what is published of it, and what has to be done with it.
+# A trace as it is now, what is published of it, and what has to be done with it.
 TIMELINE = pl.Schema(
     {
         **{name: dtype for name, dtype in SCORES.items() if name != "date"},
         "facts_changed": pl.Boolean,
         "replay": pl.Boolean,
-        "start": pl.Int64,  # the first row of the timeline that it meets
     }
 )
 _UNLIKE = {"trace_id", "nearest_trace_id", "text_hash", "content_hash"}  # in each row
 _REPEATED = [name for name, each in TIMELINE.items() if each == pl.String and name not in _UNLIKE]
-# Of each row that takes part in the replay.
+_OWN = (*OWN_COLUMNS, "source_file", "cache_group")
+_MET = (*NOVELTY, *SCORED_COLUMNS)
+# What places a trace, one group after the other, in each in replay order.
 REPLAY = pl.Schema(
     {
-        "position": pl.UInt32,  # on the timeline
         "trace_id": pl.String,
         "created_at": TIMESTAMP,
         "text_hash": pl.String,
-        "start": pl.Int64,  # the first one that it meets, counted among them
-        "replay": pl.Boolean,  # else others meet it
+        "start": pl.Int64,  # the first row that it meets
+        "replay": pl.Boolean,  # else others may meet it
     }
 )
+_PLACED = pl.Schema({**REPLAY, "added": pl.Boolean})
+
+# How many traces each group has on each day; where all share a cache, that is known already.
+_BY_DAY = "(SELECT NULL AS cache_group, * FROM rows_by_day)"
+_BY_GROUP = """(
+    SELECT cache_group, day_of(created_at) AS day, count(*) AS "rows"
+    FROM published.scores AS scores
+    SEMI JOIN (
+        SELECT cache_group FROM diff WHERE NOT in_place
+        UNION
+        SELECT old_cache_group FROM diff WHERE NOT in_place
+    ) AS changed ON scores.cache_group IS NOT DISTINCT FROM changed.cache_group
+    GROUP BY ALL
+)"""
+_BY_ANY_GROUP = """(
+    SELECT cache_group, day_of(created_at) AS day, count(*) AS "rows"
+    FROM published.scores
+    GROUP BY ALL
+)"""
+_REPLAYED = "(SELECT trace_id FROM $placed WHERE replay AND NOT added)"
+_NOBODY = "(SELECT '' AS trace_id WHERE false)"
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """The traces around what changed, in replay order: `staging.timeline`.
+    """The days on which anything differs, in time order: `staging.timeline`.
 
-    `staging.replay` holds those that take part in the replay, if there are spans.
+    `staging.replay` holds the traces that take part in the replay, if there are spans.
     """
 
-    days: frozenset[date]  # all published traces of these days stand in it
+    days: frozenset[date]  # all traces of these days stand in it
     spans: tuple[Span, ...]  # of the rows of `staging.replay`
 
 
 def affected_timeline(
     run: Run, detected: Detected, scorer: Scorer, published: pl.DataFrame
 ) -> Timeline:
-    """Find the traces to replay, and stage the stretches of time around them.
+    """Find the traces to replay, and stage the days that hold them or any other that differs.
 
     Args:
         run: the run.
@@ -77,68 +95,109 @@ def affected_timeline(
         published: what computed the published scores, see `State.fingerprints`.
     """
     TIMELINE.to_frame().write_parquet(run.staging.timeline)
-    stale = published.filter(scorer.replay_is_stale())
-    changed = detected.changes.days | set(stale.get_column("day"))
-    by_day = published.group_by("day").agg(pl.col("traces").sum()).sort("day").rows()
-    reach = max([run.config.cache_size, *published.get_column("met")])
-    stretches = affected_days(by_day, changed, reach)
-    days = frozenset(day for stretch in stretches for day in stretch)
-    if not changed or not _stage_timeline(run, detected, scorer, stretches):
-        return Timeline(days, ())
-    if not scorer.has_encoder or not _stage_replay(run):
-        return Timeline(days, ())
+    days = set(detected.changes.days)
+    is_placed = _stage_placed(run, detected, scorer, published)
+    if is_placed:
+        replayed = pl.scan_parquet(run.staging.placed, glob=False).filter("replay")
+        days |= set(replayed.select(pl.col("created_at").dt.date().unique()).collect().to_series())
+    if days:
+        _stage_timeline(run, detected, sorted(days), is_placed=is_placed)
+    if not is_placed or not scorer.has_encoder or not _stage_replay(run):
+        return Timeline(frozenset(days), ())
     rows = pl.scan_parquet(run.staging.replay, glob=False)
     limit = min(RANGE_ROWS, rows_in_part([run.staging.replay]))
-    return Timeline(days, spans(rows, limit))
+    return Timeline(frozenset(days), spans(rows, limit))
 
 
-def _stage_timeline(
-    run: Run, detected: Detected, scorer: Scorer, stretches: Sequence[Sequence[date]]
-) -> bool:
-    """Stage the timeline of some stretches of days; returns whether it has any trace."""
+def _stage_placed(run: Run, detected: Detected, scorer: Scorer, published: pl.DataFrame) -> bool:
+    """Stage the traces around the changes, and which are replayed; returns whether any is."""
+    days = _stretches(run, detected, scorer, published)
+    if not days:
+        return False
     size = run.config.cache_size if scorer.has_encoder else 0
     comparison = WindowComparison(size, run.config.ttl)
-    timeline = RowGroups(run.staging.timeline, TIMELINE, RANGE_ROWS, _REPEATED)
-    first_days = pl.Series([stretch[0] for stretch in stretches], dtype=pl.Date)
-    merged = detected.merged_timeline(day for stretch in stretches for day in stretch)
-    for rows in _batches(merged):
-        day = rows.get_column("created_at").dt.date()
-        group = first_days.search_sorted(day, side="right").cast(pl.Int64)
-        windows = comparison.compare(_merged_rows(scorer, rows, group))
+    placed = RowGroups(run.staging.placed, _PLACED, RANGE_ROWS)
+    scores = parquet_relation("scores", detected.state.files_of_days(days))
+    merged = sql(__name__, "merged.sql", scores=scores)
+    for rows in _batches(detected.state.connection.sql(merged)):
+        windows = comparison.compare(_merged_rows(scorer, rows))
         stale = scorer.novelty_is_stale().fill_null(value=False)
         stay = rows.remove("removed").with_columns(start=windows.start)
-        timeline.add(stay.with_columns(replay=stale | pl.Series(windows.changed)))
-    return bool(timeline.close())
+        marked = stay.with_columns(replay=stale | pl.Series(windows.changed))
+        placed.add(marked.select(list(_PLACED)))
+    return bool(placed.close())
+
+
+def _stretches(run: Run, detected: Detected, scorer: Scorer, published: pl.DataFrame) -> list[date]:
+    """Find the days that can matter of each group, see stretches.sql; returns all of them."""
+    state = detected.state
+    stale = published.filter(scorer.replay_is_stale()).get_column("day").unique().to_list()
+    if not stale and not detected.changes.days:
+        return []
+    by_day = published.group_by("day").agg(rows=pl.col("traces").sum())
+    state.connection.register("rows_by_day", by_day.to_arrow())
+    reach = max([run.config.cache_size, *published.get_column("met")])
+    set_variables(state.connection, stale=stale, reach=reach)
+    counts = _counts(run, is_stale=bool(stale))
+    state.connection.execute(sql(__name__, "stretches.sql", published=counts))
+    return sorted(state.ask("SELECT DISTINCT day FROM stretches").to_series())
+
+
+def _counts(run: Run, *, is_stale: bool) -> SQL:
+    if not run.config.cache_by and not run.regroups:
+        return statement(_BY_DAY)
+    return statement(_BY_ANY_GROUP) if is_stale else statement(_BY_GROUP)
 
 
 def _batches(rows: duckdb.DuckDBPyRelation) -> Iterator[pl.DataFrame]:
-    for batch in rows.to_arrow_reader(_MERGED_ROWS):
+    for batch in rows.to_arrow_reader(_ROWS_AT_ONCE):
         yield pl.DataFrame(batch)
 
 
-def _merged_rows(scorer: Scorer, rows: pl.DataFrame, group: pl.Series) -> MergedRows:
-    columns = rows.select(
+def _merged_rows(scorer: Scorer, rows: pl.DataFrame) -> MergedRows:
+    found = rows.select(
+        "stretch",
         pl.col("created_at").to_physical(),
         *("added", "removed"),
         pl.col("cache_size").fill_null(0),
         other_cache=scorer.cache_is_stale().fill_null(value=False),
     )
-    return MergedRows(group.to_numpy(), *(column.to_numpy() for column in columns))
+    return MergedRows(*(column.to_numpy() for column in found))
+
+
+def _stage_timeline(run: Run, detected: Detected, days: Iterable[date], *, is_placed: bool) -> None:
+    """Stage all traces of some days."""
+    state = detected.state
+    replayed = statement(_NOBODY)
+    if is_placed:
+        replayed = statement(_REPLAYED, placed=read_parquet(run.staging.placed))
+    query = sql(
+        __name__,
+        "timeline.sql",
+        scores=parquet_relation("scores", state.files_of_days(days)),
+        new_own=columns(_OWN, "new"),
+        old_own=columns(_OWN, "old"),
+        old_met=columns(_MET, "old"),
+        replayed=replayed,
+    )
+    timeline = RowGroups(run.staging.timeline, TIMELINE, RANGE_ROWS, _REPEATED)
+    for rows in _batches(state.connection.sql(query)):
+        timeline.add(rows)
+    timeline.close()
 
 
 def _stage_replay(run: Run) -> bool:
     """Stage the rows that take part in the replay; returns whether any does."""
-    timeline = pl.scan_parquet(run.staging.timeline, glob=False)
+    placed = pl.scan_parquet(run.staging.placed, glob=False)
     replay = RowGroups(run.staging.replay, REPLAY, RANGE_ROWS)
-    takes_part = taking_part(timeline)
-    columns = [name for name in REPLAY if name != "position"]
-    most = rows_in_part([run.staging.timeline])  # since ids may be long
+    takes_part = taking_part(placed)
+    most = rows_in_part([run.staging.placed])  # since ids may be long
     taken = latest = 0
     for first in range(0, len(takes_part), most):
         part = takes_part[first : first + most]
         if not part.any():
             continue
-        rows = timeline.select(columns).slice(first, len(part)).collect().filter(pl.Series(part))
+        rows = placed.select(list(REPLAY)).slice(first, len(part)).collect().filter(pl.Series(part))
         position = first + np.flatnonzero(part)
         left_out = position - np.arange(taken, taken + len(rows))  # rows before it
         # A row that is only met may meet some that are left out: its start is of no use.
@@ -146,5 +205,5 @@ def _stage_replay(run: Run) -> bool:
             np.maximum(rows.get_column("start").to_numpy() - left_out, latest)
         )
         taken, latest = taken + len(rows), int(start[-1])
-        replay.add(rows.with_columns(start=start, position=position.astype(np.uint32)))
+        replay.add(rows.with_columns(start=start))
     return bool(replay.close())

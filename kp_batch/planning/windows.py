@@ -20,9 +20,8 @@ With the size and ttl of before, 3 implies 1 or 2; it decides where the cache ha
 one added and the last one removed are running maxima: one pass with bounded memory decides.
 """
 
-from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import timedelta
 
 import numpy as np
 import polars as pl
@@ -35,7 +34,7 @@ _ROWS_AT_ONCE = 524_288  # of which two columns are read
 
 @dataclass(frozen=True)
 class MergedRows:
-    """Rows of a merged timeline, in the order of groups, in each in replay order.
+    """Rows of a merged timeline, one group after the other, in each in replay order.
 
     No window reaches from one group into another. All arrays have shape (n,).
     """
@@ -175,44 +174,3 @@ def spans(rows: pl.LazyFrame, limit: int) -> tuple[Span, ...]:
     )
     found = bounds.select("warm", "first", "last").sort("first").collect(engine="streaming")
     return tuple(Span(*bound) for bound in found.iter_rows())
-
-
-def affected_days(
-    published: Sequence[tuple[date, int]], changed: Collection[date], reach: int
-) -> list[list[date]]:
-    """The days of every trace that changes can affect, and of what these meet, in stretches.
-
-    Args:
-        published: each day of the old timeline with its number of rows, ascending.
-        changed: the days of the changes.
-        reach: so many rows before and after a change can matter at the most.
-
-    Returns:
-        Days between which none is left out that has rows, ascending; changes whose days stand in
-        different ones share no window.
-    """
-    rows = {**dict.fromkeys(changed, 0), **dict(published)}
-    days = sorted(rows)
-    after = set(_days_within(days, rows, changed, reach))
-    before = set(_days_within(days[::-1], rows, changed, reach))
-    stretches: list[list[date]] = [[]]
-    for day in days:
-        if day in after or day in before:
-            stretches[-1].append(day)
-        elif stretches[-1]:
-            stretches.append([])
-    return stretches if stretches[-1] else stretches[:-1]
-
-
-def _days_within(
-    days: Sequence[date], rows: dict[date, int], changed: Collection[date], reach: int
-) -> Iterator[date]:
-    """The changed days, and those behind each of them until these hold so many rows."""
-    left = 0
-    for day in days:
-        if day in changed:
-            left = reach
-            yield day
-        elif left > 0:
-            yield day
-            left -= rows[day]

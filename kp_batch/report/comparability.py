@@ -55,7 +55,7 @@ def no_trend(data: ReportData) -> str | None:
     embedders = {run.settings["embedder"] for run in runs}
     idle = {"threshold", "text"}
     idle |= {"precision"} if embedders <= {"hashing", "none"} else set()
-    idle |= {"cache_size", "ttl"} if embedders == {"none"} else set()
+    idle |= {"cache_size", "ttl", "cache_by"} if embedders == {"none"} else set()
     moving = (
         each.of in borne if each.code == "weights" else each.code not in idle
         for each in settings_changed(data)

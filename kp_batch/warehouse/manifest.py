@@ -20,9 +20,9 @@ from kp_batch.text import one_line
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 from kp_batch.warehouse.places import shown
 
-FORMAT_VERSION = 10
-# 7 to 9 have tables that lack columns, see `earlier`; 7 and 8 have manifests without salt.
-_READ = (7, 8, 9, FORMAT_VERSION)
+FORMAT_VERSION = 11
+# 7 to 10 have tables that lack columns, see `earlier`; 7 and 8 have manifests without salt.
+_READ = (7, 8, 9, 10, FORMAT_VERSION)
 
 _LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
@@ -78,6 +78,7 @@ _SETTINGS: Mapping[str, Callable[[Any], bool]] = {
     "precision": _is_text,
     "cache_size": lambda value: _is_count(value) and value > 0,
     "ttl": _is_text,
+    "cache_by": _is_text,
     "profiles": _are_profiles,
     "threshold": _is_share,
     "text": _is_truth,

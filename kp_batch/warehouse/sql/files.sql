@@ -8,7 +8,8 @@ SELECT
     file_id,
     "rows",
     reasons,
-    message
+    message,
+    path_keys
 FROM $files;
 
 COMMENT ON VIEW files IS 'The ledger: one row a file that was ever read, until it is pruned; status read, unreadable or gone.';

@@ -1,0 +1,44 @@
+"""Whose traces share a cache: those that are equal in some columns, or keys of their paths.
+
+A live engine holds its cache in the memory of one process. So the replay keeps one for each group
+of traces: the JSON of their values, `cache_group`, or null where all share one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kp_batch.novelty.settings import CACHE_COLUMNS
+from kp_batch.planning.state import State
+from kp_batch.sql import SQL, identifier, joined, literal, sql, statement
+
+
+@dataclass(frozen=True)
+class CacheGroups:
+    """The caches that the traces of a warehouse have."""
+
+    groups: int
+    without_value: int  # traces that lack one of the values
+
+
+def group_of(cache_by: Sequence[str]) -> SQL:
+    """SQL for the group of a row with `CACHE_COLUMNS` and `path_keys`, that of `FILES`.
+
+    Args:
+        cache_by: the names; none: all traces share one cache, and the group is null.
+    """
+    if not cache_by:
+        return statement("NULL::VARCHAR")
+    values = (joined([literal(name), _value(name)]) for name in cache_by)
+    return statement("json_object($values)::VARCHAR", values=joined(values))
+
+
+def _value(name: str) -> SQL:
+    if name in CACHE_COLUMNS:
+        return identifier(name)
+    return statement("path_keys->>$name", name=literal(name))
+
+
+def count_groups(state: State) -> CacheGroups:
+    """Count the groups that there will be, of all traces; see changes.py for what is given."""
+    [counts] = state.ask(sql(__name__, "cache_groups.sql")).iter_rows()
+    return CacheGroups(*counts)

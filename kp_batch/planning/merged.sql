@@ -1,0 +1,30 @@
+-- The old timeline and the new one, merged, of some groups' stretches of days: what places a trace. One that
+-- has another time, text or group now stands there twice: as it was, `removed`, and as it is, `added`.
+-- In the order of stretches, in each in replay order.
+-- Given: scores (the published files of these days), stretches (see stretches.sql), current and diff (see
+-- changes.py).
+WITH moved AS NOT MATERIALIZED (
+    SELECT trace_id FROM diff WHERE NOT in_place
+)
+SELECT rows_of_both.* EXCLUDE (cache_group), stretch
+FROM (
+    SELECT
+        cache_group,
+        trace_id,
+        created_at,
+        text_hash,
+        encoder_id,
+        cache_id,
+        cache_size,
+        false AS added,
+        trace_id IN (FROM moved) AS removed
+    FROM $scores
+    UNION ALL
+    SELECT cache_group, trace_id, created_at, text_hash, NULL, NULL, NULL, true, false
+    FROM current
+    SEMI JOIN moved USING (trace_id)
+) AS rows_of_both
+JOIN stretches
+    ON stretches.cache_group IS NOT DISTINCT FROM rows_of_both.cache_group
+    AND day = day_of(created_at)
+ORDER BY stretch, created_at, trace_id;

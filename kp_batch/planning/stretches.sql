@@ -1,0 +1,59 @@
+-- Where changes can matter: the days of each group that hold every trace that a change in that group can
+-- affect, and all that these meet. Days of one stretch stand next to each other; what changes in different
+-- stretches shares no window.
+-- Given: diff (see changes.py), published (how many traces each group has on each day, "rows"), and the
+-- variables stale (days on which all that is published changes) and reach (so many traces before and after
+-- a change can matter at the most).
+CREATE TEMP TABLE stretches AS
+WITH changed AS (
+    SELECT cache_group, day_of(created_at) AS day
+    FROM diff
+    WHERE NOT in_place AND created_at IS NOT NULL
+    UNION
+    SELECT old_cache_group, day_of(old_created_at)
+    FROM diff
+    WHERE NOT in_place AND old_created_at IS NOT NULL
+),
+days AS (
+    SELECT cache_group, day, sum("rows") AS "rows", bool_or(has_changed) AS has_changed
+    FROM (
+        SELECT cache_group, day, "rows", list_contains(getvariable('stale')::DATE[], day) AS has_changed
+        FROM $published
+        UNION ALL
+        SELECT cache_group, day, 0, true FROM changed
+    )
+    GROUP BY ALL
+),
+counted AS (
+    SELECT *, coalesce(sum("rows") OVER earlier, 0) AS first, first + "rows" AS last
+    FROM days
+    WINDOW earlier AS (
+        PARTITION BY cache_group ORDER BY day ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+),
+near AS (
+    SELECT
+        *,
+        -- Between a day and a changed one before or after it there are fewer traces than can matter.
+        first - max(last) FILTER (has_changed) OVER upwards < getvariable('reach')
+        OR min(first) FILTER (has_changed) OVER downwards - last < getvariable('reach') AS is_near
+    FROM counted
+    WINDOW
+        upwards AS (PARTITION BY cache_group ORDER BY day),
+        downwards AS (PARTITION BY cache_group ORDER BY day DESC)
+),
+gaps AS (
+    SELECT
+        cache_group,
+        day,
+        coalesce(is_near, false) AS is_near,
+        count(*) FILTER (NOT coalesce(is_near, false)) OVER (PARTITION BY cache_group ORDER BY day)
+            AS gap
+    FROM near
+)
+SELECT
+    cache_group,
+    day,
+    dense_rank() OVER (ORDER BY cache_group NULLS FIRST, gap) AS stretch
+FROM gaps
+WHERE is_near;
