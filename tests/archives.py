@@ -44,6 +44,7 @@ SCHEMA = pa.schema(
         "@context": pa.string(),
         "@type": pa.string(),
         "id": pa.string(),
+        "source_skill": pa.string(),
         "metadata": METADATA,
         "task": TASK,
         "steps": pa.list_(STEP),

@@ -111,15 +111,19 @@ def _scores(config: RescoreConfig, rows: list[Row]) -> Iterator[dict[str, Any]]:
     settings = CacheSettings(config.cache_size, config.ttl)
     texts = [_text(row.value) for row in rows]
     vectors = encoder.encode(texts) if encoder else None
-    cache = VectorCache(settings.size, encoder.dimensions if encoder else 1, settings.ttl)
-    for number, row in enumerate(rows):
-        now, met = moment_of(row.value), None
+    dimensions = encoder.dimensions if encoder else 1
+    groups = [_group(config, row) for row in rows]
+    caches = {each: VectorCache(settings.size, dimensions, settings.ttl) for each in groups}
+    added: dict[str | None, list[Row]] = {each: [] for each in groups}
+    for number, (row, group) in enumerate(zip(rows, groups, strict=True)):
+        now, met, cache = moment_of(row.value), None, caches[group]
         cache.evict_expired(now)
         size = cache.size if encoder else 0
         if vectors is not None:
             met = cache.nearest(vectors[number], now)
             cache.add(vectors[number], now)
-        near = met and met.position is not None and rows[met.position].value
+        near = met and met.position is not None and added[group][met.position].value
+        added[group].append(row)
         yield {
             **_facts(row.value),
             **_weighted(config, row.value, met.similarity if met else None),
@@ -129,11 +133,20 @@ def _scores(config: RescoreConfig, rows: list[Row]) -> Iterator[dict[str, Any]]:
             "nearest_trace_id": near["id"] if near else None,
             "nearest_age_s": (now - moment_of(near)).total_seconds() if near else None,
             "cache_size": size,
+            "cache_group": group,
             "text_hash": hashlib.sha256(texts[number].encode()).hexdigest(),
             "source_file": row.source_file,
             "encoder_id": encoder.encoder_id if encoder else "none",
             "cache_id": settings.cache_id if encoder else "none",
         }
+
+
+def _group(config: RescoreConfig, row: Row) -> str | None:
+    """What tells the trace's cache from others."""
+    folders = row.source_file.split("/")[:-1]
+    keys = dict(each.split("=", 1) for each in folders if "=" in each)
+    values = {name: row.value["metadata"].get(name, keys.get(name)) for name in config.cache_by}
+    return json.dumps(values, separators=(",", ":")) if values else None
 
 
 def _text(trace: Mapping[str, Any]) -> str:
@@ -151,6 +164,7 @@ def _facts(trace: Mapping[str, Any]) -> dict[str, Any]:
         **{
             name: metadata.get(name) for name in ("agent_id", "framework", "task_domain", "success")
         },
+        "source_skill": trace.get("source_skill"),
         "recorded_score": metadata.get("quality_score"),
         "complexity": min(1, types / 4 * 0.5 + (0.3 if recoveries > 0 else 0) + n / 20 * 0.2),
         "tool_diversity": min(1, tools / max(1, n) * 3),

@@ -141,13 +141,14 @@ STEPS = [
     [step("error_recovery", "again")] * 3,
 ]
 traces = st.builds(
-    lambda number, minutes, words, domain, confidence, agent, recorded, steps: trace(
+    lambda number, minutes, words, domain, confidence, agent, skill, recorded, steps: trace(
         id=f"kp:trace:{number}",
         created_at=moment(minutes),
         objective=words,
         task_domain=domain,
         confidence=confidence,
         agent_id=agent,
+        source_skill=skill,
         quality_score=recorded,
         steps=steps,
     ),
@@ -156,13 +157,14 @@ traces = st.builds(
     st.sampled_from(["fix the import", "fix the export", "sum the rows", "!", "plan a trip"]),
     st.sampled_from(["code", "code", "finance", "poetry", ""]),
     st.sampled_from([0.5, 0.5, 0.9, 7.0]),
-    st.sampled_from(["a", "a", "b"]),
+    st.sampled_from(["a", "a", "b", None]),
+    st.sampled_from([None, None, "search"]),
     st.sampled_from([None, 0.0, 0.4]),
     st.sampled_from(STEPS[:2] + STEPS[3:]),
 )
 FOLDERS = ("archive", "0-archive", "z-archive")
-TABLES = ("a.parquet", "c.parquet", "0/z.parquet")
-LINES = ("b.jsonl", "d/e.jsonl", "0/y.jsonl")
+TABLES = ("a.parquet", "host=x/c.parquet", "0/z.parquet")
+LINES = ("b.jsonl", "host=y/e.jsonl", "0/host=x/y.jsonl")
 names = st.sampled_from([*TABLES, *LINES])
 pairs = st.sampled_from([TABLES, LINES]).flatmap(st.permutations)  # the third counts for nothing
 LIMITS = ("max_reject_share", "max_removed", "max_unreadable", "max_gone")
@@ -218,6 +220,7 @@ class Nights(RuleBasedStateMachine):
     @initialize(content=contents)
     def begin(self, content: list[Any]) -> None:
         self.write("a.parquet", [*content, trace(id="kp:trace:sound")])
+        self.put("host=z/no-rows.jsonl", b"\n")  # so that there are hosts
         self.run()
 
     @rule(name=names, content=contents, then=then)
@@ -293,6 +296,7 @@ class Nights(RuleBasedStateMachine):
     @rule(
         cache_size=st.integers(1, 4),
         ttl=st.sampled_from(["none", "2h", "1d"]),
+        cache_by=st.sampled_from(["none", "agent_id", "host", "agent_id+host", "task_domain"]),
         threshold=st.sampled_from([0.3, 0.75]),
         profiles=st.tuples(
             st.sampled_from(["code", "code", "default", "poetry", "legal"]),
@@ -305,7 +309,7 @@ class Nights(RuleBasedStateMachine):
         ),
         embedder=st.sampled_from(["none", "hashing", "model"]),
         changed=st.sets(
-            st.sampled_from(["cache_size", "ttl", "threshold", "profiles", "embedder"])
+            st.sampled_from(["cache_size", "ttl", "cache_by", "threshold", "profiles", "embedder"])
         ),
     )
     def change_settings_or_change_back(self, changed: set[str], **settings: Any) -> None:

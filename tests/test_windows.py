@@ -1,8 +1,10 @@
 """What a change asks for, against the cache itself, one trace at a time, before and after."""
 
+import operator
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, date, datetime, timedelta
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import duckdb
@@ -19,12 +21,12 @@ from kp_batch.planning.windows import (
     NewWindows,
     Span,
     WindowComparison,
-    affected_days,
     spans,
     taking_part,
 )
-from kp_batch.sql import SQL, sql
+from kp_batch.sql import SQL, set_variables, sql
 from kp_batch.vectors import Bools, Int64s
+from kp_batch.warehouse.catalog import create_macros
 
 SECOND = timedelta(seconds=1)
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
@@ -252,80 +254,151 @@ def test_spans_are_cut_by_their_rows_and_not_by_the_gaps_between_them() -> None:
     assert spans(frame.with_columns(replay=pl.lit(value=False)), 2) == ()
 
 
-@settings(max_examples=500, deadline=None)
+Days = list[tuple[int, int]]  # group and number of the day
+
+
+def stretches(
+    counts: Mapping[tuple[int, int], int],
+    changed: AbstractSet[tuple[int, int]],
+    stale: AbstractSet[int],
+    reach: int,
+) -> list[Days]:
+    """What stretches.sql gives for so many rows by group and day."""
+    with duckdb.connect() as connection:
+        create_macros(connection)
+        connection.execute("""CREATE TABLE published AS SELECT NULL::VARCHAR AS cache_group,
+            NULL::DATE AS day, 0 AS "rows" WHERE false""")
+        rows = [(name_of(group), day_at(day), count) for (group, day), count in counts.items()]
+        if rows:
+            connection.executemany("INSERT INTO published VALUES (?, ?, ?)", rows)
+        connection.execute("""CREATE TABLE diff AS SELECT NULL::VARCHAR AS cache_group,
+            NULL::TIMESTAMPTZ AS created_at, NULL::VARCHAR AS old_cache_group,
+            NULL::TIMESTAMPTZ AS old_created_at, false AS in_place WHERE false""")
+        for number, (group, day) in enumerate(sorted(changed)):
+            sides = [name_of(group), BEGIN + timedelta(day), None, None]
+            row = sides if number % 2 else sides[2:] + sides[:2]  # added ones and removed ones
+            connection.execute("INSERT INTO diff VALUES (?, ?, ?, ?, false)", row)
+        connection.execute(
+            "INSERT INTO diff VALUES ('1', '2026-01-06', '1', '2026-01-06', true)"  # stays in place
+        )
+        set_variables(connection, stale=[day_at(day) for day in stale], reach=reach)
+        published = SQL("published")
+        connection.execute(sql("kp_batch.planning.x", "stretches.sql", published=published))
+        found = connection.sql("FROM stretches ORDER BY stretch, day").fetchall()
+    return [
+        [(0 if group is None else int(group), (day - FIRST_DAY).days) for group, day, _ in rows]
+        for _, rows in groupby(found, operator.itemgetter(2))
+    ]
+
+
+def name_of(group: int) -> str | None:
+    return str(group) if group else None
+
+
+def day_at(number: int) -> date:
+    return FIRST_DAY + timedelta(number)
+
+
+group_days = st.tuples(st.integers(0, 2), st.integers(0, 20))
+
+
+@settings(max_examples=150, deadline=None)
 @given(
-    st.dictionaries(st.integers(0, 40), st.integers(1, 9), max_size=15),
-    st.sets(st.integers(-1, 41), max_size=4),
+    st.dictionaries(group_days, st.integers(1, 9), max_size=30),
+    st.sets(group_days, max_size=4),
+    st.sets(st.integers(0, 20), max_size=2),
     st.integers(1, 12),
 )
 def test_law_the_days_around_changes_hold_the_caches_capacity_on_both_sides(
-    counts: dict[int, int], changed: set[int], reach: int
+    counts: dict[tuple[int, int], int],
+    changed: set[tuple[int, int]],
+    stale: set[int],
+    reach: int,
 ) -> None:
-    def day(number: int) -> date:
-        return FIRST_DAY + timedelta(number)
-
-    published = [(day(number), counts[number]) for number in sorted(counts)]
-    stretches = affected_days(published, {day(number) for number in changed}, reach)
-    chosen = [each for stretch in stretches for each in stretch]
-    assert chosen == sorted({*chosen})
-    rows = sorted({*counts, *changed})
-    for number in rows:  # chosen is what has fewer rows than that between itself and a change
+    found = stretches(counts, changed, stale, reach)
+    chosen = [each for stretch in found for each in stretch]
+    assert len(chosen) == len({*chosen})
+    changes = changed | {each for each in counts if each[1] in stale}
+    for group, day in {*counts, *changed}:  # chosen has fewer rows between itself and a change
         between = [
-            sum(counts.get(each, 0) for each in rows if min(number, at) < each < max(number, at))
-            for at in changed
+            sum(
+                rows
+                for (other, number), rows in counts.items()
+                if other == group and min(day, at) < number < max(day, at)
+            )
+            for of, at in changes
+            if of == group
         ]
-        assert (day(number) in chosen) == (number in changed or min(between, default=reach) < reach)
-    joined = [
-        not any(one < day(number) < other and day(number) not in chosen for number in rows)
-        for one, other in pairwise(chosen)
-    ]
-    same = [
-        any({one, other} <= {*stretch} for stretch in stretches) for one, other in pairwise(chosen)
-    ]
-    assert same == joined
-    assert all(stretches)
+        assert ((group, day) in chosen) == (min(between, default=reach) < reach)
+    for stretch in found:
+        assert len({group for group, _ in stretch}) == 1
+    for one, other in pairwise(sorted(chosen)):
+        left_out = any(one < each < other for each in {*counts} - {*chosen})
+        together = any({one, other} <= {*stretch} for stretch in found)
+        assert together == (one[0] == other[0] and not left_out)
 
 
 def test_the_days_around_changes() -> None:
-    days = [(FIRST_DAY + timedelta(number), 3) for number in range(12)]
-    dates = [day for day, _ in days]
-    after = dates[-1] + timedelta(1)
-    assert affected_days(days, {dates[4]}, 4) == [dates[2:7]]
-    assert affected_days(days, {dates[4], dates[5]}, 1) == [dates[3:7]]
-    assert affected_days(days, {dates[1], dates[9]}, 3) == [dates[:3], dates[8:11]]
-    assert affected_days(days, {dates[1], dates[5]}, 6) == [dates[:8]]
-    assert affected_days(days, {dates[0], dates[11]}, 100) == [dates]
-    assert affected_days(days, {after}, 3) == [[dates[11], after]]
-    assert affected_days([], {FIRST_DAY}, 3) == [[FIRST_DAY]]
-    assert affected_days(days, set(), 3) == []
+    counts = {(0, day): 3 for day in range(12)}
+
+    def days(*changed: int, reach: int) -> list[list[int]]:
+        found = stretches(counts, {(0, day) for day in changed}, set(), reach)
+        return [[day for _, day in stretch] for stretch in found]
+
+    assert days(4, reach=4) == [[2, 3, 4, 5, 6]]
+    assert days(4, 5, reach=1) == [[3, 4, 5, 6]]
+    assert days(1, 9, reach=3) == [[0, 1, 2], [8, 9, 10]]
+    assert days(1, 5, reach=6) == [[*range(8)]]
+    assert days(0, 11, reach=100) == [[*range(12)]]
+    assert days(12, reach=3) == [[11, 12]]
+    assert stretches({}, {(0, 0)}, set(), 3) == [[(0, 0)]]
+    assert stretches(counts, set(), set(), 3) == []
+    assert stretches(counts, set(), {3}, 1) == [[(0, 2), (0, 3), (0, 4)]]
 
 
-def test_a_trace_with_another_time_or_text_stands_on_the_timeline_twice() -> None:
-    columns = "trace_id, created_at, text_hash, content_hash"
-    old = "('c', '2', 'x', '1'), ('b', '1', 'x', '1'), ('a', '1', 'x', '1'), ('d', '4', 'x', '1')"
-    new = "('c', '3', 'x', '2'), ('b', '1', 'y', '2'), ('a', '1', 'x', '2')"
-    query = sql(
-        "kp_batch.planning.changes",
-        "timeline.sql",
-        scores=SQL(f"(VALUES {old}) AS rows({columns})"),
-        new_own=SQL("new.trace_id, new.created_at"),
-        old_own=SQL("old.trace_id, old.created_at"),
-        old_met=SQL("old.text_hash"),
-    )
+def test_a_change_in_one_group_asks_for_no_day_of_another() -> None:
+    counts = {(group, day): 3 for group in (0, 1) for day in range(6)}
+    assert stretches(counts, {(1, 2)}, set(), 1) == [[(1, 1), (1, 2), (1, 3)]]
+
+
+PLACED = "trace_id, created_at, text_hash, cache_group"
+
+
+def test_a_trace_with_another_time_text_or_group_is_removed_and_added() -> None:
+    old = """('c', '2026-01-05 02:00Z', 'x', NULL), ('b', '2026-01-05 01:00Z', 'x', NULL),
+        ('a', '2026-01-05 01:00Z', 'x', NULL), ('d', '2026-01-05 04:00Z', 'x', NULL),
+        ('e', '2026-01-05 05:00Z', 'x', NULL), ('f', '2026-01-06 05:00Z', 'x', NULL)"""
+    new = """('c', '2026-01-05 03:00Z', 'x', NULL), ('b', '2026-01-05 01:00Z', 'y', NULL),
+        ('a', '2026-01-05 01:00Z', 'x', NULL), ('e', '2026-01-05 05:00Z', 'x', 'g')"""
     with duckdb.connect() as connection:
-        connection.execute(f"CREATE TABLE current AS FROM (VALUES {new}) AS rows({columns})")
-        connection.execute("CREATE TABLE unchanged (trace_id VARCHAR)")
+        create_macros(connection)
+        connection.execute("SET TimeZone = 'UTC'")
+        for name, rows in (("scores", old), ("current", new)):
+            connection.execute(
+                f"CREATE TABLE {name} AS SELECT * REPLACE (created_at::TIMESTAMPTZ AS created_at), "
+                "'id' AS encoder_id, 'id' AS cache_id, 1 AS cache_size "
+                f"FROM (VALUES {rows}) AS rows({PLACED})"
+            )
         connection.execute(
-            "CREATE TABLE diff AS FROM (VALUES ('a', true, true), ('b', true, false), "
-            "('c', true, false)) AS rows(trace_id, differs, in_place)"
+            "CREATE TABLE diff AS FROM (VALUES ('a', true), ('b', false), ('c', false), "
+            "('e', false)) AS rows(trace_id, in_place)"
         )
-        rows = connection.sql(query).select("trace_id, created_at, added, removed").fetchall()
+        connection.execute(
+            "CREATE TABLE stretches AS FROM (VALUES (NULL, DATE '2026-01-05', 1), "
+            "('g', DATE '2026-01-05', 2)) AS rows(cache_group, day, stretch)"
+        )
+        query = sql("kp_batch.planning.x", "merged.sql", scores=SQL("scores"))
+        merged = connection.sql(query)
+        rows = merged.select("stretch, trace_id, hour(created_at), added, removed").fetchall()
+    places = [(stretch, hour, name) for stretch, name, hour, *_ in rows]
+    assert places == sorted(places)
     assert sorted(rows) == [
-        ("a", "1", False, False),
-        ("b", "1", False, True),
-        ("b", "1", True, False),
-        ("c", "2", False, True),
-        ("c", "3", True, False),
-        ("d", "4", False, False),
+        (1, "a", 1, False, False),
+        (1, "b", 1, False, True),
+        (1, "b", 1, True, False),
+        (1, "c", 2, False, True),
+        (1, "c", 3, True, False),
+        (1, "d", 4, False, False),
+        (1, "e", 5, False, True),
+        (2, "e", 5, True, False),
     ]
-    assert [row[1] for row in rows] == sorted(row[1] for row in rows)

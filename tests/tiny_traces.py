@@ -22,6 +22,8 @@ class Traces:
     files: int = 10
     texts: int = 10**12  # distinct ones, at the most
     domains: int = 1
+    agents: int = 1
+    frameworks: int = 1
     letters: int = 20  # of an id
     steps: int = 1  # of a trace
     first: int = 0  # the number of the first one: what makes ids, and texts, differ
@@ -52,8 +54,8 @@ def _rows(traces: Traces, first: int, last: int) -> pl.DataFrame:
         id=prefix + number.cast(pl.String).str.zfill(traces.letters - len(prefix)),
         metadata=pl.struct(
             created_at=pl.lit(traces.begin) + pl.duration(microseconds=place * apart),
-            agent_id=pl.lit("agent"),
-            framework=pl.lit("framework"),
+            agent_id=pl.format("agent {}", number * 7919 % traces.agents),
+            framework=pl.format("framework {}", number * 7919 % traces.frameworks),
             task_domain=pl.format("domain {}", place % traces.domains),
             success=pl.lit(value=True),
         ),

@@ -165,7 +165,7 @@ def path_keys(folders: Collection[str], path: str) -> str:
 
 
 def _is_key(folder: str) -> bool:
-    return "=" in folder.rpartition("/")[2]
+    return folder.rpartition("/")[2].count("=") == 1
 
 
 def _key(folder: str) -> tuple[str, str | None]:

@@ -25,6 +25,8 @@ RELATIONS: Mapping[str, tuple[str, ...]] = {
     "changed_contents": ("source_file", "file_id"),
     # the hashes of the ids that can have changed
     "touched_ids": ("id",),
+    # the accepted rows of these ids, of all content that was ever read
+    "touched_rows": tuple(FACTS),
     # of these ids, the rows of those that have several
     "duplicates": (
         *("trace_id", "task_domain", "file_id", "row", "content_hash"),
@@ -40,13 +42,14 @@ RELATIONS: Mapping[str, tuple[str, ...]] = {
     # of these ids, those whose score is as it has to be, so far as their own row tells
     "unchanged": ("trace_id",),
 }
+# So many touched ids have their rows in memory: to look for them among all facts takes a while.
+_FEW = 250_000
 # By facts, whose files are few, where the scores have one a day. An id may have several times
 # there, of which its score has one.
 _TOUCHED_DAYS = """
     SELECT DISTINCT day_of(created_at) AS day
-    FROM published.facts
+    FROM touched_rows
     SEMI JOIN published.files USING (file_id)
-    WHERE len(reasons) = 0 AND hash(trace_id) IN (SELECT id FROM touched_ids)
 """
 _BY_DAY = """
     SELECT day_of(created_at) AS day, day_of(old_created_at) AS old_day, count(*) AS traces
@@ -157,17 +160,27 @@ def detect_changes(
         forgotten = read_parquet(to_forget)
         # Only then: to look at all ids takes a while.
         without = statement("ANTI JOIN $ids AS gone USING (trace_id)", ids=forgotten)
+    facts = {"columns": columns(FACTS), "staged": parquet_relation("facts", observed.facts)}
     query = sql(
         __name__,
         "changes.sql",
-        columns=columns(FACTS),
+        **facts,
         forgotten=forgotten,
         without=without,
-        staged=parquet_relation("facts", observed.facts),
         files=parquet_relation("files", [state.staging.table("files")]),
-        cache_group=group_of(cache_by),
     )
     set_variables(state.connection, touches_all=touches_all)
+    state.connection.execute(query)
+    few = state.ask("SELECT count(*) FROM touched_ids").item() <= _FEW
+    kind = statement("TABLE") if few else statement("VIEW")
+    query = sql(
+        __name__,
+        "candidates.sql",
+        **facts,
+        kind=kind,
+        without=without,
+        cache_group=group_of(cache_by),
+    )
     state.connection.execute(query)
     touched = state.files_of_days(state.ask(_TOUCHED_DAYS).get_column("day"))
     scores = parquet_relation("scores", touched)

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from kp_batch.archive.file_changes import FileChanges
+from kp_batch.novelty.settings import format_cache_by
 from kp_batch.reasons import Pending, Reason
 from kp_batch.text import number, printable, shortened
 
@@ -41,6 +42,9 @@ class PlanDescription:
     rejected_by_code: dict[str, int]  # rows and files
     excess: str | None  # why the run would fail and publish no scores
     unused_profiles: dict[str, str | None]  # see `Plan.unused_profiles`
+    cache_by: str  # whose traces share a cache
+    caches: int | None  # how many there are; null: one, or nothing is to be done
+    traces_without_value: int  # of these traces, those that lack a value of `cache_by`
     texts_to_embed: int
     traces_to_replay: int
     traces_to_restate: int
@@ -73,6 +77,9 @@ def describe(run: "Run", plan: "Plan", *, by_domain_and_day: bool = False) -> Pl
         rejected_by_code=counts.rejected_by_code,
         excess=excess(run, counts, plan.limited),
         unused_profiles=dict(plan.unused_profiles),
+        cache_by=format_cache_by(run.config.cache_by),
+        caches=plan.cache_groups.groups if plan.cache_groups else None,
+        traces_without_value=plan.cache_groups.without_value if plan.cache_groups else 0,
         texts_to_embed=counts.embedded,
         traces_to_replay=counts.replayed,
         traces_to_restate=counts.restated,
@@ -101,6 +108,7 @@ def as_text(plan: PlanDescription) -> str:
         return f"nothing to do ({_files(plan) or 'no file changed'})"
     reweighted = f"{number(plan.traces_to_reweight, 'trace')}: their weights alone differ"
     work = [
+        ("caches", plan.caches, _caches(plan)),
         ("embed", plan.texts_to_embed, number(plan.texts_to_embed, "text")),
         ("replay", plan.traces_to_replay, number(plan.traces_to_replay, "trace")),
         ("reweight", plan.traces_to_reweight, reweighted),
@@ -160,6 +168,12 @@ def _rejected(plan: PlanDescription) -> str:
         *([f"{number(superseded, 'row')} superseded"] if superseded else []),
     ]
     return ", ".join(told) + (f" ({listed})" if listed else "")
+
+
+def _caches(plan: PlanDescription) -> str:
+    lacking = plan.traces_without_value
+    without = f"; {number(lacking, 'trace')} without a value" if lacking else ""
+    return f"{plan.caches:,}, by {plan.cache_by}{without}" if plan.caches else ""
 
 
 def _by_domain(plan: PlanDescription) -> str:

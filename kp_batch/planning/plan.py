@@ -18,7 +18,7 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.state import State
 from kp_batch.planning.texts import Texts, missing_texts
 from kp_batch.planning.timeline import affected_timeline
-from kp_batch.planning.why import is_settled, reasons, words_stand
+from kp_batch.planning.why import is_current, is_settled, reasons, words_stand
 from kp_batch.planning.windows import Span
 from kp_batch.planning.workload import (
     Workload,
@@ -104,7 +104,10 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
         rejects_stand = not run.published.failed
         touches_all = run.regroups or not rejects_stand
         detected = detect_changes(state, observed, run.config.cache_by, touches_all=touches_all)
-        fingerprints = state.fingerprints(scorer.profiles.moments)
+        if is_current(run, scorer, last):
+            fingerprints = state.current_fingerprints()
+        else:
+            fingerprints = state.fingerprints(scorer.profiles.moments)
         timeline = affected_timeline(run, detected, scorer, fingerprints)
         texts = missing_texts(run, detected, scorer, timeline, observed)
         traces = traces_after(run, fingerprints, timeline)

@@ -136,7 +136,7 @@ def _stretches(run: Run, detected: Detected, scorer: Scorer, published: pl.DataF
         return []
     by_day = published.group_by("day").agg(rows=pl.col("traces").sum())
     state.connection.register("rows_by_day", by_day.to_arrow())
-    reach = max([run.config.cache_size, *published.get_column("met")])
+    reach = max([run.config.cache_size, *published.get_column("met").drop_nulls()])
     set_variables(state.connection, stale=stale, reach=reach)
     counts = _counts(run, is_stale=bool(stale))
     state.connection.execute(sql(__name__, "stretches.sql", published=counts))
