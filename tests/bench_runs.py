@@ -61,7 +61,7 @@ def bench_runs(folder: Path) -> None:
 
 
 def _bench_groups(folder: Path) -> None:
-    """A cache for each of many groups beside one cache for all: the replay of the stored vectors."""
+    """A cache for each of many groups beside one cache for all traces."""
     archive, warehouse = folder / "archive", folder / "warehouse"
     groups = {"agent_id": 1_000, "framework": TRACES // 5}
     many = {"agents": groups["agent_id"], "frameworks": groups["framework"]}

@@ -364,6 +364,6 @@ def test_the_relations_of_planning_have_the_columns_that_are_declared(tmp_path: 
     taken = take_in(tmp_path)
     observed = observe(taken.run, Local())
     with State(taken.run.config.warehouse, taken.run.tables, taken.run.staging) as state:
-        detect_changes(state, observed, rejects_stand=True)
+        detect_changes(state, observed, (), touches_all=False)
         for name, columns in RELATIONS.items():
             assert tuple(state.connection.table(name).columns) == columns, name
