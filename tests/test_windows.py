@@ -380,8 +380,7 @@ def test_a_trace_with_another_time_text_or_group_is_removed_and_added() -> None:
                 f"FROM (VALUES {rows}) AS rows({PLACED})"
             )
         connection.execute(
-            "CREATE TABLE diff AS FROM (VALUES ('a', true), ('b', false), ('c', false), "
-            "('e', false)) AS rows(trace_id, in_place)"
+            "CREATE TABLE diff AS SELECT current.*, trace_id = 'a' AS in_place FROM current"
         )
         connection.execute(
             "CREATE TABLE stretches AS FROM (VALUES (NULL, DATE '2026-01-05', 1), "

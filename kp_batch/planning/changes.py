@@ -36,7 +36,8 @@ RELATIONS: Mapping[str, tuple[str, ...]] = {
     "current": (*(name for name in FACTS if name != "reasons"), "source_file", "cache_group"),
     # of these ids, the row that counts beside the published score
     "diff": (
-        *("trace_id", "created_at", "old_created_at", "cache_group", "old_cache_group"),
+        *("trace_id", "created_at", "old_created_at", "text_hash"),
+        *("cache_group", "old_cache_group"),
         *("removed_from", "in_place", "differs"),
     ),
     # of these ids, those whose score is as it has to be, so far as their own row tells

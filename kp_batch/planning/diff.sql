@@ -5,6 +5,7 @@ SELECT
     trace_id,
     new.created_at AS created_at,
     old.created_at AS old_created_at,
+    new.text_hash AS text_hash,
     new.cache_group AS cache_group,
     old.cache_group AS old_cache_group,
     CASE WHEN new.created_at IS NULL THEN old.source_file END AS removed_from,

@@ -1,28 +1,28 @@
 -- The old timeline and the new one, merged, of some groups' stretches of days: what places a trace. One that
 -- has another time, text or group now stands there twice: as it was, `removed`, and as it is, `added`.
 -- In the order of stretches, in each in replay order.
--- Given: scores (the published files of these days), stretches (see stretches.sql), current and diff (see
--- changes.py).
+-- Given: scores (the published files of these days), stretches (see stretches.sql) and diff (see changes.py).
 WITH moved AS NOT MATERIALIZED (
-    SELECT trace_id FROM diff WHERE NOT in_place
+    SELECT * FROM diff WHERE NOT in_place
 )
 SELECT rows_of_both.* EXCLUDE (cache_group), stretch
 FROM (
     SELECT
-        cache_group,
-        trace_id,
-        created_at,
-        text_hash,
-        encoder_id,
-        cache_id,
-        cache_size,
+        old.cache_group,
+        old.trace_id,
+        old.created_at,
+        old.text_hash,
+        old.encoder_id,
+        old.cache_id,
+        old.cache_size,
         false AS added,
-        trace_id IN (FROM moved) AS removed
-    FROM $scores
+        moved.trace_id IS NOT NULL AS removed
+    FROM $scores AS old
+    LEFT JOIN moved ON moved.trace_id = old.trace_id
     UNION ALL
     SELECT cache_group, trace_id, created_at, text_hash, NULL, NULL, NULL, true, false
-    FROM current
-    SEMI JOIN moved USING (trace_id)
+    FROM moved
+    WHERE created_at IS NOT NULL
 ) AS rows_of_both
 JOIN stretches
     ON stretches.cache_group IS NOT DISTINCT FROM rows_of_both.cache_group

@@ -49,7 +49,8 @@ REPLAY = pl.Schema(
         "replay": pl.Boolean,  # else others may meet it
     }
 )
-_PLACED = pl.Schema({**REPLAY, "added": pl.Boolean})
+# `window_changed`: it is replayed for that alone.
+_PLACED = pl.Schema({**REPLAY, "window_changed": pl.Boolean})
 
 # How many traces each group has on each day; where all share a cache, that is known already.
 _BY_DAY = "(SELECT NULL AS cache_group, * FROM rows_by_day)"
@@ -68,7 +69,7 @@ _BY_ANY_GROUP = """(
     FROM published.scores
     GROUP BY ALL
 )"""
-_REPLAYED = "(SELECT trace_id FROM $placed WHERE replay AND NOT added)"
+_REPLAYED = "(SELECT trace_id FROM $placed WHERE window_changed)"
 _NOBODY = "(SELECT '' AS trace_id WHERE false)"
 
 
@@ -101,7 +102,7 @@ def affected_timeline(
         replayed = pl.scan_parquet(run.staging.placed, glob=False).filter("replay")
         days |= set(replayed.select(pl.col("created_at").dt.date().unique()).collect().to_series())
     if days:
-        _stage_timeline(run, detected, sorted(days), is_placed=is_placed)
+        _stage_timeline(run, detected, scorer, sorted(days), is_placed=is_placed)
     if not is_placed or not scorer.has_encoder or not _stage_replay(run):
         return Timeline(frozenset(days), ())
     rows = pl.scan_parquet(run.staging.replay, glob=False)
@@ -117,15 +118,24 @@ def _stage_placed(run: Run, detected: Detected, scorer: Scorer, published: pl.Da
     size = run.config.cache_size if scorer.has_encoder else 0
     comparison = WindowComparison(size, run.config.ttl)
     placed = RowGroups(run.staging.placed, _PLACED, RANGE_ROWS)
-    scores = parquet_relation("scores", detected.state.files_of_days(days))
-    merged = sql(__name__, "merged.sql", scores=scores)
+    merged = sql(__name__, "merged.sql", scores=_scores(run, detected, days))
     for rows in _batches(detected.state.connection.sql(merged)):
         windows = comparison.compare(_merged_rows(scorer, rows))
-        stale = scorer.novelty_is_stale().fill_null(value=False)
-        stay = rows.remove("removed").with_columns(start=windows.start)
-        marked = stay.with_columns(replay=stale | pl.Series(windows.changed))
-        placed.add(marked.select(list(_PLACED)))
+        replay = _is_stale(scorer) | pl.Series(windows.changed)
+        stay = rows.remove("removed").with_columns(start=windows.start, replay=replay)
+        moved = pl.col("added") | _is_stale(scorer)
+        placed.add(stay.with_columns(window_changed=pl.col("replay") & ~moved))
     return bool(placed.close())
+
+
+def _scores(run: Run, detected: Detected, days: Iterable[date]) -> SQL:
+    """The published scores of some days; none where each trace is in another group than it was."""
+    paths = [] if run.regroups else detected.state.files_of_days(days)
+    return parquet_relation("scores", paths)
+
+
+def _is_stale(scorer: Scorer) -> pl.Expr:
+    return scorer.novelty_is_stale().fill_null(value=False)
 
 
 def _stretches(run: Run, detected: Detected, scorer: Scorer, published: pl.DataFrame) -> list[date]:
@@ -165,24 +175,25 @@ def _merged_rows(scorer: Scorer, rows: pl.DataFrame) -> MergedRows:
     return MergedRows(*(column.to_numpy() for column in found))
 
 
-def _stage_timeline(run: Run, detected: Detected, days: Iterable[date], *, is_placed: bool) -> None:
+def _stage_timeline(
+    run: Run, detected: Detected, scorer: Scorer, days: Iterable[date], *, is_placed: bool
+) -> None:
     """Stage all traces of some days."""
-    state = detected.state
     replayed = statement(_NOBODY)
     if is_placed:
         replayed = statement(_REPLAYED, placed=read_parquet(run.staging.placed))
     query = sql(
         __name__,
         "timeline.sql",
-        scores=parquet_relation("scores", state.files_of_days(days)),
+        scores=_scores(run, detected, days),
         new_own=columns(_OWN, "new"),
         old_own=columns(_OWN, "old"),
         old_met=columns(_MET, "old"),
         replayed=replayed,
     )
     timeline = RowGroups(run.staging.timeline, TIMELINE, RANGE_ROWS, _REPEATED)
-    for rows in _batches(state.connection.sql(query)):
-        timeline.add(rows)
+    for rows in _batches(detected.state.connection.sql(query)):
+        timeline.add(rows.with_columns(pl.col("replay") | _is_stale(scorer)))
     timeline.close()
 
 
