@@ -1,6 +1,7 @@
 import tracemalloc
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from random import Random
 from unittest.mock import patch
 
@@ -69,7 +70,7 @@ def histories(draw: st.DrawFn) -> History:
     return History(unit(3 * vectors), times, draw(st.integers(1, 12) | st.just(1_000)), ttl)
 
 
-def bits(met: Replay, rows: slice = slice(None)) -> tuple[bytes, ...]:
+def bits(met: Replay, rows: slice | Int64s = slice(None)) -> tuple[bytes, ...]:
     columns = (met.max_similarity, met.nearest, met.cache_size, met.novelty)
     return tuple(column[rows].tobytes() for column in columns)
 
@@ -138,6 +139,37 @@ def test_law_rows_that_are_only_met_change_nothing(history: History, data: st.Da
     starts = window_starts(history.times, history.max_elements, history.ttl)
     met = replay_windows(history.vectors, starts, first=first, block=7)
     assert bits(met) == bits(history.replayed(), slice(first, None))
+
+
+@laws
+@given(histories(), st.data())
+def test_law_rows_that_are_not_wanted_change_nothing(history: History, data: st.DataObject) -> None:
+    rows = data.draw(st.lists(st.booleans(), min_size=len(history.times), max_size=1_000))
+    wanted = np.array(rows[: len(history.times)], dtype=np.bool_)
+    starts = window_starts(history.times, history.max_elements, history.ttl)
+    met = replay_windows(history.vectors, starts, wanted=wanted, block=7)
+    assert bits(met, np.flatnonzero(wanted)) == bits(history.replayed(), np.flatnonzero(wanted))
+
+
+@laws
+@given(histories(), st.data(), st.integers(1, 60))
+def test_law_no_group_meets_another(history: History, data: st.DataObject, block: int) -> None:
+    """One product for the groups, one after the other, gives what a cache for each gives."""
+    ends = data.draw(st.lists(st.integers(0, len(history.times)), max_size=8))
+    bounds = sorted({0, *ends, len(history.times)})
+    first = np.zeros(len(history.times), dtype=np.int64)
+    times = np.concatenate([history.times[:0], history.times])
+    for begin, end in pairwise(bounds):
+        first[begin:end] = begin
+        times[begin:end] -= begin  # they ascend within a group alone
+    starts = window_starts(times, history.max_elements, history.ttl, first)
+    met = replay_windows(history.vectors, starts, block=block)
+    for begin, end in pairwise(bounds):
+        rows = slice(begin, end)
+        alone = one_at_a_time(part(history, rows))
+        nearest = np.where(met.nearest[rows] < 0, -1, met.nearest[rows] - begin)
+        ours = Replay(met.max_similarity[rows], nearest, met.cache_size[rows])
+        assert bits(ours) == bits(alone)
 
 
 @laws

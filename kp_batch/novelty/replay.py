@@ -6,6 +6,7 @@ of their windows holds. That product only nominates, see candidates.py; `cosines
 here that changes a result raises `settings.REPLAY_VERSION`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -69,7 +70,12 @@ def replay(
 
 
 def replay_windows(
-    vectors: Float32s, starts: Int64s, *, first: int = 0, block: int = _MOST
+    vectors: Float32s,
+    starts: Int64s,
+    *,
+    first: int = 0,
+    wanted: Bools | None = None,
+    block: int = _MOST,
 ) -> Replay:
     """Compute what each trace met in a given window; see `replay`.
 
@@ -77,6 +83,8 @@ def replay_windows(
         vectors: float32, shape (n, dimensions), unit or zero rows, in replay order.
         starts: int64, shape (n,), ascending: row i meets rows `[starts[i], i)`.
         first: the first row of the result; those before it are met only.
+        wanted: bool, shape (n,): only these rows' results count, the others' may be anything; None
+            for all.
         block: the most rows of one matrix product, at least 1; changes the speed, never the result.
 
     Raises:
@@ -87,11 +95,20 @@ def replay_windows(
     sizes = np.arange(len(starts), dtype=np.int64) - starts
     decided = _Decided.of(vectors)
     length = min(block, max(int(sizes.max(initial=0)) // 8, _FEWEST))
-    for begin in range(first, len(starts), length):
-        for row, column in candidates.nominate(begin, min(begin + length, len(starts))):
+    rows = np.arange(len(starts)) if wanted is None else np.flatnonzero(wanted)
+    for begin, end in _blocks(rows[np.searchsorted(rows, first) :], length):
+        for row, column in candidates.nominate(begin, end):
             decided.compare(row, column)
     similarity, nearest = _settled(decided, candidates.real, starts)
     return Replay(similarity[first:], nearest[first:], sizes[first:])
+
+
+def _blocks(rows: Int64s, length: int) -> Iterator[tuple[int, int]]:
+    """Cut ascending rows into ranges of at most this length, without what stands between them."""
+    while len(rows):
+        count = int(np.searchsorted(rows, rows[0] + length))
+        yield int(rows[0]), int(rows[count - 1]) + 1
+        rows = rows[count:]
 
 
 def _check(vectors: Float32s, starts: Int64s, block: int) -> None:

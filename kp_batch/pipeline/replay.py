@@ -127,7 +127,8 @@ def replay_span(span: Span, vectors: Path, staging: Staging) -> Replayed:
     )
     own = span.first - span.warm
     starts = np.maximum(rows.get_column("start").to_numpy() - span.warm, 0)
-    met = replay_windows(read_vectors(vectors, places), starts, first=own)
+    wanted = rows.get_column("replay").to_numpy()
+    met = replay_windows(read_vectors(vectors, places), starts, first=own, wanted=wanted)
     nearest = np.where(met.nearest < 0, 0, met.nearest)
     found = pl.Series(met.nearest >= 0)
     times = rows.get_column("created_at").to_physical().to_numpy()
