@@ -27,6 +27,7 @@ def bench_replay() -> None:
         _compare("a cache of 100", vectors, 100)
         _compare("a cache of 50,000", vectors[:52_048], 50_000, first=50_000)
         _compare("half are exact duplicates", _repeated(generator, vectors[:20_000]), CAPACITY)
+        _groups(vectors)
         _compare("a hundred near duplicates", _near(generator, 20_000), CAPACITY)
         _rate("numpy, one trace at a time", LOOPED, _seconds(lambda: _loop(vectors[:LOOPED])))
         _rate("VectorCache, one trace at a time", CACHED, _cached(vectors[: CAPACITY + CACHED]))
@@ -47,6 +48,20 @@ def _near(generator: np.random.Generator, rows: int) -> Float32s:
     """Groups of a hundred vectors whose similarities differ by less than float32 products err."""
     topics = np.repeat(_random(generator, rows // 100), 100, axis=0)
     return unit(topics + 1e-4 * generator.standard_normal(topics.shape))
+
+
+def _groups(vectors: Float32s) -> None:
+    """A cache for each of many groups, all in one replay, beside one cache for as many traces."""
+    rows = np.arange(len(vectors))
+    one = _seconds(lambda: replay_windows(vectors, np.maximum(rows - CAPACITY, 0)))
+    for number in (100, 20_000):
+        size = len(vectors) // number
+        starts = np.maximum(rows - CAPACITY, rows // size * size)
+        ours = _seconds(lambda starts=starts: replay_windows(vectors, starts))
+        _rate(f"{number:,} groups", len(vectors), ours, f"{ours / one:>8.2f} times of one group's")
+    starts, last = np.maximum(rows - CAPACITY, rows // 1_000 * 1_000), rows % 1_000 >= 980
+    night = _seconds(lambda: replay_windows(vectors, starts, wanted=last))
+    _rate("the last 20 of 100 groups", int(last.sum()), night, f"{night / one:>8.2f} times of all")
 
 
 def _compare(label: str, vectors: Float32s, capacity: int, first: int = 0) -> None:

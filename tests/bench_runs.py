@@ -57,25 +57,6 @@ def bench_runs(folder: Path) -> None:
     _run("other weights", *again, "--profiles", str(profiles))
     assert _scores(_published(warehouse)).equals(_scores([*(folder / "copied").rglob("*.parquet")]))
     _start_up(warehouse, again)
-    _bench_groups(folder / "groups")
-
-
-def _bench_groups(folder: Path) -> None:
-    """A cache for each of many groups beside one cache for all traces."""
-    archive, warehouse = folder / "archive", folder / "warehouse"
-    groups = {"agent_id": 1_000, "framework": TRACES // 5}
-    many = {"agents": groups["agent_id"], "frameworks": groups["framework"]}
-    write_traces(archive, Traces(TRACES, days=DAYS, **many))
-    again = ("run", str(archive), "--warehouse", str(warehouse), "--no-prefect")
-    one = _run("one cache for all", *again, "--embedder", "hashing")["replay"]
-    for cache_by, number in groups.items():
-        seconds = _run(f"{number:,} groups, a cache each", *again, "--cache-by", cache_by)["replay"]
-        print(f"  {'its replay, times that of one':<36}{seconds / one:>12,.2f}")
-    _run("back to a thousand", *again, "--cache-by", "agent_id")
-    night = Traces(20_000, first=TRACES, days=1, files=1, begin=BEGIN + timedelta(DAYS), **many)
-    write_traces(archive, night)
-    seconds = _run("a night, 20 traces for each of them", *again)["replay"]
-    print(f"  {'its replay, times that of all':<36}{seconds / one:>12,.2f}")
 
 
 def _run(label: str, *arguments: str) -> Mapping[str, float]:
