@@ -304,7 +304,7 @@ def test_the_command_takes_the_values_that_no_trace_tells(tmp_path: Path) -> Non
         told = json.loads(kp_batch(*asked, *options, stdin=given).stdout)
         assert told["max_similarity"] == expected.max_similarity is not None
     for options, message in (
-        ([], "a cache for each host, which no trace tells: give --group host=VALUE, without a"),
+        ([], "a cache for each host, which no trace tells: give --group host=VALUE, empty where"),
         (["--group", "rack=1"], "--group: rack tells no caches of the warehouse apart; its"),
     ):
         wrong = kp_batch(*asked, *options, stdin=given)

@@ -160,5 +160,5 @@ def _check(group: Mapping[str, str | None], cache_by: Sequence[str]) -> None:
         named = " ".join(f"--group {name}=VALUE" for name in missing)
         raise KpBatchError(
             f"the warehouse keeps a cache for each {' and '.join(missing)}, which no trace tells: "
-            f"give {named}, without a value where there is none"
+            f"give {named}, empty where there is none"
         )
