@@ -132,8 +132,14 @@ def test_law_a_trace_meets_the_cache_of_its_group(
     settings = settings_of(tmp_path, cache_size=2, cache_by="agent_id+host")
     moment = datetime(2026, 2, 1, 1, 30, tzinfo=UTC)
     traces = [
-        said(0, "fix the tests", id=name, agent_id=agent, created_at=moment.isoformat())
-        for name, agent in (("new", "x"), ("t21", "y"), ("t18", None), ("other", "unheard"))
+        said(0, words, id=name, agent_id=agent, created_at=moment.isoformat())
+        for name, agent, words in (
+            ("new", "x", "fix the tests"),
+            ("t21", "y", "sum the columns"),
+            ("t18", None, "fix the import"),
+            ("t15", "x", "fix the import"),  # as t0, which is gone, though t15 is of another cache
+            ("other", "unheard", "plan a trip"),
+        )
     ]
     asked: list[object] = []
     find = Caches.of
