@@ -41,7 +41,9 @@ TRACE = pl.Schema(
 )
 
 # Where the score of an exported trace is from: the run and what computed it, and the file.
-_SCORED_BY = pl.Struct(_texts("run_id", "encoder_id", "cache_id", "profile_id", "source_file"))
+_SCORED_BY = pl.Struct(
+    _texts("run_id", "encoder_id", "cache_id", "cache_group", "profile_id", "source_file")
+)
 # A trace as an export nests it: with the score as its quality_score.
 EXPORTED = pl.Schema(
     {

@@ -37,6 +37,7 @@ class RunCounts:
     rejected_by_code: dict[str, int]
     unreadable_files: list[str]
     rows_kept: int = 0  # of files that are gone or unreadable, and were read before
+    rows_of_earlier: int = 0  # of these, as an earlier kp_batch read them: it took less of each
     gone: int = 0  # files whose content stands in no file that can be read
     windows: int | None = None  # embedded for these texts; None: the encoder reads texts whole
 

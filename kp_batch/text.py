@@ -1,11 +1,13 @@
 """What people read in a terminal: text made harmless, bars, aligned columns."""
 
+import json
 from collections.abc import Iterable
 from typing import IO
 from unicodedata import category, east_asian_width
 
 # None of them is a blank: those collapse on pages, and are narrower than bars in many fonts.
 _BARS = "▁▂▃▄▅▆▇█"
+_VALUE = 30  # characters of one that tells caches apart
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 # The only markup in a code span: what ends the span and, in a table, what ends the cell.
 _WRITTEN_OUT = str.maketrans({sign: f"\\x{ord(sign):02x}" for sign in "`|"})
@@ -117,3 +119,19 @@ def _columns(sign: str) -> int:
     if category(sign) in {"Mn", "Me"}:  # it stands upon the one before
         return 0
     return 2 if east_asian_width(sign) in "WF" else 1
+
+
+def of_group(cache_group: str | None) -> str:
+    """Tell whose cache it is, as " of agent_id a, no host"; empty where all traces share one.
+
+    Args:
+        cache_group: as `contracts.SCORES` has it.
+    """
+    if cache_group is None:
+        return ""
+    values: dict[str, str | None] = json.loads(cache_group)
+    named = (
+        f"no {name}" if value is None else f"{name} {shortened(value, _VALUE)}"
+        for name, value in values.items()
+    )
+    return printable(f" of {', '.join(named)}")

@@ -41,6 +41,7 @@ GOLDEN = Path(__file__).parent / "golden"
 PLANNED = [
     "reasons",
     "files",
+    "rows_of_earlier",
     "rows_rejected",
     "rejected_by_code",
     "excess",

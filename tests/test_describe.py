@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import kp_batch.ingest.contents
+import kp_batch.ingest.observe
+import kp_batch.planning.changes
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.executor import Local
@@ -58,6 +61,7 @@ NO_FILES: dict[str, list[str]] = {
     name: [] for name in ("new", "changed", "back", "gone", "unreadable", "pruned")
 }
 NOTHING_REFUSED: dict[str, Any] = {
+    "rows_of_earlier": 0,
     "rows_rejected": 0,
     "rejected_by_code": {},
     "excess": None,
@@ -438,6 +442,24 @@ plan: restate 19 traces (code 16, finance 2, poetry 1)
   rewrite    6 partitions from 2026-01-05 to 2026-01-13
   time       about 1,234 s"""
     )
+
+
+def test_rows_that_an_earlier_version_read_are_told(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    night.run()
+    [first, *_] = sorted((night.folder / "archive").iterdir())
+    rows = len(first.read_text().splitlines())
+    first.unlink()
+    assert night.described().rows_of_earlier == 0
+    for module in (kp_batch.ingest.contents, kp_batch.ingest.observe, kp_batch.planning.changes):
+        monkeypatch.setattr(module, "VERSION", "-v99")
+    told = night.described()
+    assert told.rows_of_earlier == rows > 0
+    line = f"  keep       {rows} rows as an earlier kp_batch read them: their files are gone or"
+    assert line in as_text(told)
+    assert night.run().counts.rows_of_earlier == rows
+    assert night.described().rows_of_earlier == rows  # with nothing to do
 
 
 def test_a_plan_as_text_names_few_of_many_reasons(night: Night) -> None:

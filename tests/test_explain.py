@@ -35,7 +35,7 @@ from kp_batch.warehouse.publication import publish
 from tests.archives import step, trace, write_jsonl, write_parquet
 from tests.test_cli import contents, kp_batch
 from tests.test_rescore import ask
-from tests.test_verify import said, settings_of, write
+from tests.test_verify import of_several_caches, said, settings_of, write
 from tests.weighting import always, undated
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -77,10 +77,18 @@ def of_golden_traces(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [of_small_caches, of_zero_vectors, of_ties, without_an_encoder, of_golden_traces]
+    "make",
+    [
+        of_small_caches,
+        of_zero_vectors,
+        of_ties,
+        of_several_caches,
+        without_an_encoder,
+        of_golden_traces,
+    ],
 )
 def test_every_trace_is_explained_as_it_was_scored(
-    tmp_path: Path, make: Callable[[Path], None]
+    tmp_path: Path, make: Callable[[Path], object]
 ) -> None:
     make(tmp_path)
     settings = settings_of(tmp_path)
@@ -95,6 +103,7 @@ def test_every_trace_is_explained_as_it_was_scored(
         assert [each.value for each in told.breakdown.terms] == [row[each] for each in DIMENSIONS]
         assert (told.counts.n_steps, told.counts.n_tools) == (row["n_steps"], row["n_tools"])
         assert (told.held.size if told.held else 0) == row["cache_size"]
+        assert told.cache_group == row["cache_group"]
         if row["nearest_trace_id"]:
             first = told.neighbours[0]
             met = (first.trace_id, first.similarity, first.age_s)
@@ -113,6 +122,17 @@ def test_a_tool_without_a_name_is_shown_as_one(tmp_path: Path) -> None:
     told = explained(tmp_path, "t")
     assert [each.tool for each in told.steps or ()] == [None, ""]
     assert 'tool_call "": b' in explanation_text(told)
+
+
+@pytest.mark.parametrize(
+    ("name", "cache"), [("t32", " of agent_id y, no host"), ("t30", " of agent_id y, host a")]
+)
+def test_the_cache_of_a_group_is_named(tmp_path: Path, name: str, cache: str) -> None:
+    of_several_caches(tmp_path)
+    told = explained(tmp_path, name)
+    assert f"it met 2 traces in the cache{cache}, which holds 2" in explanation_text(told)
+    assert told.held is not None
+    assert told.held.oldest == f"2026-01-{5 + int(name[1:]) - 18:02}T08:00:00+00:00"
 
 
 @pytest.mark.model

@@ -58,7 +58,7 @@ from tests.test_keeping import listing
 from tests.test_rescore import config, scores
 
 ENDINGS = ("jsonl", "parquet")
-FROM = ("run_id", "encoder_id", "cache_id", "profile_id", "source_file")
+FROM = ("run_id", "encoder_id", "cache_id", "cache_group", "profile_id", "source_file")
 
 
 def exported(warehouse: Path, output: Path, **choice: Any) -> Exported:
@@ -100,7 +100,7 @@ def with_metadata(given: dict[str, Any], **more: Any) -> dict[str, Any]:
 def sample(tmp_path_factory: pytest.TempPathFactory) -> RescoreConfig:
     folder = tmp_path_factory.mktemp("sample")
     write_sample(folder / "archive", traces=120, days=9)
-    return scored(folder, folder / "archive", threshold=0.6)
+    return scored(folder, folder / "archive", threshold=0.6, cache_by="agent_id")
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -109,7 +109,7 @@ def test_an_export_of_all_is_scored_as_its_archive(
 ) -> None:
     path = tmp_path / f"all.{ending}"
     assert exported(sample.warehouse, path) == Exported(120, 120, 0, 0, {}, ())
-    given = scored(tmp_path, path, threshold=0.6)
+    given = scored(tmp_path, path, threshold=0.6, cache_by="agent_id")
     again = scores(given)
     theirs = ("source_file", "recorded_score")
     assert again.drop(theirs).equals(scores(sample).drop(theirs))
@@ -428,6 +428,18 @@ def test_lines_keep_all_that_their_file_has_and_columns_what_a_trace_has(tmp_pat
     assert row["steps"][1]["input"] == '{"b": 1.5}'
     assert row["steps"][0]["step_id"] == 3
     assert row["metadata"]["quality_score"] == added["quality_score"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_an_export_that_is_read_again_keeps_the_skill(tmp_path: Path, ending: str) -> None:
+    skills = {"a": "review", "b": None}
+    rows = [trace(id=name, source_skill=skill) for name, skill in skills.items()]
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
+    output = tmp_path / f"all.{ending}"
+    exported(scored(tmp_path, path).warehouse, output)
+    again = scores(scored(tmp_path / "again", output))
+    assert dict(again.select("trace_id", "source_skill").iter_rows()) == skills
+    assert exported(tmp_path / "warehouse", output, where="source_skill = 'review'").chosen == 1
 
 
 def test_of_rows_with_one_id_the_one_that_counts_is_exported(tmp_path: Path) -> None:

@@ -43,11 +43,12 @@ def unit(name: str, status: str | None = None, **changes: Any) -> tuple[str, str
 
 
 def test_all_of_a_trace_is_carried_over(tmp_path: Path) -> None:
-    write_json(tmp_path / "source" / "a.json", kp_trace("a"))
+    write_json(tmp_path / "source" / "a.json", kp_trace("a", source_skill="review"))
     import_all(tmp_path / "source", tmp_path / "archive")
     row = imported(tmp_path / "archive")["kp:trace:a"]
     assert row["metadata"]["quality_score"] == 0.5
     assert row["metadata"]["visibility"] == "network"
+    assert row["source_skill"] == "review"
     assert row["outcome"] == {"result_summary": "done", "confidence": 0.9}
     assert [each["input"] for each in row["steps"]] == [None, '{"at":1}']
 

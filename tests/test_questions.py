@@ -50,6 +50,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 warehouse=where,
                 embedder="hashing",
                 ttl=ttl,
+                cache_by="agent_id",
                 threshold=0.6,
                 max_reject_share=1,
             )
@@ -98,6 +99,15 @@ def over_time(scores: pl.DataFrame, name: str, when: pl.Expr) -> pl.DataFrame:
         median=pl.col("score").median(),
         novelty=pl.col("novelty").mean(),
         worth_sharing=(pl.col("score") >= 0.6).sum(),
+    )
+
+
+def by_value(scores: pl.DataFrame, name: str) -> pl.DataFrame:
+    return scores.group_by(name).agg(
+        traces=pl.len(),
+        mean=pl.col("score").mean(),
+        worth_sharing=(pl.col("score") >= 0.6).sum(),
+        novelty=pl.col("novelty").mean(),
     )
 
 
@@ -222,6 +232,9 @@ ANSWERS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "score_distribution": distribution,
     "scores_by_day": lambda scores: over_time(scores, "day", day()),
     "scores_by_week": lambda scores: over_time(scores, "week", day().dt.truncate("1w")),
+    "scores_by_agent": lambda scores: by_value(scores, "agent_id"),
+    "scores_by_framework": lambda scores: by_value(scores, "framework"),
+    "scores_by_group": lambda scores: by_value(scores, "cache_group"),
     "dimension_statistics": dimension_statistics,
     "dimension_correlations": dimension_correlations,
     "override_effects": override_effects,

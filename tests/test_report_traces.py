@@ -291,3 +291,10 @@ def test_a_forgotten_trace_takes_its_text_along_even_where_forgetting_was_killed
     FORGET.function(lambda _: None, str(warehouse), ["kp:trace:1"], unseen_too=False)
     assert "objective 3" in page(warehouse)
     assert CANARY not in page(warehouse)
+
+
+def test_the_page_names_whose_cache_a_trace_met(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [made(1, agent_id="<b>"), made(2, agent_id=None)])
+    shown = report(run(tmp_path, cache_by="agent_id"), "html")
+    assert shown.count("the cache of agent_id &lt;b&gt; held 0") == 1
+    assert shown.count("the cache of no agent_id held 0") == 1

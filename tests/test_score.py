@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from kp_batch.config import RescoreConfig
+from kp_batch.operations.cache_window import Caches
 from kp_batch.operations.coming import coming
 from kp_batch.operations.explained import Scored, Unscored
 from kp_batch.operations.score import score_lines
@@ -21,7 +23,7 @@ from kp_batch.scoring.profiles import load_profiles
 from tests.archives import trace, write_jsonl
 from tests.test_cli import contents, kp_batch
 from tests.test_rescore import ask
-from tests.test_verify import said, settings_of, write
+from tests.test_verify import of_several_caches, said, settings_of, write
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -34,10 +36,12 @@ def alone(*traces: Any) -> list[Scored | Unscored]:
     return list(score_lines(lines(*traces), load_profiles(), NOON))
 
 
-def beside(folder: Path, moment: datetime, *traces: Any) -> list[Scored | Unscored]:
+def beside(
+    folder: Path, moment: datetime, *traces: Any, **group: str | None
+) -> list[Scored | Unscored]:
     stage = folder / "stage"
     stage.mkdir()
-    with coming(folder / "warehouse", stage, moment) as (profiles, meet):
+    with coming(folder / "warehouse", stage, moment, group) as (profiles, meet):
         told = list(score_lines(lines(*traces), profiles, moment, meet))
     shutil.rmtree(stage)
     return told
@@ -118,6 +122,46 @@ def assert_scored_by_a_run(settings: RescoreConfig, told: Scored | Unscored, nam
     novelty = told.breakdown.terms[1].value
     assert row == (told.score, novelty, told.breakdown.composite, told.max_similarity, *met)
     assert told.by_profile["code"] == told.score
+
+
+@pytest.mark.parametrize("host", ["a", "b", None, "new"])
+def test_law_a_trace_meets_the_cache_of_its_group(
+    tmp_path: Path, host: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_several_caches(tmp_path)
+    settings = settings_of(tmp_path, cache_size=2, cache_by="agent_id+host")
+    moment = datetime(2026, 2, 1, 1, 30, tzinfo=UTC)
+    traces = [
+        said(0, words, id=name, agent_id=agent, created_at=moment.isoformat())
+        for name, agent, words in (
+            ("new", "x", "fix the tests"),
+            ("t21", "y", "sum the columns"),
+            ("t18", None, "fix the import"),
+            ("t15", "x", "fix the import"),  # as t0, which is gone, though t15 is of another cache
+            ("other", "unheard", "plan a trip"),
+        )
+    ]
+    asked: list[object] = []
+    find = Caches.of
+    monkeypatch.setattr(Caches, "of", lambda *given: asked.append(given) or find(*given))
+    told = beside(tmp_path, moment, *traces, host=host)
+    assert len(asked) == 1  # for all groups
+    place = tmp_path / "archive" / (f"host={host}" if host else "") / "z.jsonl"
+    for scored, new in zip(told, traces, strict=True):
+        write_jsonl(place, [new])  # in place of the one before
+        rescore_archive(settings)
+        assert_scored_by_a_run(settings, scored, new["id"])
+
+
+def test_a_value_that_is_given_counts_before_the_traces_own(tmp_path: Path) -> None:
+    of_several_caches(tmp_path)
+    moment = datetime(2026, 2, 1, tzinfo=UTC)
+    new = [said(0, "fix it", id="new", agent_id=each) for each in ("x", "y", None)]
+    own = beside(tmp_path, moment, *new, host="a")
+    for agent, expected in zip(("x", "y", None), own, strict=True):
+        [told] = beside(tmp_path, moment, new[0], host="a", agent_id=agent)
+        assert told == replace(expected, line=1)
+    assert len({str(each) for each in own}) == 3
 
 
 def test_each_of_several_traces_comes_alone_and_now_means_after_all(tmp_path: Path) -> None:
@@ -239,6 +283,8 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
     assert (empty.returncode, empty.stderr) == (1, "kp-batch: there is no trace in <stdin>\n")
     for options, message in (
         (("--warehouse", tmp_path, "--at", "soon"), "'soon' is no time such as 2026-01-31T12"),
+        (("--group", "host"), "'host' is not KEY=VALUE, such as host=a"),
+        (("--group", "host=a"), "--group is of a warehouse; name it with --warehouse"),
     ):
         wrong = kp_batch("score", file, *options)
         assert (wrong.returncode, wrong.stdout) == (2, "")
@@ -246,3 +292,27 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
     nowhere = kp_batch("score", file, "--warehouse", tmp_path / "none")
     assert nowhere.returncode == 1
     assert "is no warehouse" in nowhere.stderr
+
+
+def test_the_command_takes_the_values_that_no_trace_tells(tmp_path: Path) -> None:
+    of_several_caches(tmp_path)
+    new = said(0, "fix it", id="new", agent_id="y")
+    given = lines(new).getvalue().decode()
+    at = datetime(2026, 2, 1, tzinfo=UTC)
+    asked = ["score", "-", "--warehouse", tmp_path / "warehouse", "--at", at.isoformat()]
+    for values, group in (
+        (["host=b"], {"host": "b"}),
+        (["host=", "agent_id=x"], {"host": None, "agent_id": "x"}),
+    ):
+        options = [word for each in values for word in ("--group", each)]
+        [expected] = beside(tmp_path, at, new, **group)
+        assert isinstance(expected, Scored)
+        told = json.loads(kp_batch(*asked, *options, stdin=given).stdout)
+        assert told["max_similarity"] == expected.max_similarity is not None
+    for options, message in (
+        ([], "a cache for each host, which no trace tells: give --group host=VALUE, empty where"),
+        (["--group", "rack=1"], "--group: rack tells no caches of the warehouse apart; its"),
+    ):
+        wrong = kp_batch(*asked, *options, stdin=given)
+        assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (1, "", 1)
+        assert message in wrong.stderr

@@ -188,6 +188,7 @@ COMPARISON = Comparison(
 PLANNED = PlanDescription(
     reasons=[Reason("weights", "é\n", None, {"novelty": 0.1}, "\0"), Reason("ttl", "", "none", 1)],
     files=FileChanges((), ("é\n",), (), (), ("a", "b"), ()),
+    rows_of_earlier=2,
     rows_rejected=1,
     rejected_by_code={"no_steps": 1},
     excess=None,

@@ -126,6 +126,25 @@ def after_vacuum_and_forget(folder: Path) -> int:
     return 7
 
 
+def of_several_caches(folder: Path) -> int:
+    """A trace a day, of two agents and of none, on two hosts and on none."""
+    first = datetime.fromisoformat("2026-01-05T08:00:00Z")
+    for place in ("host=a/a.jsonl", "host=b/b.jsonl", "c.jsonl"):
+        traces = [
+            said(
+                number,
+                WORDS[number % 8],
+                created_at=(first + timedelta(days=number)).isoformat(),
+                agent_id=("x", "y", None)[number // 3 % 3],
+            )
+            for number in range(36)
+            if number % 3 == "abc".index(place[-7])
+        ]
+        write_jsonl(folder / "archive" / place, traces)
+    rescore_archive(settings_of(folder, cache_size=2, cache_by="agent_id+host"))
+    return 36
+
+
 def with_refused_and_repeated_rows(folder: Path) -> int:
     write(folder, *range(8))
     rows = [said(n, WORDS[n]) for n in (2, 5)]
@@ -144,6 +163,7 @@ def with_refused_and_repeated_rows(folder: Path) -> int:
         at_one_moment,
         night_after_night,
         after_vacuum_and_forget,
+        of_several_caches,
         with_refused_and_repeated_rows,
     ],
 )
@@ -227,6 +247,20 @@ def test_a_changed_value_is_found(folder: Path, name: str, value: pl.Expr) -> No
     assert found(told)[name] == "t4"
     assert f"{name} of t4 is off by" in told.wrong
     assert set(found(told).values()) == {"t4"}
+
+
+def test_another_cache_than_that_of_the_row_and_its_path_is_found(tmp_path: Path) -> None:
+    of_several_caches(tmp_path)
+    tamper(tmp_path, setting("t4", "cache_group", pl.lit('{"agent_id":"x","host":"b"}')))
+    assert found(checked(tmp_path))["cache_group"] == "t4"
+    tamper(tmp_path, setting("t4", "cache_group", pl.lit('{"agent_id":"y","host":"b"}')))
+    assert checked(tmp_path).wrong == ""
+    manifest = read_manifest(tmp_path / "warehouse")
+    assert manifest
+    [path] = files_of(tmp_path / "warehouse", "files", manifest.tables["files"])
+    moved = pl.col("path_keys").str.replace('"a"', '"other"', literal=True)
+    pl.read_parquet(path).with_columns(moved).write_parquet(path)
+    assert found(checked(tmp_path)).keys() == {"cache_group"}
 
 
 @pytest.mark.parametrize("hours", [-30, -1.5, -0.5, 0.5, 1.5, 30])

@@ -1,6 +1,6 @@
 """`explain` and `score`: what the score of one trace is made of."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,12 +54,35 @@ class _Time(click.ParamType[datetime]):
             self.fail(f"{value!r} is no time such as 2026-01-31T12:00:00Z", param, ctx)
 
 
+class _Value(click.ParamType[tuple[str, str | None]]):
+    """One of the values that tell caches apart; none after the = stands for a missing one."""
+
+    name = "value"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str | None]:
+        """See `click.ParamType`."""
+        name, equals, given = value.partition("=")
+        if not (name and equals):
+            self.fail(f"{value!r} is not KEY=VALUE, such as host=a", param, ctx)
+        return name, given or None
+
+
 @kp_batch.command()
 @click.argument("file", type=click.File("rb"))
 @click.option("--profiles", metavar="FILE", help="Weight by a TOML file of profiles.")
 @option_of_warehouse(help="Meet the cache of this warehouse, and take its profiles.")
 @click.option(
     "--at", type=_Time(), metavar="TIME", help="Score it as at this time.  [default: now]"
+)
+@click.option(
+    "--group",
+    multiple=True,
+    type=_Value(),
+    metavar="KEY=VALUE",
+    help="Meet the cache of this value, where the warehouse keeps several (--cache-by); without "
+    "VALUE, that of the traces that have none. Left out, it is the trace's own.",
 )
 @click.option(
     "--format",
@@ -69,11 +92,13 @@ class _Time(click.ParamType[datetime]):
     show_default=True,
     help="A line of JSON a trace, or text.",
 )
-def score(
+def score(  # noqa: PLR0913 (each is an option)
     file: IO[bytes],
+    *,
     profiles: str | None,
     warehouse: Path | None,
     at: datetime | None,
+    group: tuple[tuple[str, str | None], ...],
     output_format: str,
 ) -> None:
     """Score new traces: FILE, or - for stdin, is one as JSON, or JSONL.
@@ -86,7 +111,7 @@ def score(
     moment = at or datetime.now(UTC)
     lines = unscored = 0
     first = ""
-    with _scorer(warehouse, profiles, moment) as (versions, meet):
+    with _scorer(warehouse, profiles, moment, dict(group)) as (versions, meet):
         for told in score_lines(file, versions, moment, meet):
             lines += 1
             if isinstance(told, Unscored):
@@ -101,7 +126,10 @@ def score(
 
 @contextmanager
 def _scorer(
-    warehouse: Path | None, profiles: str | None, moment: datetime
+    warehouse: Path | None,
+    profiles: str | None,
+    moment: datetime,
+    group: Mapping[str, str | None],
 ) -> Generator[tuple["ProfileVersions", "Meet"]]:
     """The weights, and what is met."""
     from kp_batch.operations.score import meet_nobody
@@ -109,9 +137,14 @@ def _scorer(
 
     given = load_profiles(profiles) if profiles else None
     if warehouse is None:
+        if group:
+            raise click.UsageError("--group is of a warehouse; name it with --warehouse")
         yield given or load_profiles(), meet_nobody
         return
     from kp_batch.operations.coming import coming
 
-    with TemporaryDirectory() as folder, coming(warehouse, Path(folder), moment) as (own, meet):
+    with (
+        TemporaryDirectory() as folder,
+        coming(warehouse, Path(folder), moment, group) as (own, meet),
+    ):
         yield given or own, meet

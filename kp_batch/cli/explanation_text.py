@@ -6,7 +6,7 @@ from textwrap import wrap
 
 from kp_batch.cli.breakdown_text import breakdown_lines
 from kp_batch.operations.explained import Explanation, Held, Neighbour, Past, Piece
-from kp_batch.text import age, aligned, number, one_line, padded, printable, shortened
+from kp_batch.text import age, aligned, number, of_group, one_line, padded, printable, shortened
 from kp_batch.unread import UNREAD
 
 _STEPS = 12  # shown at the most
@@ -86,7 +86,7 @@ def _other_profiles(result: Explanation) -> Iterator[str]:
 
 def _met(result: Explanation) -> Iterator[str]:
     if result.held:
-        yield from _held(result.held)
+        yield from _held(result.held, result.cache_group)
     if result.unmet:
         yield f"  {printable(result.unmet)}"
     if not result.neighbours:
@@ -96,10 +96,11 @@ def _met(result: Explanation) -> Iterator[str]:
         yield from _neighbour(each)
 
 
-def _held(held: Held) -> Iterator[str]:
+def _held(held: Held, cache_group: str | None) -> Iterator[str]:
     ttl = "no ttl" if held.ttl == "none" else f"a ttl of {held.ttl}"
     met = number(held.size, "trace")
-    yield f"it met {met} in the cache, which holds {held.capacity:,}, with {ttl}"
+    cache = f"the cache{of_group(cache_group)}, which holds {held.capacity:,}"
+    yield f"it met {met} in {cache}, with {ttl}"
     if held.oldest and held.newest:
         domains = [f"{shortened(name, 30)} {count:,}" for name, count in held.domains.items()]
         more = f", {len(domains) - 5:,} more" if len(domains) > 5 else ""

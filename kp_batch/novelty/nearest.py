@@ -21,6 +21,7 @@ def most_similar(
     parts: Iterable[Float32s],
     most: int,
     without: Sequence[int | None] | None = None,
+    first: int = 0,
 ) -> list[Nearby]:
     """Find what a cache holds that each of some vectors resembles most.
 
@@ -32,12 +33,11 @@ def most_similar(
         parts: what the cache holds, the oldest first, some rows at a time: float32, shape
             (rows, dimensions), unit or zero rows.
         most: how many are listed at the most.
-        without: for each vector a row that counts as if the cache did not hold it, from 0 over all
-            parts; None for none.
+        without: for each vector a row that counts as if the cache did not hold it; None for none.
+        first: the number of the first row.
     """
     left_out = without or [None] * len(vectors)
     met = [_Met(*each, most) for each in zip(vectors, left_out, strict=True)]
-    first = 0
     for part in parts:
         real = nonzero(part)
         for each in met:

@@ -1,14 +1,13 @@
-"""What the cache of a warehouse held at a moment, and what of it a vector resembles."""
+"""What the caches of a warehouse held at a moment, and what of it a vector resembles."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import polars as pl
-import pyarrow.parquet as pq
 
 from kp_batch.embedding.chunks import read_vectors
 from kp_batch.embedding.store import VectorStore
@@ -16,12 +15,22 @@ from kp_batch.novelty.nearest import Nearby, most_similar
 from kp_batch.novelty.settings import CacheSettings, format_ttl
 from kp_batch.operations.explained import Held
 from kp_batch.planning.state import State
-from kp_batch.sql import set_variables, sql
+from kp_batch.sql import set_variables, sql, statement
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.relations import parquet_relation
 
 _ROWS = 16_384  # vectors held at once
+_BY_GROUP = """
+    SELECT scores.cache_group, day_of(created_at) AS day, count(*) AS "rows"
+    FROM $scores AS scores
+    SEMI JOIN cache_groups ON scores.cache_group IS NOT DISTINCT FROM cache_groups.cache_group
+    GROUP BY ALL
+"""
+_HELD = "(FROM cache_window WHERE position >= $first AND position < $last)"
+_SPANS = """
+    SELECT cache_group, min(position), max(position) + 1 FROM cache_window GROUP BY cache_group
+"""
 
 
 @dataclass(frozen=True)
@@ -41,50 +50,26 @@ class Moment:
 class CacheWindow:
     """What a cache held at a moment: published traces by their positions, the oldest first.
 
-    It takes the time of the days that hold them and of the store's hashes, and the memory of some
-    of the vectors.
-
     Args:
-        warehouse: the folder of the tables.
-        state: what is published; its connection gets the table cache_window, see there.
-        encoder_id: of the vectors.
+        state: its connection has the table cache_window; see `Caches`.
+        vectors: the folder of the store.
         settings: of the cache.
-        moment: when.
+        span: the positions of what it held.
     """
 
-    def __init__(
-        self,
-        warehouse: Path,
-        state: State,
-        encoder_id: str,
-        settings: CacheSettings,
-        moment: Moment,
-    ) -> None:
-        self._state, self._settings = state, settings
-        self._vectors = Layout(warehouse).vectors(encoder_id)
-        self._places = state.staging.vectors
-        since = _expired(moment.time, settings)
-        given = {"moment": moment.time, "before": moment.before, "since": since}
-        set_variables(state.connection, **given, size=settings.size)
-        days = _days(state, moment.time, since, settings.size)
-        rows = parquet_relation("scores", state.files_of_days(days))
-        state.connection.execute(sql(__name__, "cache_window.sql", scores=rows))
-        VectorStore(self._vectors, state.connection).write_places("cache_window", self._places)
-
-    @cached_property
-    def size(self) -> int:
-        """How many traces it holds."""
-        return int(self._state.ask("SELECT count(*) FROM cache_window").item())
+    def __init__(self, state: State, vectors: Path, settings: CacheSettings, span: range) -> None:
+        self._state, self._vectors, self._settings = state, vectors, settings
+        self.span = span
 
     def held(self) -> Held:
         """Tell what it holds."""
-        span = self._state.ask("SELECT min(created_at), max(created_at) FROM cache_window")
+        span = self._ask("SELECT min(created_at), max(created_at) FROM $held")
         oldest, newest = span.row(0)
-        domains = self._state.ask(
-            "SELECT task_domain, count(*) FROM cache_window GROUP BY ALL ORDER BY 2 DESC, 1"
+        domains = self._ask(
+            "SELECT task_domain, count(*) FROM $held GROUP BY ALL ORDER BY 2 DESC, 1"
         )
         return Held(
-            size=self.size,
+            size=len(self.span),
             capacity=self._settings.size,
             ttl=format_ttl(self._settings.ttl),
             oldest=oldest and oldest.isoformat(),
@@ -100,29 +85,102 @@ class CacheWindow:
         Raises:
             WarehouseError: vectors are missing.
         """
-        return most_similar(vectors, self._parts(), most, without)
+        return most_similar(vectors, self._parts(), most, without, self.span.start)
 
     def rows(self, nearby: Sequence[Nearby]) -> dict[int, dict[str, Any]]:
         """The columns of cache_window.sql of all that some vectors resemble, by position."""
         wanted = {position for each in nearby for position, _ in each.nearest}
         found = pl.DataFrame({"position": sorted(wanted)}, schema={"position": pl.Int64})
         self._state.connection.register("found", found.to_arrow())
-        rows = self._state.ask("FROM cache_window SEMI JOIN found USING (position)")
+        rows = self._ask("FROM $held SEMI JOIN found USING (position)")
         self._state.connection.unregister("found")
         return {row["position"]: row for row in rows.to_dicts()}
 
     def positions(self, trace_ids: pl.Series) -> dict[str, int]:
         """Where it holds traces, by id; those that it does not hold are left out."""
         self._state.connection.register("named", pl.DataFrame({"trace_id": trace_ids}).to_arrow())
-        query = "SELECT trace_id, position FROM cache_window SEMI JOIN named USING (trace_id)"
-        found = self._state.ask(query)
+        found = self._ask("SELECT trace_id, position FROM $held SEMI JOIN named USING (trace_id)")
         self._state.connection.unregister("named")
         return dict(found.iter_rows())
 
+    def _ask(self, query: LiteralString) -> pl.DataFrame:
+        held = statement(_HELD, first=self.span.start, last=self.span.stop)
+        return self._state.ask(statement(query, held=held))
+
     def _parts(self) -> Iterator[Float32s]:
-        with pq.ParquetFile(self._places) as file:
-            for batch in file.iter_batches(_ROWS):
-                yield read_vectors(self._vectors, pl.DataFrame(batch))
+        places = pl.scan_parquet(self._state.staging.vectors, glob=False)
+        for first in self.span[::_ROWS]:
+            rows = min(_ROWS, self.span.stop - first)
+            yield read_vectors(self._vectors, places.slice(first, rows).collect())
+
+
+@dataclass(frozen=True)
+class Caches:
+    """The caches of a warehouse at a moment.
+
+    Attributes:
+        warehouse: the folder of the tables.
+        state: what is published; its connection gets the table cache_window, see there.
+        encoder_id: of the vectors.
+        settings: of each cache.
+        moment: when.
+    """
+
+    warehouse: Path
+    state: State
+    encoder_id: str
+    settings: CacheSettings
+    moment: Moment
+
+    def of(self, groups: AbstractSet[str | None]) -> dict[str | None, CacheWindow]:
+        """Find what those of some groups held; it is void at the next call.
+
+        It takes the time of the days that hold them and of the store's hashes, and the memory of
+        some of the vectors. Which days these are is counted in the groups of all traces; where all
+        share one cache, the table's log tells it.
+
+        Args:
+            groups: see `cache_groups`; None alone where all share one.
+        """
+        state, connection = self.state, self.state.connection
+        given = {"moment": self.moment.time, "before": self.moment.before, "since": self._since}
+        set_variables(connection, **given, size=self.settings.size)
+        rows = pl.DataFrame({"cache_group": list(groups)}, schema={"cache_group": pl.String})
+        connection.register("cache_groups", rows.to_arrow())
+        scores = parquet_relation("scores", state.files_of_days(self._days(groups)))
+        connection.execute(sql(__name__, "cache_window.sql", scores=scores))
+        connection.unregister("cache_groups")
+        vectors = Layout(self.warehouse).vectors(self.encoder_id)
+        VectorStore(vectors, connection).write_places("cache_window", state.staging.vectors)
+        spans = {group: range(first, last) for group, first, last in state.ask(_SPANS).iter_rows()}
+        return {
+            group: CacheWindow(state, vectors, self.settings, spans.get(group, range(0)))
+            for group in groups
+        }
+
+    @property
+    def _since(self) -> datetime | None:
+        """Until when what was made has expired; None if nothing has."""
+        try:
+            return self.moment.time - self.settings.ttl if self.settings.ttl else None
+        except OverflowError:  # before the year 1
+            return None
+
+    def _days(self, groups: AbstractSet[str | None]) -> list[date]:
+        """The days that hold what the groups held."""
+        last = self.moment.time.astimezone(UTC).date()
+        first = self._since.astimezone(UTC).date() if self._since else date.min
+        if groups == {None}:
+            counted = self.state.rows_by_day().with_columns(cache_group=pl.lit(None, pl.String))
+        else:
+            files = self.state.files_of_days(day for day in self.state.days if first <= day <= last)
+            scores = parquet_relation("scores", files)
+            counted = self.state.ask(statement(_BY_GROUP, scores=scores))
+        days = counted.filter(pl.col("day").is_between(first, last)).sort("day", descending=True)
+        # Of the last day not all may have come.
+        rows = pl.when(pl.col("day") < last).then("rows").otherwise(0)
+        later = rows.cum_sum().shift(1, fill_value=0).over("cache_group")
+        return days.filter(later < self.settings.size).get_column("day").unique().to_list()
 
 
 def similar(row: Mapping[str, Any], similarity: float, moment: datetime) -> dict[str, Any]:
@@ -160,26 +218,3 @@ def stored_vectors(
     state.connection.unregister("wanted")
     found = wanted.hstack(pl.read_parquet(path, glob=False)).drop_nulls("chunk")
     return dict(zip(found.get_column("text_hash"), read_vectors(folder, found), strict=True))
-
-
-def _expired(time: datetime, settings: CacheSettings) -> datetime | None:
-    """Until when what was made has expired by a time; None if nothing has."""
-    try:
-        return time - settings.ttl if settings.ttl else None
-    except OverflowError:  # before the year 1
-        return None
-
-
-def _days(state: State, time: datetime, since: datetime | None, size: int) -> list[date]:
-    """The days that hold the last traces until a time, the last day first."""
-    last, first = time.astimezone(UTC).date(), since.astimezone(UTC).date() if since else date.min
-    days: list[date] = []
-    held = 0  # on days before the last one, of which not all may have come
-    for day, rows in state.rows_by_day().sort("day", descending=True).iter_rows():
-        if day > last:
-            continue
-        if day < first or held >= size:
-            break
-        days.append(day)
-        held += rows if day < last else 0
-    return days

@@ -1,18 +1,19 @@
--- What a cache held at a moment, the oldest first.
--- Given: scores (SQL for the rows of the days that count), and the variables moment, before (of the
--- traces of that moment, those whose ids come before this one; null: all), since (older ones have
--- expired; null: none) and size.
+-- What the caches of some groups held at a moment, one group after the other, in each the oldest first.
+-- Given: scores (SQL for the rows of the days that count), the table cache_groups, and the variables moment,
+-- before (of the traces of that moment, those whose ids come before this one; null: all), since (older ones
+-- have expired; null: none) and size (of each cache).
 CREATE OR REPLACE TEMP TABLE cache_window AS
-SELECT row_number() OVER (ORDER BY created_at, trace_id) - 1 AS position, *
+SELECT row_number() OVER (ORDER BY cache_group, created_at, trace_id) - 1 AS position, *
 FROM (
-    SELECT trace_id, created_at, task_domain, text_hash, content_hash, source_file
-    FROM $scores
+    SELECT trace_id, created_at, task_domain, text_hash, content_hash, source_file, scores.cache_group
+    FROM $scores AS scores
+    SEMI JOIN cache_groups ON scores.cache_group IS NOT DISTINCT FROM cache_groups.cache_group
     WHERE created_at <= getvariable('moment')
         AND (
             created_at < getvariable('moment')
             OR coalesce(trace_id < getvariable('before'), true)
         )
         AND coalesce(created_at > getvariable('since'), true)
-    ORDER BY created_at DESC, trace_id DESC
-    LIMIT getvariable('size')
+    QUALIFY row_number() OVER (PARTITION BY scores.cache_group ORDER BY created_at DESC, trace_id DESC)
+        <= getvariable('size')
 );

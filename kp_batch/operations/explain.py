@@ -24,7 +24,7 @@ from kp_batch.warehouse.relations import run_records
 
 _AS_PUBLISHED = (
     *("trace_id", "task_domain", "agent_id", "framework", "success", "source_file", "run_id"),
-    *("recorded_score", "encoder_id", "cache_id", "max_similarity"),
+    *("recorded_score", "encoder_id", "cache_id", "cache_group", "max_similarity"),
 )
 
 

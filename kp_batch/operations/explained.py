@@ -121,6 +121,7 @@ class Explanation:
     by_profile: dict[str, float]  # the score under each profile in force at created_at
     encoder_id: str
     cache_id: str
+    cache_group: str | None  # JSON of what tells its cache from others; null: one for all
     max_similarity: float | None  # null where the cache was empty
     held: Held | None  # null without an encoder
     neighbours: tuple[Neighbour, ...]  # the most similar first

@@ -29,10 +29,10 @@ def export(warehouse: Path, staging: Staging, choice: Choice, form: Form, output
     With `top` they stand in the order of score and id, the best first.
 
     Each has its score as `metadata.quality_score`, and as `metadata.quality_score_from` where that
-    is from: run_id, encoder_id, cache_id, profile_id and source_file. JSONL keeps all fields of a
-    trace as its file has them. Parquet has those of `contracts.EXPORTED`: it leaves out all others,
-    such as metadata.validated_by, and has what a step says as JSON where it is no text. Whoever
-    scores the export finds the content that was scored.
+    is from: run_id, encoder_id, cache_id, cache_group, profile_id and source_file. JSONL keeps all
+    fields of a trace as its file has them. Parquet has those of `contracts.EXPORTED`: it leaves out
+    all others, such as metadata.validated_by, and has what a step says as JSON where it is no text.
+    Whoever scores the export finds the content that was scored.
 
     A trace is left out that its file no longer holds as it was scored, or that is private; see
     `read_chosen`. Time is linear in what is read, but for --distinct; see `Distinct`. Memory is

@@ -30,6 +30,7 @@ class Chosen(NamedTuple):
     run_id: str
     encoder_id: str
     cache_id: str
+    cache_group: str | None
     profile_id: str
 
 
@@ -91,6 +92,7 @@ def _add_score(trace: Trace, chosen: Chosen) -> None:
             "run_id": chosen.run_id,
             "encoder_id": chosen.encoder_id,
             "cache_id": chosen.cache_id,
+            "cache_group": chosen.cache_group,
             "profile_id": chosen.profile_id,
             "source_file": chosen.source_file,
         },

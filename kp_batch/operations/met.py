@@ -6,7 +6,7 @@ from pathlib import Path
 from kp_batch.errors import WarehouseError
 from kp_batch.novelty.nearest import Nearby
 from kp_batch.novelty.settings import CacheSettings
-from kp_batch.operations.cache_window import CacheWindow, Moment, stored_vectors
+from kp_batch.operations.cache_window import Caches, Moment, stored_vectors
 from kp_batch.operations.explained import Held, Row
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.planning.state import State
@@ -43,7 +43,8 @@ def meet(warehouse: Path, state: State, row: Row) -> Met:
         return Met(None, (), "it was scored without an encoder: every novelty is 0.5")
     settings = CacheSettings.of(row["cache_id"])
     moment = Moment(row["created_at"], row["trace_id"])
-    window = CacheWindow(warehouse, state, row["encoder_id"], settings, moment)
+    caches = Caches(warehouse, state, row["encoder_id"], settings, moment)
+    [window] = caches.of({row["cache_group"]}).values()
     own = stored_vectors(warehouse, state, row["encoder_id"], [row["text_hash"]])
     if not own:
         return Met(window.held(), (), _lost(row))

@@ -1,13 +1,13 @@
 -- The texts of some traces, and of all that these can have met, each once and numbered.
--- Given: the tables timeline (see sample.sql) and traces (their positions and texts now), and the
--- variable reach (the most that a cache holds).
+-- Given: the tables timeline (see sample.sql) and traces (their positions, those of the first
+-- traces of their caches, and their texts now), and the variable reach (the most that a cache holds).
 CREATE OR REPLACE TEMP TABLE met AS
 SELECT text_hash, row_number() OVER () AS position
 FROM (
     SELECT text_hash
     FROM timeline
     SEMI JOIN (
-        SELECT unnest(range(greatest(position - getvariable('reach'), 0), position)) AS position
+        SELECT unnest(range(greatest(position - getvariable('reach'), first), position)) AS position
         FROM traces
     ) AS windows USING (position)
     UNION

@@ -27,6 +27,7 @@ class ScoredTrace:
     encoder_id: str
     cache_id: str
     position: int  # in the timeline, from 0
+    first: int  # the position of the first trace of its cache
     text_hash_now: str  # this and the time as the archive has them now
     created_at_now: datetime
 
@@ -74,7 +75,7 @@ class Reference:
         if trace.encoder_id == NO_FINGERPRINT:
             return Met.nobody()
         settings = CacheSettings.of(trace.cache_id)
-        window = self._window(trace.position - settings.size, trace.position)
+        window = self._window(max(trace.position - settings.size, trace.first), trace.position)
         vectors = self._vectors(
             trace.encoder_id, [*window.get_column("text_hash"), trace.text_hash_now]
         )
@@ -114,7 +115,8 @@ class Reference:
         traces = self._traces.filter(encoder_id=encoder_id)
         reach = max(CacheSettings.of(each).size for each in traces.get_column("cache_id"))
         connection, path = self._state.connection, self._state.staging.vectors
-        connection.register("traces", traces.select("position", "text_hash_now").to_arrow())
+        own = traces.select("position", "first", "text_hash_now")
+        connection.register("traces", own.to_arrow())
         set_variables(connection, reach=reach)
         connection.execute(sql(__name__, "met.sql"))
         store = VectorStore(Layout(self._warehouse).vectors(encoder_id), connection)

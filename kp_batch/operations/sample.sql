@@ -1,23 +1,34 @@
--- Some published traces, each with its position in the timeline, and where the archive has it.
+-- Some published traces, each with its position in the timeline, that of the first trace of its cache, and
+-- where the archive has it.
 -- Given: the schema published (its tables), and the variables traces (how many) and seed (a text).
 CREATE TEMP TABLE timeline AS
 SELECT
-    row_number() OVER (ORDER BY created_at, trace_id) - 1 AS position,
+    row_number() OVER (ORDER BY cache_group, created_at, trace_id) - 1 AS position,
+    cache_group,
     trace_id,
     created_at,
     text_hash
 FROM published.scores;
 
 CREATE TEMP TABLE sampled AS
-SELECT scores.*, timeline.position, found.file_id, found."row", found.status
+SELECT
+    scores.*,
+    timeline.position,
+    caches.first,
+    found.file_id,
+    found."row",
+    found.status,
+    found.path_keys
 FROM (
     FROM published.scores
     ORDER BY md5(getvariable('seed') || trace_id), trace_id
     LIMIT getvariable('traces')
 ) AS scores
 JOIN timeline USING (trace_id)
+JOIN (SELECT cache_group, min(position) AS first FROM timeline GROUP BY ALL) AS caches
+    ON caches.cache_group IS NOT DISTINCT FROM scores.cache_group
 LEFT JOIN (
-    SELECT trace_id, content_hash, source_file, status, file_id, max("row") AS "row"
+    SELECT trace_id, content_hash, source_file, status, path_keys, file_id, max("row") AS "row"
     FROM published.facts
     JOIN published.files USING (file_id)
     WHERE len(facts.reasons) = 0

@@ -19,8 +19,10 @@ from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
 from kp_batch.facts import with_facts
 from kp_batch.ingest.each_file import Unreadable, read_each
+from kp_batch.novelty.settings import CACHE_COLUMNS, parse_cache_by
 from kp_batch.operations.reference import Met, Reference, ScoredTrace
 from kp_batch.operations.results import Difference, Verification
+from kp_batch.planning.cache_groups import groups_of
 from kp_batch.planning.state import State
 from kp_batch.progress import progress
 from kp_batch.reasons import BEFORE
@@ -37,7 +39,8 @@ from kp_batch.warehouse.versions import files_of
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.
 VECTOR_TOLERANCE: Mapping[Precision, float] = MappingProxyType({"float32": 1e-5, "bf16": 1e-2})
-_COMPARED = (*OWN_COLUMNS, *NOVELTY, "composite", "score")
+_OF_ARCHIVE = (*OWN_COLUMNS, "cache_group")  # what it tells now, without a replay
+_COMPARED = (*_OF_ARCHIVE, *NOVELTY, "composite", "score")
 
 
 def verify(
@@ -63,6 +66,7 @@ def verify(
     with State(warehouse, published.tables, staging) as state:
         sampled = _sample(state, traces, seed)
         stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")
+        stored = stored.with_columns(cache_group_now=_groups_now(state, stored, settings))
         fresh = _vectors(settings, stored) if embed else {}
         again = _scored_again(state, stored, Reference(warehouse, state, fresh, stored))
         missing = state.ask(sql(__name__, "unscored.sql")).item()
@@ -91,7 +95,7 @@ def _scored_again(state: State, stored: pl.DataFrame, reference: Reference) -> p
             met.append(reference.recompute(ScoredTrace(*row)))
             shown.add(1)
     profiles = state.table("profiles").select("name", *DIMENSIONS).iter_rows()
-    facts = (pl.col(f"{name}_now").alias(name) for name in OWN_COLUMNS)
+    facts = (pl.col(f"{name}_now").alias(name) for name in _OF_ARCHIVE)
     return (
         stored.select("profile_id", *facts)
         .hstack(pl.DataFrame(met, schema={**NOVELTY, "vector_difference": pl.Float64}))
@@ -161,6 +165,13 @@ def _facts_in(path: str, file_id: str, rows: pl.Series) -> pl.DataFrame:
     wanted = pl.col("row").is_in(rows.implode())
     batches = [with_facts(batch.filter(wanted), reasons()) for batch in read_rows(source)]
     return pl.concat(batches).with_columns(file_id=pl.lit(file_id))
+
+
+def _groups_now(state: State, stored: pl.DataFrame, settings: Mapping[str, Any]) -> pl.Series:
+    """The rows' groups by what the archive tells now, and the keys of their files' paths."""
+    now = (pl.col(f"{name}_now").alias(name) for name in CACHE_COLUMNS)
+    rows = stored.select("path_keys", *now)
+    return groups_of(state, rows, parse_cache_by(settings["cache_by"]))
 
 
 def _vectors(settings: Mapping[str, Any], rows: pl.DataFrame) -> dict[tuple[str, str], Float32s]:

@@ -13,6 +13,7 @@ SELECT
     recovery_bonus,
     low_diversity_penalty,
     profile_id,
+    cache_group,
     cache_size,
     n_steps,
     n_tools,

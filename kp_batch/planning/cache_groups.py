@@ -7,6 +7,8 @@ of traces: the JSON of their values, `cache_group`, or null where all share one.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
 from kp_batch.novelty.settings import CACHE_COLUMNS
 from kp_batch.planning.state import State
 from kp_batch.sql import SQL, identifier, joined, literal, sql, statement
@@ -36,6 +38,15 @@ def _value(name: str) -> SQL:
     if name in CACHE_COLUMNS:
         return identifier(name)
     return statement("path_keys->>$name", name=literal(name))
+
+
+def groups_of(state: State, rows: pl.DataFrame, cache_by: Sequence[str]) -> pl.Series:
+    """The groups of some rows; see `group_of`."""
+    state.connection.register("ungrouped", rows.with_row_index("number").to_arrow())
+    query = "SELECT $group AS cache_group FROM ungrouped ORDER BY number"
+    groups = state.ask(statement(query, group=group_of(cache_by)))
+    state.connection.unregister("ungrouped")
+    return groups.get_column("cache_group")
 
 
 def count_groups(state: State) -> CacheGroups:

@@ -7,6 +7,7 @@ from datetime import date
 import polars as pl
 
 from kp_batch.contracts import FACTS, FILES
+from kp_batch.ingest.contents import VERSION
 from kp_batch.ingest.observe import Observed
 from kp_batch.planning.cache_groups import group_of
 from kp_batch.planning.state import State
@@ -62,6 +63,8 @@ _ROWS = """
     SELECT
         coalesce(sum("rows"), 0)::BIGINT AS "rows",
         coalesce(sum("rows") FILTER (NOT is_read), 0)::BIGINT AS rows_kept,
+        coalesce(sum("rows") FILTER (NOT ends_with(file_id, getvariable('version'))), 0)::BIGINT
+            AS rows_of_earlier,
         count(*) FILTER (status = 'gone') AS gone
     FROM contents
 """
@@ -79,6 +82,7 @@ class ChangeSet:
     by_day: pl.DataFrame  # day (null: removed), old_day (null: new), traces
     rows: int  # that count
     rows_kept: int  # of these, in files that are gone or unreadable
+    rows_of_earlier: int  # of these, with facts of an earlier version
     gone: int  # of these files, those that are gone
 
     @property
@@ -170,7 +174,7 @@ def detect_changes(
         without=without,
         files=parquet_relation("files", [state.staging.table("files")]),
     )
-    set_variables(state.connection, touches_all=touches_all)
+    set_variables(state.connection, touches_all=touches_all, version=VERSION)
     state.connection.execute(query)
     few = state.ask("SELECT count(*) FROM touched_ids").item() <= _FEW
     kind = statement("TABLE") if few else statement("VIEW")

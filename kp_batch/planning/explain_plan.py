@@ -38,6 +38,7 @@ class PlanDescription:
 
     reasons: list[Reason]  # why there is anything to do
     files: FileChanges
+    rows_of_earlier: int  # of files gone or unreadable, as an earlier kp_batch read them
     rows_rejected: int  # as the archive stands now
     rejected_by_code: dict[str, int]  # rows and files
     excess: str | None  # why the run would fail and publish no scores
@@ -73,6 +74,7 @@ def describe(run: "Run", plan: "Plan", *, by_domain_and_day: bool = False) -> Pl
     return PlanDescription(
         reasons=list(plan.reasons) if plan.pending else [],
         files=plan.observed.files,
+        rows_of_earlier=counts.rows_of_earlier,
         rows_rejected=counts.rejected,
         rejected_by_code=counts.rejected_by_code,
         excess=excess(run, counts, plan.limited),
@@ -113,6 +115,7 @@ def as_text(plan: PlanDescription) -> str:
         ("replay", plan.traces_to_replay, number(plan.traces_to_replay, "trace")),
         ("reweight", plan.traces_to_reweight, reweighted),
         ("remove", plan.traces_to_remove, number(plan.traces_to_remove, "trace")),
+        ("keep", plan.rows_of_earlier, _of_earlier(plan)),
         ("reject", sum(plan.rejected_by_code.values()), _rejected(plan)),
     ]
     time = (
@@ -155,6 +158,11 @@ def _why(plan: PlanDescription) -> list[str]:
 def _files(plan: PlanDescription) -> str:
     counted = [f"{len(paths):,} {how}" for how, paths in asdict(plan.files).items() if paths]
     return f"files: {', '.join(counted)}" if counted else ""
+
+
+def _of_earlier(plan: PlanDescription) -> str:
+    rows = number(plan.rows_of_earlier, "row")
+    return f"{rows} as an earlier kp_batch read them: their files are gone or unreadable"
 
 
 def _rejected(plan: PlanDescription) -> str:

@@ -174,6 +174,7 @@ def _counts(
         files=int((ledger.get_column("status") != "gone").sum()),
         rows=changes.rows,
         rows_kept=changes.rows_kept,
+        rows_of_earlier=changes.rows_of_earlier,
         accepted=accepted,
         embedded=texts.missing,
         reused=texts.distinct - texts.missing,

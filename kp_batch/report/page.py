@@ -16,7 +16,7 @@ from kp_batch.report.sentences import Untrusted
 from kp_batch.report.themes import THEMES
 from kp_batch.report.traces import Traces
 from kp_batch.report.vega import vega
-from kp_batch.text import age, bar_line, number, shortened
+from kp_batch.text import age, bar_line, number, of_group, shortened
 from kp_batch.unread import UNREAD
 
 _ID = 80  # characters of a trace's id that are shown
@@ -75,6 +75,7 @@ def _template(name: str) -> Template:
         "cell": _cell,
         "digest": _digest,
         "explaining": _explaining,
+        "of_group": of_group,
         "short": _short,
     }
     environment.tests["untrusted"] = _is_untrusted

@@ -32,6 +32,7 @@ class Detail:
 
     breakdown: Breakdown
     task_domain: str
+    cache_group: str | None  # see `contracts.SCORES`
     cache_size: int
     n_steps: int
     n_tools: int
