@@ -66,6 +66,9 @@ NOTHING_REFUSED: dict[str, Any] = {
     "rejected_by_code": {},
     "excess": None,
     "unused_profiles": {},
+    "cache_by": "none",
+    "caches": None,
+    "traces_without_value": 0,
 }
 LATE = Trace(START + 52 * HOUR, "late", "finance", "a late word")
 
