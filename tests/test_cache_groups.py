@@ -205,6 +205,13 @@ def test_what_stands_above_the_name_is_no_key(tmp_path: Path, archive: Path) -> 
     assert sorted(keys) == [('{"host":"y"}',), ('{"host":"z w"}',), ("{}",)]  # as it was last seen
 
 
+def test_under_other_names_the_same_files_have_other_keys(tmp_path: Path, archive: Path) -> None:
+    run(archive, tmp_path / "warehouse", cache_by="host")
+    run([archive / name for name in ("host=x", "host=y", "b.jsonl")], tmp_path / "warehouse")
+    groups = ask(tmp_path / "warehouse", "SELECT cache_group, count(*) FROM scores GROUP BY ALL")
+    assert sorted(groups) == [('{"host":"z w"}', 40), ('{"host":null}', 100)]
+
+
 def test_a_late_trace_restates_its_own_group_alone(tmp_path: Path) -> None:
     """And rewrites only the days that hold what is restated."""
     days = [f"2026-01-{day:02d}T08:00:00Z" for day in range(5, 25)]
