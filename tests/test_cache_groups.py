@@ -182,6 +182,18 @@ def test_another_grouping_and_back_leaves_no_mark(tmp_path: Path, archive: Path)
     assert ask(tmp_path / "warehouse", "SELECT count(cache_group) FROM scores") == [(0,)]
 
 
+def test_another_cache_or_encoder_is_each_groups_own(tmp_path: Path, archive: Path) -> None:
+    run(archive, tmp_path / "warehouse", cache_by="agent_id", cache_size=2)
+    for settings in (
+        {"cache_size": 30, "ttl": "1d"},
+        {"embedder": "none"},
+        {"embedder": "hashing"},
+    ):
+        run(archive, tmp_path / "warehouse", **settings)
+    run(archive, tmp_path / "full", cache_by="agent_id", cache_size=30, ttl="1d")
+    assert scores(tmp_path / "warehouse").equals(scores(tmp_path / "full"))
+
+
 def test_a_file_that_moves_to_another_host_moves_its_traces(tmp_path: Path, archive: Path) -> None:
     run(archive, tmp_path / "warehouse", cache_by="host")
     (archive / "host=x" / "a.jsonl").rename(archive / "host=y" / "b.jsonl")
