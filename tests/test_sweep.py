@@ -373,7 +373,13 @@ def test_the_command_tells_the_same_in_all_forms_and_changes_nothing(
 
 def outcome(**changes: Any) -> Outcome:
     """An outcome over all domains."""
-    cache: dict[str, Any] = {"cache_by": "none", "cache_size": 40, "ttl": "3h", "threshold": 0.5, "in_force": True}
+    cache: dict[str, Any] = {
+        "cache_by": "none",
+        "cache_size": 40,
+        "ttl": "3h",
+        "threshold": 0.5,
+        "in_force": True,
+    }
     means = {"traces": 100, "mean_novelty": 0.5, "mean_score": 0.5, "mean_change": 0.0}
     recorded = {"recorded": 0, "recorded_error": None, "recorded_share": None}
     reaching = {"worth_sharing": 1, "now_reach": 0, "no_longer_reach": 0}
