@@ -7,6 +7,7 @@ import signal
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,7 +16,7 @@ import click
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import Page
 from pydantic import TypeAdapter
@@ -174,18 +175,30 @@ def test_every_trace_is_scored_as_by_a_run(
             assert found.rows() == [(*row[:2], in_force[row[2]]) for row in by_run]
 
 
-TIMES = st.lists(st.integers(0, 6).map(lambda each: each * 500_000), min_size=1, max_size=15)
 CACHES = st.builds(
     CacheSettings,
     st.integers(1, 20),
     st.none() | st.integers(1, 4).map(lambda each: timedelta(seconds=each)),
 )
+# The last one is similar to the others by 0.5: novelty is then that of an empty cache.
+VECTORS = ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (1, 1, 1, 1))
 WEIGHTS = (0.2, 0.3, 0.3, 0.2)  # of code
 
 
 def score_of(novelty: float) -> float:
     """The score of a row of `traces_at`."""
     return 0.5 * WEIGHTS[0] + novelty * WEIGHTS[1] + 0.5 * WEIGHTS[2] + 0.5 * WEIGHTS[3]
+
+
+# Of a trace: its time in microseconds, its vector, the recorded score.
+Row = tuple[int, tuple[int, ...], float | None]
+ROWS: st.SearchStrategy[Row] = st.tuples(
+    st.integers(0, 6).map(lambda each: each * 500_000),
+    st.sampled_from(VECTORS),
+    st.sampled_from((None, 0.4, score_of(0.5), score_of(0.5))),
+)
+LAST: Row = (0, VECTORS[1], 0.4)
+GROUPS = st.lists(ROWS, min_size=1, max_size=15).map(lambda rows: sorted(rows, key=itemgetter(0)))
 
 
 def novelty_in(cache: VectorCache, vector: Float32s, now: datetime) -> float:
@@ -196,56 +209,57 @@ def novelty_in(cache: VectorCache, vector: Float32s, now: datetime) -> float:
 
 
 def one_by_one(
-    cache: CacheSettings, times: list[int], vectors: Float32s, recorded: list[float | None]
+    cache: CacheSettings, rows: list[Row], vectors: Float32s
 ) -> list[tuple[float, float | None, bool]]:
     """Novelty, distance from the recorded score, and whether that implies a restart."""
     plain, restarted = (VectorCache(cache.size, vectors.shape[1], cache.ttl) for _ in range(2))
-    rows: list[tuple[float, float | None, bool]] = []
-    for time, vector, engines in zip(times, vectors, recorded, strict=True):
+    told: list[tuple[float, float | None, bool]] = []
+    for (time, _, recorded), vector in zip(rows, vectors, strict=True):
         now = datetime.fromtimestamp(time / 1e6, UTC)
         own = novelty_in(plain, vector, now)
-        restarts = engines == score_of(0.5) and abs(score_of(own) - engines) > 1e-6
+        restarts = recorded == score_of(0.5) and abs(score_of(own) - recorded) > 1e-6
         if restarts:
             restarted.clear()
         theirs = score_of(novelty_in(restarted, vector, now))
-        error = None if engines is None or restarts else abs(theirs - engines)
-        rows.append((own, error, restarts))
-    return rows
+        error = None if recorded is None or restarts else abs(theirs - recorded)
+        told.append((own, error, restarts))
+    return told
 
 
 @settings(
     max_examples=25,
     deadline=None,
-    phases=(Phase.generate, Phase.shrink),
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
-    st.data(),
-    st.lists(TIMES.map(sorted), min_size=1, max_size=4),
+    st.lists(GROUPS, min_size=1, max_size=4),
     st.lists(CACHES, min_size=1, max_size=4, unique=True),
-    st.integers(1, 12),
+    st.integers(1, 6),
+)
+# The row before the last one's restarts nothing: it met the first one, which the last one does not.
+@example(
+    [[*((0, VECTORS[each], None) for each in (3, 1, 2)), (0, VECTORS[0], score_of(0.5)), LAST]],
+    [CacheSettings(3, None)],
+    1,
 )
 def test_however_spans_are_cut_each_groups_caches_are_those_of_its_whole_history(
     monkeypatch: pytest.MonkeyPatch,
-    data: st.DataObject,
-    times: list[list[int]],
+    groups: list[list[Row]],
     caches: list[CacheSettings],
     length: int,
 ) -> None:
     monkeypatch.setattr(kp_batch.operations.sweep, "RANGE_ROWS", length)
-    rows = sum(map(len, times))
-    drawn = data.draw(st.lists(st.integers(-3, 3), min_size=rows, max_size=rows))
-    scores = st.none() | st.just(score_of(0.5)) | st.just(0.4)
-    recorded = data.draw(st.lists(scores, min_size=rows, max_size=rows))
-    vectors = normalised(np.array([[each, 1, each % 2, 0.5] for each in drawn], dtype=np.float64))
+    rows = [row for group in groups for row in group]
+    vectors = normalised(np.array([vector for _, vector, _ in rows], dtype=np.float64))
     grouping = Grouping((), {each: set() for each in caches})
     with TemporaryDirectory() as folder:
         staging = Staging(Path(folder))
         staging.make()
-        chunk = write_chunk(Path(folder), pl.Series(map(str, range(rows))), vectors)
-        numbers = pl.int_range(rows, dtype=pl.Int32, eager=True)
+        chunk = write_chunk(Path(folder), pl.Series(map(str, range(len(rows)))), vectors)
+        numbers = pl.int_range(len(rows), dtype=pl.Int32, eager=True)
         pl.DataFrame({"chunk": chunk, "row": numbers}).write_parquet(staging.vectors)
-        traces_at(times, recorded).write_parquet(staging.replay)
+        staged(groups).write_parquet(staging.replay)
         profiles = load_profiles()
         files = [
             sweep_span(span, grouping, profiles, Path(folder), staging)
@@ -255,19 +269,19 @@ def test_however_spans_are_cut_each_groups_caches_are_those_of_its_whole_history
     assert found.schema == SWEPT
     for number, cache in enumerate(caches):
         wanted: list[tuple[float, float | None, bool]] = []
-        for each in times:
-            part = slice(len(wanted), len(wanted) + len(each))
-            wanted += one_by_one(cache, each, vectors[part], recorded[part])
+        for each in groups:
+            wanted += one_by_one(cache, each, vectors[len(wanted) :][: len(each)])
         told = found.filter(cache=number).select("novelty", "recorded_error", "implies_restart")
         assert told.rows() == wanted
 
 
-def traces_at(times: list[list[int]], recorded: list[float | None]) -> pl.DataFrame:
+def staged(groups: list[list[Row]]) -> pl.DataFrame:
     """Rows of some groups as sweep_rows.sql makes them."""
-    lengths = np.array(list(map(len, times)))
+    lengths = np.array(list(map(len, groups)))
     first = np.repeat(np.cumsum(lengths) - lengths, lengths)
     [profile] = [each for each in load_profiles().profiles if each.name == "code"]
-    columns = {"first": first, "created_at": np.concatenate(times), "recorded_score": recorded}
+    times, _, recorded = zip(*(row for group in groups for row in group), strict=True)
+    columns = {"first": first, "created_at": times, "recorded_score": recorded}
     return pl.DataFrame(columns, schema_overrides={"recorded_score": pl.Float64}).with_columns(
         pl.col("created_at").cast(pl.Datetime("us", "UTC")),
         task_domain=pl.lit("code"),
