@@ -29,6 +29,7 @@ from kp_batch.novelty.settings import (
     parse_ttl,
 )
 from kp_batch.novelty.windows import window_starts
+from kp_batch.operations.forget_plan import check_formulas
 from kp_batch.operations.results import SAME_SCORE, Outcome, Sweep
 from kp_batch.pipeline.fit import check_vectors_fit
 from kp_batch.pipeline.replay import find_vectors, with_room
@@ -103,10 +104,12 @@ def sweep(  # noqa: PLR0913 (each is an option)
     Raises:
         KpBatchError: there is no encoder, or there is nothing by which caches are to be kept.
         ResourceError: the widest windows fit into no memory.
-        WarehouseError: it is no warehouse, no trace is scored in it, or vectors are missing.
+        WarehouseError: it is no warehouse, no trace is scored in it, by another version of
+            kp_batch, or vectors are missing.
     """
     run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
     scorer = _scorer(run)
+    check_formulas(run, "a sweep")
     asked = _asked(run.config, cache_by, sizes, ttls, thresholds)
     staging.make()
     with State(warehouse, run.tables, staging) as state:
