@@ -18,6 +18,7 @@ from kp_batch.operations.explain import explain
 from kp_batch.operations.forget import forget, what_to_forget
 from kp_batch.operations.score import score_lines
 from kp_batch.operations.settings import settings
+from kp_batch.operations.sweep import sweep
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.why import FORMULAS
@@ -153,7 +154,7 @@ def test_forgetting_keeps_the_weights_of_each_time(archive: Archive) -> None:
 
 
 @pytest.mark.parametrize("formula", ["facts", "scoring"])
-def test_forgetting_mixes_no_formulas(
+def test_forgetting_and_sweeping_mix_no_formulas(
     archive: Archive, monkeypatch: pytest.MonkeyPatch, formula: str
 ) -> None:
     """Another kp_batch has to restate all scores first, whatever of it differs."""
@@ -170,6 +171,8 @@ def test_forgetting_mixes_no_formulas(
         forget(warehouse, ["t10"])
     with TemporaryDirectory() as folder, pytest.raises(WarehouseError, match=said):
         what_to_forget(warehouse, ["t10"], Staging(Path(folder)))
+    with TemporaryDirectory() as folder, pytest.raises(WarehouseError, match=said):
+        sweep(warehouse, Staging(Path(folder)))
     assert tables(warehouse)["scores"].equals(before)
     assert ask(archive.config(), "SELECT status FROM runs") == [("done",)]
     if formula == "scoring":

@@ -97,6 +97,35 @@ def test_each_override_is_applied_to_what_the_one_before_left(
     assert both["a"].to_list() == both["b"].to_list() == wanted
 
 
+def test_a_recorded_score_shows_novelty_where_more_and_less_of_it_change_the_score(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    weighting = [each for each in profiles() if each.novelty == 0 or each.novelty > 0.01]
+    rows = scored(weighting).with_columns(score().alias("recorded"))
+    weights = {each.profile_id: each.novelty for each in weighting}
+    moved = {
+        name: rows.with_columns(novelty=pl.col("novelty") + by)
+        .with_columns(composite(weighting))
+        .select(score().alias(name))
+        for name, by in (("less", -0.01), ("more", 0.01))
+    }
+    rows = pl.concat([rows, *moved.values()], how="horizontal").with_columns(
+        weight=pl.col("profile_id").replace_strict(weights)
+    )
+    connection.register("rows", rows.with_row_index().to_arrow())
+    shows = frame_of(
+        connection.sql(f"""
+            SELECT shows_novelty(recorded, weight, {", ".join(OVERRIDES)}) AS shows
+            FROM rows ORDER BY index
+        """)
+    ).to_series()
+    changes = (rows["less"] < rows["recorded"]) & (rows["recorded"] < rows["more"])
+    is_placeholder = rows["recorded"] == 0
+    is_highest = rows["composite"] > 1 - 1e-9  # so that more of it gives no score
+    assert (shows == (changes & ~is_placeholder)).filter(~is_highest).all()
+    assert shows.n_unique() == 2
+
+
 def ten_bins(values: np.ndarray) -> list[int]:
     return np.bincount(np.minimum((values * 10).astype(int), 9), minlength=10).tolist()
 

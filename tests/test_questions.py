@@ -59,8 +59,12 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recorded() -> list[dict[str, Any]]:
-    """Traces with recorded scores: equal ones, placeholders, and a day of nothing else."""
-    return [
+    """Traces with recorded scores: equal ones, placeholders, and a day of nothing else.
+
+    The first one's is that of an empty cache.
+    """
+    restarted = {"id": "kp:trace:restarted", "created_at": "2026-03-05T12:00:00Z"}
+    others = [
         trace(
             id=f"kp:trace:recorded-{n:02d}",
             created_at=f"2026-03-{2 + n % 3:02d}T12:{n:02d}:00Z",
@@ -72,6 +76,7 @@ def recorded() -> list[dict[str, Any]]:
         )
         for n in range(30)
     ]
+    return [trace(**restarted, objective="Fix 1", quality_score=0.564), *others]
 
 
 @pytest.fixture(scope="module")
@@ -394,6 +399,27 @@ def test_the_furthest_from_what_was_recorded_come_first_with_what_they_met(
     assert found["difference"].abs().is_sorted(descending=True)
     held = found["single_thought"] | (found["recorded_score"] >= 1)
     assert found["implied_novelty"].null_count() == held.sum() > 0
+
+
+@pytest.mark.parametrize("tolerance", [1e-6, 0.2])
+def test_a_restart_is_implied_where_an_empty_cache_alone_explains_the_recorded_score(
+    warehouse: Path, scores: pl.DataFrame, tolerance: float
+) -> None:
+    profiles = [*undated().values()]
+    weight = pl.col("profile").replace_strict({each.name: each.novelty for each in profiles})
+    empty = scores.with_columns(novelty=0.5).with_columns(composite(profiles)).select(score())
+    known, ours = pl.col("recorded_score"), pl.col("score")
+    at_the_top = 1 - 0.1 * pl.col("low_diversity_penalty").cast(pl.Int8)
+    shows = (known != 0) & ~pl.col("single_thought") & (weight > 0) & (known < at_the_top)
+    explained = (known - pl.col("score_if_empty")).abs() <= tolerance
+    wanted = scores.with_columns(score_if_empty=empty.to_series()).filter(
+        shows & explained & ((known - ours).abs() > tolerance)
+    )
+    found = ask(warehouse, f"FROM implied_restarts({tolerance})")
+    assert found.rows() == wanted.select(found.columns).rows()
+    assert (found["trace_id"].to_list() == ["kp:trace:restarted"]) == (tolerance < 0.1)
+    assert (found["cache_size"] > 0).all()
+    assert len(found) > 0
 
 
 def test_rejects_are_counted_by_file_and_code(warehouse: Path) -> None:

@@ -11,8 +11,14 @@ from typing import Any, TypedDict, Unpack
 
 from kp_batch.cli.command import Command, Tell
 from kp_batch.operations.explained import Explanation
-from kp_batch.operations.results import Comparison, Exported, Forgotten, Removed, Verification
-from kp_batch.operations.sweep_result import Sweep
+from kp_batch.operations.results import (
+    Comparison,
+    Exported,
+    Forgotten,
+    Removed,
+    Sweep,
+    Verification,
+)
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.explain_plan import PlanDescription
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder

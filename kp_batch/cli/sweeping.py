@@ -1,8 +1,10 @@
 """`sweep`: what other caches and thresholds would do to the scores."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from heapq import nlargest
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -14,12 +16,14 @@ from kp_batch.cli.commands import SWEEP
 from kp_batch.cli.exporting import written
 from kp_batch.cli.group import json_option, kp_batch, warehouse_option
 from kp_batch.cli.supervisor import child_result
-from kp_batch.cli.sweep_text import sweep_text
-from kp_batch.novelty.settings import format_ttl, parse_ttl
-from kp_batch.text import printable
+from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
+from kp_batch.operations.results import Outcome, Sweep
+from kp_batch.text import aligned, number, printable, shortened
 
 T = TypeVar("T")
 _ENDING = ".html"
+_DOMAINS = 10  # shown at the most, each a table
+_DOMAIN = 60  # characters
 
 
 def _several(
@@ -34,6 +38,10 @@ def _several(
             raise click.BadParameter(str(error)) from error
 
     return read_all
+
+
+def _cache_by(text: str) -> str:
+    return format_cache_by(parse_cache_by(text))
 
 
 def _size(text: str) -> int:
@@ -60,6 +68,12 @@ def _page(_: click.Context, __: click.Parameter, output: str | None) -> str | No
 
 @kp_batch.command()
 @warehouse_option
+@click.option(
+    "--cache-by",
+    metavar="NAME,...",
+    callback=_several(_cache_by),
+    help="Whose traces share a cache: none,agent_id,agent_id+host.",
+)
 @click.option(
     "--cache-size",
     "sizes",
@@ -88,6 +102,7 @@ def _page(_: click.Context, __: click.Parameter, output: str | None) -> str | No
 def sweep(  # noqa: PLR0913 (each is an option)
     warehouse: Path,
     *,
+    cache_by: Sequence[str],
     sizes: Sequence[int],
     ttls: Sequence[str],
     thresholds: Sequence[float],
@@ -98,8 +113,9 @@ def sweep(  # noqa: PLR0913 (each is an option)
 
     Every combination of the given values is compared with the one in force, from the stored
     vectors; what is left out stays as the warehouse has it. Encoder and weights are those in force.
+    Where the archive has recorded scores, it tells how well each cache fits them.
     """
-    asked = {"sizes": sizes, "ttls": ttls, "thresholds": thresholds}
+    asked = {"cache_by": cache_by, "sizes": sizes, "ttls": ttls, "thresholds": thresholds}
     # The folder and the file are removed even where a signal ends the other process.
     with (
         TemporaryDirectory() as folder,
@@ -109,3 +125,80 @@ def sweep(  # noqa: PLR0913 (each is an option)
         click.echo(json_line(found) if as_json else sweep_text(found))
     if output:
         click.echo(f"kp-batch: the page is in {printable(output)}", err=True)
+
+
+def sweep_text(result: Sweep) -> str:
+    """Format a sweep for a terminal of 120 columns, which long names of `--cache-by` exceed.
+
+    A table over all domains, one for each of the largest, and what recorded scores say.
+    """
+    overall, *domains = (
+        list(rows) for _, rows in groupby(result.outcomes, lambda row: row.task_domain)
+    )
+    shown = _largest(domains)
+    more = len(domains) - len(shown)
+    tables = ["\n".join(_table(rows)) for rows in (overall, *shown)]
+    left_out = [f"{number(more, 'more domain')}, with fewer traces: see --json"] if more else []
+    recorded = "\n".join(_recorded(result))
+    return "\n\n".join(filter(None, ["\n".join(_head(result)), *tables, *left_out, recorded]))
+
+
+def _head(result: Sweep) -> Iterator[str]:
+    yield (
+        f"{number(result.traces, 'trace')}, as a run would score them with the encoder "
+        f"{result.encoder_id}"
+    )
+    yield "  change, rank corr, now reach, no longer (reach it): beside the combination in force"
+
+
+def _largest(domains: Sequence[list[Outcome]]) -> list[list[Outcome]]:
+    """The domains with the most traces, in their order."""
+    most = nlargest(_DOMAINS, range(len(domains)), key=lambda each: domains[each][0].traces)
+    return [domains[each] for each in sorted(most)]
+
+
+def _table(rows: Sequence[Outcome]) -> Iterator[str]:
+    domain = rows[0].task_domain
+    name = "all domains" if domain is None else shortened(domain, _DOMAIN)
+    yield f"{name}, {number(rows[0].traces, 'trace')}"
+    yield from aligned([_row(row) for row in rows])
+
+
+def _row(row: Outcome) -> dict[str, str]:
+    return {
+        "cache by": row.cache_by,
+        "size": f"{row.cache_size:,}",
+        "ttl": row.ttl,
+        "threshold": f"{row.threshold:g}",
+        "novelty": f"{row.mean_novelty:.4f}",
+        "score": f"{row.mean_score:.4f}",
+        "change": f"{round(row.mean_change, 4) + 0.0:+.4f}",  # + 0.0: no minus before a zero
+        "rank corr": "" if row.rank_correlation is None else f"{row.rank_correlation:.4f}",
+        "worth sharing": f"{row.worth_sharing:,} ({row.worth_sharing / row.traces:.1%})",
+        "now reach": f"{row.now_reach:,}",
+        "no longer": f"{row.no_longer_reach:,}",
+        "": "in force" if row.in_force else "",
+    }
+
+
+def _recorded(result: Sweep) -> Iterator[str]:
+    rows = [_fit(row) for row in result.caches if row.recorded]
+    if not rows:
+        return
+    yield "recorded scores, with a restart of its engine wherever an empty cache alone explains one"
+    yield from aligned(rows)
+    if result.better_fit:
+        yield f"  {result.better_fit}"
+
+
+def _fit(row: Outcome) -> dict[str, str]:
+    return {
+        "cache by": row.cache_by,
+        "size": f"{row.cache_size:,}",
+        "ttl": row.ttl,
+        "traces": f"{row.recorded:,}",
+        "error": f"{row.recorded_error:.6f}",
+        "same score": f"{row.recorded_share:.1%}",
+        "restarts": f"{row.implied_restarts:,}",
+        "": "in force" if row.in_force else "",
+    }

@@ -27,8 +27,12 @@ def stage_ids(run: Run, known: KnownIds) -> None:
     pl.concat([known.seen, known.unseen]).write_parquet(run.staging.to_forget)
 
 
-def check_formulas(run: Run) -> None:
+def check_formulas(run: Run, what: str = "forgetting") -> None:
     """Refuse to replay some traces by other formulas than the scores of the others bear.
+
+    Args:
+        run: the run that would.
+        what: it would do, for the message.
 
     Raises:
         WarehouseError: this kp_batch has other ones.
@@ -37,7 +41,7 @@ def check_formulas(run: Run) -> None:
         config = run.config
         archive, warehouse = " ".join(map(quote, config.archive)), quote(shown(config.warehouse))
         raise WarehouseError(
-            "the scores are of another version of kp_batch, and forgetting would mix them with "
+            f"the scores are of another version of kp_batch, and {what} would mix them with "
             f"its own; first: kp-batch run {archive} --warehouse {warehouse}"
         )
 

@@ -1,35 +1,88 @@
-"""Computes what other caches and thresholds would do to the scores, from the stored vectors."""
+"""Computes what other caches and thresholds would do to the scores, from the stored vectors.
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+How well a cache fits recorded scores is told with the restarts of its engines: where a trace's
+recorded score is that of an empty cache, and not ours, its group's cache is emptied before it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 from shlex import quote
 
+import numpy as np
 import polars as pl
 
-from kp_batch.embedding.chunks import stored_dimensions
+from kp_batch.config import RescoreConfig
+from kp_batch.embedding.chunks import read_vectors, stored_dimensions
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.executor import Local
-from kp_batch.novelty.settings import CacheSettings, format_ttl, parse_ttl
-from kp_batch.operations.sweep_replay import SWEEP_SPAN, sweep_spans
-from kp_batch.operations.sweep_result import Outcome, Sweep
+from kp_batch.executor import Local, Step
+from kp_batch.novelty.cache import NO_NEIGHBOUR
+from kp_batch.novelty.replay import replay_windows
+from kp_batch.novelty.settings import (
+    CacheSettings,
+    check_cache_by,
+    format_cache_by,
+    format_ttl,
+    parse_cache_by,
+    parse_ttl,
+)
+from kp_batch.novelty.windows import window_starts
+from kp_batch.operations.forget_plan import check_formulas
+from kp_batch.operations.results import SAME_SCORE, Outcome, Sweep
 from kp_batch.pipeline.fit import check_vectors_fit
 from kp_batch.pipeline.replay import find_vectors, with_room
+from kp_batch.planning.cache_groups import group_of
 from kp_batch.planning.scorer import Scorer
+from kp_batch.planning.sizes import rows_in_part
 from kp_batch.planning.state import State
+from kp_batch.planning.timeline import RANGE_ROWS
+from kp_batch.planning.windows import Span
 from kp_batch.progress import progress
 from kp_batch.run import Run, last_config
+from kp_batch.scoring.composite import composite, score
+from kp_batch.scoring.profiles import ProfileVersions
 from kp_batch.sql import read_parquet, set_variables, sql
 from kp_batch.staging import Staging
+from kp_batch.vectors import Bools, Float32s, Float64s, Int64s
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.places import shown
+from kp_batch.whole_files import whole
+
+# One trace with one cache.
+SWEPT = pl.Schema(
+    {
+        "cache": pl.Int64,  # its number
+        "task_domain": pl.String,
+        "novelty": pl.Float64,
+        "score": pl.Float64,
+        "score_in_force": pl.Float64,
+        "recorded_error": pl.Float64,  # null where the recorded score shows no novelty
+        "implies_restart": pl.Boolean,  # whether an empty cache explains it, and not this one
+    }
+)
 
 
-def sweep(
+@dataclass(frozen=True)
+class Grouping:
+    """One way to tell caches apart, and what is asked for with it."""
+
+    cache_by: tuple[str, ...]  # see `parse_cache_by`
+    thresholds: dict[CacheSettings, set[float]]  # by cache
+    published: CacheSettings | None = None  # the cache in force, if it is of this grouping
+
+    @property
+    def caches(self) -> tuple[CacheSettings, ...]:
+        """The caches; their numbers are their places."""
+        return tuple(self.thresholds)
+
+
+def sweep(  # noqa: PLR0913 (each is an option)
     warehouse: Path,
     staging: Staging,
+    *,
+    cache_by: Sequence[str] = (),
     sizes: Sequence[int] = (),
     ttls: Sequence[str] = (),
     thresholds: Sequence[float] = (),
@@ -42,50 +95,62 @@ def sweep(
     Args:
         warehouse: the folder of the tables.
         staging: an empty folder elsewhere.
-        sizes: of the caches, each at least 1; none: the warehouse's own.
-        ttls: of the caches, as `parse_ttl` reads them; none: the warehouse's own.
-        thresholds: each 0..1; none: the warehouse's own.
+        cache_by: whose traces share a cache, as `parse_cache_by` reads it; none: the warehouse's
+            own, as for the others.
+        sizes: of the caches, each at least 1.
+        ttls: of the caches, as `parse_ttl` reads them.
+        thresholds: each 0..1.
 
     Raises:
-        KpBatchError: there is no encoder.
+        KpBatchError: there is no encoder, or there is nothing by which caches are to be kept.
         ResourceError: the widest windows fit into no memory.
-        WarehouseError: it is no warehouse, no trace is scored in it, or vectors are missing.
+        WarehouseError: it is no warehouse, no trace is scored in it, by another version of
+            kp_batch, or vectors are missing.
     """
     run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
-    scorer, asked = _scorer(run), _asked(run, sizes, ttls, thresholds)
+    scorer = _scorer(run)
+    check_formulas(run, "a sweep")
+    asked = _asked(run.config, cache_by, sizes, ttls, thresholds)
     staging.make()
     with State(warehouse, run.tables, staging) as state:
         traces = int(state.ask("SELECT count(*) FROM published.scores").item())
         if not traces:
             where = shown(warehouse)
             raise WarehouseError(f"no trace is scored in {where}; run an archive first")
-        set_variables(state.connection, replay=str(staging.replay))
-        state.connection.execute(sql(__name__, "sweep_timeline.sql"))
-        files = _swept(run, scorer, traces, list(asked))
-        outcomes = sorted(
-            _outcomes(run, state, files, asked), key=lambda row: row.task_domain or ""
-        )
+        _check_keys(state, asked)
+        outcomes: list[Outcome] = []
+        with progress(
+            "replaying", traces * sum(len(each.caches) for each in asked), "trace"
+        ) as bar:
+            for number, grouping in enumerate(asked):
+                part = replace(run, staging=Staging(staging.folder / f"{number}"))
+                files: list[Path] = []
+                for file, rows in _swept(part, state, scorer, grouping):
+                    files.append(file)
+                    bar.add(rows)
+                outcomes += _outcomes(run, state, files, grouping)
+    outcomes.sort(key=lambda row: row.task_domain or "")
     return Sweep(encoder_id=scorer.encoder_id, traces=traces, outcomes=tuple(outcomes))
 
 
 def _asked(
-    run: Run,
+    config: RescoreConfig,
+    cache_by: Sequence[str],
     sizes: Sequence[int],
     ttls: Sequence[str],
     thresholds: Sequence[float],
-) -> dict[CacheSettings, set[float]]:
-    """The thresholds to be looked at with each cache, the one in force first: see `sweep`."""
-    config = run.config
-    asked = {_in_force(run): {config.threshold}}
-    parsed = [parse_ttl(each) for each in ttls]
-    for cache in product(sizes or [config.cache_size], parsed or [config.ttl]):
-        known = asked.setdefault(CacheSettings(*cache), set())
-        known.update(thresholds or [config.threshold])
-    return asked
-
-
-def _in_force(run: Run) -> CacheSettings:
-    return CacheSettings(run.config.cache_size, run.config.ttl)
+) -> list[Grouping]:
+    """What is to be looked at, that in force, too; what is left out is as in force."""
+    in_force = CacheSettings(config.cache_size, config.ttl)
+    asked = {config.cache_by: Grouping(config.cache_by, {in_force: {config.threshold}}, in_force)}
+    parsed = [parse_ttl(each) for each in ttls] or [config.ttl]
+    caches = [CacheSettings(*each) for each in product(sizes or [config.cache_size], parsed)]
+    for names in [parse_cache_by(each) for each in cache_by] or [config.cache_by]:
+        grouping = asked.setdefault(names, Grouping(names, {}))
+        for cache in caches:
+            known = grouping.thresholds.setdefault(cache, set())
+            known.update(thresholds or [config.threshold])
+    return sorted(asked.values(), key=lambda each: each.cache_by)
 
 
 def _scorer(run: Run) -> Scorer:
@@ -99,21 +164,31 @@ def _scorer(run: Run) -> Scorer:
     return scorer
 
 
-def _swept(run: Run, scorer: Scorer, traces: int, caches: Sequence[CacheSettings]) -> list[Path]:
-    """Replay all traces with each cache: files of `SWEPT`."""
+def _check_keys(state: State, asked: Iterable[Grouping]) -> None:
+    keys = state.ask("SELECT DISTINCT unnest(json_keys(path_keys)) FROM published.files")
+    try:
+        check_cache_by({name for each in asked for name in each.cache_by}, set(keys.to_series()))
+    except ValueError as error:
+        raise KpBatchError(str(error)) from error
+
+
+def _swept(
+    run: Run, state: State, scorer: Scorer, grouping: Grouping
+) -> Iterator[tuple[Path, int]]:
+    """Replay all traces with each cache; yields files of `SWEPT`, and how many rows each has."""
+    run.staging.make()
+    set_variables(state.connection, replay=str(run.staging.replay))
+    query = sql(__name__, "sweep_rows.sql", cache_group=group_of(grouping.cache_by))
+    state.connection.execute(query)
     vectors = Layout(run.config.warehouse).vectors(scorer.encoder_id)
     if lacking := find_vectors(run.staging, vectors):
         raise WarehouseError(_without_vectors(run, scorer, lacking))
-    spans = list(sweep_spans(run.staging, caches))
+    spans = list(sweep_spans(run.staging, grouping.caches))
     check_vectors_fit(spans, stored_dimensions(vectors) or 0)
     step = with_room(SWEEP_SPAN, spans, vectors)
-    given = caches, scorer.profiles, vectors, run.staging
-    files: list[Path] = []
-    with progress("replaying", traces * len(caches), "trace") as bar:
-        for span, file in zip(spans, Local().map(step, spans, *given), strict=True):
-            files.append(file)
-            bar.add((span.last - span.first) * len(caches))
-    return files
+    files = Local().map(step, spans, grouping, scorer.profiles, vectors, run.staging)
+    for span, file in zip(spans, files, strict=True):
+        yield file, (span.last - span.first) * len(grouping.caches)
 
 
 def _without_vectors(run: Run, scorer: Scorer, lacking: int) -> str:
@@ -127,19 +202,167 @@ def _without_vectors(run: Run, scorer: Scorer, lacking: int) -> str:
     )
 
 
+def sweep_spans(staging: Staging, caches: Sequence[CacheSettings]) -> Iterator[Span]:
+    """Cut the rows of `staging.replay` into spans, each as long as a run's.
+
+    Args:
+        staging: of one grouping.
+        caches: of which each span begins with the window of the widest. Where scores are recorded,
+            the rows of that window have theirs in it as well: they may imply a restart.
+    """
+    rows = pl.scan_parquet(staging.replay, glob=False)
+    counts = rows.select(pl.len(), pl.col("recorded_score").count()).collect()
+    last, recorded = counts.row(0)
+    limit = min(RANGE_ROWS, rows_in_part([staging.replay]))
+    for first in range(0, last, limit):
+        warm = _window(rows, first, caches)
+        warm = _window(rows, warm, caches) if recorded else warm
+        yield Span(warm, first, min(first + limit, last))
+
+
+def _window(rows: pl.LazyFrame, row: int, caches: Sequence[CacheSettings]) -> int:
+    """The first row that a row meets in the widest cache."""
+    begin = rows.slice(row, 1).select("first").collect().item()
+    begin = max(row - max(cache.size for cache in caches), begin)
+    within = rows.slice(begin, row + 1 - begin).select(pl.col("created_at").to_physical())
+    times = within.collect().to_series().to_numpy()
+    return begin + min(int(window_starts(times, each.size, each.ttl)[-1]) for each in caches)
+
+
+def sweep_span(
+    span: Span, grouping: Grouping, profiles: ProfileVersions, vectors: Path, staging: Staging
+) -> Path:
+    """Replay one span with each cache.
+
+    Args:
+        span: which rows of `staging.replay`.
+        grouping: of these rows, with its caches.
+        profiles: the weights.
+        vectors: the folder of the vector store.
+        staging: of the grouping.
+
+    Returns:
+        A file of `SWEPT`: the span's rows in their order, once for each cache.
+    """
+    rows, places = (
+        pl.scan_parquet(path, glob=False).slice(span.warm, span.last - span.warm).collect()
+        for path in (staging.replay, staging.vectors)
+    )
+    replay = _SpanReplay(rows, span.first - span.warm, read_vectors(vectors, places), profiles)
+    swept = [
+        replay.swept(cache, is_published=cache == grouping.published)
+        .with_columns(cache=pl.lit(number, pl.Int64))
+        .select(list(SWEPT))
+        for number, cache in enumerate(grouping.caches)
+    ]
+    path = staging.replayed(span.first)
+    with whole(path) as written:
+        # A row group for each cache: what looks for one reads no other.
+        pl.concat(swept).write_parquet(written, row_group_size=span.last - span.first)
+    return path
+
+
+SWEEP_SPAN = Step("sweep span", sweep_span)
+
+
+class _SpanReplay:
+    """Replays some rows with one cache after the other.
+
+    Args:
+        rows: see sweep_rows.sql; the first ones are met only.
+        own: the number of the first row whose outcome counts.
+        vectors: of the rows.
+        profiles: the weights.
+    """
+
+    def __init__(
+        self, rows: pl.DataFrame, own: int, vectors: Float32s, profiles: ProfileVersions
+    ) -> None:
+        self._rows, self._own, self._vectors = rows, own, vectors
+        self._composite = composite(profiles.profiles)
+        self._times = rows.get_column("created_at").to_physical().to_numpy()
+        # A group that began before these rows begins with them.
+        groups = rows.get_column("first").to_numpy()
+        self._first = np.searchsorted(groups, groups).astype(np.int64)
+        self._recorded = rows.get_column("recorded_score").to_numpy()  # NaN: none
+        self._if_empty = _scores(self._scored(0, pl.lit(NO_NEIGHBOUR)))
+
+    def swept(self, cache: CacheSettings, *, is_published: bool) -> pl.DataFrame:
+        """The rows that count, with what `SWEPT` tells of them.
+
+        Args:
+            cache: with which they are replayed.
+            is_published: whether the published scores are those of this cache.
+        """
+        starts = window_starts(self._times, cache.size, cache.ttl, self._first)
+        # What the rows that count meet may imply a restart, so they are scored, too.
+        is_recorded = not np.isnan(self._recorded).all()
+        begin = int(starts[self._own]) if is_recorded else self._own
+        scored = self._published(begin) if is_published else self._replayed(begin, starts)
+        error, restarts = self._beside_recorded(starts, _scores(scored))
+        return scored.slice(self._own - begin).with_columns(
+            recorded_error=pl.Series(error[self._own :]).fill_nan(None),
+            implies_restart=pl.Series(restarts[self._own :]),
+        )
+
+    def _beside_recorded(self, starts: Int64s, scores: Float64s) -> tuple[Float64s, Bools]:
+        """How far the rows are from the recorded scores after all restarts, and these.
+
+        Args:
+            starts: of the rows' windows.
+            scores: of the last rows.
+
+        Returns:
+            Both of all rows; NaN and false where nothing is known.
+        """
+        position = np.arange(len(starts))
+        error = np.full(len(starts), np.nan)
+        error[-len(scores) :] = np.abs(scores - self._recorded[-len(scores) :])
+        is_explained = np.abs(self._if_empty - self._recorded) <= SAME_SCORE
+        restarts = is_explained & (error > SAME_SCORE)
+        emptied = np.maximum(starts, np.maximum.accumulate(np.where(restarts, position, 0)))
+        if (emptied > starts)[self._own :].any():
+            scores = _scores(self._replayed(self._own, emptied))
+            error[self._own :] = np.abs(scores - self._recorded[self._own :])
+        error[restarts] = np.nan
+        return error, restarts
+
+    def _published(self, first: int) -> pl.DataFrame:
+        in_force = (pl.col(f"{name}_in_force").alias(name) for name in ("novelty", "score"))
+        return self._rows.slice(first).with_columns(in_force)
+
+    def _replayed(self, first: int, starts: Int64s) -> pl.DataFrame:
+        met = replay_windows(self._vectors, starts, first=first)
+        return self._scored(first, pl.Series(met.novelty))
+
+    def _scored(self, first: int, novelty: pl.Series | pl.Expr) -> pl.DataFrame:
+        rows = self._rows.slice(first).with_columns(novelty=novelty)
+        return rows.with_columns(self._composite).with_columns(score())
+
+
+def _scores(rows: pl.DataFrame) -> Float64s:
+    return rows.get_column("score").to_numpy()
+
+
 def _outcomes(
-    run: Run, state: State, files: Iterable[Path], asked: Mapping[CacheSettings, Collection[float]]
+    run: Run, state: State, files: Iterable[Path], grouping: Grouping
 ) -> Iterator[Outcome]:
     """Aggregate what was replayed, a cache at a time, by cache size, ttl and threshold."""
-    number_of = {cache: number for number, cache in enumerate(asked)}
     query = sql(__name__, "sweep.sql", files=read_parquet(*files))
-    set_variables(state.connection, threshold_in_force=run.config.threshold)
-    for cache in sorted(asked, key=lambda each: (each.size, each.ttl or timedelta.max)):
-        set_variables(state.connection, cache=number_of[cache], thresholds=list(asked[cache]))
+    connection, in_force = state.connection, run.config.threshold
+    set_variables(connection, threshold_in_force=in_force, tolerance=SAME_SCORE)
+    number_of = {cache: number for number, cache in enumerate(grouping.caches)}
+    for cache in sorted(number_of, key=lambda each: (each.size, each.ttl or timedelta.max)):
+        thresholds = list(grouping.thresholds[cache])
+        set_variables(connection, cache=number_of[cache], thresholds=thresholds)
         for row in state.ask(query).iter_rows(named=True):
-            is_in_force = cache == _in_force(run) and row["threshold"] == run.config.threshold
+            is_in_force = cache == grouping.published and row["threshold"] == in_force
             yield Outcome(
-                cache_size=cache.size, ttl=format_ttl(cache.ttl), in_force=is_in_force, **row
+                cache_by=format_cache_by(grouping.cache_by),
+                cache_size=cache.size,
+                ttl=format_ttl(cache.ttl),
+                in_force=is_in_force,
+                **row,
             )
 
 
@@ -148,4 +371,5 @@ def page_of(found: Sweep) -> str:
     from kp_batch.report.sweep_page import sweep_page  # charts take a while to import
 
     summary = asdict(found)
-    return sweep_page(pl.DataFrame(summary.pop("outcomes"), infer_schema_length=None), **summary)
+    outcomes = pl.DataFrame(summary.pop("outcomes"), infer_schema_length=None)
+    return sweep_page(outcomes, better_fit=found.better_fit, **summary)

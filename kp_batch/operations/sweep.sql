@@ -1,6 +1,6 @@
 -- What the scores are with one cache and some thresholds, by domain, beside those in force.
--- Given: files (a relation, see sweep_replay.SWEPT), the variables cache (its number), thresholds and
--- threshold_in_force, and the catalog's macros.
+-- Given: files (a relation, see sweep.SWEPT), the variables cache (its number), thresholds,
+-- threshold_in_force and tolerance, and the catalog's macros.
 WITH swept AS NOT MATERIALIZED (
     SELECT * EXCLUDE (cache) FROM $files WHERE cache = getvariable('cache')
 ),
@@ -10,7 +10,12 @@ means AS (
         count(*) AS traces,
         score_mean(novelty) AS mean_novelty,
         score_mean(score) AS mean_score,
-        score_mean(score - score_in_force) AS mean_change
+        score_mean(score - score_in_force) AS mean_change,
+        count(recorded_error) AS recorded,
+        score_mean(recorded_error) AS recorded_error,
+        count(*) FILTER (recorded_error <= getvariable('tolerance')) / nullif(recorded, 0)
+            AS recorded_share,
+        count(*) FILTER (implies_restart) AS implied_restarts
     FROM swept
     GROUP BY ROLLUP (task_domain)
 ),

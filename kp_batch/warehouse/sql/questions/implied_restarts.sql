@@ -1,0 +1,37 @@
+-- Group: live engines
+-- Example: FROM implied_restarts(1e-6) LIMIT 10;
+-- Where the cache was empty here, too, the score is `score_if_empty`: as recorded, and no sign of a restart.
+CREATE MACRO implied_restarts(tolerance) AS TABLE
+WITH recorded AS (
+    SELECT
+        scores.*,
+        kp.apply_overrides(
+            kp.composite(
+                scores.complexity, 0.5, scores.tool_diversity, scores.outcome_confidence,
+                weights.complexity, weights.novelty, weights.tool_diversity,
+                weights.outcome_confidence
+            ),
+            single_thought, recovery_bonus, low_diversity_penalty
+        ) AS score_if_empty
+    FROM kp.scores AS scores
+    JOIN kp.profiles AS weights USING (profile_id)
+    WHERE kp.shows_novelty(
+        recorded_score, weights.novelty, single_thought, recovery_bonus, low_diversity_penalty
+    )
+)
+SELECT
+    trace_id,
+    created_at,
+    cache_group,
+    agent_id,
+    recorded_score,
+    score,
+    score_if_empty,
+    cache_size,
+    source_file
+FROM recorded
+WHERE abs(recorded_score - score_if_empty) <= tolerance
+    AND abs(recorded_score - score) > tolerance
+ORDER BY created_at, trace_id;
+
+COMMENT ON MACRO TABLE implied_restarts IS 'Which traces did a live engine score with an empty cache, as after a restart, where here the cache held some? Of recorded scores that novelty changes, those that an empty cache explains within the tolerance and the published score does not.';
