@@ -11,11 +11,6 @@ _TO = "\N{RIGHTWARDS ARROW}"
 _WEIGHTS = "profiles"  # the setting that is told by profile
 _FROM = "from"  # beside the weights of a profile
 OF_ENCODER = frozenset({"embedder", "precision"})  # settings that make another encoder
-BEFORE: Mapping[str, Any] = {
-    "precision": "float32",
-    "cache_by": "none",
-    "text": True,
-}  # settings of warehouses from before there were these
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
 Weights = Mapping[str, float]  # by dimension
 
@@ -52,7 +47,7 @@ def setting_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
     for name in new if old else ():
         if name == _WEIGHTS:
             yield from _weight_changes(old[name], new[name])
-        elif (was := old.get(name, BEFORE.get(name))) != new[name]:
+        elif (was := old.get(name)) != new[name]:
             words = f"{name.replace('_', ' ')} {in_words(was)} {_TO} {in_words(new[name])}"
             yield Reason(name, words, was, new[name])
 

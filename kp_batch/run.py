@@ -9,17 +9,12 @@ from uuid import uuid4
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
-from kp_batch.novelty.settings import format_cache_by
-from kp_batch.reasons import BEFORE
 from kp_batch.run_record import last_done
 from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.relations import run_records
-
-# Before format 10 settings were limited to some days, unless these said so.
-_ANY_DAY = {"since": "none", "until": "none"}
 
 
 @dataclass(frozen=True)
@@ -55,14 +50,12 @@ class Run:
     @property
     def keeps_settings(self) -> bool:
         """Whether its settings are those that are published."""
-        now, then = self.config.settings, self.published.settings
-        return {**_ANY_DAY, **now} == {**_ANY_DAY, **BEFORE, **then}
+        return self.config.settings == self.published.settings
 
     @property
     def regroups(self) -> bool:
         """Whether traces share their caches with others than is published."""
-        then = {**BEFORE, **self.published.settings}["cache_by"]
-        return format_cache_by(self.config.cache_by) != then
+        return self.config.settings["cache_by"] != self.published.settings.get("cache_by")
 
     @property
     def look_at_rejects(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Self
 
-from kp_batch.reasons import BEFORE, Reason, formula_changes
+from kp_batch.reasons import Reason, formula_changes
 
 # Columns of `runs` that hold JSON. `inputs` stays in the table: it may have an entry for each file
 # of the archive, and nothing takes it apart.
@@ -93,12 +93,12 @@ class RunRecord:
     @property
     def precision(self) -> str:
         """The precision that it was asked to compute in."""
-        return {**BEFORE, **self.config}["precision"]
+        return self.config["precision"]
 
     @property
     def shows_text(self) -> bool:
         """Whether the report was to show texts of traces."""
-        return {**BEFORE, **self.config}["text"]
+        return self.config["text"]
 
     @property
     def settings(self) -> Mapping[str, Any]:

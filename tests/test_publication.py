@@ -27,10 +27,11 @@ from kp_batch.pipeline import report as reporting
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.staging import Staging
+from kp_batch.warehouse import catalog
 from kp_batch.warehouse import manifest as manifests
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.publication import publish, rebuild, writing
-from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.reader import connect, is_current
 from kp_batch.warehouse.tables import DeltaTables
 from tests.archives import trace, write_jsonl
 from tests.gaps import AFTER, BEFORE, BETWEEN, BUILDING, GAPS, Killed, die, stopping
@@ -425,18 +426,34 @@ def test_a_moved_warehouse_is_read_at_once_and_by_other_clients_after_the_next_w
     assert plain(moved) == ours(moved) == "one"
 
 
-def test_a_lost_manifest_json_is_taken_from_the_catalog(tmp_path: Path) -> None:
+def test_a_catalog_of_other_sql_is_read_past_and_made_anew_by_who_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publish_profile(tmp_path, "one")
-    text, published = (tmp_path / "manifest.json").read_bytes(), read_manifest(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(catalog, "catalog_id", lambda: "another")
+        rebuild(tmp_path)
+    path = tmp_path / "kp.duckdb"
+    manifest = require_manifest(tmp_path)
+    assert not is_current(tmp_path, manifest)
+    before = path.read_bytes()
+    assert ours(tmp_path) == "one"
+    assert path.read_bytes() == before
+    with writing(tmp_path, wait=False):
+        assert is_current(tmp_path, manifest)
+
+
+def test_a_lost_manifest_json_is_told_with_what_helps(tmp_path: Path) -> None:
+    publish_profile(tmp_path, "one")
     (tmp_path / "manifest.json").unlink()
     before = listing(tmp_path)
-    assert ours(tmp_path) == "one"
-    assert read_manifest(tmp_path) == published
+    for look in (read_manifest, ours, rebuild):
+        with pytest.raises(WarehouseError, match=r"manifest\.json is gone; restore it") as caught:
+            look(tmp_path)
+        assert "\n" not in str(caught.value)
     assert listing(tmp_path) == before
-    with writing(tmp_path, wait=False):
-        pass
-    assert (tmp_path / "manifest.json").read_bytes() == text
-    assert plain(tmp_path) == "one"
+    with pytest.raises(WarehouseError, match="is gone"), writing(tmp_path, wait=False):
+        pytest.fail("nobody begins anew where something was published")
 
 
 def edited(**changes: object) -> Callable[[bytes], bytes]:
@@ -463,40 +480,14 @@ def test_a_damaged_manifest_json_is_refused_with_what_helps(tmp_path: Path, dama
     warehouse = tmp_path / "it's damaged"
     publish_profile(warehouse, "one")
     manifest = warehouse / "manifest.json"
-    text = manifest.read_bytes()
-    manifest.write_bytes(DAMAGED[damage](text))
+    manifest.write_bytes(DAMAGED[damage](manifest.read_bytes()))
     before = listing(warehouse)
     for look in (read_manifest, ours, rebuild):
-        with pytest.raises(WarehouseError, match=r"manifest\.json is damaged; remove it") as caught:
+        with pytest.raises(WarehouseError, match=r"manifest\.json is damaged; restore it"):
             look(warehouse)
     assert listing(warehouse) == before
     with pytest.raises(WarehouseError, match="is damaged"), writing(warehouse, wait=False):
         pytest.fail("nobody writes to what is damaged")
-    shown = re.search(r"remove it and run: kp-batch (catalog --warehouse .*) \(", str(caught.value))
-    assert shown
-    manifest.unlink()
-    subprocess.run(f"{sys.executable} -m kp_batch {shown[1]}", shell=True, check=True)
-    assert manifest.read_bytes() == text
-    assert plain(warehouse) == ours(warehouse) == "one"
-
-
-def test_where_nothing_sound_is_left_nothing_is_begun(tmp_path: Path) -> None:
-    publish_profile(tmp_path, "one")
-    (tmp_path / "manifest.json").write_text("{}")
-    (tmp_path / "kp.duckdb").unlink()
-    with pytest.raises(WarehouseError, match=r"manifest\.json is damaged; restore it from a copy"):
-        ours(tmp_path)
-    (tmp_path / "manifest.json").unlink()
-    (tmp_path / "kp.duckdb").write_bytes(b"no database")
-    before = listing(tmp_path)
-    expected = r"kp\.duckdb cannot be read \(.*\), and manifest\.json is gone; restore it"
-    for look in (read_manifest, ours, rebuild):
-        with pytest.raises(WarehouseError, match=expected) as caught:
-            look(tmp_path)
-        assert "\n" not in str(caught.value)
-    assert listing(tmp_path) == before
-    with pytest.raises(WarehouseError, match=expected), writing(tmp_path, wait=False):
-        pytest.fail("nobody begins anew where something was published")
 
 
 def test_tables_that_are_gone_are_told_in_one_line(tmp_path: Path) -> None:

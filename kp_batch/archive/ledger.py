@@ -22,7 +22,7 @@ class Entry:
     reasons: list[str] = field(default_factory=list[str])
     message: str = ""
     etag: str = ""
-    path_keys: str | None = None  # of a ledger from before there were any
+    path_keys: str = "{}"
 
     @property
     def source(self) -> SourceFile:

@@ -35,7 +35,6 @@ from kp_batch.progress import warn
 from kp_batch.run import Run, last_config
 from kp_batch.sql import read_parquet, statement
 from kp_batch.staging import Staging
-from kp_batch.warehouse.earlier import complete
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.places import shown
@@ -187,7 +186,6 @@ def _without(run: Run) -> dict[str, int]:
     """Remove the traces from facts and add their ids' hashes to `forgotten`: the new versions."""
     warehouse, published = run.config.warehouse, run.published
     tables = DeltaTables(warehouse, run.tables, run.run_id)
-    complete(warehouse, tables)
     known = published_rows(warehouse, "forgotten", published)
     hashes = pl.read_parquet(run.staging.to_forget, glob=False).select(id_hash=id_hash())
     tables.overwrite("forgotten", [pl.concat([known, hashes]).unique(maintain_order=True)])

@@ -15,7 +15,6 @@ from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.why import is_as_published
 from kp_batch.run import Run
-from kp_batch.warehouse.earlier import lacking
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.relations import partitions_of, run_records
@@ -59,8 +58,6 @@ def lost_runs(warehouse: Path, published: Manifest, plan: Plan | None) -> RunIds
     tables, written = published.tables, plan.days if plan else ()
     days = partitions_of(warehouse, "scores", tables.get("scores"))
     scores = {path for day, paths in days.items() if day not in written for path in paths}
-    if lacking("scores", sorted(scores)):
-        scores = set[Path]()  # all are written anew
     rejects = () if plan else files_of(warehouse.resolve(), "rejects", tables.get("rejects"))
     runs = run_records(warehouse, tables.get("runs"))
     lost, _ = sorted_runs(warehouse.resolve(), runs, {"scores": scores, "rejects": set(rejects)})

@@ -15,7 +15,6 @@ from kp_batch.sql import SQL, statement
 from kp_batch.staging import Staging
 from kp_batch.text import one_line
 from kp_batch.warehouse.data_files import data_file, sink_data_file
-from kp_batch.warehouse.earlier import complete
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.publication import publish
@@ -32,7 +31,6 @@ def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
     tables = DeltaTables(warehouse, published.tables, "upkeep")
     for name in TABLES:
         tables.undo_unpublished(name)
-    complete(warehouse, tables)
     return tables
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kp_batch.errors import WarehouseError
 from kp_batch.operations.results import Setting
-from kp_batch.reasons import BEFORE, dated, weights_by_date
+from kp_batch.reasons import dated, weights_by_date
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.reader import connect
 
@@ -38,14 +38,10 @@ def settings(warehouse: Path) -> tuple[Setting, ...]:
 
 
 def _flat(left: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a run left, with one entry for each version of each profile in their place.
-
-    Those that came since are as they were before there were any.
-    """
-    since = {name: each for name, each in BEFORE.items() if name not in left}
+    """The settings that a run left; each version of each profile is one of them."""
     weights = {
         dated(name, begin): each
         for name, profile in left["profiles"].items()
         for begin, each in weights_by_date(profile).items()
     }
-    return {name: each for name, each in left.items() if name != "profiles"} | since | weights
+    return {name: each for name, each in left.items() if name != "profiles"} | weights

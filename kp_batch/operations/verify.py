@@ -25,16 +25,13 @@ from kp_batch.operations.results import Difference, Verification
 from kp_batch.planning.cache_groups import groups_of
 from kp_batch.planning.state import State
 from kp_batch.progress import progress
-from kp_batch.reasons import BEFORE
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.sql import set_variables, sql
 from kp_batch.staging import Staging
 from kp_batch.text import number
 from kp_batch.vectors import Float32s
-from kp_batch.warehouse.earlier import lacking
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.versions import files_of
 
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.
@@ -62,7 +59,7 @@ def verify(
         WarehouseError: it is no warehouse, or vectors are missing.
     """
     published = require_manifest(warehouse)
-    settings: dict[str, Any] = {**BEFORE, **published.settings}
+    settings = published.settings
     with State(warehouse, published.tables, staging) as state:
         sampled = _sample(state, traces, seed)
         stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")
@@ -72,10 +69,7 @@ def verify(
         missing = state.ask(sql(__name__, "unscored.sql")).item()
     unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id").to_list()
     tolerance = VECTOR_TOLERANCE[settings["precision"]]
-    # A column that came with a later kp_batch is filled by the next run.
-    came = lacking("scores", files_of(warehouse, "scores", published.tables.get("scores")))
-    known = stored.with_columns(pl.col(f"{name}_now").alias(name) for name in came)
-    differences = tuple(_differences(known.with_columns(vector=0.0), again, tolerance))
+    differences = tuple(_differences(stored.with_columns(vector=0.0), again, tolerance))
     return Verification(
         seed=seed,
         missing=missing,

@@ -27,11 +27,9 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.progress import say, warn
 from kp_batch.run import Run, in_force
 from kp_batch.text import one_line
-from kp_batch.warehouse.earlier import complete
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import published_since, writing
-from kp_batch.warehouse.tables import DeltaTables
 
 READ = Step("read", observe)
 PLAN = Step("plan", make_plan)
@@ -138,13 +136,6 @@ def open_run(
             raise
 
 
-def _completed(run: Run) -> dict[str, int]:
-    """Give the tables that an earlier kp_batch wrote all columns; returns their versions."""
-    tables = DeltaTables(run.config.warehouse, run.tables, run.run_id)
-    complete(run.config.warehouse, tables)
-    return tables.versions
-
-
 def _is_about_what_is_asked(opened: OpenRun, error: BaseException) -> bool:
     """Whether a run could not begin, without such an archive, say: then it is none."""
     fault = isinstance(error, KpBatchError) and not isinstance(error, StorageError)
@@ -175,7 +166,6 @@ def execute(run: Run, plan: Plan, executor: Timed) -> Plan:
         return plan
     check_fit(run, plan)
     call = executor.call
-    run = replace(run, tables=_completed(run))
     windows = call(EMBED, run, plan, executor)
     done = replace(plan, counts=replace(plan.counts, windows=windows))
     replayed = call(REPLAY, run, done, executor)

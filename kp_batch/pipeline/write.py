@@ -20,7 +20,6 @@ from kp_batch.warehouse.data_files import (
     sink_data_file,
     write_data_file,
 )
-from kp_batch.warehouse.earlier import nulls
 from kp_batch.warehouse.tables import DeltaTables
 
 
@@ -95,7 +94,6 @@ def _rows(part: DayPart, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.Laz
     files = pl.scan_parquet(list(part.paths), glob=False, hive_partitioning=False)
     rows = files.slice(first, last - first)
     if not part.on_timeline:
-        rows = rows.with_columns(nulls("scores", part.paths))
         return rows.with_columns(replayed=False, facts_changed=False)
     chosen = np.zeros(last - first, dtype=np.bool_)
     for begin, end in part.ranges:

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -16,13 +15,10 @@ from typing import Any, cast
 import duckdb
 
 from kp_batch.errors import WarehouseError
-from kp_batch.text import one_line
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 from kp_batch.warehouse.places import shown
 
 FORMAT_VERSION = 11
-# 7 to 10 have tables that lack columns, see `earlier`; 7 and 8 have manifests without salt.
-_READ = (7, 8, 9, 10, FORMAT_VERSION)
 
 _LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
@@ -82,9 +78,6 @@ _SETTINGS: Mapping[str, Callable[[Any], bool]] = {
     "profiles": _are_profiles,
     "threshold": _is_share,
     "text": _is_truth,
-    # Before format 10: days out of which scores bear earlier settings.
-    "since": _is_text,
-    "until": _is_text,
 }
 
 
@@ -120,11 +113,7 @@ class Manifest:
     @property
     def publication(self) -> str:
         """What tells two publications apart, and that manifest.json is whole: a digest of it."""
-        return self.publication_in(FORMAT_VERSION)
-
-    def publication_in(self, version: int) -> str:
-        """The same in a version of the format."""
-        contents = {"format_version": version, **self._contents}
+        contents = {"format_version": FORMAT_VERSION, **self._contents}
         canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
@@ -139,13 +128,13 @@ class Manifest:
 
 
 def read_manifest(warehouse: Path) -> Manifest | None:
-    """Read what is published, from the copy in the catalog if manifest.json is lost.
+    """Read what is published.
 
     Returns:
         None if nothing is published.
 
     Raises:
-        WarehouseError: it is damaged, or has another format.
+        WarehouseError: manifest.json is lost or damaged, or has another format.
         PermissionError: a table of it may not be read.
     """
     manifest = _read(warehouse)
@@ -160,16 +149,14 @@ def _read(warehouse: Path) -> Manifest | None:
     layout = Layout(warehouse)
     try:
         content = layout.manifest.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return _of_catalog(warehouse)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if layout.catalog.exists():  # no run leaves it alone
+            raise WarehouseError(f"{layout.manifest} is gone; {_LAST_REMEDY}") from error
+        return None
     try:
         return _parsed(warehouse, content)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        remedy = _LAST_REMEDY
-        if layout.catalog.exists():
-            command = f"kp-batch catalog --warehouse {quote(str(warehouse))}"
-            remedy = f"remove it and run: {command} (which takes it from {layout.catalog.name})"
-        raise WarehouseError(f"{layout.manifest} is damaged; {remedy}") from error
+        raise WarehouseError(f"{layout.manifest} is damaged; {_LAST_REMEDY}") from error
 
 
 def copy_catalog(warehouse: Path, folder: str) -> Path:
@@ -212,41 +199,18 @@ def shown_tables(catalog: duckdb.DuckDBPyConnection) -> dict[str, int]:
 def _parsed(warehouse: Path, content: bytes) -> Manifest:
     """Take manifest.json apart; an error other than WarehouseError says that it is damaged."""
     found: Any = json.loads(content)
-    if isinstance(found, list):  # as formats before 4 had it
-        found = {"format_version": found[0]}
     _check_format(warehouse, found["format_version"])
     manifest = Manifest.read(
         found["settings"], found["tables"], failed=found["failed"], salt=found.get("salt")
     )
-    if manifest.publication_in(found["format_version"]) != found["publication"]:
+    if manifest.publication != found["publication"]:
         raise ValueError("the publication is not that of its contents")
     return manifest
 
 
-def _of_catalog(warehouse: Path) -> Manifest | None:
-    """Read the copy of the manifest in the catalog; None if there is no catalog."""
-    layout = Layout(warehouse)
-    if not layout.catalog.exists():
-        return None
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            copy = copy_catalog(warehouse, folder)
-            with duckdb.connect(str(copy), read_only=True) as catalog:
-                [(version,)] = catalog.execute("SELECT format_version FROM manifest").fetchall()
-                _check_format(warehouse, version)
-                [row] = catalog.sql("FROM manifest").to_arrow_table().to_pylist()
-        settings, tables = (json.loads(row[name]) for name in ("settings", "tables"))
-        return Manifest.read(settings, tables, failed=row["failed"], salt=row.get("salt"))
-    except (OSError, duckdb.Error, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise WarehouseError(
-            f"{layout.catalog} cannot be read ({one_line(str(error))}), and {layout.manifest.name} "
-            f"is gone; {_LAST_REMEDY}"
-        ) from error
-
-
 def _check_format(warehouse: Path, version: int) -> None:
     """Refuse another format; of an older one nothing but the vectors is worth keeping."""
-    if version in _READ:
+    if version == FORMAT_VERSION:
         return
     found = (
         f"{shown(warehouse)} has format {version}, and this version of kp_batch writes format "

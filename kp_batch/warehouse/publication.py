@@ -101,7 +101,7 @@ def published_since(warehouse: Path, manifest: Manifest) -> bool:
 
 
 def _republish(warehouse: Path, manifest: Manifest) -> None:
-    """Build the catalog of what is published, and restore a lost manifest.json."""
+    """Build the catalog of what is published."""
     _replace_manifest(warehouse, manifest)
     _replace_catalog(Layout(warehouse))
 
@@ -128,7 +128,7 @@ def _replace_catalog(layout: Layout) -> None:
 
 
 def rebuild(warehouse: Path) -> Manifest:
-    """Build the catalog anew for where the warehouse stands now, and restore a lost manifest.json.
+    """Build the catalog anew for where the warehouse stands now.
 
     Raises:
         WarehouseError: nothing was ever published there, it has another format, or a run is
@@ -159,7 +159,7 @@ def _repair(warehouse: Path) -> None:
     manifest = read_manifest(warehouse)
     layout = Layout(warehouse)
     _remove_leftovers(layout)
-    if manifest and not (layout.manifest.exists() and is_current(warehouse, manifest)):
+    if manifest and not is_current(warehouse, manifest):
         _republish(warehouse, manifest)
 
 

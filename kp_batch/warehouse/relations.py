@@ -14,7 +14,6 @@ from kp_batch.errors import WarehouseError
 from kp_batch.run_record import RunRecord
 from kp_batch.sql import SQL, identifier, joined, read_parquet, statement
 from kp_batch.warehouse.data_files import partition_of
-from kp_batch.warehouse.earlier import lacking, nulls
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.versions import additions, files_of
 
@@ -37,8 +36,7 @@ def scan(warehouse: Path, name: str, version: int | None) -> pl.LazyFrame:
     paths = files_of(warehouse, name, version)
     if not paths:
         return TABLES[name].to_frame().lazy()
-    rows = pl.scan_parquet(paths, glob=False, hive_partitioning=False)
-    return rows.with_columns(nulls(name, paths))
+    return pl.scan_parquet(paths, glob=False, hive_partitioning=False)
 
 
 def run_records(warehouse: Path, version: int | None) -> list[RunRecord]:
@@ -72,13 +70,7 @@ def parquet_relation(
         shown_as: where the reader of the SQL finds each of them.
     """
     if paths:
-        rows = read_parquet(*map(shown_as, paths))
-        came_since = _nulls(lacking(name, paths))
-        return (
-            statement("(SELECT *, $nulls FROM $rows)", nulls=came_since, rows=rows)
-            if came_since
-            else rows
-        )
+        return read_parquet(*map(shown_as, paths))
     return statement("(SELECT $nulls WHERE false)", nulls=_nulls(TABLES[name]))
 
 
