@@ -253,7 +253,7 @@ def test_a_whole_run_id_is_no_beginning(two_runs: tuple[Path, str]) -> None:
     written = DeltaTables(warehouse, manifest.tables, "x")
     runs = pl.read_parquet(files_of(warehouse, "runs", manifest.tables["runs"]))
     longer = runs.filter(run_id=first).with_columns(run_id=pl.lit(f"{first}0"))
-    written.append("runs", [longer])
+    written.append("runs", longer)
     publish(warehouse, replace(manifest, tables=written.versions))
     with connect(warehouse) as connection:
         assert find_run(warehouse, first, connection).run_id == first

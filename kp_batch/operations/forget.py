@@ -188,7 +188,7 @@ def _without(run: Run) -> dict[str, int]:
     tables = DeltaTables(warehouse, run.tables, run.run_id)
     known = published_rows(warehouse, "forgotten", published)
     hashes = pl.read_parquet(run.staging.to_forget, glob=False).select(id_hash=id_hash())
-    tables.overwrite("forgotten", [pl.concat([known, hashes]).unique(maintain_order=True)])
+    tables.overwrite("forgotten", pl.concat([known, hashes]).unique(maintain_order=True))
     ids = pl.scan_parquet(run.staging.to_forget, glob=False)
     rewrite_facts(
         warehouse,

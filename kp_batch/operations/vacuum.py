@@ -66,7 +66,7 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
         raw = _drop_raw(warehouse, tables, old)
         for name in GROWING:  # each run adds a file
             if len(files_of(warehouse, name, tables.versions.get(name))) > 1:
-                tables.overwrite(name, [published_rows(warehouse, name, published).sort("run_id")])
+                tables.overwrite(name, published_rows(warehouse, name, published).sort("run_id"))
         left = replace(published, tables=tables.versions)
         publish(warehouse, left)
         files = remove_files(warehouse, TABLES, [left.tables, *state.manifests])
@@ -174,7 +174,7 @@ def _drop_raw(warehouse: Path, tables: DeltaTables, old: pl.DataFrame) -> int:
         left = _without_raw(scan(warehouse, "rejects", tables.versions.get("rejects")), old)
         has_value = pl.col("is_old") & ~pl.col("reasons").list.contains(SUPERSEDED)
         told = left.with_columns(message=pl.when(~has_value).then("message")).drop("is_old")
-        tables.overwrite("rejects", [with_message(told.collect())])
+        tables.overwrite("rejects", with_message(told.collect()))
     return dropped
 
 

@@ -48,7 +48,7 @@ def publish_success(
     scores = scan(run.config.warehouse, "scores", tables.get("scores"))
     needed = scores.select("task_domain", "score", *_IDS)
     needed.sink_parquet(run.staging.scores, compression="lz4")
-    written.append("distributions", [_distributions(run, plan)])
+    written.append("distributions", _distributions(run, plan))
     told = {
         **_told(run, plan, seconds),
         "fingerprints": json.dumps(_fingerprints(run.staging.scores)),
@@ -130,7 +130,7 @@ def _publish(run: Run, manifest: Manifest, told: Mapping[str, str | None]) -> No
         **told,
     }
     tables = DeltaTables(run.config.warehouse, manifest.tables, run.run_id)
-    tables.append("runs", [pl.DataFrame([row], schema=RUNS)])
+    tables.append("runs", pl.DataFrame([row], schema=RUNS))
     publish(run.config.warehouse, replace(manifest, tables=tables.versions))
 
 

@@ -43,7 +43,7 @@ def write_tables(
         names = ((path, f"{run.run_id}-{path.stem}") for path in facts)
         tables.add_files("facts", [move_data_file(warehouse, "facts", *each) for each in names])
     for name in ("files", "profiles"):
-        tables.overwrite(name, [pl.read_parquet(run.staging.table(name), glob=False)])
+        tables.overwrite(name, pl.read_parquet(run.staging.table(name), glob=False))
     write_rejects(run, tables)
     if plan.days:
         files: list[DataFile] = []

@@ -4,18 +4,16 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
-from typing import Literal
+from uuid import uuid4
 
 import polars as pl
-from deltalake import CommitProperties, DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from kp_batch.away import remove
-from kp_batch.contracts import PARTITIONED_BY
 from kp_batch.errors import WarehouseError
-from kp_batch.warehouse.batches import noting, record_batches
-from kp_batch.warehouse.commits import CONFIGURATION, commit_files, files_at
-from kp_batch.warehouse.data_files import DataFile, data_files
+from kp_batch.warehouse.commits import commit_files, files_at
+from kp_batch.warehouse.data_files import DataFile, data_files, write_data_file
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.versions import open_table
@@ -25,8 +23,7 @@ class DeltaTables:
     """The tables of one warehouse, starting from the versions that its manifest names.
 
     What a killed run committed after these versions is undone before the next write: only what is
-    published ever happened. Nothing is touched before the first write. Frames have the table's
-    schema.
+    published ever happened. Nothing is touched before the first write.
 
     Args:
         warehouse: the folder of the tables.
@@ -39,21 +36,26 @@ class DeltaTables:
         self._run_id = run_id
         self.versions = dict(published)
 
-    def overwrite(self, name: str, frames: Iterable[pl.DataFrame]) -> None:
-        """Replace all rows of a table.
+    def overwrite(self, name: str, rows: pl.DataFrame) -> None:
+        """Replace all rows of a table without partitions.
 
         Raises:
+            TypeError: the rows have another schema than the table.
             WarehouseError: another writer changed the table at the same time.
         """
-        self._write(name, frames, mode="overwrite")
+        self.replace_files(name, [self._written(name, rows)], None)
 
-    def append(self, name: str, frames: Iterable[pl.DataFrame]) -> None:
-        """Add rows to a table.
+    def append(self, name: str, rows: pl.DataFrame) -> None:
+        """Add rows to a table without partitions.
 
         Raises:
+            TypeError: the rows have another schema than the table.
             WarehouseError: another writer changed the table at the same time.
         """
-        self._write(name, frames, mode="append")
+        self.add_files(name, [self._written(name, rows)])
+
+    def _written(self, name: str, rows: pl.DataFrame) -> DataFile:
+        return write_data_file(self._warehouse, name, rows, f"{self._run_id}-{uuid4().hex}")
 
     def add_files(self, name: str, files: Sequence[DataFile]) -> None:
         """Add the rows of files, which are in the table's folder.
@@ -79,28 +81,6 @@ class DeltaTables:
             if replaced is not None and file.partition not in replaced:
                 raise ValueError(f"{file.path} is of no partition of {name} that is replaced")
         self._commit_files(name, files, replaced)
-
-    def _write(
-        self, name: str, frames: Iterable[pl.DataFrame], mode: Literal["append", "overwrite"]
-    ) -> None:
-        path = Layout(self._warehouse).table(name)
-        if self.undo_unpublished(name):
-            mode = "overwrite"
-        faults: list[Exception] = []
-        with self._committing(name) as properties:
-            try:
-                write_deltalake(
-                    str(path),
-                    record_batches(name, noting(frames, faults)),
-                    mode=mode,
-                    partition_by=PARTITIONED_BY.get(name),
-                    configuration=CONFIGURATION,
-                    commit_properties=properties,
-                )
-            except DeltaError:
-                if faults:  # the error came up while the rows were made: delta-rs only quotes it
-                    raise faults[0] from None
-                raise
 
     def _commit_files(
         self, name: str, files: Sequence[DataFile], replaced: set[date] | None
