@@ -218,10 +218,17 @@ def test_what_stands_above_the_name_is_no_key(tmp_path: Path, archive: Path) -> 
 
 
 def test_under_other_names_the_same_files_have_other_keys(tmp_path: Path, archive: Path) -> None:
-    run(archive, tmp_path / "warehouse", cache_by="host")
-    run([archive / name for name in ("host=x", "host=y", "b.jsonl")], tmp_path / "warehouse")
+    write_jsonl(tmp_path / "more" / "host=m" / "a.jsonl", [trace(id="kp:trace:more")])
+    run([archive, tmp_path / "more"], tmp_path / "warehouse", cache_by="host")
+    run([archive / "host=x", archive / "host=y", tmp_path / "more"], tmp_path / "warehouse")
     groups = ask(tmp_path / "warehouse", "SELECT cache_group, count(*) FROM scores GROUP BY ALL")
-    assert sorted(groups) == [('{"host":"z w"}', 40), ('{"host":null}', 100)]
+    assert sorted(groups) == [
+        ('{"host":"m"}', 1),
+        ('{"host":"z w"}', 40),  # gone: as it was last seen
+        ('{"host":null}', 100),
+    ]
+    with pytest.raises(ArchiveError, match="there is no host"):  # though gone files had one
+        run([archive / "host=x", archive / "host=y"], tmp_path / "warehouse")
 
 
 def test_a_late_trace_restates_its_own_group_alone(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def test_defaults_are_the_live_engines() -> None:
         "precision": "float32",
         "cache_size": 1_000,
         "ttl": "none",
+        "cache_by": "none",
         "profiles": load_profiles().as_json(),
         "threshold": 0.75,
         "text": True,

@@ -100,9 +100,8 @@ def live(
     return scored.with_columns(composite(versions.profiles)).select(score()).to_series().to_list()
 
 
-def swept(warehouse: Path) -> Sweep:
+def swept(warehouse: Path, *cache_by: str) -> Sweep:
     with TemporaryDirectory() as folder:
-        cache_by = ("none", "agent_id", "host", "agent_id+host")
         return sweep(warehouse, Staging(Path(folder)), cache_by=cache_by, sizes=SIZES)
 
 
@@ -116,7 +115,8 @@ def test_the_caches_that_engines_had_fit_their_recorded_scores_best(
     tmp_path: Path, fleet: Fleet
 ) -> None:
     rescore_archive(config(tmp_path, fleet.archive))
-    found = swept(tmp_path / "warehouse")
+    every = ("none", "agent_id", "host", "agent_id+host")
+    found = swept(tmp_path / "warehouse", *every)
     [own] = [row for row in found.caches if row.cache[:2] == (fleet.cache_by, fleet.size)]
     others = [row for row in found.caches if row is not own]
     assert share(own) > 0.9
@@ -126,7 +126,7 @@ def test_the_caches_that_engines_had_fit_their_recorded_scores_best(
     assert found.better_fit.startswith(named)
     again = config(tmp_path, fleet.archive, cache_by=fleet.cache_by, cache_size=fleet.size)
     rescore_archive(again)
-    assert swept(tmp_path / "warehouse").better_fit == ""
+    assert swept(tmp_path / "warehouse", *every).better_fit == ""
 
 
 def test_restarts_are_found_by_the_empty_cache_that_they_left(tmp_path: Path, fleet: Fleet) -> None:
@@ -138,3 +138,18 @@ def test_restarts_are_found_by_the_empty_cache_that_they_left(tmp_path: Path, fl
     assert len(found) / RESTARTS >= 0.7  # the recall; an eighth of the traces are single thoughts
     assert len(found) / len(implied) >= 0.9  # the precision
     assert fleet.restarted - implied <= hidden
+
+
+def test_a_worker_for_each_trace_is_no_engine_that_restarts_for_each(tmp_path: Path) -> None:
+    """Else the one cache that they would have shared fits: each time it implies a restart."""
+    dice = np.random.default_rng(0)
+    traces = [task(number, dice) for number in range(100)]
+    for number, (each, value) in enumerate(
+        zip(traces, live(traces, range(100), 60, set()), strict=True)
+    ):
+        each["metadata"] |= {"agent_id": f"worker-{number}", "quality_score": value}
+    write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
+    rescore_archive(config(tmp_path, tmp_path / "archive"))
+    assert swept(tmp_path / "warehouse", "none", "agent_id").better_fit.startswith(
+        "--cache-by agent_id "
+    )

@@ -285,6 +285,7 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
         (("--warehouse", tmp_path, "--at", "soon"), "'soon' is no time such as 2026-01-31T12"),
         (("--group", "host"), "'host' is not KEY=VALUE, such as host=a"),
         (("--group", "host=a"), "--group is of a warehouse; name it with --warehouse"),
+        (("--group", "host=a", "--group", "host=b"), "--group gives one of its keys twice"),
     ):
         wrong = kp_batch("score", file, *options)
         assert (wrong.returncode, wrong.stdout) == (2, "")

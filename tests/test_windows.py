@@ -93,7 +93,7 @@ def merged(
     rows = sorted({*old, *new})
     was, is_now = set(old), set(new)
     return MergedRows(
-        group=np.array([row.group for row in rows], dtype=np.int64),
+        stretch=np.array([row.group for row in rows], dtype=np.int64),
         time=np.array([row.second * 1_000_000 for row in rows], dtype=np.int64),
         added=np.array([row not in was for row in rows], dtype=np.bool_),
         removed=np.array([row not in is_now for row in rows], dtype=np.bool_),
@@ -193,7 +193,7 @@ def test_a_change_reaches_as_many_traces_as_the_cache_holds(
 @pytest.mark.parametrize("batch", [1, 5, 100])
 def test_a_trace_that_met_some_of_days_that_are_not_looked_at_stays(batch: int) -> None:
     rows = MergedRows(
-        group=np.array([0] * 7 + [1] * 3, dtype=np.int64),
+        stretch=np.array([0] * 7 + [1] * 3, dtype=np.int64),
         time=np.arange(10, dtype=np.int64),
         added=np.zeros(10, dtype=np.bool_),
         removed=np.arange(10) == 4,

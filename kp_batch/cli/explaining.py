@@ -111,6 +111,8 @@ def score(  # noqa: PLR0913 (each is an option)
     moment = at or datetime.now(UTC)
     lines = unscored = 0
     first = ""
+    if len(dict(group)) < len(group):
+        raise click.UsageError("--group gives one of its keys twice")
     with _scorer(warehouse, profiles, moment, dict(group)) as (versions, meet):
         for told in score_lines(file, versions, moment, meet):
             lines += 1

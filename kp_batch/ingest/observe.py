@@ -94,7 +94,7 @@ def observe_published(run: Run) -> Observed:
 
 def _check_cache_by(run: Run, ledger: Ledger) -> None:
     """Refuse names of which neither traces nor paths have a value."""
-    texts = {each.path_keys for each in ledger.values()}
+    texts = {each.path_keys for each in ledger.values() if each.status != "gone"}
     try:
         check_cache_by(run.config.cache_by, {key for text in texts for key in json.loads(text)})
     except ValueError as error:

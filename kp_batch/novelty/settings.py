@@ -13,6 +13,7 @@ REPLAY_VERSION = 1
 CACHE_COLUMNS = ("agent_id", "framework", "task_domain")
 _NONE = "none"
 _NAMED = 20  # keys
+_KEY = re.compile(r"\w[\w.-]*")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -58,7 +59,7 @@ def parse_cache_by(text: str) -> tuple[str, ...]:
     names = sorted({name.strip() for name in text.split("+")})
     if names == [_NONE]:
         return ()
-    if not all(re.fullmatch(r"\w[\w.-]*", name) for name in names) or _NONE in names:
+    if not all(map(_KEY.fullmatch, names)) or _NONE in names:
         raise ValueError(
             "it is none, or agent_id, framework, task_domain or a key of the files' paths, with + "
             f"between several, got {text!r}"
@@ -78,7 +79,7 @@ def check_cache_by(names: Iterable[str], keys: Collection[str]) -> None:
     """
     unknown = [name for name in names if name not in {*CACHE_COLUMNS, *keys}]
     if unknown:
-        there = ", ".join([*CACHE_COLUMNS, *sorted(keys)[:_NAMED]])
+        there = ", ".join([*CACHE_COLUMNS, *sorted(filter(_KEY.fullmatch, keys))[:_NAMED]])
         no_key = "" if keys else ", and no folder such as host=a below what is named as archive"
         raise ValueError(
             f"--cache-by: there is no {' and no '.join(unknown)}; there are {there}{no_key}"

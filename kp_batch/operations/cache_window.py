@@ -53,12 +53,21 @@ class CacheWindow:
     Args:
         state: its connection has the table cache_window; see `Caches`.
         vectors: the folder of the store.
+        places: of the vectors of all caches, by position: `chunks.PLACES`.
         settings: of the cache.
         span: the positions of what it held.
     """
 
-    def __init__(self, state: State, vectors: Path, settings: CacheSettings, span: range) -> None:
+    def __init__(
+        self,
+        state: State,
+        vectors: Path,
+        places: pl.DataFrame,
+        settings: CacheSettings,
+        span: range,
+    ) -> None:
         self._state, self._vectors, self._settings = state, vectors, settings
+        self._places = places.slice(span.start, len(span))
         self.span = span
 
     def held(self) -> Held:
@@ -87,31 +96,13 @@ class CacheWindow:
         """
         return most_similar(vectors, self._parts(), most, without, self.span.start)
 
-    def rows(self, nearby: Sequence[Nearby]) -> dict[int, dict[str, Any]]:
-        """The columns of cache_window.sql of all that some vectors resemble, by position."""
-        wanted = {position for each in nearby for position, _ in each.nearest}
-        found = pl.DataFrame({"position": sorted(wanted)}, schema={"position": pl.Int64})
-        self._state.connection.register("found", found.to_arrow())
-        rows = self._ask("FROM $held SEMI JOIN found USING (position)")
-        self._state.connection.unregister("found")
-        return {row["position"]: row for row in rows.to_dicts()}
-
-    def positions(self, trace_ids: pl.Series) -> dict[str, int]:
-        """Where it holds traces, by id; those that it does not hold are left out."""
-        self._state.connection.register("named", pl.DataFrame({"trace_id": trace_ids}).to_arrow())
-        found = self._ask("SELECT trace_id, position FROM $held SEMI JOIN named USING (trace_id)")
-        self._state.connection.unregister("named")
-        return dict(found.iter_rows())
-
     def _ask(self, query: LiteralString) -> pl.DataFrame:
         held = statement(_HELD, first=self.span.start, last=self.span.stop)
         return self._state.ask(statement(query, held=held))
 
     def _parts(self) -> Iterator[Float32s]:
-        places = pl.scan_parquet(self._state.staging.vectors, glob=False)
-        for first in self.span[::_ROWS]:
-            rows = min(_ROWS, self.span.stop - first)
-            yield read_vectors(self._vectors, places.slice(first, rows).collect())
+        for places in self._places.iter_slices(_ROWS):
+            yield read_vectors(self._vectors, places)
 
 
 @dataclass(frozen=True)
@@ -152,11 +143,29 @@ class Caches:
         connection.unregister("cache_groups")
         vectors = Layout(self.warehouse).vectors(self.encoder_id)
         VectorStore(vectors, connection).write_places("cache_window", state.staging.vectors)
+        places = pl.read_parquet(state.staging.vectors, glob=False)
         spans = {group: range(first, last) for group, first, last in state.ask(_SPANS).iter_rows()}
         return {
-            group: CacheWindow(state, vectors, self.settings, spans.get(group, range(0)))
+            group: CacheWindow(state, vectors, places, self.settings, spans.get(group, range(0)))
             for group in groups
         }
+
+    def rows(self, nearby: Sequence[Nearby]) -> dict[int, dict[str, Any]]:
+        """The columns of cache_window.sql of all that some vectors resemble, by position."""
+        wanted = {position for each in nearby for position, _ in each.nearest}
+        found = pl.DataFrame({"position": sorted(wanted)}, schema={"position": pl.Int64})
+        self.state.connection.register("found", found.to_arrow())
+        rows = self.state.ask("FROM cache_window SEMI JOIN found USING (position)")
+        self.state.connection.unregister("found")
+        return {row["position"]: row for row in rows.to_dicts()}
+
+    def positions(self, trace_ids: pl.Series) -> dict[str, int]:
+        """Where they hold traces, by id; those that none holds are left out."""
+        self.state.connection.register("named", pl.DataFrame({"trace_id": trace_ids}).to_arrow())
+        query = "SELECT trace_id, position FROM cache_window SEMI JOIN named USING (trace_id)"
+        found = self.state.ask(query)
+        self.state.connection.unregister("named")
+        return dict(found.iter_rows())
 
     @property
     def _since(self) -> datetime | None:
@@ -187,7 +196,7 @@ def similar(row: Mapping[str, Any], similarity: float, moment: datetime) -> dict
     """The fields of `Similar`.
 
     Args:
-        row: of `CacheWindow.rows`.
+        row: of `Caches.rows`.
         similarity: the cosine.
         moment: when the trace came that resembles it.
     """

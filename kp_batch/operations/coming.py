@@ -102,13 +102,18 @@ class Coming:
         groups = self._groups(facts)
         if not self._windows.keys() >= {*groups}:
             self._windows = self._caches.of({*groups})
-        vectors, names = self._vectors(self._encoder, facts), facts.get_column("trace_id")
-        met: dict[int, Met] = {}
+        vectors = self._vectors(self._encoder, facts)
+        replaced = [*self._replaced(groups, facts.get_column("trace_id"))]
+        nearby: dict[int, Nearby] = {}
         for group in {*groups}:
             rows = [row for row, each in enumerate(groups) if each == group]
-            own = [vectors[row] for row in rows]
-            met |= zip(rows, self._met(self._windows[group], own, names.gather(rows)), strict=True)
-        return [met[row] for row in range(len(facts))]
+            own = ([vectors[row] for row in rows], _NEIGHBOURS, [replaced[row] for row in rows])
+            nearby |= zip(rows, self._windows[group].nearby(*own), strict=True)
+        similar_to = self._caches.rows([*nearby.values()])
+        return [
+            (each.max_similarity, tuple(self._similar(each, similar_to)))
+            for _, each in sorted(nearby.items())
+        ]
 
     def _groups(self, facts: pl.DataFrame) -> list[str | None]:
         """The group of each trace, by what is given of it and else by its own values."""
@@ -119,19 +124,13 @@ class Coming:
         )
         return groups_of(self._state, rows, self._cache_by).to_list()
 
-    def _met(
-        self, window: CacheWindow, vectors: Sequence[Float32s], trace_ids: pl.Series
-    ) -> Iterator[Met]:
-        nearby = window.nearby(vectors, _NEIGHBOURS, self._replaced(window, trace_ids))
-        rows = window.rows(nearby)
-        for each in nearby:
-            yield each.max_similarity, tuple(self._similar(each, rows))
-
-    def _replaced(self, window: CacheWindow, trace_ids: pl.Series) -> list[int | None]:
+    def _replaced(self, groups: Sequence[str | None], trace_ids: pl.Series) -> Iterator[int | None]:
         """The row that each trace does not meet: of its own id, else the oldest if gone."""
-        gone = window.span.start if len(window.span) > self._size else None
-        held = window.positions(trace_ids)
-        return [held.get(each, gone) for each in trace_ids]
+        positions = self._caches.positions(trace_ids)
+        for group, trace_id in zip(groups, trace_ids, strict=True):
+            span, position = self._windows[group].span, positions.get(trace_id)
+            gone = span.start if len(span) > self._size else None
+            yield position if position in span else gone
 
     def _similar(self, nearby: Nearby, rows: Mapping[int, Mapping[str, Any]]) -> Iterator[Similar]:
         for position, similarity in nearby.nearest:

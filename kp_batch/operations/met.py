@@ -52,7 +52,7 @@ def meet(warehouse: Path, state: State, row: Row) -> Met:
         [nearby] = window.nearby(list(own.values()), _NEIGHBOURS)
     except WarehouseError:  # one that it met is missing
         return Met(window.held(), (), _lost(row))
-    rows = window.rows([nearby])
+    rows = caches.rows([nearby])
     nearest = tuple((rows[position], similarity) for position, similarity in nearby.nearest)
     return Met(window.held(), nearest, _unmet(row, nearby))
 

@@ -190,7 +190,8 @@ class Outcome:
     rank_correlation: float | None  # Spearman's; null where all scores of one cache are one
     recorded: int  # traces whose recorded score shows their novelty, but for `implied_restarts`
     recorded_error: float | None  # mean absolute difference of their scores, after these restarts
-    recorded_share: float | None  # 0..1, of them: how many get the recorded score within 1e-6
+    # 0..1: how many of them get the recorded score within 1e-6; no implied restart does.
+    recorded_share: float | None
     implied_restarts: int  # traces that an empty cache explains, and not this one
     worth_sharing: int  # traces that reach the threshold
     now_reach: int  # of these: below the threshold in force, with the cache in force
@@ -225,8 +226,8 @@ class Sweep:
         The best one gives most of them again, to a percent, and of several is nearest to the
         others. In words; empty: none does. What differs by less may do so by chance.
         """
-        rows = [each for each in self.caches if each.recorded]
-        best = max(rows, key=_fit, default=None)
+        rows = [each for each in self.caches if each.recorded_share is not None]
+        best = max(rows, key=_share_and_error, default=None)
         now = next((each for each in rows if each.in_force), None)
         if best is None or now is None or not _is_twice_as_good(best, now):
             return ""
@@ -236,7 +237,7 @@ class Sweep:
         )
 
 
-def _fit(row: Outcome) -> tuple[float, float]:
+def _share_and_error(row: Outcome) -> tuple[float, float]:
     return round(row.recorded_share or 0.0, 2), -(row.recorded_error or 0.0)
 
 
@@ -248,4 +249,4 @@ def _is_twice_as_good(best: Outcome, now: Outcome) -> bool:
 
 
 def _fit_text(row: Outcome) -> str:
-    return f"{row.recorded_share:.1%} the same, {row.recorded_error:.2g} off"
+    return f"{row.recorded_share:.1%} the same, {row.recorded_error or 0:.2g} off"

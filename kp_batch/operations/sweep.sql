@@ -13,9 +13,9 @@ means AS (
         score_mean(score - score_in_force) AS mean_change,
         count(recorded_error) AS recorded,
         score_mean(recorded_error) AS recorded_error,
-        count(*) FILTER (recorded_error <= getvariable('tolerance')) / nullif(recorded, 0)
-            AS recorded_share,
-        count(*) FILTER (implies_restart) AS implied_restarts
+        count(*) FILTER (implies_restart) AS implied_restarts,
+        count(*) FILTER (recorded_error <= getvariable('tolerance'))
+            / nullif(recorded + implied_restarts, 0) AS recorded_share
     FROM swept
     GROUP BY ROLLUP (task_domain)
 ),

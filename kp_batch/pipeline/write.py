@@ -101,7 +101,7 @@ def _rows(part: DayPart, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.Laz
     own = rows.rename({"replay": "replayed"}).collect().filter(pl.Series(chosen))
     marked = own.lazy()
     if scorer.has_encoder:
-        met = _met(replayed, own.get_column("created_at"))
+        met = _met(replayed, own.select("created_at", "trace_id"))
         marked = marked.join(met, on="trace_id", how="left", suffix="_now", maintain_order="left")
     return marked.with_columns(
         pl.when("replayed")
@@ -112,11 +112,14 @@ def _rows(part: DayPart, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.Laz
     )
 
 
-def _met(replayed: Sequence[Replayed], moments: pl.Series) -> pl.LazyFrame:
-    """What the replayed traces from the first to the last of some times met."""
-    if moments.is_empty():
+def _met(replayed: Sequence[Replayed], rows: pl.DataFrame) -> pl.LazyFrame:
+    """What the replayed traces from the first to the last of some rows met."""
+    if rows.is_empty():
         return pl.LazyFrame(schema=REPLAYED).drop("created_at")
-    first, last = moments[0], moments[-1]
+    (first, first_id), (last, last_id) = rows.row(0), rows.row(-1)
     paths = [each.path for each in replayed if each.first <= last and each.last >= first]
-    rows = pl.scan_parquet(paths, glob=False) if paths else pl.LazyFrame(schema=REPLAYED)
-    return rows.filter(pl.col("created_at").is_between(first, last)).drop("created_at")
+    met = pl.scan_parquet(paths, glob=False) if paths else pl.LazyFrame(schema=REPLAYED)
+    inside = pl.col("created_at").is_between(first, last)
+    if first == last:  # a day of a single time may have many parts
+        inside &= pl.col("trace_id").is_between(pl.lit(first_id), pl.lit(last_id))
+    return met.filter(inside).drop("created_at")

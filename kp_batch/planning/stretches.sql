@@ -17,7 +17,7 @@ WITH changed AS (
 days AS (
     SELECT cache_group, day, sum("rows") AS "rows", bool_or(has_changed) AS has_changed
     FROM (
-        SELECT cache_group, day, "rows", list_contains(getvariable('stale')::DATE[], day) AS has_changed
+        SELECT cache_group, day, "rows", day IN (SELECT unnest(getvariable('stale')::DATE[])) AS has_changed
         FROM $published
         UNION ALL
         SELECT cache_group, day, 0, true FROM changed

@@ -52,7 +52,8 @@ REPLAY = pl.Schema(
 # `window_changed`: it is replayed for that alone.
 _PLACED = pl.Schema({**REPLAY, "window_changed": pl.Boolean})
 
-# How many traces each group has on each day; where all share a cache, that is known already.
+_NO_DAYS = '(SELECT NULL::VARCHAR AS cache_group, NULL::DATE AS day, 0 AS "rows" WHERE false)'
+# Where all traces share a cache, that is known already.
 _BY_DAY = "(SELECT NULL AS cache_group, * FROM rows_by_day)"
 _BY_GROUP = """(
     SELECT cache_group, day_of(created_at) AS day, count(*) AS "rows"
@@ -154,7 +155,10 @@ def _stretches(run: Run, detected: Detected, scorer: Scorer, published: pl.DataF
 
 
 def _counts(run: Run, *, is_stale: bool) -> SQL:
-    if not run.config.cache_by and not run.regroups:
+    """How many published traces each group has on each day; none where each is in another now."""
+    if run.regroups:
+        return statement(_NO_DAYS)
+    if not run.config.cache_by:
         return statement(_BY_DAY)
     return statement(_BY_ANY_GROUP) if is_stale else statement(_BY_GROUP)
 

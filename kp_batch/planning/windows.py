@@ -34,12 +34,12 @@ _ROWS_AT_ONCE = 524_288  # of which two columns are read
 
 @dataclass(frozen=True)
 class MergedRows:
-    """Rows of a merged timeline, one group after the other, in each in replay order.
+    """Rows of a merged timeline, one stretch of it after the other, in each in replay order.
 
-    No window reaches from one group into another. All arrays have shape (n,).
+    A stretch is of one group; no window reaches from one into another. All arrays have shape (n,).
     """
 
-    group: Int64s  # equal within a group
+    stretch: Int64s  # equal within a stretch
     time: Int64s  # microseconds
     added: Bools  # only in the new timeline
     removed: Bools  # only in the old timeline
@@ -49,7 +49,7 @@ class MergedRows:
 
 @dataclass(frozen=True)
 class NewWindows:
-    """The windows of some rows of the new timeline; positions count from 0, over all groups."""
+    """The windows of some rows of the new timeline; positions count from 0, over all stretches."""
 
     start: Int64s  # position of the first row that each one meets
     changed: Bools  # whether its window holds others than when it was replayed last
@@ -65,9 +65,9 @@ class WindowComparison:
 
     def __init__(self, size: int, ttl: timedelta | None) -> None:
         self._size, self._ttl = size, ttl
-        self._group: int | None = None
+        self._stretch: int | None = None
         self._rows = self._old_rows = 0  # so far, of the new and of the old timeline
-        self._first = self._old_first = 0  # where the group begins in these
+        self._first = self._old_first = 0  # where the stretch begins in these
         self._last_added = self._last_removed = -1
         self._times = np.empty(0, dtype=np.int64)  # of the last rows that may be met, with a ttl
 
@@ -75,8 +75,8 @@ class WindowComparison:
         """Compare the windows of the next rows; those that were removed have none."""
         position = _count_before(~rows.removed, self._rows)
         old_position = _count_before(~rows.added, self._old_rows)
-        begins = rows.group != np.concatenate([rows.group[:1] - 1, rows.group[:-1]])
-        begins[:1] = rows.group[:1] != self._group
+        begins = rows.stretch != np.concatenate([rows.stretch[:1] - 1, rows.stretch[:-1]])
+        begins[:1] = rows.stretch[:1] != self._stretch
         first = _last(begins, position, self._first)
         old_first = _last(begins, old_position, self._old_first)
         last_added = _last(rows.added, position, self._last_added)
@@ -88,7 +88,7 @@ class WindowComparison:
         is_other = position[stay] - start != (old_position - old_start)[stay]
         changed |= rows.other_cache[stay] & is_other
         if len(position):
-            self._group = int(rows.group[-1])
+            self._stretch = int(rows.stretch[-1])
             self._rows, self._old_rows = (
                 int(places[-1]) + (not is_absent[-1])
                 for places, is_absent in ((position, rows.removed), (old_position, rows.added))
