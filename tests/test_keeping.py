@@ -285,7 +285,7 @@ def test_vacuum_removes_what_killed_runs_left(nights: Nights, name: str) -> None
         else {next(iter(TABLES[name])): ["of a killed run"]}
     )
     rows = pl.concat([TABLES[name].to_frame(), pl.DataFrame(row)], how="diagonal")
-    DeltaTables(nights.warehouse, published(nights.warehouse).tables, "killed").append(name, [rows])
+    DeltaTables(nights.warehouse, published(nights.warehouse).tables, "killed").append(name, rows)
     dead = parquet(nights.warehouse) - before
     assert len(dead) == 1
     nights.vacuum(3)

@@ -23,7 +23,6 @@ from kp_batch.run import Run
 from kp_batch.run_record import RunCounts
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.manifest import read_manifest
-from kp_batch.warehouse.publication import publish
 from tests.archives import trace, write_jsonl, write_parquet
 from tests.test_cli import command
 from tests.test_config import LEGAL, least
@@ -78,23 +77,6 @@ def test_the_first_done_run_fixes_what_later_ones_leave_out(
     assert kept(tmp_path)["ttl"] == "none"
     for (row,) in ask(config(tmp_path, tmp_path), "SELECT published->'settings' FROM runs"):
         assert json.loads(row).keys() == set(SETTINGS)
-
-
-def test_a_warehouse_from_before_texts_has_them_and_is_not_written_for_it(
-    rescore: Rescore, tmp_path: Path
-) -> None:
-    rescore(embedder="hashing")
-    left = read_manifest(tmp_path / "warehouse")
-    assert left
-    earlier = {name: value for name, value in left.settings.items() if name != "text"}
-    publish(tmp_path / "warehouse", replace(left, settings=earlier))
-    assert rescore().run_id is None
-    assert kept(tmp_path) == earlier
-    assert rescore(text=False).counts.restated == 0
-    assert kept(tmp_path) == earlier | {"text": False}
-    assert [each["words"] for each in reasons(tmp_path)] == [f"text yes {TO} no"]
-    told = {each.name: each.value for each in settings(tmp_path / "warehouse")}
-    assert told["text"] is False
 
 
 def test_a_failed_run_changes_no_setting(rescore: Rescore, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import duckdb
-import polars as pl
 import pytest
 
 import kp_batch.away
@@ -222,7 +221,7 @@ def test_the_name_of_a_file_is_no_glob(tmp_path: Path, name: str) -> None:
     [file] = files_of(tmp_path, "profiles", 0)
     table = file.parent
     for other in ("a", "b"):
-        pl.concat(profile(other)).write_parquet(table / f"{other}.parquet")
+        profile(other).write_parquet(table / f"{other}.parquet")
     file.rename(table / name)
     logged(tmp_path, name)
     manifest = require_manifest(tmp_path)

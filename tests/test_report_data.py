@@ -517,7 +517,9 @@ def publishing(folder: Path, scores: pl.DataFrame) -> Path:
     scores.select(pl.exclude("meets_threshold", "domain")).write_parquet(folder / "scores.parquet")
     rows = {name: relation(folder, name, None) for name in VIEWS}
     rows["scores"] = read_parquet(folder / "scores.parquet")
-    build(Layout(folder).catalog, str(folder.resolve()), Manifest({"threshold": 0.6}, {}), rows)
+    manifest = Manifest({"threshold": 0.6}, {})
+    build(Layout(folder).catalog, str(folder.resolve()), manifest, rows)
+    Layout(folder).manifest.write_text(manifest.as_json())
     return folder
 
 

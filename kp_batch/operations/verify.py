@@ -36,6 +36,7 @@ from kp_batch.warehouse.manifest import require_manifest
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.
 VECTOR_TOLERANCE: Mapping[Precision, float] = MappingProxyType({"float32": 1e-5, "bf16": 1e-2})
+_NO_RUN_DONE: Mapping[str, Any] = {"embedder": "none", "precision": "float32", "cache_by": "none"}
 _OF_ARCHIVE = (*OWN_COLUMNS, "cache_group")  # what it tells now, without a replay
 _COMPARED = (*_OF_ARCHIVE, *NOVELTY, "composite", "score")
 
@@ -59,7 +60,7 @@ def verify(
         WarehouseError: it is no warehouse, or vectors are missing.
     """
     published = require_manifest(warehouse)
-    settings = published.settings
+    settings = published.settings or _NO_RUN_DONE
     with State(warehouse, published.tables, staging) as state:
         sampled = _sample(state, traces, seed)
         stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")
@@ -170,7 +171,7 @@ def _groups_now(state: State, stored: pl.DataFrame, settings: Mapping[str, Any])
 
 def _vectors(settings: Mapping[str, Any], rows: pl.DataFrame) -> dict[tuple[str, str], Float32s]:
     """Embed the rows' texts again: the vectors by encoder_id and text hash."""
-    encoder = load_encoder(settings.get("embedder", "none"), settings["precision"])
+    encoder = load_encoder(settings["embedder"], settings["precision"])
     if encoder is None or rows.is_empty():
         return {}
     texts = rows.filter(pl.col("encoder_id") == encoder.encoder_id).unique("text_hash")
