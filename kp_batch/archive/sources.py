@@ -3,7 +3,8 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -145,7 +146,7 @@ def _folder(name: str) -> str:
     return glob.folder if glob else full
 
 
-def path_keys(folders: Collection[str], path: str) -> str:
+def path_keys(folders: frozenset[str], path: str) -> str:
     """The keys of the folders such as host=a that stand above a file in an archive, as JSON.
 
     As DuckDB and Polars read them: a value may be escaped as in a URL, of equal keys the outermost
@@ -155,12 +156,17 @@ def path_keys(folders: Collection[str], path: str) -> str:
         folders: those that are named; see `folders_named`.
         path: of the file, as it is discovered.
     """
+    return _keys_in(folders, path.rpartition("/")[0])
+
+
+@lru_cache(1_024)  # files come in the order of their paths, many of one folder
+def _keys_in(folders: frozenset[str], folder: str) -> str:
     values: dict[str, str | None] = {}
     below: list[str] = []  # the folders above the file, the nearest first
-    for folder in folders_above(path):
-        if folder in folders:
+    for above in (folder, *folders_above(folder)):
+        if above in folders:
             values |= dict(map(_key, filter(_is_key, below)))
-        below.append(folder)
+        below.append(above)
     return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 

@@ -166,9 +166,7 @@ def _table(rows: Sequence[Outcome]) -> Iterator[str]:
 
 def _row(row: Outcome) -> dict[str, str]:
     return {
-        "cache by": row.cache_by,
-        "size": f"{row.cache_size:,}",
-        "ttl": row.ttl,
+        **_cache(row),
         "threshold": f"{row.threshold:g}",
         "novelty": f"{row.mean_novelty:.4f}",
         "score": f"{row.mean_score:.4f}",
@@ -179,6 +177,10 @@ def _row(row: Outcome) -> dict[str, str]:
         "no longer": f"{row.no_longer_reach:,}",
         "": "in force" if row.in_force else "",
     }
+
+
+def _cache(row: Outcome) -> dict[str, str]:
+    return {"cache by": row.cache_by, "size": f"{row.cache_size:,}", "ttl": row.ttl}
 
 
 def _recorded(result: Sweep) -> Iterator[str]:
@@ -193,9 +195,7 @@ def _recorded(result: Sweep) -> Iterator[str]:
 
 def _fit(row: Outcome) -> dict[str, str]:
     return {
-        "cache by": row.cache_by,
-        "size": f"{row.cache_size:,}",
-        "ttl": row.ttl,
+        **_cache(row),
         "traces": f"{row.recorded:,}",
         "error": f"{row.recorded_error:.6f}",
         "same score": f"{row.recorded_share:.1%}",

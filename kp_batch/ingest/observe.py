@@ -12,7 +12,6 @@ from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.ledger import Entry, Ledger, as_frame, as_ledger, with_gone
 from kp_batch.archive.source_file import SourceFile, folders_above
 from kp_batch.archive.sources import discover, folders_named, path_keys
-from kp_batch.errors import ArchiveError
 from kp_batch.executor import Executor
 from kp_batch.ingest.contents import VERSION
 from kp_batch.ingest.new_files import Found, read_new, rows_by_content
@@ -55,16 +54,14 @@ def observe(run: Run, workers: Executor) -> Observed:
     looked_at = [each for each in sources if not _is_known(each, before.get(each.path))]
     contents, staged = read_new(run, looked_at, workers)
     found: Ledger = {}
-    for source in sources:
-        last = before.get(source.path)
-        if source.path in contents:
-            found[source.path] = _entry(run, source, contents[source.path], last)
-        elif last is not None:  # it is known
-            found[source.path] = replace(last, status="read")
     folders = folders_named(run.config.archive)
-    found = {
-        path: replace(each, path_keys=path_keys(folders, path)) for path, each in found.items()
-    }
+    for source in sources:
+        last, keys = before.get(source.path), path_keys(folders, source.path)
+        if source.path in contents:
+            entry = _entry(run, source, contents[source.path], last)
+            found[source.path] = replace(entry, path_keys=keys)
+        elif last is not None:  # it is known
+            found[source.path] = replace(last, status="read", path_keys=keys)
     found |= _behind(found, before, {each.path for each in sources if each.fault})
     _warn_of_unreadable(run, found, before)
     gone = gone_content(found, before)
@@ -95,10 +92,7 @@ def observe_published(run: Run) -> Observed:
 def _check_cache_by(run: Run, ledger: Ledger) -> None:
     """Refuse names of which neither traces nor paths have a value."""
     texts = {each.path_keys for each in ledger.values() if each.status != "gone"}
-    try:
-        check_cache_by(run.config.cache_by, {key for text in texts for key in json.loads(text)})
-    except ValueError as error:
-        raise ArchiveError(str(error)) from error
+    check_cache_by(run.config.cache_by, {key for text in texts for key in json.loads(text)})
 
 
 def _published_ledger(run: Run) -> Ledger:

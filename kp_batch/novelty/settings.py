@@ -5,6 +5,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from kp_batch.errors import ArchiveError
+
 # Raised with any change to `VectorCache` or `replay` that changes a result: every cache_id bears
 # it.
 REPLAY_VERSION = 1
@@ -75,13 +77,13 @@ def check_cache_by(names: Iterable[str], keys: Collection[str]) -> None:
         keys: those of the folders such as host=a above the archive's files.
 
     Raises:
-        ValueError: it names what there is.
+        ArchiveError: it names what there is.
     """
     unknown = [name for name in names if name not in {*CACHE_COLUMNS, *keys}]
     if unknown:
         there = ", ".join([*CACHE_COLUMNS, *sorted(filter(_KEY.fullmatch, keys))[:_NAMED]])
         no_key = "" if keys else ", and no folder such as host=a below what is named as archive"
-        raise ValueError(
+        raise ArchiveError(
             f"--cache-by: there is no {' and no '.join(unknown)}; there are {there}{no_key}"
         )
 

@@ -14,6 +14,7 @@ from kp_batch.embedding.store import VectorStore
 from kp_batch.novelty.nearest import Nearby, most_similar
 from kp_batch.novelty.settings import CacheSettings, format_ttl
 from kp_batch.operations.explained import Held
+from kp_batch.planning.cache_groups import rows_by_group
 from kp_batch.planning.state import State
 from kp_batch.sql import set_variables, sql, statement
 from kp_batch.vectors import Float32s
@@ -21,12 +22,6 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.relations import parquet_relation
 
 _ROWS = 16_384  # vectors held at once
-_BY_GROUP = """
-    SELECT scores.cache_group, day_of(created_at) AS day, count(*) AS "rows"
-    FROM $scores AS scores
-    SEMI JOIN cache_groups ON scores.cache_group IS NOT DISTINCT FROM cache_groups.cache_group
-    GROUP BY ALL
-"""
 _HELD = "(FROM cache_window WHERE position >= $first AND position < $last)"
 _SPANS = """
     SELECT cache_group, min(position), max(position) + 1 FROM cache_window GROUP BY cache_group
@@ -184,7 +179,7 @@ class Caches:
         else:
             files = self.state.files_of_days(day for day in self.state.days if first <= day <= last)
             scores = parquet_relation("scores", files)
-            counted = self.state.ask(statement(_BY_GROUP, scores=scores))
+            counted = self.state.ask(rows_by_group(scores, statement("cache_groups")))
         days = counted.filter(pl.col("day").is_between(first, last)).sort("day", descending=True)
         # Of the last day not all may have come.
         rows = pl.when(pl.col("day") < last).then("rows").otherwise(0)

@@ -166,10 +166,7 @@ def _scorer(run: Run) -> Scorer:
 
 def _check_keys(state: State, asked: Iterable[Grouping]) -> None:
     keys = state.ask("SELECT DISTINCT unnest(json_keys(path_keys)) FROM published.files")
-    try:
-        check_cache_by({name for each in asked for name in each.cache_by}, set(keys.to_series()))
-    except ValueError as error:
-        raise KpBatchError(str(error)) from error
+    check_cache_by({name for each in asked for name in each.cache_by}, set(keys.to_series()))
 
 
 def _swept(

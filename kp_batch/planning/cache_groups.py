@@ -13,6 +13,13 @@ from kp_batch.novelty.settings import CACHE_COLUMNS
 from kp_batch.planning.state import State
 from kp_batch.sql import SQL, identifier, joined, literal, sql, statement
 
+_ROWS_BY_GROUP = """(
+    SELECT scores.cache_group, day_of(created_at) AS day, count(*) AS "rows"
+    FROM $scores AS scores $only
+    GROUP BY ALL
+)"""
+_ONLY = "SEMI JOIN $groups AS groups ON scores.cache_group IS NOT DISTINCT FROM groups.cache_group"
+
 
 @dataclass(frozen=True)
 class CacheGroups:
@@ -47,6 +54,17 @@ def groups_of(state: State, rows: pl.DataFrame, cache_by: Sequence[str]) -> pl.S
     groups = state.ask(statement(query, group=group_of(cache_by)))
     state.connection.unregister("ungrouped")
     return groups.get_column("cache_group")
+
+
+def rows_by_group(scores: SQL, groups: SQL | None = None) -> SQL:
+    """SQL that counts scores by group and day: `cache_group`, `day` and `rows`.
+
+    Args:
+        scores: the rows.
+        groups: a relation with the column `cache_group`, of those that count; None for all.
+    """
+    only = statement(_ONLY, groups=groups) if groups else statement("")
+    return statement(_ROWS_BY_GROUP, scores=scores, only=only)
 
 
 def count_groups(state: State) -> CacheGroups:

@@ -1,15 +1,10 @@
 -- Which rows count of the touched ids.
--- Given: the schema published (its tables), touched_ids and contents (see changes.py), staged (the facts of
--- new content), columns (those of facts), kind (TABLE or VIEW), without (a join that leaves the forgotten out,
--- or nothing), and
--- cache_group (SQL, see cache_groups.py).
+-- Given: all_facts, contents and touched_ids (see changes.py), kind (TABLE or VIEW), without (a join that
+-- leaves the forgotten out, or nothing), and cache_group (SQL, see cache_groups.py).
+
 -- All accepted rows of these ids, of whatever content: what is looked at again and again, if they are few.
 CREATE TEMP $kind touched_rows AS
-FROM (
-    SELECT $columns FROM published.facts
-    UNION ALL
-    SELECT $columns FROM $staged
-)
+FROM all_facts
 WHERE len(reasons) = 0 AND hash(trace_id) IN (SELECT id FROM touched_ids);
 
 -- Those that count. Of files with the same content the last one counts.

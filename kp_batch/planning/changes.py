@@ -18,7 +18,9 @@ from kp_batch.warehouse.relations import parquet_relation
 RELATIONS: Mapping[str, tuple[str, ...]] = {
     # every file of the archive that was ever read, as it is now
     "ledger": tuple(FILES),
-    # the rows of all content that was ever read, but for those that are forgotten
+    # the rows of all content that was ever read
+    "all_facts": tuple(FACTS),
+    # the same, but for those that are forgotten
     "facts": tuple(FACTS),
     # the files whose content counts
     "contents": ("source_file", "file_id", "rows", "status", "path_keys", "is_read"),
@@ -165,11 +167,11 @@ def detect_changes(
         forgotten = read_parquet(to_forget)
         # Only then: to look at all ids takes a while.
         without = statement("ANTI JOIN $ids AS gone USING (trace_id)", ids=forgotten)
-    facts = {"columns": columns(FACTS), "staged": parquet_relation("facts", observed.facts)}
     query = sql(
         __name__,
         "changes.sql",
-        **facts,
+        columns=columns(FACTS),
+        staged=parquet_relation("facts", observed.facts),
         forgotten=forgotten,
         without=without,
         files=parquet_relation("files", [state.staging.table("files")]),
@@ -179,12 +181,7 @@ def detect_changes(
     few = state.ask("SELECT count(*) FROM touched_ids").item() <= _FEW
     kind = statement("TABLE") if few else statement("VIEW")
     query = sql(
-        __name__,
-        "candidates.sql",
-        **facts,
-        kind=kind,
-        without=without,
-        cache_group=group_of(cache_by),
+        __name__, "candidates.sql", kind=kind, without=without, cache_group=group_of(cache_by)
     )
     state.connection.execute(query)
     touched = state.files_of_days(state.ask(_TOUCHED_DAYS).get_column("day"))

@@ -7,10 +7,12 @@
 CREATE TEMP TABLE ledger AS FROM $files;
 
 -- The rows of all content that was ever read.
-CREATE TEMP VIEW facts AS
-SELECT $columns FROM published.facts $without
+CREATE TEMP VIEW all_facts AS
+SELECT $columns FROM published.facts
 UNION ALL
 SELECT $columns FROM $staged;
+
+CREATE TEMP VIEW facts AS FROM all_facts $without;
 
 -- The files whose content counts, now and as published: what a file held last that is gone or unreadable
 -- counts where no file that can be read holds it.

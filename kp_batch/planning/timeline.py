@@ -15,6 +15,7 @@ import polars as pl
 
 from kp_batch.contracts import NOVELTY, OWN_COLUMNS, SCORED_COLUMNS, SCORES, TIMESTAMP
 from kp_batch.ingest.staged_rows import RowGroups
+from kp_batch.planning.cache_groups import rows_by_group
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.sizes import rows_in_part
@@ -55,20 +56,10 @@ _PLACED = pl.Schema({**REPLAY, "window_changed": pl.Boolean})
 _NO_DAYS = '(SELECT NULL::VARCHAR AS cache_group, NULL::DATE AS day, 0 AS "rows" WHERE false)'
 # Where all traces share a cache, that is known already.
 _BY_DAY = "(SELECT NULL AS cache_group, * FROM rows_by_day)"
-_BY_GROUP = """(
-    SELECT cache_group, day_of(created_at) AS day, count(*) AS "rows"
-    FROM published.scores AS scores
-    SEMI JOIN (
-        SELECT cache_group FROM diff WHERE NOT in_place
-        UNION
-        SELECT old_cache_group FROM diff WHERE NOT in_place
-    ) AS changed ON scores.cache_group IS NOT DISTINCT FROM changed.cache_group
-    GROUP BY ALL
-)"""
-_BY_ANY_GROUP = """(
-    SELECT cache_group, day_of(created_at) AS day, count(*) AS "rows"
-    FROM published.scores
-    GROUP BY ALL
+_CHANGED_GROUPS = """(
+    SELECT cache_group FROM diff WHERE NOT in_place
+    UNION
+    SELECT old_cache_group FROM diff WHERE NOT in_place
 )"""
 _REPLAYED = "(SELECT trace_id FROM $placed WHERE window_changed)"
 _NOBODY = "(SELECT '' AS trace_id WHERE false)"
@@ -160,7 +151,8 @@ def _counts(run: Run, *, is_stale: bool) -> SQL:
         return statement(_NO_DAYS)
     if not run.config.cache_by:
         return statement(_BY_DAY)
-    return statement(_BY_ANY_GROUP) if is_stale else statement(_BY_GROUP)
+    changed = None if is_stale else statement(_CHANGED_GROUPS)
+    return rows_by_group(statement("published.scores"), changed)
 
 
 def _batches(rows: duckdb.DuckDBPyRelation) -> Iterator[pl.DataFrame]:
