@@ -1,6 +1,8 @@
 """What a score is made of, apart from the contracts: who reads settings needs no Polars."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 DIMENSIONS = ("complexity", "novelty", "tool_diversity", "outcome_confidence")
 OVERRIDES = ("single_thought", "recovery_bonus", "low_diversity_penalty")  # in their order
@@ -35,3 +37,22 @@ class Breakdown:
     composite: float  # 0..1
     overrides: tuple[Override, ...]  # in the order in which they follow each other
     score: float  # 0..1
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the dimensions are computed from; null where it cannot be read again."""
+
+    n_steps: int
+    n_types: int | None  # distinct types of steps
+    n_recoveries: int | None
+    n_tool_steps: int | None  # steps that carry a tool
+    n_tools: int  # distinct ones
+    confidence: float | None
+    success: bool
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """Take them from the columns of `with_facts`, or of `scores`, which lack some."""
+        counts: dict[str, Any] = {each.name: row.get(each.name) for each in fields(cls)}
+        return cls(**counts)

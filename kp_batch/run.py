@@ -12,9 +12,9 @@ from kp_batch.errors import WarehouseError
 from kp_batch.run_record import last_done
 from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
+from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.places import shown
-from kp_batch.warehouse.relations import run_records
+from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,11 @@ class Run:
         return cls(config, run_id, now, published, published.tables, where)
 
     @property
+    def snapshot(self) -> PublishedSnapshot:
+        """The tables that it builds upon."""
+        return PublishedSnapshot(self.config.warehouse, self.tables, self.published)
+
+    @property
     def forgets(self) -> bool:
         """Whether it forgets traces: their ids are staged."""
         return self.staging.to_forget.exists()
@@ -65,8 +70,8 @@ class Run:
 
 def in_force(config: RescoreConfig) -> RescoreConfig:
     """The config with what it leaves out as the warehouse has it; see `RescoreConfig.completed`."""
-    published = read_manifest(config.warehouse)
-    return config.completed(published.settings if published else {})
+    manifest = read_manifest(config.warehouse)
+    return config.completed(manifest.settings if manifest else {})
 
 
 def last_config(warehouse: Path) -> RescoreConfig:
@@ -75,7 +80,7 @@ def last_config(warehouse: Path) -> RescoreConfig:
     Raises:
         WarehouseError: it is no warehouse, or no run is done.
     """
-    last = last_done(run_records(warehouse, require_manifest(warehouse).tables.get("runs")))
+    last = last_done(published(warehouse).runs())
     if last is None:
         raise WarehouseError(f"nothing was scored in {shown(warehouse)} yet; run an archive first")
     least = {"archive": last.config["archive"], "warehouse": str(warehouse)}

@@ -19,9 +19,9 @@ from kp_batch.embedding.hashing import Hashing
 from kp_batch.executor import Local, Step
 from kp_batch.novelty.replay import replay_windows
 from kp_batch.vectors import Float32s
+from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.relations import parquet_relation
-from kp_batch.warehouse.versions import files_of
+from kp_batch.warehouse.snapshot import parquet_relation
 from tests.measuring import measured, medians
 from tests.tiny_traces import BEGIN, Traces, write_traces
 

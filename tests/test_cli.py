@@ -27,10 +27,10 @@ from kp_batch.importers.catalogue import FORMATS
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
+from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import publish, rebuild
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.versions import files_of
 from tests.archives import trace, write_jsonl, write_parquet
 from tests.holding import holding
 from tests.test_keeping import listing

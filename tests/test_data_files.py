@@ -12,10 +12,9 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-import kp_batch.warehouse.commits
+import kp_batch.warehouse.delta
 from kp_batch.contracts import FACTS, PARTITIONED_BY, SCORES, TABLES
 from kp_batch.errors import WarehouseError
-from kp_batch.warehouse.commits import CONFIGURATION
 from kp_batch.warehouse.data_files import (
     DataFile,
     data_file,
@@ -23,12 +22,17 @@ from kp_batch.warehouse.data_files import (
     sink_data_file,
     write_data_file,
 )
+from kp_batch.warehouse.delta import (
+    CONFIGURATION,
+    DeltaTables,
+    files_of,
+    open_table,
+    remove_unneeded,
+)
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.relations import partitions_of, relation, scan
-from kp_batch.warehouse.tables import DeltaTables, remove_unneeded
-from kp_batch.warehouse.versions import files_of, open_table
+from kp_batch.warehouse.snapshot import partitions_of, relation, scan
 
 REPLACE = Path.replace
 
@@ -447,13 +451,13 @@ def test_another_writer_at_the_same_time_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published = first_run(tmp_path, {5: ["a"]})
-    removals = kp_batch.warehouse.commits._removals  # noqa: SLF001
+    removals = kp_batch.warehouse.delta._removals  # noqa: SLF001
 
     def overtaken(*inputs: Any) -> Any:
         write_deltalake(tmp_path / "scores", scored(5, "of another"), mode="append")
         return removals(*inputs)
 
-    monkeypatch.setattr(kp_batch.warehouse.commits, "_removals", overtaken)
+    monkeypatch.setattr(kp_batch.warehouse.delta, "_removals", overtaken)
     tables = DeltaTables(tmp_path, published, "later")
     with pytest.raises(WarehouseError, match=r"another writer changed the table scores .* again"):
         tables.replace_files("scores", [written(tmp_path, 5, "b")], [day(5)])

@@ -35,12 +35,11 @@ from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.publish import publish_success
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.staging import Staging
-from kp_batch.warehouse.commits import changes_of
+from kp_batch.warehouse.delta import changes_of, files_of
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.relations import run_records
-from kp_batch.warehouse.versions import files_of
+from kp_batch.warehouse.snapshot import run_records
 from tests.lawful import tables
 from tests.test_keeping import (
     Killed,

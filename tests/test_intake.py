@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
+from kp_batch.planning.state import State
 
 from kp_batch.archive import reading
 from kp_batch.config import RescoreConfig
@@ -23,7 +24,6 @@ from kp_batch.planning.changes import RELATIONS, detect_changes
 from kp_batch.planning.limits import excess
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.planning.state import State
 from kp_batch.planning.timeline import TIMELINE
 from kp_batch.run import Run
 from tests.archives import (

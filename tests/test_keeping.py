@@ -29,10 +29,9 @@ from kp_batch.operations.results import Removed
 from kp_batch.operations.vacuum import vacuum, what_to_remove
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.staging import Staging
+from kp_batch.warehouse.delta import DeltaTables, files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.tables import DeltaTables
-from kp_batch.warehouse.versions import files_of
 from tests.archives import step, trace, write_jsonl
 from tests.holding import holding
 from tests.lawful import tables

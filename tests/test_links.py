@@ -26,12 +26,11 @@ from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.staging import Staging
 from kp_batch.warehouse.catalog import build_published
-from kp_batch.warehouse.commits import changes_of, files_at
 from kp_batch.warehouse.copied_files import is_shared
+from kp_batch.warehouse.delta import changes_of, files_at, files_of
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.places import folder_of, make_folder_of
-from kp_batch.warehouse.relations import relation
-from kp_batch.warehouse.versions import files_of
+from kp_batch.warehouse.snapshot import relation
 from tests.archives import trace, write_jsonl
 from tests.test_rescore import ask, config
 from tests.test_warehouse import profile, publish_profile

@@ -16,7 +16,7 @@ from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
-from kp_batch.warehouse.relations import frame_of
+from kp_batch.warehouse.snapshot import frame_of
 
 OVERRIDES = ("single_thought", "recovery_bonus", "low_diversity_penalty")
 EDGES = (0.0, 5e-324, 0.05, 0.1, 0.3, 0.7, 0.9, 0.95, 1 - 2.0**-53, 1.0)

@@ -29,10 +29,10 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.staging import Staging
 from kp_batch.warehouse import catalog
 from kp_batch.warehouse import manifest as manifests
+from kp_batch.warehouse.delta import DeltaTables
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.publication import publish, rebuild, writing
 from kp_batch.warehouse.reader import connect, is_current
-from kp_batch.warehouse.tables import DeltaTables
 from tests.archives import trace, write_jsonl
 from tests.gaps import AFTER, BEFORE, BETWEEN, BUILDING, GAPS, Killed, die, stopping
 from tests.holding import holding

@@ -11,16 +11,15 @@ from typing import Any
 import duckdb
 import polars as pl
 import pytest
+from kp_batch.warehouse.runs import find_run
 
 from kp_batch.contracts import VIEWS
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.warehouse.delta import DeltaTables, files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.runs import find_run
-from kp_batch.warehouse.tables import DeltaTables
-from kp_batch.warehouse.versions import files_of
 from tests.archives import trace, write_jsonl
 from tests.test_rescore import config
 

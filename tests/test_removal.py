@@ -8,9 +8,8 @@ import pytest
 from kp_batch.contracts import FACTS
 from kp_batch.operations.removal import Keep, rewrite_facts
 from kp_batch.warehouse.data_files import write_data_file
-from kp_batch.warehouse.relations import scan
-from kp_batch.warehouse.tables import DeltaTables
-from kp_batch.warehouse.versions import files_of
+from kp_batch.warehouse.delta import DeltaTables, files_of
+from kp_batch.warehouse.snapshot import scan
 
 
 def written(warehouse: Path, **files: str) -> DeltaTables:

@@ -28,7 +28,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.relations import relation
+from kp_batch.warehouse.snapshot import relation
 from tests.answers import ask, assert_same, day, gaps, override_effects
 from tests.archives import step, trace, write_jsonl
 

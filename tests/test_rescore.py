@@ -26,10 +26,10 @@ from kp_batch.failures import explained
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles
+from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.versions import files_of
 from tests.archives import trace, write_damaged, write_jsonl, write_parquet
 
 DAYS = "SELECT DISTINCT created_at::DATE FROM scores"

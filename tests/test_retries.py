@@ -21,7 +21,7 @@ from kp_batch.archive.source_file import folders_above
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import StorageError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.warehouse.tables import DeltaTables
+from kp_batch.warehouse.delta import DeltaTables
 from tests.archives import trace, write_jsonl
 from tests.test_rescore import ask, config
 

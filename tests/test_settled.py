@@ -23,7 +23,7 @@ from kp_batch.run import Run
 from kp_batch.run_record import RunRecord, last_done
 from kp_batch.staging import Staging
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.relations import rows_by_day, run_records
+from kp_batch.warehouse.snapshot import rows_by_day, run_records
 from tests.archives import trace, write_damaged, write_jsonl
 from tests.test_rescore import ask, config
 

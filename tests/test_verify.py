@@ -22,8 +22,8 @@ from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import VECTOR_TOLERANCE, verify
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.staging import Staging
+from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import read_manifest
-from kp_batch.warehouse.versions import files_of
 from tests.archives import step, trace, write_jsonl, write_parquet
 from tests.test_rescore import ask, config
 

@@ -15,12 +15,11 @@ from kp_batch.contracts import PROFILES, REJECTS, TABLES, VIEWS
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.warehouse import versions
 from kp_batch.warehouse.answers import write_answer
+from kp_batch.warehouse.delta import DeltaTables, files_of, open_table
 from kp_batch.warehouse.layout import TABLE_NAMES, check_folder
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import publish, rebuild
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.tables import DeltaTables
-from kp_batch.warehouse.versions import files_of, open_table
 from tests.holding import holding
 
 

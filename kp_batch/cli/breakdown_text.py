@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from kp_batch.dimensions import Breakdown
-from kp_batch.operations.explained import Counts, Scored, Unscored
+from kp_batch.dimensions import Breakdown, Counts
+from kp_batch.operations.score import Scored, Unscored
 from kp_batch.text import age, aligned, number, printable, shortened
 
 _NAME, _FINGERPRINT = 30, 60  # characters

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from kp_batch.cli.command import Command, Tell
-from kp_batch.operations.explained import Explanation
+from kp_batch.operations.explain.explanation import Explanation
 from kp_batch.operations.results import (
     Comparison,
     Exported,
@@ -88,7 +88,7 @@ def _compare(
 
 def _explain(tell: Tell[Explanation], warehouse: str, folder: str, name: str) -> None:
     """Explain; `folder` as for `_plan`."""
-    from kp_batch.operations.explain import explain
+    from kp_batch.operations.explain.explanation import explain
     from kp_batch.staging import Staging
 
     tell(explain(Path(warehouse), Staging(Path(folder)), name))

@@ -16,7 +16,7 @@ from kp_batch.cli.explanation_text import explanation_text
 from kp_batch.cli.group import json_option, kp_batch, option_of_warehouse, warehouse_option
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import TraceError
-from kp_batch.operations.explained import Unscored
+from kp_batch.operations.score import Unscored
 from kp_batch.text import number, printable
 
 if TYPE_CHECKING:
@@ -143,10 +143,10 @@ def _scorer(
             raise click.UsageError("--group is of a warehouse; name it with --warehouse")
         yield given or load_profiles(), meet_nobody
         return
-    from kp_batch.operations.coming import coming
+    from kp_batch.operations.warehouse_cache import warehouse_cache
 
     with (
         TemporaryDirectory() as folder,
-        coming(warehouse, Path(folder), moment, group) as (own, meet),
+        warehouse_cache(warehouse, Path(folder), moment, group) as (own, meet),
     ):
         yield given or own, meet

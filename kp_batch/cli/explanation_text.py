@@ -5,7 +5,11 @@ from itertools import zip_longest
 from textwrap import wrap
 
 from kp_batch.cli.breakdown_text import breakdown_lines
-from kp_batch.operations.explained import Explanation, Held, Neighbour, Past, Piece
+from kp_batch.operations.explain.explanation import Explanation
+from kp_batch.operations.explain.neighbours import Neighbour
+from kp_batch.operations.explain.score_history import ScoreChange
+from kp_batch.operations.explain.texts import TextSpan
+from kp_batch.operations.warehouse_cache import CacheContents
 from kp_batch.text import age, aligned, number, of_group, one_line, padded, printable, shortened
 from kp_batch.unread import UNREAD
 
@@ -96,7 +100,7 @@ def _met(result: Explanation) -> Iterator[str]:
         yield from _neighbour(each)
 
 
-def _held(held: Held, cache_group: str | None) -> Iterator[str]:
+def _held(held: CacheContents, cache_group: str | None) -> Iterator[str]:
     ttl = "no ttl" if held.ttl == "none" else f"a ttl of {held.ttl}"
     met = number(held.size, "trace")
     cache = f"the cache{of_group(cache_group)}, which holds {held.capacity:,}"
@@ -125,7 +129,7 @@ def _neighbour(each: Neighbour) -> Iterator[str]:
         yield f"    {padded(left, width)} | {right}".rstrip()
 
 
-def _lines(pieces: Sequence[Piece], width: int) -> list[str]:
+def _lines(pieces: Sequence[TextSpan], width: int) -> list[str]:
     marked = "".join(f"«{each.text}»" if each.shared else each.text for each in pieces)
     return wrap(printable(one_line(marked)), width, max_lines=_BESIDE, placeholder=" …")
 
@@ -134,7 +138,7 @@ def _time(text: str) -> str:
     return f"{text[:10]} {text[11:19]} UTC"
 
 
-def _history(history: Sequence[Past]) -> Iterator[str]:
+def _history(history: Sequence[ScoreChange]) -> Iterator[str]:
     yield "over the runs, as far back as they can be read:"
     yield from aligned(
         [

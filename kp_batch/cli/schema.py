@@ -53,8 +53,8 @@ def _as_printed(schema: dict[str, Any]) -> dict[str, Any]:
 def _types() -> dict[str, Any]:
     """What each command prints as JSON."""
     from kp_batch.cli.commands import COMMANDS
-    from kp_batch.operations.explained import Scored, Unscored
     from kp_batch.operations.results import Imported, Setting
+    from kp_batch.operations.score import Scored, Unscored
     from kp_batch.warehouse.questions import Question
 
     return {

@@ -16,8 +16,6 @@ from kp_batch.progress import progress
 from kp_batch.run import Run
 from kp_batch.staging import Staging
 from kp_batch.storage.urls import is_url, local_name
-from kp_batch.warehouse.relations import scan
-from kp_batch.warehouse.versions import files_of
 
 IDENTIFY = Step("identify", identify)
 STAGE = Step("stage", stage_contents)
@@ -104,7 +102,7 @@ def _identified(sources: Sequence[SourceFile], workers: Executor) -> list[str | 
 def _staged(
     run: Run, contents: Sequence[Content], workers: Executor
 ) -> list[tuple[tuple[Content, ...], StagedPart]]:
-    forgotten = files_of(run.config.warehouse, "forgotten", run.tables.get("forgotten"))
+    forgotten = run.snapshot.files("forgotten")
     archive = [name if is_url(name) else absolute(local_name(name)) for name in run.config.archive]
     parts = _cut(contents, lambda each: _size(each.sources[0]))
     staged: list[StagedPart] = []
@@ -131,7 +129,7 @@ def _size(source: SourceFile) -> int:
 
 def rows_by_content(run: Run) -> dict[str, int]:
     """How many rows each content has that was read before, by its file_id."""
-    facts = scan(run.config.warehouse, "facts", run.tables.get("facts"))
+    facts = run.snapshot.scan("facts")
     if run.forgets:
         facts = facts.join(
             pl.scan_parquet(run.staging.to_forget, glob=False), on="trace_id", how="anti"

@@ -19,7 +19,6 @@ from kp_batch.novelty.settings import check_cache_by
 from kp_batch.progress import warn
 from kp_batch.run import Run
 from kp_batch.text import are, number, printable
-from kp_batch.warehouse.relations import scan
 
 # A file that was written this shortly before it was looked at may be written again within the same
 # tick of its clock: its time says nothing, and the next run looks at its content once more.
@@ -96,7 +95,7 @@ def _check_cache_by(run: Run, ledger: Ledger) -> None:
 
 
 def _published_ledger(run: Run) -> Ledger:
-    return as_ledger(scan(run.config.warehouse, "files", run.tables.get("files")).collect())
+    return as_ledger(run.snapshot.scan("files").collect())
 
 
 def _stage_ledger(run: Run, ledger: Ledger, before: Ledger) -> bool:

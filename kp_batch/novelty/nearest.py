@@ -1,7 +1,9 @@
 """What of a cache some vectors resemble most, in order."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,6 +16,28 @@ class Nearby:
 
     max_similarity: float | None  # as `VectorCache.max_cosine_similarity` has it
     nearest: tuple[tuple[int, float], ...]  # row and cosine; the oldest first of equal ones
+
+
+@dataclass(frozen=True)
+class Similar:
+    """A trace that the cache held when another one came."""
+
+    trace_id: str
+    task_domain: str
+    created_at: str  # ISO 8601, UTC
+    similarity: float  # the cosine, -1..1
+    age_s: float  # how much earlier it was made, seconds
+
+    @classmethod
+    def to(cls, moment: datetime, row: Mapping[str, Any], similarity: float) -> Self:
+        """The trace of a row of `scores`, similar to one that came at a moment."""
+        return cls(
+            trace_id=row["trace_id"],
+            task_domain=row["task_domain"],
+            created_at=row["created_at"].isoformat(),
+            similarity=similarity,
+            age_s=(moment - row["created_at"]).total_seconds(),
+        )
 
 
 def most_similar(
@@ -37,7 +61,7 @@ def most_similar(
         first: the number of the first row.
     """
     left_out = without or [None] * len(vectors)
-    met = [_Met(*each, most) for each in zip(vectors, left_out, strict=True)]
+    met = [_TopK(*each, most) for each in zip(vectors, left_out, strict=True)]
     for part in parts:
         real = nonzero(part)
         for each in met:
@@ -47,7 +71,7 @@ def most_similar(
 
 
 @dataclass
-class _Met:
+class _TopK:
     """What one vector has met of the cache so far."""
 
     vector: Float32s

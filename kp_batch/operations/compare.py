@@ -7,18 +7,15 @@ from typing import Any, TypeVar
 import duckdb
 
 from kp_batch.errors import KpBatchError
-from kp_batch.ingest.again import find_places
+from kp_batch.ingest.reread import find_places
 from kp_batch.operations.objectives import objectives
 from kp_batch.operations.results import Comparison, DomainMoves, Mover
 from kp_batch.reasons import OF_ENCODER, Reason, file_changes, listed, setting_changes
 from kp_batch.run_record import RunRecord, incomparable
-from kp_batch.sql import set_variables, sql, statement
+from kp_batch.sql import SQL, Value, set_variables, sql, statement
 from kp_batch.staging import Staging
 from kp_batch.warehouse.catalog import create_macros
-from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.relations import create_view, kept_files, parquet_relation, relation
-from kp_batch.warehouse.runs import find_run, manifest_left
+from kp_batch.warehouse.snapshot import create_view, published
 
 _TABLES = ("scores", "profiles", "files")
 
@@ -45,8 +42,9 @@ def compare(
     Raises:
         KpBatchError: there is no such run, its tables were removed, or the two do not compare.
     """
-    with connect(warehouse) as now:
-        old, new = (find_run(warehouse, name, now) for name in (first, second))
+    now = published(warehouse)
+    old, new = (now.find_run(name) for name in (first, second))
+    left = {"first": now.as_of(old), "second": now.as_of(new)}
     if not force and (differing := incomparable(old, new)):
         raise KpBatchError(
             f"runs {old.run_id} and {new.run_id} do not compare: they were computed with other "
@@ -54,36 +52,36 @@ def compare(
         )
     with staging.connect() as connection:
         create_macros(connection)
-        _attach(connection, warehouse, "first", old)
-        _attach(connection, warehouse, "second", new)
+        for schema, snapshot in left.items():
+            snapshot.attach(connection, schema, _TABLES)
+            set_variables(connection, **{f"{schema}_threshold": snapshot.manifest.threshold})
         # Of now: what a file holds is known by its content, and old facts are removed earlier.
-        facts = relation(warehouse, "facts", require_manifest(warehouse).tables.get("facts"))
-        create_view(connection, "main", "facts", facts)
-        for each in ("moves.sql", "compare.sql"):
-            connection.execute(sql(__name__, each))
+        create_view(connection, "main", "facts", now.relation("facts"))
+        changes = score_changes("first.scores", "first.profiles", "second.scores")
+        connection.execute(statement("CREATE TEMP TABLE score_changes AS $made", made=changes))
+        connection.execute(sql(__name__, "compare.sql"))
         [traces] = _rows(connection, "traces")
         return Comparison(
             first=old.run_id,
             second=new.run_id,
             changes=tuple(_changes(old, new, connection)),
-            first_threshold=manifest_left(old).threshold,
-            second_threshold=manifest_left(new).threshold,
+            first_threshold=left["first"].manifest.threshold,
+            second_threshold=left["second"].manifest.threshold,
             **traces,
             domains=_filled(DomainMoves, _rows(connection, "domains")),
             movers=_filled(Mover, _movers(connection)),
         )
 
 
-def _attach(
-    connection: duckdb.DuckDBPyConnection, warehouse: Path, schema: str, run: RunRecord
-) -> None:
-    """Create a schema of some tables as a run left them, and the variable of its threshold."""
-    manifest = manifest_left(run)
-    connection.execute(statement("CREATE SCHEMA $schema", schema=schema))
-    for name in _TABLES:
-        rows = parquet_relation(name, kept_files(warehouse, name, manifest, run.run_id))
-        create_view(connection, schema, name, rows)
-    set_variables(connection, **{f"{schema}_threshold": manifest.threshold})
+def score_changes(first_scores: Value, first_profiles: Value, second_scores: Value) -> SQL:
+    """SQL for how each score came from one run to another, and by what; see score_changes.sql."""
+    return sql(
+        __name__,
+        "score_changes.sql",
+        first_scores=first_scores,
+        first_profiles=first_profiles,
+        second_scores=second_scores,
+    )
 
 
 def _changes(

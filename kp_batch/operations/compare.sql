@@ -1,19 +1,19 @@
 -- How the scores of two runs differ, over the ids in both.
--- Given: the schemas first and second (the tables of each run), the table moves (see moves.sql), the
--- variables first_threshold and second_threshold, and the catalog's macros.
+-- Given: the schemas first and second (the tables of each run), the table score_changes (see
+-- score_changes.sql), the variables first_threshold and second_threshold, and the catalog's macros.
 
 CREATE TEMP TABLE traces AS
 SELECT in_both, in_first - in_both AS only_in_first, in_second - in_both AS only_in_second
 FROM
-    (SELECT count(*) AS in_both FROM moves),
+    (SELECT count(*) AS in_both FROM score_changes),
     (SELECT count(*) AS in_first FROM first.scores),
     (SELECT count(*) AS in_second FROM second.scores);
 
 CREATE TEMP TABLE domains AS
 WITH scoped AS (
-    SELECT task_domain AS scope, * FROM moves
+    SELECT task_domain AS scope, * FROM score_changes
     UNION ALL
-    SELECT NULL AS scope, * FROM moves
+    SELECT NULL AS scope, * FROM score_changes
 ),
 ranked AS (
     SELECT
@@ -54,7 +54,7 @@ GROUP BY scope
 ORDER BY scope NULLS FIRST;
 
 CREATE TEMP TABLE movers AS
-FROM moves WHERE change <> 0 ORDER BY abs(change) DESC, trace_id LIMIT 10;
+FROM score_changes WHERE change <> 0 ORDER BY abs(change) DESC, trace_id LIMIT 10;
 
 -- The movers as the second run scored them.
 CREATE TEMP VIEW moved AS

@@ -16,7 +16,7 @@ from kp_batch.progress import progress
 from kp_batch.sql import SQL, read_parquet, statement
 from kp_batch.staging import Staging
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.relations import create_view
+from kp_batch.warehouse.snapshot import create_view
 
 _KEY = {"trace_id": pl.String(), "created_at": TIMESTAMP}
 _ROWS = 1_000  # written at once

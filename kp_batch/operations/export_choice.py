@@ -7,14 +7,13 @@ from pathlib import Path
 import duckdb
 
 from kp_batch.errors import KpBatchError
-from kp_batch.ingest.again import places_query
+from kp_batch.ingest.reread import places_query
 from kp_batch.memory import duckdb_limit
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.sql import SQL, literal, set_variables, sql, statement
 from kp_batch.text import number, one_line
-from kp_batch.warehouse.manifest import shown_tables
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.relations import relation
+from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 # What DuckDB raises of a condition that is wrong, or that looks elsewhere.
 _WRONG = (duckdb.ProgrammingError, duckdb.DataError, duckdb.PermissionException)
@@ -76,13 +75,12 @@ def choose(warehouse: Path, choice: Choice, folder: Path, path: Path) -> Chosen:
         _create_wanted(connection, choice)
         if choice.distinct is not None and choice.distinct < 1:
             _check_vectors(connection)
-        tables = shown_tables(connection)
-        rows = {name: relation(warehouse, name, tables.get(name)) for name in ("scores", "facts")}
+        snapshot = PublishedSnapshot.shown_by(warehouse, connection)
         hashed = statement(
             "(FROM wanted JOIN (SELECT trace_id, content_hash FROM $scores) USING (trace_id))",
-            scores=rows["scores"],
+            scores=snapshot.relation("scores"),
         )
-        found = places_query(hashed, "files", rows["facts"])
+        found = places_query(hashed, "files", snapshot.relation("facts"))
         set_variables(connection, path=str(path))
         copied = connection.execute(sql(__name__, "chosen.sql", places=found))
         [(count,)] = copied.fetchall()

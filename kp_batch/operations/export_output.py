@@ -8,9 +8,8 @@ from kp_batch.archive.sources import covers
 from kp_batch.errors import KpBatchError
 from kp_batch.run_record import last_done
 from kp_batch.text import printable
-from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.places import shown
-from kp_batch.warehouse.relations import run_records, scan
+from kp_batch.warehouse.snapshot import published
 
 
 def check_output(warehouse: Path, output: Path) -> None:
@@ -29,12 +28,12 @@ def check_output(warehouse: Path, output: Path) -> None:
     places = [output.parent.resolve() / output.name, output.resolve()]
     if any(each.is_relative_to(warehouse.resolve()) for each in places):
         raise _inside(output, f"in the warehouse {shown(warehouse)!r}")
-    tables = require_manifest(warehouse).tables
-    last = last_done(run_records(warehouse, tables.get("runs")))
+    snapshot = published(warehouse)
+    last = last_done(snapshot.runs())
     for name in last.config["archive"] if last else ():
         if any(covers(name, each) for each in places):
             raise _inside(output, f"in the archive {name!r}, which the next run reads")
-    files = scan(warehouse, "files", tables.get("files")).select("source_file")
+    files = snapshot.scan("files").select("source_file")
     known = pl.col("source_file").is_in([str(each) for each in (output, *places)])
     if not files.filter(known).collect().is_empty():
         raise _inside(output, "a file of the archive")

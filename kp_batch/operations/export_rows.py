@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from kp_batch.contracts import TIMESTAMP
-from kp_batch.ingest.again import Trace, read_again
+from kp_batch.ingest.reread import Trace, reread_batches
 from kp_batch.unread import Unread
 
 _ROWS = 2_000  # read at once
@@ -62,11 +62,16 @@ def read_chosen(path: Path, left_out: LeftOut, *, private: bool) -> Iterator[lis
     Yields:
         Some traces at a time, in the order of the chosen ones.
     """
-    for batch in read_again(_chosen(path), left_out.add_unread):
-        shown = [each for each in batch if private or not _is_private(each[1])]
-        left_out.private += len(batch) - len(shown)
-        for chosen, trace in shown:
-            _add_score(trace, chosen)
+    for batch in reread_batches(_chosen(path)):
+        shown: list[Read] = []
+        for chosen, read in batch:
+            if isinstance(read, str):
+                left_out.add_unread(chosen, read)
+            elif private or not _is_private(read):
+                _add_score(read, chosen)
+                shown.append((chosen, read))
+            else:
+                left_out.private += 1
         yield shown
 
 

@@ -35,12 +35,12 @@ from kp_batch.progress import warn
 from kp_batch.run import Run, last_config
 from kp_batch.sql import read_parquet, statement
 from kp_batch.staging import Staging
+from kp_batch.warehouse.delta import DeltaTables
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.sharing import keeps_versions
-from kp_batch.warehouse.tables import DeltaTables
 
 _HOLDING_TRACES = ("scores", "rejects", "facts")
 

@@ -17,8 +17,7 @@ from kp_batch.planning.why import is_as_published
 from kp_batch.run import Run
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.places import shown
-from kp_batch.warehouse.relations import partitions_of, run_records
-from kp_batch.warehouse.versions import files_of
+from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 
 def stage_ids(run: Run, known: KnownIds) -> None:
@@ -56,11 +55,13 @@ PLAN = Step("plan", plan_from_published)
 def lost_runs(warehouse: Path, published: Manifest, plan: Plan | None) -> RunIds:
     """The earlier runs that --as-of cannot read afterwards; without a plan, no table is written."""
     tables, written = published.tables, plan.days if plan else ()
-    days = partitions_of(warehouse, "scores", tables.get("scores"))
-    scores = {path for day, paths in days.items() if day not in written for path in paths}
-    rejects = () if plan else files_of(warehouse.resolve(), "rejects", tables.get("rejects"))
-    runs = run_records(warehouse, tables.get("runs"))
-    lost, _ = sorted_runs(warehouse.resolve(), runs, {"scores": scores, "rejects": set(rejects)})
+    snapshot = PublishedSnapshot(warehouse, tables)
+    days = snapshot.days.items()
+    scores = {path for day, paths in days if day not in written for path in paths}
+    rejects = () if plan else snapshot.files("rejects")
+    lost, _ = sorted_runs(
+        warehouse.resolve(), snapshot.runs(), {"scores": scores, "rejects": set(rejects)}
+    )
     return lost
 
 

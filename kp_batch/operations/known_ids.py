@@ -9,7 +9,7 @@ import polars as pl
 from kp_batch.facts import id_hash
 from kp_batch.text import are, number, shortened
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.relations import scan
+from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 _NAMED = 3
 _LETTERS = 80  # of an id that is shown
@@ -51,13 +51,14 @@ def known_ids(warehouse: Path, published: Manifest, ids: Sequence[str]) -> Known
 
     def having(name: str, sought: pl.DataFrame) -> pl.DataFrame:
         """The ids of a table's rows that are sought, as often as they stand there."""
-        rows = scan(warehouse, name, published.tables.get(name)).select("trace_id")
+        rows = snapshot.scan(name).select("trace_id")
         found = rows.join(sought.lazy(), on="trace_id", how="semi")
         return found.collect(engine="streaming")
 
+    snapshot = PublishedSnapshot(warehouse, published.tables)
     sought = pl.DataFrame({"trace_id": ids}, schema={"trace_id": pl.String})
     given = sought.unique(maintain_order=True).with_columns(id_hash=id_hash())
-    forgotten = scan(warehouse, "forgotten", published.tables.get("forgotten")).collect()
+    forgotten = snapshot.scan("forgotten").collect()
     new = given.join(forgotten, on="id_hash", how="anti", maintain_order="left").drop("id_hash")
     scores, rejects, facts = (having(name, new) for name in ("scores", "rejects", "facts"))
     counting = pl.concat([scores, rejects]).unique()
@@ -72,16 +73,16 @@ def known_ids(warehouse: Path, published: Manifest, ids: Sequence[str]) -> Known
         traces=len(scores),
         rows=len(rejects),
         replaced=len(seen) - len(counting),
-        unseen_named=_named(warehouse, published, unseen),
+        unseen_named=_named(snapshot, unseen),
     )
 
 
-def _named(warehouse: Path, published: Manifest, unseen: pl.DataFrame) -> str:
+def _named(snapshot: PublishedSnapshot, unseen: pl.DataFrame) -> str:
     """Name a few ids that are unknown, each with the known ones that it is a part of."""
     named = unseen.head(_NAMED).get_column("trace_id").to_list()
     if not named:
         return ""
-    ids = scan(warehouse, "facts", published.tables.get("facts")).select("trace_id")
+    ids = snapshot.scan("facts").select("trace_id")
     parts = [pl.col("trace_id").str.contains(each, literal=True) for each in named]
     known = ids.filter(pl.any_horizontal(parts)).unique().collect(engine="streaming")
     words = [_with_meant(each, known.filter(part)) for each, part in zip(named, parts, strict=True)]

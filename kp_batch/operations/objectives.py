@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kp_batch.ingest.again import Place, read_again
+from kp_batch.ingest.reread import Place, reread
 from kp_batch.unread import Unread
 
 _LENGTH = 200  # characters
@@ -26,12 +26,9 @@ def objectives(places: Iterable[Place]) -> dict[str, Objective]:
         places: in the order of their files, in each by row; few, since every file is read that is
             not too large.
     """
-    found: dict[str, Objective] = {}
-
-    def unread(place: Place, why: Unread) -> None:
-        found[place.trace_id] = Objective(None, why)
-
-    for batch in read_again(places, unread, most_bytes=_MOST_BYTES):
-        for place, trace in batch:
-            found[place.trace_id] = Objective(str(trace["task"]["objective"])[:_LENGTH], None)
-    return found
+    return {
+        place.trace_id: Objective(None, read)
+        if isinstance(read, str)
+        else Objective(str(read["task"]["objective"])[:_LENGTH], None)
+        for place, read in reread(places, most_bytes=_MOST_BYTES)
+    }

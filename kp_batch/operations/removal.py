@@ -15,12 +15,11 @@ from kp_batch.sql import SQL, statement
 from kp_batch.staging import Staging
 from kp_batch.text import one_line
 from kp_batch.warehouse.data_files import data_file, sink_data_file
+from kp_batch.warehouse.delta import DeltaTables, remove_unneeded, unneeded_files
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.publication import publish
-from kp_batch.warehouse.relations import relation, scan
-from kp_batch.warehouse.tables import DeltaTables, remove_unneeded, unneeded_files
-from kp_batch.warehouse.versions import files_of
+from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 # Leaves the rows that stay, in their order, each with its JSON or without.
 Keep = Callable[[pl.LazyFrame], pl.LazyFrame]
@@ -46,7 +45,7 @@ def rewrite_facts(warehouse: Path, tables: DeltaTables, keep: Keep, *, at_least:
     Returns:
         How many were removed.
     """
-    paths = files_of(warehouse, "facts", tables.versions.get("facts"))
+    paths = PublishedSnapshot(warehouse, tables.versions).files("facts")
     if not paths:
         return 0
     rows = pl.scan_parquet(paths, glob=False, include_file_paths="path")
@@ -67,7 +66,7 @@ def rewrite_facts(warehouse: Path, tables: DeltaTables, keep: Keep, *, at_least:
 
 def published_rows(warehouse: Path, name: str, published: Manifest) -> pl.DataFrame:
     """All rows of a published table."""
-    return scan(warehouse, name, published.tables.get(name)).collect()
+    return PublishedSnapshot(warehouse, published.tables).scan(name).collect()
 
 
 def remove_files(
@@ -117,7 +116,7 @@ def count_other_vectors(
 
 
 def _accepted(warehouse: Path, published: Manifest, stays: SQL) -> SQL:
-    facts = relation(warehouse, "facts", published.tables.get("facts"))
+    facts = PublishedSnapshot(warehouse, published.tables).relation("facts")
     return statement(
         "(FROM $facts AS facts $stays WHERE len(reasons) = 0)", facts=facts, stays=stays
     )

@@ -2,7 +2,7 @@
 
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from io import BytesIO
 from itertools import chain
@@ -18,10 +18,11 @@ from kp_batch.archive.reject_messages import reject_message
 from kp_batch.archive.validation import reasons
 from kp_batch.bounded_json import lines_of
 from kp_batch.contracts import TIMESTAMP
+from kp_batch.dimensions import Breakdown, Counts
 from kp_batch.facts import with_facts
 from kp_batch.live import NOT_NEEDED
 from kp_batch.novelty.cache import novelty
-from kp_batch.operations.explained import Counts, Scored, Similar, Unscored
+from kp_batch.novelty.nearest import Similar
 from kp_batch.scoring.breakdown import breakdowns
 from kp_batch.scoring.composite import assign, scores_by_profile
 from kp_batch.scoring.profiles import ProfileVersions
@@ -33,6 +34,32 @@ _TOLD = ["row", "trace_id", "task_domain", *(each.name for each in fields(Counts
 Met = tuple[float | None, tuple[Similar, ...]]
 # What each trace of a frame of `with_facts` meets.
 Meet = Callable[[pl.DataFrame], list[Met]]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The score of a new trace, and what it is made of; its fields in the order of their JSON."""
+
+    line: int  # from 1
+    trace_id: str | None
+    task_domain: str
+    score: float  # 0..1
+    by_profile: dict[str, float]  # under each profile in force
+    weights_from: str | None  # the day or time from which its weights hold; null: always
+    counts: Counts
+    breakdown: Breakdown
+    max_similarity: float | None  # null where the cache is empty, or nothing is compared
+    neighbours: tuple[Similar, ...]  # the most similar first
+
+
+@dataclass(frozen=True)
+class Unscored:
+    """Why a line has no score."""
+
+    line: int  # from 1
+    trace_id: str | None
+    reasons: tuple[str, ...]  # codes
+    message: str
 
 
 def meet_nobody(facts: pl.DataFrame) -> list[Met]:

@@ -36,7 +36,7 @@ from kp_batch.pipeline.replay import find_vectors, with_room
 from kp_batch.planning.cache_groups import group_of
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.sizes import rows_in_part
-from kp_batch.planning.state import State
+from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
 from kp_batch.planning.timeline import RANGE_ROWS
 from kp_batch.planning.windows import Span
 from kp_batch.progress import progress
@@ -112,7 +112,7 @@ def sweep(  # noqa: PLR0913 (each is an option)
     check_formulas(run, "a sweep")
     asked = _asked(run.config, cache_by, sizes, ttls, thresholds)
     staging.make()
-    with State(warehouse, run.tables, staging) as state:
+    with open_snapshot(run.snapshot, staging) as state:
         traces = int(state.ask("SELECT count(*) FROM published.scores").item())
         if not traces:
             where = shown(warehouse)
@@ -164,13 +164,13 @@ def _scorer(run: Run) -> Scorer:
     return scorer
 
 
-def _check_keys(state: State, asked: Iterable[Grouping]) -> None:
+def _check_keys(state: OpenSnapshot, asked: Iterable[Grouping]) -> None:
     keys = state.ask("SELECT DISTINCT unnest(json_keys(path_keys)) FROM published.files")
     check_cache_by({name for each in asked for name in each.cache_by}, set(keys.to_series()))
 
 
 def _swept(
-    run: Run, state: State, scorer: Scorer, grouping: Grouping
+    run: Run, state: OpenSnapshot, scorer: Scorer, grouping: Grouping
 ) -> Iterator[tuple[Path, int]]:
     """Replay all traces with each cache; yields files of `SWEPT`, and how many rows each has."""
     run.staging.make()
@@ -342,7 +342,7 @@ def _scores(rows: pl.DataFrame) -> Float64s:
 
 
 def _outcomes(
-    run: Run, state: State, files: Iterable[Path], grouping: Grouping
+    run: Run, state: OpenSnapshot, files: Iterable[Path], grouping: Grouping
 ) -> Iterator[Outcome]:
     """Aggregate what was replayed, a cache at a time, by cache size, ttl and threshold."""
     query = sql(__name__, "sweep.sql", files=read_parquet(*files))

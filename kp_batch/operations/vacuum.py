@@ -30,13 +30,11 @@ from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.run_record import RunRecord
 from kp_batch.sql import statement
 from kp_batch.staging import Staging
-from kp_batch.warehouse.commits import files_at
+from kp_batch.warehouse.delta import DeltaTables, files_at
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.publication import publish, writing
-from kp_batch.warehouse.relations import relation, run_records, scan
-from kp_batch.warehouse.tables import DeltaTables
-from kp_batch.warehouse.versions import files_of
+from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 _ROWS_IN_FILE = 1_000_000  # of facts, at the least: some 100 MB
 _ROW = ("file_id", "row")  # of content, whatever files have it
@@ -65,7 +63,7 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
         facts = rewrite_facts(warehouse, tables, kept_facts, at_least=_ROWS_IN_FILE)
         raw = _drop_raw(warehouse, tables, old)
         for name in GROWING:  # each run adds a file
-            if len(files_of(warehouse, name, tables.versions.get(name))) > 1:
+            if len(PublishedSnapshot(warehouse, tables.versions).files(name)) > 1:
                 tables.overwrite(name, published_rows(warehouse, name, published).sort("run_id"))
         left = replace(published, tables=tables.versions)
         publish(warehouse, left)
@@ -115,7 +113,7 @@ class _State:
     def of(cls, warehouse: Path, since: datetime) -> Self:
         """The state of a warehouse in which the runs that ended since a time have to stay."""
         published = require_manifest(warehouse)
-        runs = run_records(warehouse, published.tables.get("runs"))
+        runs = PublishedSnapshot(warehouse, published.tables).runs()
         kept = [record for record in runs if record.finished_at >= since]
         old = {record.run_id for record in runs} - {record.run_id for record in kept}
         # Who reads what was published until now reads on.
@@ -131,7 +129,7 @@ class _State:
 
 def _of_ledger(warehouse: Path, tables: Mapping[str, int], old: pl.DataFrame) -> Keep:
     """Keeps the facts of content that the ledger names, without old JSON."""
-    ledger = scan(warehouse, "files", tables.get("files")).select("file_id")
+    ledger = PublishedSnapshot(warehouse, tables).scan("files").select("file_id")
 
     def kept(rows: pl.LazyFrame) -> pl.LazyFrame:
         known = rows.join(ledger, on="file_id", how="semi", maintain_order="left")
@@ -141,8 +139,8 @@ def _of_ledger(warehouse: Path, tables: Mapping[str, int], old: pl.DataFrame) ->
 
 
 def _count_needless_facts(warehouse: Path, tables: Mapping[str, int]) -> int:
-    facts = scan(warehouse, "facts", tables.get("facts")).select("file_id")
-    ledger = scan(warehouse, "files", tables.get("files")).select("file_id")
+    facts = PublishedSnapshot(warehouse, tables).scan("facts").select("file_id")
+    ledger = PublishedSnapshot(warehouse, tables).scan("files").select("file_id")
     needless = facts.join(ledger, on="file_id", how="anti").select(pl.len())
     return needless.collect(engine="streaming").item()
 
@@ -153,7 +151,9 @@ def _old_raw(warehouse: Path, tables: Mapping[str, int], old: Collection[str]) -
     Of a copy that came later the content is the same: then it stays of all copies. So does that of
     content which the published rejects, of a failed run say, do not name.
     """
-    with_raw = scan(warehouse, "rejects", tables.get("rejects")).filter(pl.col("raw").is_not_null())
+    with_raw = (
+        PublishedSnapshot(warehouse, tables).scan("rejects").filter(pl.col("raw").is_not_null())
+    )
     is_old = pl.col("run_id").is_in(list(old)).all()
     by_row = with_raw.group_by(_ROW).agg(is_old=is_old, copies=pl.len())
     return by_row.filter("is_old").drop("is_old").collect()
@@ -171,7 +171,7 @@ def _drop_raw(warehouse: Path, tables: DeltaTables, old: pl.DataFrame) -> int:
     """Drop the JSON of the rows that old runs rejected, and what their messages tell of it."""
     dropped = int(old.get_column("copies").sum())
     if dropped:
-        left = _without_raw(scan(warehouse, "rejects", tables.versions.get("rejects")), old)
+        left = _without_raw(PublishedSnapshot(warehouse, tables.versions).scan("rejects"), old)
         has_value = pl.col("is_old") & ~pl.col("reasons").list.contains(SUPERSEDED)
         told = left.with_columns(message=pl.when(~has_value).then("message")).drop("is_old")
         tables.overwrite("rejects", with_message(told.collect()))
@@ -192,7 +192,7 @@ def _remove_vectors(warehouse: Path, published: Manifest) -> int:
 
 def _count_needless_vectors(warehouse: Path, published: Manifest, staging: Staging) -> int:
     needed, needless = _vector_folders(warehouse, published)
-    ledger = relation(warehouse, "files", published.tables.get("files"))
+    ledger = PublishedSnapshot(warehouse, published.tables).relation("files")
     stays = statement("SEMI JOIN $ledger AS ledger USING (file_id)", ledger=ledger)
     others = count_other_vectors(warehouse, published, staging, needed, stays)
     return sum(map(count_vectors, needless)) + others
@@ -200,7 +200,7 @@ def _count_needless_vectors(warehouse: Path, published: Manifest, staging: Stagi
 
 def _vector_folders(warehouse: Path, published: Manifest) -> tuple[list[Path], list[Path]]:
     """The folders of encoders that made a published score, and of the others."""
-    scores = scan(warehouse, "scores", published.tables.get("scores"))
+    scores = PublishedSnapshot(warehouse, published.tables).scan("scores")
     encoders = scores.select(pl.col("encoder_id").unique()).collect().get_column("encoder_id")
     names = set(encoders)
     folders = sorted(Layout(warehouse).all_vectors.glob("*"))

@@ -20,10 +20,10 @@ from kp_batch.embedding.precision import Precision
 from kp_batch.facts import with_facts
 from kp_batch.ingest.each_file import Unreadable, read_each
 from kp_batch.novelty.settings import CACHE_COLUMNS, parse_cache_by
-from kp_batch.operations.reference import Met, Reference, ScoredTrace
+from kp_batch.operations.reference import Reference, ReplayedNovelty, ScoredTrace
 from kp_batch.operations.results import Difference, Verification
 from kp_batch.planning.cache_groups import groups_of
-from kp_batch.planning.state import State
+from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
 from kp_batch.progress import progress
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
@@ -31,7 +31,7 @@ from kp_batch.sql import set_variables, sql
 from kp_batch.staging import Staging
 from kp_batch.text import number
 from kp_batch.vectors import Float32s
-from kp_batch.warehouse.manifest import require_manifest
+from kp_batch.warehouse.snapshot import published
 
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.
@@ -59,15 +59,14 @@ def verify(
     Raises:
         WarehouseError: it is no warehouse, or vectors are missing.
     """
-    published = require_manifest(warehouse)
-    settings = published.settings or _NO_RUN_DONE
-    with State(warehouse, published.tables, staging) as state:
-        sampled = _sample(state, traces, seed)
+    with open_snapshot(published(warehouse), staging) as snapshot:
+        settings = snapshot.manifest.settings or _NO_RUN_DONE
+        sampled = _sample(snapshot, traces, seed)
         stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")
-        stored = stored.with_columns(cache_group_now=_groups_now(state, stored, settings))
+        stored = stored.with_columns(cache_group_now=_groups_now(snapshot, stored, settings))
         fresh = _vectors(settings, stored) if embed else {}
-        again = _scored_again(state, stored, Reference(warehouse, state, fresh, stored))
-        missing = state.ask(sql(__name__, "unscored.sql")).item()
+        again = _scored_again(snapshot, stored, Reference(snapshot, fresh, stored))
+        missing = snapshot.ask(sql(__name__, "unscored.sql")).item()
     unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id").to_list()
     tolerance = VECTOR_TOLERANCE[settings["precision"]]
     differences = tuple(_differences(stored.with_columns(vector=0.0), again, tolerance))
@@ -81,15 +80,17 @@ def verify(
     )
 
 
-def _scored_again(state: State, stored: pl.DataFrame, reference: Reference) -> pl.DataFrame:
+def _scored_again(
+    snapshot: OpenSnapshot, stored: pl.DataFrame, reference: Reference
+) -> pl.DataFrame:
     """Compute the scores of the rows from their facts of now and from what they meet."""
     needed = [field.name for field in fields(ScoredTrace)]
-    met: list[Met] = []
+    met: list[ReplayedNovelty] = []
     with progress("verifying", len(stored), "trace") as shown:
         for row in stored.select(needed).iter_rows():
             met.append(reference.recompute(ScoredTrace(*row)))
             shown.add(1)
-    profiles = state.table("profiles").select("name", *DIMENSIONS).iter_rows()
+    profiles = snapshot.scan("profiles").select("name", *DIMENSIONS).collect().iter_rows()
     facts = (pl.col(f"{name}_now").alias(name) for name in _OF_ARCHIVE)
     return (
         stored.select("profile_id", *facts)
@@ -100,12 +101,12 @@ def _scored_again(state: State, stored: pl.DataFrame, reference: Reference) -> p
     )
 
 
-def _sample(state: State, traces: int, seed: int) -> pl.DataFrame:
+def _sample(snapshot: OpenSnapshot, traces: int, seed: int) -> pl.DataFrame:
     """Choose some published traces, each with its position in the timeline; see sample.sql."""
-    set_variables(state.connection, traces=traces)
-    state.connection.execute("SET VARIABLE seed = ?::VARCHAR", [seed])
-    state.connection.execute(sql(__name__, "sample.sql"))
-    return state.ask("FROM sampled")
+    set_variables(snapshot.connection, traces=traces)
+    snapshot.connection.execute("SET VARIABLE seed = ?::VARCHAR", [seed])
+    snapshot.connection.execute(sql(__name__, "sample.sql"))
+    return snapshot.ask("FROM sampled")
 
 
 def _unchecked(sampled: pl.DataFrame, stored: pl.DataFrame) -> Iterator[str]:
@@ -162,11 +163,13 @@ def _facts_in(path: str, file_id: str, rows: pl.Series) -> pl.DataFrame:
     return pl.concat(batches).with_columns(file_id=pl.lit(file_id))
 
 
-def _groups_now(state: State, stored: pl.DataFrame, settings: Mapping[str, Any]) -> pl.Series:
+def _groups_now(
+    snapshot: OpenSnapshot, stored: pl.DataFrame, settings: Mapping[str, Any]
+) -> pl.Series:
     """The rows' groups by what the archive tells now, and the keys of their files' paths."""
     now = (pl.col(f"{name}_now").alias(name) for name in CACHE_COLUMNS)
     rows = stored.select("path_keys", *now)
-    return groups_of(state, rows, parse_cache_by(settings["cache_by"]))
+    return groups_of(snapshot, rows, parse_cache_by(settings["cache_by"]))
 
 
 def _vectors(settings: Mapping[str, Any], rows: pl.DataFrame) -> dict[tuple[str, str], Float32s]:

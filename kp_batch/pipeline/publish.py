@@ -21,10 +21,10 @@ from kp_batch.run import Run
 from kp_batch.run_record import last_done
 from kp_batch.sql import sql
 from kp_batch.warehouse.catalog import create_macros
+from kp_batch.warehouse.delta import DeltaTables
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
-from kp_batch.warehouse.relations import frame_of, run_records, scan
-from kp_batch.warehouse.tables import DeltaTables
+from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of
 
 # DuckDB spills no states of quantiles: a million domains of ten scores each did not fit at once.
 _DOMAINS_AT_ONCE = 100_000
@@ -45,7 +45,7 @@ def publish_success(
     """
     written = DeltaTables(run.config.warehouse, tables, run.run_id)
     # Read once, by Polars: it opens the files of many days in half the time that DuckDB takes.
-    scores = scan(run.config.warehouse, "scores", tables.get("scores"))
+    scores = PublishedSnapshot(run.config.warehouse, tables).scan("scores")
     needed = scores.select("task_domain", "score", *_IDS)
     needed.sink_parquet(run.staging.scores, compression="lz4")
     written.append("distributions", _distributions(run, plan))
@@ -70,7 +70,7 @@ def publish_failure(run: Run, plan: Plan | None, seconds: Mapping[str, float], r
     tables = DeltaTables(run.config.warehouse, run.published.tables, run.run_id)
     if run.staging.table("rejects").exists():
         write_rejects(run, tables)
-    last = last_done(run_records(run.config.warehouse, run.published.tables.get("runs")))
+    last = last_done(run.snapshot.runs())
     told = {
         **_told(run, plan, seconds),
         "fingerprints": json.dumps(last.fingerprints if last else {name: {} for name in _IDS}),
@@ -95,7 +95,7 @@ def _inputs(run: Run) -> str:
     staged = run.staging.table("files")
     if not staged.exists():  # it failed before it had looked
         return "[]"
-    before = scan(run.config.warehouse, "files", run.published.tables.get("files")).collect()
+    before = run.snapshot.scan("files").collect()
     changed = changed_entries(pl.read_parquet(staged, glob=False), before)
     return changed.select("source_file", "status", "size", "mtime_ns", "file_id").write_json()
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from kp_batch.archive.formats.json_values import rows_from_objects
 from kp_batch.executor import Executor, Step, cut
-from kp_batch.ingest.again import Place, Trace, read_again
+from kp_batch.ingest.reread import Place, Trace, reread_batches
 from kp_batch.report.traces import StepStart, Text
 from kp_batch.storage.urls import is_url
 from kp_batch.text import one_line, shortened
@@ -74,21 +74,18 @@ def _affordable(rows: pl.DataFrame) -> dict[str, int]:
 def _read_part(files: Iterable[Iterable[Place]]) -> dict[str, Read]:
     """Read the texts of some files, by trace_id."""
     found: dict[str, Read] = {}
-
-    def unread(place: Place, why: Unread) -> None:
-        found[place.trace_id] = why
-
-    for batch in read_again(chain.from_iterable(files), unread):
-        found |= _texts(batch)
+    for batch in reread_batches(chain.from_iterable(files)):
+        found |= {place.trace_id: read for place, read in batch if isinstance(read, str)}
+        found |= _texts(read for _, read in batch if not isinstance(read, str))
     return found
 
 
 _READ = Step("texts", _read_part)
 
 
-def _texts(batch: list[tuple[Place, Trace]]) -> Iterator[tuple[str, Text]]:
+def _texts(traces: Iterable[Trace]) -> Iterator[tuple[str, Text]]:
     # As they were when they were scored: without null steps, and no text where there was none.
-    rows = rows_from_objects("", enumerate(trace for _, trace in batch))
+    rows = rows_from_objects("", enumerate(traces))
     columns = ("trace_id", "objective", "step_types", "step_contents", "step_tools")
     for trace_id, objective, types, contents, tools in rows.select(columns).iter_rows():
         steps = zip(types, tools, contents, strict=True)

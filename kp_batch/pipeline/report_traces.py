@@ -8,15 +8,14 @@ import polars as pl
 
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.executor import Executor
-from kp_batch.ingest.again import places_query
+from kp_batch.ingest.reread import places_query
 from kp_batch.pipeline.report_texts import read_texts
 from kp_batch.report.report_data import ReportData
 from kp_batch.report.traces import Detail, Traces
 from kp_batch.scoring.breakdown import breakdowns
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.sql import columns, sql, statement
-from kp_batch.warehouse.manifest import shown_tables
-from kp_batch.warehouse.relations import frame_of, parquet_relation, partitions_of, relation
+from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of
 
 _BEYOND = 2**63 - 1  # all rows; see places.sql
 _PROFILES = statement("SELECT name, $columns FROM kp.profiles", columns=columns(DIMENSIONS))
@@ -55,10 +54,8 @@ def _located(
     asked = pl.concat([own, nearest]).drop_nulls("trace_id")
     first = asked.group_by("trace_id").agg(is_first=pl.col("overall").any())
     connection.register("asked", first.to_arrow())
-    tables = shown_tables(connection)
+    snapshot = PublishedSnapshot.shown_by(warehouse, connection)
     # Only their days: to open the files of all days takes a while.
-    days = partitions_of(warehouse, "scores", tables.get("scores"))
-    paths = [path for day in asked.get_column("day").unique().sort() for path in days.get(day, [])]
-    connection.execute(sql(__name__, "told.sql", scores=parquet_relation("scores", paths)))
-    facts = relation(warehouse, "facts", tables.get("facts"))
-    return frame_of(connection.sql(places_query("told", "kp.files", facts)))
+    scores = snapshot.scores_of(asked.get_column("day").unique().sort())
+    connection.execute(sql(__name__, "told.sql", scores=scores))
+    return frame_of(connection.sql(places_query("told", "kp.files", snapshot.relation("facts"))))

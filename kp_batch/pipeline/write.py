@@ -20,7 +20,7 @@ from kp_batch.warehouse.data_files import (
     sink_data_file,
     write_data_file,
 )
-from kp_batch.warehouse.tables import DeltaTables
+from kp_batch.warehouse.delta import DeltaTables
 
 
 def write_tables(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from kp_batch.novelty.settings import CACHE_COLUMNS
-from kp_batch.planning.state import State
+from kp_batch.planning.snapshot import OpenSnapshot
 from kp_batch.sql import SQL, identifier, joined, literal, sql, statement
 
 _ROWS_BY_GROUP = """(
@@ -47,12 +47,12 @@ def _value(name: str) -> SQL:
     return statement("path_keys->>$name", name=literal(name))
 
 
-def groups_of(state: State, rows: pl.DataFrame, cache_by: Sequence[str]) -> pl.Series:
+def groups_of(snapshot: OpenSnapshot, rows: pl.DataFrame, cache_by: Sequence[str]) -> pl.Series:
     """The groups of some rows; see `group_of`."""
-    state.connection.register("ungrouped", rows.with_row_index("number").to_arrow())
+    snapshot.connection.register("ungrouped", rows.with_row_index("number").to_arrow())
     query = "SELECT $group AS cache_group FROM ungrouped ORDER BY number"
-    groups = state.ask(statement(query, group=group_of(cache_by)))
-    state.connection.unregister("ungrouped")
+    groups = snapshot.ask(statement(query, group=group_of(cache_by)))
+    snapshot.connection.unregister("ungrouped")
     return groups.get_column("cache_group")
 
 
@@ -67,7 +67,7 @@ def rows_by_group(scores: SQL, groups: SQL | None = None) -> SQL:
     return statement(_ROWS_BY_GROUP, scores=scores, only=only)
 
 
-def count_groups(state: State) -> CacheGroups:
+def count_groups(snapshot: OpenSnapshot) -> CacheGroups:
     """Count the groups that there will be, of all traces; see changes.py for what is given."""
-    [counts] = state.ask(sql(__name__, "cache_groups.sql")).iter_rows()
+    [counts] = snapshot.ask(sql(__name__, "cache_groups.sql")).iter_rows()
     return CacheGroups(*counts)

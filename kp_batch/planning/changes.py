@@ -10,9 +10,9 @@ from kp_batch.contracts import FACTS, FILES
 from kp_batch.ingest.contents import VERSION
 from kp_batch.ingest.observe import Observed
 from kp_batch.planning.cache_groups import group_of
-from kp_batch.planning.state import State
+from kp_batch.planning.snapshot import OpenSnapshot
 from kp_batch.sql import columns, read_parquet, set_variables, sql, statement
-from kp_batch.warehouse.relations import parquet_relation
+from kp_batch.warehouse.snapshot import parquet_relation
 
 # What changes.sql and diff.sql make for the other files of SQL: the columns of each relation.
 RELATIONS: Mapping[str, tuple[str, ...]] = {
@@ -123,13 +123,13 @@ class Loss:
 class Detected:
     """The archive as it is now beside what is published, compared by `detect_changes`."""
 
-    state: State
+    snapshot: OpenSnapshot
     changes: ChangeSet
 
     @property
     def loss(self) -> Loss:
         """What is removed, and no file was pruned for it."""
-        [row] = self.state.ask(_LOSS).iter_rows()
+        [row] = self.snapshot.ask(_LOSS).iter_rows()
         return Loss(*row) if row[0] else Loss(0)
 
     def locate(self, texts: str) -> tuple[set[str], set[str]]:
@@ -141,7 +141,7 @@ class Detected:
         Returns:
             Those that can be read, and those needed that cannot: gone, or unreadable.
         """
-        found = self.state.ask(sql(__name__, "locate.sql", texts=texts))
+        found = self.snapshot.ask(sql(__name__, "locate.sql", texts=texts))
         readable = pl.col("status") == "read"
         return (
             set(found.filter(readable).get_column("source_file")),
@@ -150,18 +150,18 @@ class Detected:
 
 
 def detect_changes(
-    state: State, observed: Observed, cache_by: Sequence[str], *, touches_all: bool
+    snapshot: OpenSnapshot, observed: Observed, cache_by: Sequence[str], *, touches_all: bool
 ) -> Detected:
     """Find the traces that are new (late ones too), changed or removed, as forgotten ones are.
 
     Args:
-        state: what is published.
+        snapshot: what is published.
         observed: the archive as it is now.
         cache_by: whose traces share a cache, see `cache_groups`.
         touches_all: whether all rows are looked at: the published rejects are not those of the
             published ledger, or traces share their caches with others than before.
     """
-    to_forget = state.staging.to_forget
+    to_forget = snapshot.staging.to_forget
     forgotten, without = statement("(SELECT '' AS trace_id WHERE false)"), statement("")
     if to_forget.exists():
         forgotten = read_parquet(to_forget)
@@ -174,18 +174,17 @@ def detect_changes(
         staged=parquet_relation("facts", observed.facts),
         forgotten=forgotten,
         without=without,
-        files=parquet_relation("files", [state.staging.table("files")]),
+        files=parquet_relation("files", [snapshot.staging.table("files")]),
     )
-    set_variables(state.connection, touches_all=touches_all, version=VERSION)
-    state.connection.execute(query)
-    few = state.ask("SELECT count(*) FROM touched_ids").item() <= _FEW
+    set_variables(snapshot.connection, touches_all=touches_all, version=VERSION)
+    snapshot.connection.execute(query)
+    few = snapshot.ask("SELECT count(*) FROM touched_ids").item() <= _FEW
     kind = statement("TABLE") if few else statement("VIEW")
     query = sql(
         __name__, "candidates.sql", kind=kind, without=without, cache_group=group_of(cache_by)
     )
-    state.connection.execute(query)
-    touched = state.files_of_days(state.ask(_TOUCHED_DAYS).get_column("day"))
-    scores = parquet_relation("scores", touched)
-    state.connection.execute(sql(__name__, "diff.sql", scores=scores))
-    [counts] = state.ask(_ROWS).iter_rows()
-    return Detected(state, ChangeSet(state.ask(_BY_DAY), *counts))
+    snapshot.connection.execute(query)
+    scores = snapshot.scores_of(snapshot.ask(_TOUCHED_DAYS).get_column("day"))
+    snapshot.connection.execute(sql(__name__, "diff.sql", scores=scores))
+    [counts] = snapshot.ask(_ROWS).iter_rows()
+    return Detected(snapshot, ChangeSet(snapshot.ask(_BY_DAY), *counts))

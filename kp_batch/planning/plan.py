@@ -15,7 +15,7 @@ from kp_batch.planning.days import DayPart, day_parts
 from kp_batch.planning.limits import NOTHING, Limited, limited
 from kp_batch.planning.rejects import count_rejects, stage_rejects
 from kp_batch.planning.scorer import Scorer
-from kp_batch.planning.state import State
+from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
 from kp_batch.planning.texts import Texts, missing_texts
 from kp_batch.planning.timeline import affected_timeline
 from kp_batch.planning.why import is_current, is_settled, reasons, words_stand
@@ -30,7 +30,6 @@ from kp_batch.planning.workload import (
 from kp_batch.reasons import Pending, Reason
 from kp_batch.run import Run
 from kp_batch.run_record import RunCounts, RunRecord, done_runs
-from kp_batch.warehouse.relations import run_records
 
 # By the name of each step, the count that its time grows with.
 _RATED: Mapping[str, Callable[[RunCounts], int]] = {
@@ -71,7 +70,7 @@ def make_plan(run: Run, observed: Observed, scorer: Scorer) -> Plan:
     Raises:
         ArchiveError: a text without a vector stands only in files that are gone or unreadable.
     """
-    done = done_runs(run_records(run.config.warehouse, run.published.tables.get("runs")))
+    done = done_runs(run.snapshot.runs())
     if is_settled(run, scorer, observed, done[-1] if done else None):
         return _nothing(run, observed, scorer, done)
     return _compared(run, observed, scorer, done)
@@ -100,24 +99,24 @@ def _nothing(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRec
 def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRecord]) -> Plan:
     """The plan of a run that compares the traces with the published ones."""
     last = done[-1] if done else None
-    with State(run.config.warehouse, run.tables, run.staging) as state:
+    with open_snapshot(run.snapshot, run.staging) as snapshot:
         rejects_stand = not run.published.failed
         touches_all = run.regroups or not rejects_stand
-        detected = detect_changes(state, observed, run.config.cache_by, touches_all=touches_all)
+        detected = detect_changes(snapshot, observed, run.config.cache_by, touches_all=touches_all)
         if is_current(run, scorer, last):
-            fingerprints = state.current_fingerprints()
+            fingerprints = snapshot.current_fingerprints()
         else:
-            fingerprints = state.fingerprints(scorer.profiles.moments)
+            fingerprints = snapshot.fingerprints(scorer.profiles.moments)
         timeline = affected_timeline(run, detected, scorer, fingerprints)
         texts = missing_texts(run, detected, scorer, timeline, observed)
         traces = traces_after(run, fingerprints, timeline)
         workload = stage_workload(run, traces, scorer)
-        profiles_differ = _stage_profiles(run, state, scorer)
+        profiles_differ = _stage_profiles(run, snapshot, scorer)
         unused = unused_profiles(run, traces)
         messages_stand = rejects_stand and words_stand(last)
         rejects_differ = stage_rejects(run, observed, detected, messages_stand=messages_stand)
         loss = detected.loss
-        groups = count_groups(state) if run.config.cache_by else None
+        groups = count_groups(snapshot) if run.config.cache_by else None
     days = sorted(detected.changes.days | workload.days)
     published = fingerprints.group_by("day").agg(pl.col("traces").sum())
     scores = int(published["traces"].sum())
@@ -136,7 +135,7 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
         scorer=scorer,
         spans=timeline.spans,
         days=tuple(days),
-        parts=day_parts(run, days, state.days, dict(published.iter_rows()), timeline.days),
+        parts=day_parts(run, days, snapshot.days, dict(published.iter_rows()), timeline.days),
         counts=counts,
         limited=limited(observed, loss, published=scores),
         estimated_seconds=_estimated_seconds(run.config, counts, done),
@@ -147,9 +146,9 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
     )
 
 
-def _stage_profiles(run: Run, state: State, scorer: Scorer) -> bool:
+def _stage_profiles(run: Run, snapshot: OpenSnapshot, scorer: Scorer) -> bool:
     """Stage the table of profiles; returns whether it differs from the published one."""
-    known = state.table("profiles").sort("profile_id")
+    known = snapshot.scan("profiles").sort("profile_id").collect()
     profiles = scorer.profiles_table()
     profiles.write_parquet(run.staging.table("profiles"))
     return not profiles.equals(known)

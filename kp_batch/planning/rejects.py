@@ -15,7 +15,6 @@ from kp_batch.planning.changes import Detected
 from kp_batch.planning.sizes import PART_BYTES, PART_ROWS
 from kp_batch.run import Run
 from kp_batch.sql import read_parquet, set_variables, sql, statement
-from kp_batch.warehouse.relations import scan
 
 _KEY = ("file_id", "row")
 
@@ -45,9 +44,9 @@ def stage_rejects(
     Returns:
         Whether they differ from the published ones.
     """
-    state, rejected = detected.state, run.staging.folder / "rejected.parquet"
-    set_variables(state.connection, rejected=str(rejected), messages_stand=messages_stand)
-    state.connection.execute(sql(__name__, "rejects.sql"))
+    snapshot, rejected = detected.snapshot, run.staging.folder / "rejected.parquet"
+    set_variables(snapshot.connection, rejected=str(rejected), messages_stand=messages_stand)
+    snapshot.connection.execute(sql(__name__, "rejects.sql"))
     rejects = RowGroups(run.staging.table("rejects"), REJECTS, PART_ROWS)
     is_new = False
     for rows in _with_raw(pl.scan_parquet(rejected, glob=False), _raw(run, observed)):
@@ -56,7 +55,7 @@ def stage_rejects(
     if not rejects.close():
         REJECTS.to_frame().write_parquet(run.staging.table("rejects"))
     before, now = (
-        state.ask(statement("SELECT count(*) FROM $rows", rows=rows)).item()
+        snapshot.ask(statement("SELECT count(*) FROM $rows", rows=rows)).item()
         for rows in ("published.rejects", read_parquet(rejected))
     )
     return is_new or now != before
@@ -80,7 +79,7 @@ def count_rejects(rejects: Path) -> Rejected:
 
 def _raw(run: Run, observed: Observed) -> pl.LazyFrame:
     """The JSON of rejected rows, of all content that was ever read."""
-    facts = [scan(run.config.warehouse, "facts", run.tables.get("facts"))]
+    facts = [run.snapshot.scan("facts")]
     if observed.facts:
         facts.append(pl.scan_parquet([*observed.facts], glob=False))
     raw = pl.concat(each.select(*_KEY, "raw") for each in facts)

@@ -11,7 +11,6 @@ from kp_batch.run import Run
 from kp_batch.run_record import last_done
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import ProfileVersions
-from kp_batch.warehouse.relations import run_records
 
 NO_FINGERPRINT = "none"  # stands for encoder_id and cache_id where there is no encoder
 
@@ -40,7 +39,7 @@ class Scorer:
 
         Where there is no score, it is that of the settings.
         """
-        last = last_done(run_records(run.config.warehouse, run.published.tables.get("runs")))
+        last = last_done(run.snapshot.runs())
         borne = next(iter(last.fingerprints["encoder_id"]), None) if last else None
         return cls._with(run, borne) if borne else cls.of(run)
 

@@ -47,7 +47,7 @@ def missing_texts(
     """
     if not timeline.spans:
         return Texts(0, 0)
-    connection = detected.state.connection
+    connection = detected.snapshot.connection
     replay = read_parquet(run.staging.replay)
     [(distinct,)] = connection.execute(statement(_WANTED, replay=replay)).fetchall()
     store = VectorStore(Layout(run.config.warehouse).vectors(scorer.encoder_id), connection)
@@ -75,7 +75,7 @@ def _sources(
 
 def _stage_unread(run: Run, detected: Detected, observed: Observed) -> int:
     """Stage the hashes of the missing texts that were not just read; returns how many."""
-    connection = detected.state.connection
+    connection = detected.snapshot.connection
     none = statement("(SELECT '' AS text_hash WHERE false)")
     staged = read_parquet(*observed.texts) if observed.texts else none
     query = statement(_UNREAD, missing=read_parquet(run.staging.missing), staged=staged)

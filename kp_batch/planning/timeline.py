@@ -22,7 +22,6 @@ from kp_batch.planning.sizes import rows_in_part
 from kp_batch.planning.windows import MergedRows, Span, WindowComparison, spans, taking_part
 from kp_batch.run import Run
 from kp_batch.sql import SQL, columns, read_parquet, set_variables, sql, statement
-from kp_batch.warehouse.relations import parquet_relation
 
 # Rows at a time: their ids may have 10,000 letters.
 _ROWS_AT_ONCE = 16_384
@@ -111,7 +110,7 @@ def _stage_placed(run: Run, detected: Detected, scorer: Scorer, published: pl.Da
     comparison = WindowComparison(size, run.config.ttl)
     placed = RowGroups(run.staging.placed, _PLACED, RANGE_ROWS)
     merged = sql(__name__, "merged.sql", scores=_scores(run, detected, days))
-    for rows in _batches(detected.state.connection.sql(merged)):
+    for rows in _batches(detected.snapshot.connection.sql(merged)):
         windows = comparison.compare(_merged_rows(scorer, rows))
         replay = _is_stale(scorer) | pl.Series(windows.changed)
         stay = rows.remove("removed").with_columns(start=windows.start, replay=replay)
@@ -122,8 +121,7 @@ def _stage_placed(run: Run, detected: Detected, scorer: Scorer, published: pl.Da
 
 def _scores(run: Run, detected: Detected, days: Iterable[date]) -> SQL:
     """The published scores of some days; none where each trace is in another group than it was."""
-    paths = [] if run.regroups else detected.state.files_of_days(days)
-    return parquet_relation("scores", paths)
+    return detected.snapshot.scores_of([] if run.regroups else days)
 
 
 def _is_stale(scorer: Scorer) -> pl.Expr:
@@ -132,17 +130,17 @@ def _is_stale(scorer: Scorer) -> pl.Expr:
 
 def _stretches(run: Run, detected: Detected, scorer: Scorer, published: pl.DataFrame) -> list[date]:
     """Find the days that can matter of each group, see stretches.sql; returns all of them."""
-    state = detected.state
+    snapshot = detected.snapshot
     stale = published.filter(scorer.replay_is_stale()).get_column("day").unique().to_list()
     if not stale and not detected.changes.days:
         return []
     by_day = published.group_by("day").agg(rows=pl.col("traces").sum())
-    state.connection.register("rows_by_day", by_day.to_arrow())
+    snapshot.connection.register("rows_by_day", by_day.to_arrow())
     reach = max([run.config.cache_size, *published.get_column("met").drop_nulls()])
-    set_variables(state.connection, stale=stale, reach=reach)
+    set_variables(snapshot.connection, stale=stale, reach=reach)
     counts = _counts(run, is_stale=bool(stale))
-    state.connection.execute(sql(__name__, "stretches.sql", published=counts))
-    return sorted(state.ask("SELECT DISTINCT day FROM stretches").to_series())
+    snapshot.connection.execute(sql(__name__, "stretches.sql", published=counts))
+    return sorted(snapshot.ask("SELECT DISTINCT day FROM stretches").to_series())
 
 
 def _counts(run: Run, *, is_stale: bool) -> SQL:
@@ -188,7 +186,7 @@ def _stage_timeline(
         replayed=replayed,
     )
     timeline = RowGroups(run.staging.timeline, TIMELINE, RANGE_ROWS, _REPEATED)
-    for rows in _batches(detected.state.connection.sql(query)):
+    for rows in _batches(detected.snapshot.connection.sql(query)):
         timeline.add(rows.with_columns(pl.col("replay") | _is_stale(scorer)))
     timeline.close()
 

@@ -14,7 +14,6 @@ from kp_batch.reasons import OF_ENCODER, Reason, file_changes, formula_changes, 
 from kp_batch.run import Run
 from kp_batch.run_record import RunRecord, last_done
 from kp_batch.scoring.profiles import SCORING_VERSION
-from kp_batch.warehouse.relations import run_records
 
 # What another kp_batch may bring.
 FORMULAS = {
@@ -64,7 +63,7 @@ def is_current(run: Run, scorer: Scorer, last: RunRecord | None) -> bool:
 
 def is_as_published(run: Run, scorer: Scorer) -> bool:
     """Whether the run would score every trace as it is published: then it may score some anew."""
-    last = last_done(run_records(run.config.warehouse, run.published.tables.get("runs")))
+    last = last_done(run.snapshot.runs())
     versions = last.versions if last else FORMULAS
     return is_current(run, scorer, last) and not any(formula_changes(versions, FORMULAS))
 

@@ -12,16 +12,13 @@ from typing import Any
 
 import duckdb
 
-from kp_batch.contracts import GROWING, VIEWS
-from kp_batch.run_record import RunRecord
+from kp_batch.contracts import VIEWS
 from kp_batch.sql import SQL, identifier, literal, sql, statement
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse.catalog_sql import catalog_id, statements
-from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, shown_tables
+from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
 from kp_batch.warehouse.places import url_of
-from kp_batch.warehouse.relations import kept_files, parquet_relation, relation
-from kp_batch.warehouse.runs import manifest_left
-from kp_batch.warehouse.versions import files_of
+from kp_batch.warehouse.snapshot import PublishedSnapshot, parquet_relation
 
 
 def build(
@@ -67,74 +64,37 @@ def build(
         connection.execute("DETACH kp")
 
 
-def build_published(path: Path, warehouse: Path, manifest: Manifest) -> None:
-    """Build a catalog of what the manifest names.
+def build_published(path: Path, snapshot: PublishedSnapshot) -> None:
+    """Build a catalog of what is published, or of what a run left.
 
     Args:
         path: the file, which must not exist yet.
-        warehouse: the folder of the tables.
-        manifest: what is published.
+        snapshot: what it shows.
 
     Raises:
-        WarehouseError: a table of the manifest is gone.
+        WarehouseError: a table of it is gone.
     """
-    rows = {name: relation(warehouse, name, manifest.tables.get(name)) for name in VIEWS}
-    build(path, str(warehouse.resolve()), manifest, rows)
+    rows = {name: snapshot.relation(name) for name in VIEWS}
+    build(path, str(snapshot.warehouse.resolve()), snapshot.manifest, rows)
 
 
-def build_for_others(path: Path, warehouse: Path, manifest: Manifest) -> None:
+def build_for_others(path: Path, snapshot: PublishedSnapshot) -> None:
     """Build a catalog for clients that read the tables where they are published; see above.
 
     Of a bucket's warehouse, its views name objects, not the files of the copy here.
     """
-    url = url_of(warehouse)
+    url = url_of(snapshot.warehouse)
     if url is None:
-        build_published(path, warehouse, manifest)
+        build_published(path, snapshot)
         return
-    folder = warehouse.resolve()
+    folder = snapshot.warehouse.resolve()
     rows = {
         name: parquet_relation(
-            name,
-            files_of(folder, name, manifest.tables.get(name)),
-            lambda path: f"{url}/{path.relative_to(folder)}",
+            name, snapshot.files(name), lambda path: f"{url}/{path.relative_to(folder)}"
         )
         for name in VIEWS
     }
-    build(path, url, manifest, rows, store_at(url).file_system())
-
-
-def build_as_of(
-    path: Path, warehouse: Path, run: RunRecord, now: duckdb.DuckDBPyConnection
-) -> None:
-    """Build a catalog of the tables as a run left them; what grows ends with that run.
-
-    Args:
-        path: the file, which must not exist yet.
-        warehouse: the folder of the tables.
-        run: the run.
-        now: the catalog as it is now.
-
-    Raises:
-        WarehouseError: its tables were removed.
-    """
-    manifest = manifest_left(run)
-    rows = {
-        name: parquet_relation(name, kept_files(warehouse, name, manifest, run.run_id))
-        for name in VIEWS
-        if name not in GROWING
-    }
-    tables = shown_tables(now)
-    growing = {name: relation(warehouse, name, tables.get(name)) for name in GROWING}
-    # See sql/runs.sql for the version that a run was added to.
-    until = statement(
-        "(SELECT run_id FROM $runs "
-        "WHERE coalesce((published->'tables'->>'runs')::BIGINT, -1) <= $added_to)",
-        runs=growing["runs"],
-        added_to=run.added_to,
-    )
-    for name, there in growing.items():
-        rows[name] = statement("$rows WHERE run_id IN $until", rows=there, until=until)
-    build(path, str(warehouse.resolve()), manifest, rows)
+    build(path, url, snapshot.manifest, rows, store_at(url).file_system())
 
 
 def create_macros(connection: duckdb.DuckDBPyConnection) -> None:

@@ -22,6 +22,7 @@ from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.reader import is_current
 from kp_batch.warehouse.sharing import is_copy, is_in_doubt, publish_in_bucket, pulling, shared
+from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 from kp_batch.whole_files import sync, sync_names, whole
 
 _ASK_S = 20.0  # while a writer on another machine is waited for
@@ -111,7 +112,7 @@ def _replace_manifest(warehouse: Path, manifest: Manifest) -> None:
     layout = Layout(warehouse)
     catalog, text = _beside(layout.catalog), _beside(layout.manifest)
     _remove_leftovers(layout)
-    build_published(catalog, warehouse, manifest)
+    build_published(catalog, PublishedSnapshot(warehouse, manifest.tables, manifest))
     sync(catalog)
     text.write_text(manifest.as_json(), "utf-8")
     sync(text)
@@ -148,10 +149,10 @@ def make_catalog(warehouse: Path, path: Path) -> None:
         WarehouseError: nothing is published, or it cannot be read.
         OSError: the file cannot be written.
     """
-    manifest = require_manifest(warehouse)
+    snapshot = published(warehouse)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path) as written:
-        build_for_others(written, warehouse, manifest)
+        build_for_others(written, snapshot)
 
 
 def _repair(warehouse: Path) -> None:

@@ -1,4 +1,4 @@
-"""Opens the catalog: as it is now, or as a run left it."""
+"""Opens the catalog for its questions: as it is published now, or as a run left it."""
 
 import tempfile
 from collections.abc import Generator
@@ -13,7 +13,6 @@ from kp_batch.warehouse.catalog_sql import catalog_id
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, copy_catalog, require_manifest
 from kp_batch.warehouse.places import shown
-from kp_batch.warehouse.runs import find_run
 
 
 @contextmanager
@@ -26,21 +25,18 @@ def connect(warehouse: Path, as_of: str | None = None) -> Generator[duckdb.DuckD
 
     Args:
         warehouse: the folder of the tables.
-        as_of: a run, as `find_run` takes it: the tables as that run left them; None: as they are
+        as_of: a run, as `published` takes it: the tables as that run left them; None: as they are
             published now.
 
     Raises:
         WarehouseError: nothing is published, it cannot be read or has another format, there is no
             such run, or what it left was removed.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        with _published(warehouse, folder) as connection:
-            if as_of is None:
-                yield connection
-                return
-            catalog = _as_of(warehouse, as_of, folder, connection)
-        with _in_utc(catalog) as connection:
-            yield connection
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _catalog(warehouse, folder, as_of) as connection,
+    ):
+        yield connection
 
 
 def is_current(warehouse: Path, manifest: Manifest) -> bool:
@@ -53,20 +49,21 @@ def is_current(warehouse: Path, manifest: Manifest) -> bool:
     return False
 
 
-def _published(warehouse: Path, folder: str) -> duckdb.DuckDBPyConnection:
-    """Open a copy of the catalog in a folder, or one built there if it does not show the manifest.
+def _catalog(warehouse: Path, folder: str, as_of: str | None) -> duckdb.DuckDBPyConnection:
+    """Open a copy of the catalog in a folder, or one built there if that does not show what is to.
 
     It is opened once for both, to be looked at and to be read: that takes as long as a question.
     """
     catalog = Layout(Path(folder)).catalog
-    with suppress(OSError):
-        copy_catalog(warehouse, folder)  # first: where the two differ, the manifest is newer
-    manifest = require_manifest(warehouse)
-    if catalog.exists():
-        if connection := _opened(catalog, warehouse, manifest):
-            return connection
-        catalog.unlink()
-    _build(catalog, warehouse, manifest)
+    if as_of is None:
+        with suppress(OSError):
+            copy_catalog(warehouse, folder)  # first: where the two differ, the manifest is newer
+        manifest = require_manifest(warehouse)
+        if catalog.exists():
+            if connection := _opened(catalog, warehouse, manifest):
+                return connection
+            catalog.unlink()
+    _build(catalog, warehouse, as_of)
     return _in_utc(catalog)
 
 
@@ -88,26 +85,14 @@ def _in_utc(catalog: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-# Both import delta-rs, which takes a while.
-
-
-def _build(catalog: Path, warehouse: Path, manifest: Manifest) -> None:
+def _build(catalog: Path, warehouse: Path, as_of: str | None) -> None:
+    # Imported only here: these take a while, with Polars and delta-rs.
     from kp_batch.warehouse.catalog import build_published
+    from kp_batch.warehouse.snapshot import published
 
     try:
-        build_published(catalog, warehouse, manifest)
+        build_published(catalog, published(warehouse, as_of))
     except duckdb.Error as error:
         raise WarehouseError(
             f"{shown(warehouse)} cannot be read: {one_line(str(error))}"
         ) from error
-
-
-def _as_of(warehouse: Path, name: str, folder: str, now: duckdb.DuckDBPyConnection) -> Path:
-    """Build a catalog of the tables as a run left them, in a folder of this one."""
-    from kp_batch.warehouse.catalog import build_as_of
-
-    beside = Path(folder, "as-of")
-    beside.mkdir()
-    catalog = Layout(beside).catalog
-    build_as_of(catalog, warehouse, find_run(warehouse, name, now), now)
-    return catalog

@@ -1,11 +1,11 @@
--- How each score moved from one run to another, and by what, over the ids in both.
--- Given: the schemas first and second (scores and profiles of each run), and the catalog's macros.
-CREATE OR REPLACE TEMP TABLE moves AS
+-- How each score changed from one run to another, and by what, over the ids in both.
+-- Given, in SQL: first_scores and first_profiles (the rows that the first run left), second_scores; and
+-- the catalog's macros.
 WITH first_scores AS (
     SELECT s.*, p.complexity AS wc, p.novelty AS wn, p.tool_diversity AS wd,
         p.outcome_confidence AS wo
-    FROM first.scores AS s
-    JOIN first.profiles AS p USING (profile_id)
+    FROM $first_scores AS s
+    JOIN $first_profiles AS p USING (profile_id)
 ),
 steps AS (
     SELECT
@@ -24,7 +24,7 @@ steps AS (
         ) AS with_novelty,
         b.composite AS with_weights
     FROM first_scores AS a
-    JOIN second.scores AS b USING (trace_id)
+    JOIN $second_scores AS b USING (trace_id)
 )
 -- A single thought's score is 0.1 whatever its composite: on either side of that, nothing of the
 -- change comes from the composite.
@@ -47,4 +47,4 @@ SELECT
             THEN (second_score - with_weights) - (first_score - before)
         ELSE second_score - first_score
     END AS from_overrides
-FROM steps;
+FROM steps

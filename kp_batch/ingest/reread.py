@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -80,9 +80,16 @@ def places_query(wanted: str, files: str, facts: str) -> SQL:
     return sql(__name__, "places.sql", wanted=wanted, files=files, facts=facts)
 
 
-def read_again(
-    places: Iterable[P], unread: Callable[[P, Unread], None], *, most_bytes: int | None = None
-) -> Iterator[list[tuple[P, Trace]]]:
+def reread(
+    places: Iterable[P], *, most_bytes: int | None = None
+) -> Iterator[tuple[P, Trace | Unread]]:
+    """Read scored traces again; see `reread_batches`."""
+    return chain.from_iterable(reread_batches(places, most_bytes=most_bytes))
+
+
+def reread_batches(
+    places: Iterable[P], *, most_bytes: int | None = None
+) -> Iterator[list[tuple[P, Trace | Unread]]]:
     """Read scored traces again, as JSON values with all their fields.
 
     Every file is opened once, and read as far as it is needed. A trace that is not what was scored
@@ -90,24 +97,21 @@ def read_again(
 
     Args:
         places: in the order of their files, and in each by row.
-        unread: takes each trace that is not read, with what has become of its file.
         most_bytes: files that are larger are not read; None: all are.
 
     Yields:
-        Some traces at a time, in the order of the places.
+        Some places at a time, in their order, each with its trace, or a text: why it is not read.
     """
     by_file = groupby(places, key=lambda each: each.source_file)
-    texts = chain.from_iterable(
-        _texts(path, in_file, unread, most_bytes) for path, in_file in by_file
-    )
+    texts = chain.from_iterable(_texts(path, in_file, most_bytes) for path, in_file in by_file)
     for batch in _batches(texts):
-        yield list(_same(batch, unread))
+        yield list(_as_scored(batch))
 
 
 def _texts(
-    path: str, places: Iterator[P], unread: Callable[[P, Unread], None], most_bytes: int | None
-) -> Iterator[tuple[P, str]]:
-    """The JSON of some rows of one file, as far as they can be read again."""
+    path: str, places: Iterator[P], most_bytes: int | None
+) -> Iterator[tuple[P, str, Unread | None]]:
+    """The JSON of some rows of one file, as far as they can be read again, or why they cannot."""
     asked: deque[P] = deque()  # no more than a batch of the file, whatever is asked of it
 
     def rows() -> Iterator[int]:
@@ -123,8 +127,8 @@ def _texts(
         else:
             for row, text in read_raw(source, rows()):
                 while (each := asked.popleft()).row != row:
-                    unread(each, why)
-                yield each, text
+                    yield each, "", why
+                yield each, text, None
     except FileNotFoundError:
         why = "gone"
     except Exception as error:  # file systems and damage raise errors of many kinds
@@ -132,33 +136,36 @@ def _texts(
             raise
         why = "unreadable"
     for each in chain(asked, places):
-        unread(each, why)
+        yield each, "", why
 
 
-def _batches(texts: Iterator[tuple[P, str]]) -> Iterator[list[tuple[P, str]]]:
-    batch: list[tuple[P, str]] = []
+def _batches(
+    texts: Iterator[tuple[P, str, Unread | None]],
+) -> Iterator[list[tuple[P, str, Unread | None]]]:
+    batch: list[tuple[P, str, Unread | None]] = []
     letters = 0
-    for place, text in texts:
+    for place, text, why in texts:
         if batch and (len(batch) == _ROWS or letters + len(text) > _LETTERS):
             yield batch
             batch, letters = [], 0
-        batch.append((place, text))
+        batch.append((place, text, why))
         letters += len(text)
     if batch:
         yield batch
 
 
-def _same(
-    batch: list[tuple[P, str]], unread: Callable[[P, Unread], None]
-) -> Iterator[tuple[P, Trace]]:
+def _as_scored(
+    batch: Sequence[tuple[P, str, Unread | None]],
+) -> Iterator[tuple[P, Trace | Unread]]:
     """The traces that are still what was scored."""
-    traces = [json.loads(text) for _, text in batch]
+    read = [json.loads(text) for _, text, why in batch if not why]
     # Of the JSON, which is what is shown and written, whatever the file's format: who scores an
     # export must find the same content.
-    facts = with_facts(rows_from_objects("", enumerate(traces)), reasons())
-    now = facts.select("trace_id", "content_hash").iter_rows()
-    for (place, _), trace, found in zip(batch, traces, now, strict=True):
-        if found == (place.trace_id, place.content_hash):
-            yield place, trace
+    facts = with_facts(rows_from_objects("", enumerate(read)), reasons())
+    now = zip(read, facts.select("trace_id", "content_hash").iter_rows(), strict=True)
+    for place, _, why in batch:
+        if why:
+            yield place, why
         else:
-            unread(place, "changed")
+            trace, found = next(now)
+            yield place, trace if found == (place.trace_id, place.content_hash) else "changed"

@@ -1,0 +1,1 @@
+"""Explains why one published trace has its score."""

@@ -1,0 +1,131 @@
+"""What some traces hold, read again, and what the texts of two of them share."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import chain
+from typing import Any
+
+import polars as pl
+
+from kp_batch.archive.formats.json_values import rows_from_objects
+from kp_batch.archive.validation import reasons
+from kp_batch.facts import with_facts
+from kp_batch.ingest.reread import find_places, reread
+from kp_batch.planning.snapshot import OpenSnapshot
+from kp_batch.unread import Unread
+
+_CONTENT = 200  # characters of a step
+_TEXT, _BEFORE = 600, 100  # characters that stand beside others, and of these what both have
+_MOST_BYTES = 256 << 20  # of the file of a trace that another one is explained by
+_PLACED = ("trace_id", "source_file", "content_hash")
+_TOKEN = re.compile(r"\w+|\s+|[^\w\s]+")
+_FEWEST = 2  # words of what counts as shared
+
+Row = Mapping[str, Any]  # by column: of a table, or what stands in its place
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step in short."""
+
+    type: str
+    tool: str | None
+    content: str  # its start
+
+
+@dataclass(frozen=True)
+class TextSpan:
+    """A part of a text."""
+
+    text: str
+    shared: bool  # whether the other text has it, too, at the corresponding place
+
+
+Spans = tuple[TextSpan, ...]
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a trace holds, as far as it can be read again."""
+
+    row: int | None = None  # of its file
+    facts: Row | None = None  # the columns of `with_facts`
+    unread: Unread | None = None
+
+    @property
+    def steps(self) -> tuple[Step, ...] | None:
+        """Its steps in short."""
+        if self.facts is None:
+            return None
+        columns = (self.facts[each] for each in ("step_types", "step_tools", "step_contents"))
+        return tuple(
+            Step(kind, tool, (content or "")[:_CONTENT])
+            for kind, tool, content in zip(*columns, strict=True)
+        )
+
+
+def read_contents(snapshot: OpenSnapshot, trace: Row, others: Iterable[Row]) -> dict[str, Content]:
+    """Read a trace again, by trace_id, and others, these from files that are not too large.
+
+    Args:
+        snapshot: what is published.
+        trace: its row of `scores`.
+        others: theirs.
+    """
+    wanted = pl.DataFrame([{name: row[name] for name in _PLACED} for row in (trace, *others)])
+    snapshot.connection.register("wanted", wanted.to_arrow())
+    places = find_places(snapshot.connection, "wanted", "published.files", "published.facts")
+    snapshot.connection.unregister("wanted")
+    own = [each for each in places if each.trace_id == trace["trace_id"]]
+    rest = [each for each in places if each.trace_id != trace["trace_id"]]
+    contents: dict[str, Content] = {}
+    for place, read in chain(reread(own), reread(rest, most_bytes=_MOST_BYTES)):
+        if isinstance(read, str):
+            contents[place.trace_id] = Content(unread=read)
+        else:
+            facts = with_facts(rows_from_objects("", [(0, read)]), reasons())
+            contents[place.trace_id] = Content(place.row, facts.row(0, named=True))
+    return contents
+
+
+def diff_contents(own: Content, other: Content) -> tuple[Spans | None, Spans | None]:
+    """Their texts, from shortly before where they begin to differ; None where one is unread."""
+    if own.facts is None or other.facts is None:
+        return None, None
+    texts = own.facts["text"], other.facts["text"]
+    signs = enumerate(zip(*texts, strict=False))
+    differ = next((place for place, (left, right) in signs if left != right), min(map(len, texts)))
+    first = max(differ - _BEFORE, 0)
+    if first:  # not within a word, where there are words
+        first = texts[0].find(" ", first, differ) + 1 or first
+    return diff_texts(*(each[first : first + _TEXT] for each in texts))
+
+
+def diff_texts(left: str, right: str) -> tuple[Spans, Spans]:
+    """Split two texts into what they share, in the same order, and what each has alone.
+
+    The spans of a text, put together, are the text. Time grows with the product of the lengths at
+    the worst: short texts.
+    """
+    texts = _TOKEN.findall(left), _TOKEN.findall(right)
+    blocks = [
+        block
+        for block in SequenceMatcher(None, *texts, autojunk=False).get_matching_blocks()
+        if sum(token.isalnum() for token in texts[0][block.a : block.a + block.size]) >= _FEWEST
+    ]
+    return (
+        tuple(_spans(texts[0], [(each.a, each.a + each.size) for each in blocks])),
+        tuple(_spans(texts[1], [(each.b, each.b + each.size) for each in blocks])),
+    )
+
+
+def _spans(tokens: Sequence[str], shared: Sequence[tuple[int, int]]) -> Iterator[TextSpan]:
+    done = 0
+    for first, last in [*shared, (len(tokens), len(tokens))]:
+        if done < first:
+            yield TextSpan("".join(tokens[done:first]), shared=False)
+        if first < last:
+            yield TextSpan("".join(tokens[first:last]), shared=True)
+        done = last

@@ -1,0 +1,360 @@
+"""What the caches of a warehouse hold at a moment, and what of it a new trace meets."""
+
+import json
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, LiteralString
+
+import polars as pl
+
+from kp_batch.config import RescoreConfig
+from kp_batch.embedding.chunks import read_vectors
+from kp_batch.embedding.encoders import Encoder, load_encoder
+from kp_batch.embedding.store import VectorStore
+from kp_batch.errors import KpBatchError
+from kp_batch.novelty.nearest import Nearby, Similar, most_similar
+from kp_batch.novelty.settings import (
+    CACHE_COLUMNS,
+    CacheSettings,
+    format_cache_by,
+    format_ttl,
+)
+from kp_batch.operations.score import Meet, Met, meet_nobody
+from kp_batch.planning.cache_groups import groups_of, rows_by_group
+from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
+from kp_batch.run import last_config
+from kp_batch.scoring.profiles import ProfileVersions
+from kp_batch.sql import set_variables, sql, statement
+from kp_batch.staging import Staging
+from kp_batch.vectors import Float32s, unit
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.snapshot import published
+
+_NEIGHBOURS = 5
+_ROWS = 16_384  # vectors held at once
+_HELD = "(FROM cache_window WHERE position >= $first AND position < $last)"
+_SPANS = """
+    SELECT cache_group, min(position), max(position) + 1 FROM cache_window GROUP BY cache_group
+"""
+
+
+@dataclass(frozen=True)
+class CacheContents:
+    """What the cache held when a trace came."""
+
+    size: int  # vectors
+    capacity: int
+    ttl: str  # such as 7d, or none
+    oldest: str | None  # when it was made: ISO 8601, UTC
+    newest: str | None
+    domains: dict[str, int]  # traces by domain, most first
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When something came to the cache.
+
+    Attributes:
+        time: with a time zone.
+        before: of the traces of that very time, those had come whose ids are less than this one;
+            None: all of them.
+    """
+
+    time: datetime
+    before: str | None = None
+
+
+class CacheWindow:
+    """What a cache held at a moment: published traces by their positions, the oldest first.
+
+    Args:
+        snapshot: its connection has the table cache_window; see `Caches`.
+        vectors: the folder of the store.
+        places: of the vectors of all caches, by position: `chunks.PLACES`.
+        settings: of the cache.
+        span: the positions of what it held.
+    """
+
+    def __init__(
+        self,
+        snapshot: OpenSnapshot,
+        vectors: Path,
+        places: pl.DataFrame,
+        settings: CacheSettings,
+        span: range,
+    ) -> None:
+        self._snapshot, self._vectors, self._settings = snapshot, vectors, settings
+        self._places = places.slice(span.start, len(span))
+        self.span = span
+
+    def contents(self) -> CacheContents:
+        """Tell what it holds."""
+        span = self._ask("SELECT min(created_at), max(created_at) FROM $held")
+        oldest, newest = span.row(0)
+        domains = self._ask(
+            "SELECT task_domain, count(*) FROM $held GROUP BY ALL ORDER BY 2 DESC, 1"
+        )
+        return CacheContents(
+            size=len(self.span),
+            capacity=self._settings.size,
+            ttl=format_ttl(self._settings.ttl),
+            oldest=oldest and oldest.isoformat(),
+            newest=newest and newest.isoformat(),
+            domains=dict(domains.iter_rows()),
+        )
+
+    def nearby(
+        self, vectors: Sequence[Float32s], most: int, without: Sequence[int | None] | None = None
+    ) -> list[Nearby]:
+        """Find what each of some vectors resembles; see `most_similar`. All vectors are read once.
+
+        Raises:
+            WarehouseError: vectors are missing.
+        """
+        return most_similar(vectors, self._parts(), most, without, self.span.start)
+
+    def _ask(self, query: LiteralString) -> pl.DataFrame:
+        held = statement(_HELD, first=self.span.start, last=self.span.stop)
+        return self._snapshot.ask(statement(query, held=held))
+
+    def _parts(self) -> Iterator[Float32s]:
+        for places in self._places.iter_slices(_ROWS):
+            yield read_vectors(self._vectors, places)
+
+
+@dataclass(frozen=True)
+class Caches:
+    """The caches of a warehouse at a moment.
+
+    Attributes:
+        snapshot: what is published; its connection gets the table cache_window, see there.
+        encoder_id: of the vectors.
+        settings: of each cache.
+        moment: when.
+    """
+
+    snapshot: OpenSnapshot
+    encoder_id: str
+    settings: CacheSettings
+    moment: Moment
+
+    def of(self, groups: AbstractSet[str | None]) -> dict[str | None, CacheWindow]:
+        """Find what those of some groups held; it is void at the next call.
+
+        It takes the time of the days that hold them and of the store's hashes, and the memory of
+        some of the vectors. Which days these are is counted in the groups of all traces; where all
+        share one cache, the table's log tells it.
+
+        Args:
+            groups: see `cache_groups`; None alone where all share one.
+        """
+        snapshot, connection = self.snapshot, self.snapshot.connection
+        given = {"moment": self.moment.time, "before": self.moment.before, "since": self._since}
+        set_variables(connection, **given, size=self.settings.size)
+        rows = pl.DataFrame({"cache_group": list(groups)}, schema={"cache_group": pl.String})
+        connection.register("cache_groups", rows.to_arrow())
+        scores = snapshot.scores_of(self._days(groups))
+        connection.execute(sql(__name__, "cache_window.sql", scores=scores))
+        connection.unregister("cache_groups")
+        vectors = Layout(snapshot.warehouse).vectors(self.encoder_id)
+        VectorStore(vectors, connection).write_places("cache_window", snapshot.staging.vectors)
+        places = pl.read_parquet(snapshot.staging.vectors, glob=False)
+        spans = {
+            group: range(first, last) for group, first, last in snapshot.ask(_SPANS).iter_rows()
+        }
+        return {
+            group: CacheWindow(snapshot, vectors, places, self.settings, spans.get(group, range(0)))
+            for group in groups
+        }
+
+    def rows(self, nearby: Sequence[Nearby]) -> dict[int, dict[str, Any]]:
+        """The columns of cache_window.sql of all that some vectors resemble, by position."""
+        wanted = {position for each in nearby for position, _ in each.nearest}
+        found = pl.DataFrame({"position": sorted(wanted)}, schema={"position": pl.Int64})
+        self.snapshot.connection.register("found", found.to_arrow())
+        rows = self.snapshot.ask("FROM cache_window SEMI JOIN found USING (position)")
+        self.snapshot.connection.unregister("found")
+        return {row["position"]: row for row in rows.to_dicts()}
+
+    def positions(self, trace_ids: pl.Series) -> dict[str, int]:
+        """Where they hold traces, by id; those that none holds are left out."""
+        self.snapshot.connection.register("named", pl.DataFrame({"trace_id": trace_ids}).to_arrow())
+        query = "SELECT trace_id, position FROM cache_window SEMI JOIN named USING (trace_id)"
+        found = self.snapshot.ask(query)
+        self.snapshot.connection.unregister("named")
+        return dict(found.iter_rows())
+
+    @property
+    def _since(self) -> datetime | None:
+        """Until when what was made has expired; None if nothing has."""
+        try:
+            return self.moment.time - self.settings.ttl if self.settings.ttl else None
+        except OverflowError:  # before the year 1
+            return None
+
+    def _days(self, groups: AbstractSet[str | None]) -> list[date]:
+        """The days that hold what the groups held."""
+        last = self.moment.time.astimezone(UTC).date()
+        first = self._since.astimezone(UTC).date() if self._since else date.min
+        if groups == {None}:
+            counted = self.snapshot.rows_by_day().with_columns(cache_group=pl.lit(None, pl.String))
+        else:
+            days = (day for day in self.snapshot.days if first <= day <= last)
+            scores = self.snapshot.scores_of(days)
+            counted = self.snapshot.ask(rows_by_group(scores, statement("cache_groups")))
+        days = counted.filter(pl.col("day").is_between(first, last)).sort("day", descending=True)
+        # Of the last day not all may have come.
+        rows = pl.when(pl.col("day") < last).then("rows").otherwise(0)
+        later = rows.cum_sum().shift(1, fill_value=0).over("cache_group")
+        return days.filter(later < self.settings.size).get_column("day").unique().to_list()
+
+
+def stored_vectors(
+    snapshot: OpenSnapshot, encoder_id: str, text_hashes: list[str]
+) -> dict[str, Float32s]:
+    """The vectors of some texts, by their hashes, as far as they are stored.
+
+    Args:
+        snapshot: what is published.
+        encoder_id: of the vectors.
+        text_hashes: of the texts.
+    """
+    folder = Layout(snapshot.warehouse).vectors(encoder_id)
+    path = snapshot.staging.folder / "stored.parquet"
+    wanted = pl.DataFrame({"text_hash": text_hashes}).unique().with_row_index("position")
+    snapshot.connection.register("wanted", wanted.to_arrow())
+    VectorStore(folder, snapshot.connection).write_places("wanted", path)
+    snapshot.connection.unregister("wanted")
+    found = wanted.hstack(pl.read_parquet(path, glob=False)).drop_nulls("chunk")
+    return dict(zip(found.get_column("text_hash"), read_vectors(folder, found), strict=True))
+
+
+@contextmanager
+def warehouse_cache(
+    warehouse: Path, folder: Path, moment: datetime, group: Mapping[str, str | None]
+) -> Generator[tuple[ProfileVersions, Meet]]:
+    """Give the weights of a warehouse, and what traces meet that come to it.
+
+    Args:
+        warehouse: the folder of the tables, of which nothing is changed.
+        folder: takes what does not fit into memory.
+        moment: when the traces come; with a time zone.
+        group: values that tell their caches apart, in place of their own; None for a missing one.
+
+    Raises:
+        WarehouseError: it is no warehouse, or nothing was scored there yet.
+        KpBatchError: a value tells no caches apart, or one is missing that no trace tells.
+        EncoderError: the model cannot be found.
+    """
+    config = last_config(warehouse)
+    _check(group, config.cache_by)
+    with open_snapshot(published(warehouse), Staging(folder)) as snapshot:
+        yield config.profiles, WarehouseCache(snapshot, config, moment, group).meet
+
+
+class WarehouseCache:
+    """Meets the caches of a warehouse as if each trace came next, and changes nothing.
+
+    A trace that would come after all others of its moment gets the novelty that a run would give
+    it, were it in the archive. If the warehouse has one of its id, that one counts as replaced.
+
+    Args:
+        snapshot: what is published.
+        config: the settings in force.
+        moment: when the traces come; with a time zone.
+        group: see `warehouse_cache`.
+
+    Raises:
+        EncoderError: the model cannot be found.
+    """
+
+    def __init__(
+        self,
+        snapshot: OpenSnapshot,
+        config: RescoreConfig,
+        moment: datetime,
+        group: Mapping[str, str | None],
+    ) -> None:
+        self._snapshot, self._moment = snapshot, moment
+        self._size, self._cache_by, self._group = config.cache_size, config.cache_by, group
+        self._encoder = load_encoder(config.embedder, config.precision)
+        if self._encoder:
+            one_more = CacheSettings(config.cache_size + 1, config.ttl)  # for one that is replaced
+            encoder_id = self._encoder.encoder_id
+            self._caches = Caches(snapshot, encoder_id, one_more, Moment(moment))
+        self._windows: dict[str | None, CacheWindow] = {}
+
+    def meet(self, facts: pl.DataFrame) -> list[Met]:
+        """What each trace meets; see `score.Meet`.
+
+        Raises:
+            WarehouseError: vectors are missing.
+        """
+        if self._encoder is None:
+            return meet_nobody(facts)
+        groups = self._groups(facts)
+        if not self._windows.keys() >= {*groups}:
+            self._windows = self._caches.of({*groups})
+        vectors = self._vectors(self._encoder, facts)
+        replaced = [*self._replaced(groups, facts.get_column("trace_id"))]
+        nearby: dict[int, Nearby] = {}
+        for group in {*groups}:
+            rows = [row for row, each in enumerate(groups) if each == group]
+            own = ([vectors[row] for row in rows], _NEIGHBOURS, [replaced[row] for row in rows])
+            nearby |= zip(rows, self._windows[group].nearby(*own), strict=True)
+        similar_to = self._caches.rows([*nearby.values()])
+        return [
+            (each.max_similarity, tuple(self._similar(each, similar_to)))
+            for _, each in sorted(nearby.items())
+        ]
+
+    def _groups(self, facts: pl.DataFrame) -> list[str | None]:
+        """The group of each trace, by what is given of it and else by its own values."""
+        given = {name: pl.lit(value, pl.String) for name, value in self._group.items()}
+        rows = facts.select(CACHE_COLUMNS).with_columns(
+            *(given.get(name, pl.col(name)).alias(name) for name in CACHE_COLUMNS),
+            path_keys=pl.lit(json.dumps(self._group)),
+        )
+        return groups_of(self._snapshot, rows, self._cache_by).to_list()
+
+    def _replaced(self, groups: Sequence[str | None], trace_ids: pl.Series) -> Iterator[int | None]:
+        """The row that each trace does not meet: of its own id, else the oldest if gone."""
+        positions = self._caches.positions(trace_ids)
+        for group, trace_id in zip(groups, trace_ids, strict=True):
+            span, position = self._windows[group].span, positions.get(trace_id)
+            gone = span.start if len(span) > self._size else None
+            yield position if position in span else gone
+
+    def _similar(self, nearby: Nearby, rows: Mapping[int, Mapping[str, Any]]) -> Iterator[Similar]:
+        for position, similarity in nearby.nearest:
+            yield Similar.to(self._moment, rows[position], similarity)
+
+    def _vectors(self, encoder: Encoder, facts: pl.DataFrame) -> list[Float32s]:
+        """The vectors of the traces; those that are stored are not made again."""
+        hashes = facts.get_column("text_hash").to_list()
+        found = stored_vectors(self._snapshot, encoder.encoder_id, hashes)
+        missing = facts.filter(~pl.col("text_hash").is_in(list(found))).unique("text_hash")
+        if not missing.is_empty():
+            made = unit(encoder.encode(missing.get_column("text").to_list()))
+            found |= dict(zip(missing.get_column("text_hash"), made, strict=True))
+        return [found[each] for each in hashes]
+
+
+def _check(group: Mapping[str, str | None], cache_by: Sequence[str]) -> None:
+    """Refuse values that tell no caches apart, and the lack of those that no trace tells."""
+    for name in group:
+        if name not in cache_by:
+            raise KpBatchError(
+                f"--group: {name} tells no caches of the warehouse apart; its cache_by is "
+                f"{format_cache_by(cache_by)}"
+            )
+    if missing := [name for name in cache_by if name not in {*CACHE_COLUMNS, *group}]:
+        named = " ".join(f"--group {name}=VALUE" for name in missing)
+        raise KpBatchError(
+            f"the warehouse keeps a cache for each {' and '.join(missing)}, which no trace tells: "
+            f"give {named}, empty where there is none"
+        )
