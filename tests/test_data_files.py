@@ -32,7 +32,7 @@ from kp_batch.warehouse.delta import (
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.snapshot import partitions_of, relation, scan
+from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 REPLACE = Path.replace
 
@@ -52,12 +52,12 @@ def half_known() -> pl.DataFrame:
 
 
 def files_by_day(warehouse: Path, tables: DeltaTables) -> dict[int, list[str]]:
-    days = partitions_of(warehouse, "scores", tables.versions["scores"])
+    days = PublishedSnapshot(warehouse, {"scores": tables.versions["scores"]}).days
     return {each.day: [path.name for path in paths] for each, paths in days.items()}
 
 
 def ids_by_day(warehouse: Path, tables: DeltaTables) -> dict[int, list[str]]:
-    days = partitions_of(warehouse, "scores", tables.versions["scores"])
+    days = PublishedSnapshot(warehouse, {"scores": tables.versions["scores"]}).days
     return {
         each.day: pl.read_parquet(paths, hive_partitioning=False)["trace_id"].to_list()
         for each, paths in days.items()
@@ -82,7 +82,7 @@ def facts(*ids: str) -> pl.DataFrame:
 
 
 def fact_ids(warehouse: Path, tables: DeltaTables) -> list[str]:
-    rows = scan(warehouse, "facts", tables.versions["facts"]).collect()
+    rows = PublishedSnapshot(warehouse, {"facts": tables.versions["facts"]}).scan("facts").collect()
     return sorted(rows.get_column("trace_id"))
 
 
@@ -255,14 +255,14 @@ def odd_rows(schema: pl.Schema) -> pl.DataFrame:
 def told_by_duckdb(warehouse: Path, name: str, version: int | None) -> str:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        rows = relation(warehouse, name, version)
+        rows = PublishedSnapshot(warehouse, {name: version}).relation(name)
         columns = connection.execute(f"DESCRIBE FROM {rows}").fetchall()
         texts = connection.execute(f"SELECT COLUMNS(*)::VARCHAR FROM {rows}").fetchall()
         return repr((columns, texts))
 
 
 def told_by_polars(warehouse: Path, name: str, version: int | None) -> str:
-    rows = scan(warehouse, name, version).collect()
+    rows = PublishedSnapshot(warehouse, {name: version}).scan(name).collect()
     return repr((rows.schema, rows.to_dict(as_series=False)))
 
 
@@ -315,7 +315,7 @@ def test_frames_and_files_make_one_table(tmp_path: Path) -> None:
     tables.add_files("facts", [move_data_file(tmp_path, "facts", staged(tmp_path, "c"), "moved")])
     assert fact_ids(tmp_path, tables) == ["a", "b", "c"]
     with duckdb.connect() as connection:
-        rows = relation(tmp_path, "facts", tables.versions["facts"])
+        rows = PublishedSnapshot(tmp_path, {"facts": tables.versions["facts"]}).relation("facts")
         found = connection.execute(f"SELECT trace_id FROM {rows} ORDER BY 1").fetchall()
     assert found == [("a",), ("b",), ("c",)]
 
@@ -377,7 +377,12 @@ def test_no_files_make_a_table_without_rows(tmp_path: Path, partitions: list[dat
     tables.replace_files("scores", [], partitions)
     tables.add_files("facts", [])
     assert tables.versions == {"scores": 0, "facts": 0}
-    assert scan(tmp_path, "scores", 0).collect().equals(SCORES.to_frame())
+    assert (
+        PublishedSnapshot(tmp_path, {"scores": 0})
+        .scan("scores")
+        .collect()
+        .equals(SCORES.to_frame())
+    )
     later = DeltaTables(tmp_path, tables.versions, "later")
     later.add_files("scores", [written(tmp_path, 5, "a")])
     assert ids_by_day(tmp_path, later) == {5: ["a"]}
@@ -518,11 +523,17 @@ def test_all_readers_agree_in_any_folder(tmp_path: Path, name: str) -> None:
     tables.replace_files("scores", files, [day(6), day(7)])
     version = tables.versions["scores"]
     assert ids_by_day(warehouse, tables) == {5: ["a"], 6: ["c"], 7: ["d"]}
-    paths = {path for each in partitions_of(warehouse, "scores", version).values() for path in each}
+    paths = {
+        path
+        for each in PublishedSnapshot(warehouse, {"scores": version}).days.values()
+        for path in each
+    }
     assert paths == set(files_of(warehouse, "scores", version))
-    assert scan(warehouse, "scores", version).collect()["trace_id"].to_list() == ["a", "c", "d"]
+    assert PublishedSnapshot(warehouse, {"scores": version}).scan("scores").collect()[
+        "trace_id"
+    ].to_list() == ["a", "c", "d"]
     with duckdb.connect() as connection:
-        rows = relation(warehouse, "scores", version)
+        rows = PublishedSnapshot(warehouse, {"scores": version}).relation("scores")
         found = connection.execute(f"SELECT trace_id FROM {rows} ORDER BY 1").fetchall()
     assert found == [("a",), ("c",), ("d",)]
     table = DeltaTable(warehouse / "scores")

@@ -21,12 +21,9 @@ from kp_batch.cli.explanation_text import explanation_text
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import WarehouseError
 from kp_batch.failures import known
-from kp_batch.operations.explain import explain
-from kp_batch.operations.explained import Explanation
+from kp_batch.operations.explain.explanation import Explanation, explain, find_trace
+from kp_batch.operations.explain.texts import Content, diff_contents, diff_texts
 from kp_batch.operations.forget import forget
-from kp_batch.operations.found_trace import find_trace
-from kp_batch.operations.shared_text import shared_pieces
-from kp_batch.operations.trace_contents import Content, beside
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.staging import Staging
@@ -177,7 +174,7 @@ words = st.lists(st.sampled_from(["fix", "the", "import", ",", "now"]), max_size
 
 @given(words, words)
 def test_law_the_pieces_are_the_texts_and_share_the_same_parts(left: str, right: str) -> None:
-    first, second = shared_pieces(left, right)
+    first, second = diff_texts(left, right)
     assert "".join(each.text for each in first) == left
     assert "".join(each.text for each in second) == right
     assert [each.text for each in first if each.shared] == [
@@ -312,7 +309,9 @@ def test_a_trace_is_found_whose_facts_are_gone(tmp_path: Path) -> None:
 
 def test_a_text_that_another_one_begins_with_stands_where_it_ends() -> None:
     one = "ab " * 300
-    own, other = beside(Content(facts={"text": one}), Content(facts={"text": f"{one}and more"}))
+    own, other = diff_contents(
+        Content(facts={"text": one}), Content(facts={"text": f"{one}and more"})
+    )
     assert "".join(each.text for each in own or ()).endswith("ab ")
     assert [each.text for each in other or () if not each.shared] == ["and more"]
 
@@ -323,7 +322,7 @@ def test_a_text_that_another_one_begins_with_stands_where_it_ends() -> None:
 def test_texts_stand_beside_each_other_from_shortly_before_they_differ(
     same: str, start: str
 ) -> None:
-    own, other = beside(
+    own, other = diff_contents(
         Content(facts={"text": f"{same}is one" + " word" * 200}),
         Content(facts={"text": f"{same}was another"}),
     )
@@ -344,7 +343,7 @@ def test_a_file_that_is_removed_meanwhile_is_named(
         shutil.rmtree(tmp_path / "warehouse" / "scores")
         return find_trace(*given)
 
-    monkeypatch.setattr("kp_batch.operations.explain.find_trace", removing)
+    monkeypatch.setattr("kp_batch.operations.explain.explanation.find_trace", removing)
     with pytest.raises(duckdb.Error) as caught:
         explained(tmp_path, "t2")
     told = known(caught.value)

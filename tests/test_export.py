@@ -33,7 +33,7 @@ from kp_batch.contracts import EXPORTED
 from kp_batch.embedding.chunks import write_chunk
 from kp_batch.errors import KpBatchError
 from kp_batch.facts import with_facts
-from kp_batch.ingest import again
+from kp_batch.ingest import reread
 from kp_batch.novelty import distinct
 from kp_batch.novelty.candidates import BAND
 from kp_batch.novelty.distinct import Distinct
@@ -683,8 +683,8 @@ def test_batches_change_nothing(
     sample: RescoreConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     exported(sample.warehouse, tmp_path / f"a.{ending}")
-    monkeypatch.setattr(again, "_ROWS", 7)
-    monkeypatch.setattr(again, "_LETTERS", 5_000)
+    monkeypatch.setattr(reread, "_ROWS", 7)
+    monkeypatch.setattr(reread, "_LETTERS", 5_000)
     monkeypatch.setattr("kp_batch.archive.reading.BATCH_ROWS", 4)
     exported(sample.warehouse, tmp_path / f"b.{ending}")
     assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()

@@ -39,7 +39,7 @@ from kp_batch.warehouse.delta import changes_of, files_of
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.snapshot import run_records
+from kp_batch.warehouse.snapshot import PublishedSnapshot
 from tests.lawful import tables
 from tests.test_keeping import (
     Killed,
@@ -328,7 +328,7 @@ def test_the_log_tells_the_files_of_every_version(warehouse: Path) -> None:
 
 def test_the_files_of_what_grows_may_go(warehouse: Path) -> None:
     """Vacuum joins them: their rows are there still."""
-    runs = run_records(warehouse, published(warehouse).tables["runs"])
+    runs = PublishedSnapshot(warehouse, published(warehouse).tables).runs()
     [last] = [run.run_id for run in runs if run.started_at == max(r.started_at for r in runs)]
     with connect(warehouse, last) as connection:
         before = connection.execute("FROM distributions ORDER BY ALL").fetchall()

@@ -11,7 +11,6 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from kp_batch.planning.state import State
 
 from kp_batch.archive import reading
 from kp_batch.config import RescoreConfig
@@ -24,6 +23,7 @@ from kp_batch.planning.changes import RELATIONS, detect_changes
 from kp_batch.planning.limits import excess
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
+from kp_batch.planning.snapshot import open_snapshot
 from kp_batch.planning.timeline import TIMELINE
 from kp_batch.run import Run
 from tests.archives import (
@@ -363,7 +363,7 @@ def test_the_relations_of_planning_have_the_columns_that_are_declared(tmp_path: 
     write_parquet(tmp_path / "a.parquet", [trace(), trace(id="")])
     taken = take_in(tmp_path)
     observed = observe(taken.run, Local())
-    with State(taken.run.config.warehouse, taken.run.tables, taken.run.staging) as state:
+    with open_snapshot(taken.run.snapshot, taken.run.staging) as state:
         detect_changes(state, observed, (), touches_all=False)
         for name, columns in RELATIONS.items():
             assert tuple(state.connection.table(name).columns) == columns, name

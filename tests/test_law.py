@@ -28,7 +28,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, BusyError
 from kp_batch.executor import Local, P, R, Step, T
-from kp_batch.operations.explain import explain
+from kp_batch.operations.explain.explanation import explain
 from kp_batch.operations.export import export
 from kp_batch.operations.export_choice import Choice
 from kp_batch.operations.export_forms import FORMS

@@ -30,7 +30,7 @@ from kp_batch.warehouse.copied_files import is_shared
 from kp_batch.warehouse.delta import changes_of, files_at, files_of
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.places import folder_of, make_folder_of
-from kp_batch.warehouse.snapshot import relation
+from kp_batch.warehouse.snapshot import PublishedSnapshot
 from tests.archives import trace, write_jsonl
 from tests.test_rescore import ask, config
 from tests.test_warehouse import profile, publish_profile
@@ -200,7 +200,7 @@ def test_a_delta_log_that_names_a_file_outside_is_refused_by_name(
         lambda: files_of(tmp_path, "profiles", 0),
         lambda: [*changes_of(table)],
         lambda: files_at(table, {0}),
-        lambda: relation(tmp_path, "profiles", 0),
+        lambda: PublishedSnapshot(tmp_path, {"profiles": 0}).relation("profiles"),
     ):
         with pytest.raises(WarehouseError, match="Delta log of profiles names a file outside its"):
             ask_of()
@@ -224,7 +224,7 @@ def test_the_name_of_a_file_is_no_glob(tmp_path: Path, name: str) -> None:
     file.rename(table / name)
     logged(tmp_path, name)
     manifest = require_manifest(tmp_path)
-    build_published(tmp_path / "new.duckdb", tmp_path, manifest)
+    build_published(tmp_path / "new.duckdb", PublishedSnapshot(tmp_path, manifest.tables, manifest))
     assert names_in(tmp_path / "new.duckdb") == ["one"]
 
 
@@ -233,7 +233,9 @@ def test_the_name_of_a_warehouse_is_no_glob(tmp_path: Path, name: str) -> None:
     publish_profile(tmp_path / "wx", "one")
     shutil.copytree(tmp_path / "wx", tmp_path / name)
     manifest = require_manifest(tmp_path / name)
-    build_published(tmp_path / "new.duckdb", tmp_path / name, manifest)
+    build_published(
+        tmp_path / "new.duckdb", PublishedSnapshot(tmp_path / name, manifest.tables, manifest)
+    )
     assert names_in(tmp_path / "new.duckdb") == ["one"]
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kp_batch.warehouse.runs import manifest_left
 
 from kp_batch.config import SETTINGS as NAMES
 from kp_batch.config import RescoreConfig
@@ -16,6 +15,7 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.run_record import RunRecord
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.snapshot import manifest_left
 from tests.archives import trace, write_jsonl
 
 SETTINGS: dict[str, Any] = {"threshold": 0.75}

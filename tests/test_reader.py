@@ -11,7 +11,6 @@ from typing import Any
 import duckdb
 import polars as pl
 import pytest
-from kp_batch.warehouse.runs import find_run
 
 from kp_batch.contracts import VIEWS
 from kp_batch.errors import ArchiveError, WarehouseError
@@ -20,6 +19,7 @@ from kp_batch.warehouse.delta import DeltaTables, files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.snapshot import published
 from tests.archives import trace, write_jsonl
 from tests.test_rescore import config
 
@@ -254,8 +254,7 @@ def test_a_whole_run_id_is_no_beginning(two_runs: tuple[Path, str]) -> None:
     longer = runs.filter(run_id=first).with_columns(run_id=pl.lit(f"{first}0"))
     written.append("runs", longer)
     publish(warehouse, replace(manifest, tables=written.versions))
-    with connect(warehouse) as connection:
-        assert find_run(warehouse, first, connection).run_id == first
+    assert published(warehouse).find_run(first).run_id == first
 
 
 def test_that_there_is_no_latest_or_previous_run_is_told(tmp_path: Path) -> None:

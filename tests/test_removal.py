@@ -9,7 +9,7 @@ from kp_batch.contracts import FACTS
 from kp_batch.operations.removal import Keep, rewrite_facts
 from kp_batch.warehouse.data_files import write_data_file
 from kp_batch.warehouse.delta import DeltaTables, files_of
-from kp_batch.warehouse.snapshot import scan
+from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 
 def written(warehouse: Path, **files: str) -> DeltaTables:
@@ -45,7 +45,7 @@ def test_only_the_files_that_lose_rows_are_rewritten(tmp_path: Path) -> None:
     assert rewrite_facts(tmp_path, tables, without("b", "g", "z")) == 2
     assert held(tmp_path, tables) == {"b": "de", "new": "acfh"}
     assert (tmp_path / "facts" / "b.parquet").stat().st_mtime_ns == untouched.st_mtime_ns
-    rows = scan(tmp_path, "facts", tables.versions["facts"]).collect()
+    rows = PublishedSnapshot(tmp_path, {"facts": tables.versions["facts"]}).scan("facts").collect()
     assert sorted(rows.get_column("trace_id")) == [*"acdefh"]
 
 

@@ -28,7 +28,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.snapshot import relation
+from kp_batch.warehouse.snapshot import PublishedSnapshot
 from tests.answers import ask, assert_same, day, gaps, override_effects
 from tests.archives import step, trace, write_jsonl
 
@@ -515,7 +515,7 @@ def test_the_last_run_is_the_run(told: Told) -> None:
 def publishing(folder: Path, scores: pl.DataFrame) -> Path:
     """A warehouse that publishes these scores and nothing else."""
     scores.select(pl.exclude("meets_threshold", "domain")).write_parquet(folder / "scores.parquet")
-    rows = {name: relation(folder, name, None) for name in VIEWS}
+    rows = {name: PublishedSnapshot(folder, {}).relation(name) for name in VIEWS}
     rows["scores"] = read_parquet(folder / "scores.parquet")
     manifest = Manifest({"threshold": 0.6}, {})
     build(Layout(folder).catalog, str(folder.resolve()), manifest, rows)

@@ -14,10 +14,8 @@ from typing import Any
 import pytest
 
 from kp_batch.config import RescoreConfig
-from kp_batch.operations.cache_window import Caches
-from kp_batch.operations.coming import coming
-from kp_batch.operations.explained import Scored, Unscored
-from kp_batch.operations.score import score_lines
+from kp_batch.operations.score import Scored, Unscored, score_lines
+from kp_batch.operations.warehouse_cache import Caches, warehouse_cache
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.profiles import load_profiles
 from tests.archives import trace, write_jsonl
@@ -41,7 +39,7 @@ def beside(
 ) -> list[Scored | Unscored]:
     stage = folder / "stage"
     stage.mkdir()
-    with coming(folder / "warehouse", stage, moment, group) as (profiles, meet):
+    with warehouse_cache(folder / "warehouse", stage, moment, group) as (profiles, meet):
         told = list(score_lines(lines(*traces), profiles, moment, meet))
     shutil.rmtree(stage)
     return told

@@ -23,7 +23,7 @@ from kp_batch.run import Run
 from kp_batch.run_record import RunRecord, last_done
 from kp_batch.staging import Staging
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.snapshot import rows_by_day, run_records
+from kp_batch.warehouse.snapshot import PublishedSnapshot
 from tests.archives import trace, write_damaged, write_jsonl
 from tests.test_rescore import ask, config
 
@@ -63,7 +63,7 @@ def planned(settings: RescoreConfig) -> tuple[Plan, dict[str, Any]]:
 
 def last(settings: RescoreConfig) -> RunRecord:
     tables = require_manifest(settings.warehouse).tables
-    found = last_done(run_records(settings.warehouse, tables["runs"]))
+    found = last_done(PublishedSnapshot(settings.warehouse, tables).runs())
     assert found
     return found
 
@@ -129,11 +129,17 @@ def test_it_looks_where_a_setting_differs(scored: RescoreConfig) -> None:
 def test_the_log_counts_the_rows_of_each_day_even_from_a_checkpoint(scored: RescoreConfig) -> None:
     version = require_manifest(scored.warehouse).tables["scores"]
     expected = ask(scored, "SELECT created_at::DATE, count(*) FROM scores GROUP BY 1 ORDER BY 1")
-    assert rows_by_day(scored.warehouse, "scores", version).sort("day").rows() == expected
+    assert (
+        PublishedSnapshot(scored.warehouse, {"scores": version}).rows_by_day().sort("day").rows()
+        == expected
+    )
     DeltaTable(str(scored.warehouse / "scores")).create_checkpoint()
     for path in (scored.warehouse / "scores" / "_delta_log").glob("*.json"):
         path.unlink()
-    assert rows_by_day(scored.warehouse, "scores", version).sort("day").rows() == expected
+    assert (
+        PublishedSnapshot(scored.warehouse, {"scores": version}).rows_by_day().sort("day").rows()
+        == expected
+    )
 
 
 def test_a_run_tells_how_many_scores_bear_each_id(scored: RescoreConfig, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from kp_batch.contracts import PROFILES, REJECTS, TABLES, VIEWS
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.warehouse import versions
+from kp_batch.warehouse import delta
 from kp_batch.warehouse.answers import write_answer
 from kp_batch.warehouse.delta import DeltaTables, files_of, open_table
 from kp_batch.warehouse.layout import TABLE_NAMES, check_folder
@@ -70,7 +70,7 @@ def test_the_log_of_a_version_is_read_once_and_that_of_another_folder_anew(
         opened.append(warehouse)
         return open_table(warehouse, name, version)
 
-    monkeypatch.setattr(versions, "open_table", opening)
+    monkeypatch.setattr(delta, "open_table", opening)
     [first] = files_of(tmp_path / "wh", "profiles", 0)
     assert files_of(tmp_path / "wh", "profiles", 0) == [first]
     assert len(opened) <= 1  # none, where the catalog asked before

@@ -44,12 +44,12 @@ def compare(
     """
     now = published(warehouse)
     old, new = (now.find_run(name) for name in (first, second))
-    left = {"first": now.as_of(old), "second": now.as_of(new)}
     if not force and (differing := incomparable(old, new)):
         raise KpBatchError(
             f"runs {old.run_id} and {new.run_id} do not compare: they were computed with other "
             f"formulas or encoders ({listed(differing)}); compare them all the same with --force"
         )
+    left = {"first": now.as_of(old), "second": now.as_of(new)}
     with staging.connect() as connection:
         create_macros(connection)
         for schema, snapshot in left.items():

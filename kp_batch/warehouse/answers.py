@@ -1,28 +1,38 @@
-"""Writes a query's answer: laid out for reading, as CSV, or as JSON."""
+"""Writes a query's answer: laid out for reading, as CSV, or as JSON.
+
+For reading it is a table, or where that is too wide, a line for each value.
+"""
 
 import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import redirect_stdout
 from decimal import Decimal
+from io import StringIO
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import duckdb
 
 from kp_batch.errors import KpBatchError
-from kp_batch.text import Terminal
-from kp_batch.warehouse.answer_text import answer_text
+from kp_batch.sql import SQL, identifier, joined, statement
+from kp_batch.text import Terminal, number, padded, printable, printable_lines, width
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 _ROWS_AT_ONCE = 10_000
 _TO_BE_QUOTED = re.compile(r'[",\r\n]')
+_ROWS_SHOWN = 100
+_ANY_WIDTH = 10**6  # characters; of less, DuckDB hides the columns that do not fit
+# To 4 decimals; a number below 0.1 to its first 4 digits, so that none becomes 0.
+_ROUNDED = """if(isfinite($number) AND $number <> 0,
+   round($number, greatest(4, 3 - floor(log10(abs($number))))::INTEGER), $number)"""
 _READABLE = frozenset(range(32, 127)) - set(b"\\'\"")  # bytes
 
 
 def write_answer(
-    connection: duckdb.DuckDBPyConnection, query: str, output_format: str, out: IO[str], width: int
+    connection: duckdb.DuckDBPyConnection, query: str, output_format: str, out: IO[str], room: int
 ) -> bool:
     """Write the answer to a query; of several statements, the answer to each that has one.
 
@@ -33,7 +43,7 @@ def write_answer(
             json (a list of objects), which hold one answer.
         out: where the answer goes; control characters are written out for reading, and wherever
             `out` is a terminal.
-        width: of a table, in characters.
+        room: how wide a table may be, in characters.
 
     Returns:
         Whether any answer has a row.
@@ -47,7 +57,7 @@ def write_answer(
         if output_format in _WRITERS:
             safe = Terminal(out) if out.isatty() else out
             return _write_data(connection, statements, output_format, safe)
-        return _write_text(connection, statements, None if output_format == "line" else width, out)
+        return _write_text(connection, statements, None if output_format == "line" else room, out)
     except duckdb.Error as error:
         raise KpBatchError(str(error).expandtabs(2)) from error
 
@@ -55,17 +65,81 @@ def write_answer(
 def _write_text(
     connection: duckdb.DuckDBPyConnection,
     statements: Sequence[duckdb.Statement],
-    width: int | None,
+    room: int | None,
     out: IO[str],
 ) -> bool:
     between, has_rows = "", False
-    for statement in statements:
-        answer = connection.sql(statement)
-        if _has_answer(statement):
-            text, rows = answer_text(answer, width)
+    for each in statements:
+        answer = connection.sql(each)
+        if _has_answer(each):
+            text, rows = _answer_text(answer, room)
             out.write(f"{between}{text}")
             between, has_rows = "\n", has_rows or rows > 0
     return has_rows
+
+
+def _answer_text(answer: duckdb.DuckDBPyRelation, room: int | None) -> tuple[str, int]:
+    """Lay out an answer, its numbers rounded and its control characters written out.
+
+    Args:
+        answer: of many rows the first ones are laid out, and how many there are is told.
+        room: how wide a table may be, in characters; None: none is made.
+
+    Returns:
+        A table, or where it is too wide, a line for each value; of no rows the columns at least.
+        And how many rows are laid out.
+    """
+    first = answer.limit(_ROWS_SHOWN + 1).materialize()
+    is_cut = len(first) > _ROWS_SHOWN
+    shown = _rounded(first.limit(_ROWS_SHOWN), answer.columns)
+    laid_out = len(shown)
+    rows = number(len(answer) if is_cut else laid_out, "row")
+    cut = f", the first {_ROWS_SHOWN} of them shown; --format csv or json has all" if is_cut else ""
+    if room is not None and (table := _table(shown)).index("\n") <= room:
+        return (f"{table}{rows}{cut}\n" if is_cut else table), laid_out
+    return f"{_lines(shown, answer.columns)}{rows}{cut}\n", laid_out
+
+
+def _rounded(shown: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> duckdb.DuckDBPyRelation:
+    """By place, as two columns may have one name."""
+    values = joined(
+        statement("$value AS $name", value=_rounded_value(str(kind), place), name=identifier(name))
+        for place, (kind, name) in enumerate(zip(shown.types, columns, strict=True), 1)
+    )
+    return shown.project(str(values))  # which takes no subclass of str for SQL
+
+
+def _rounded_value(kind: str, place: int) -> SQL:
+    value = statement("#$place", place=place)
+    if kind in ("DOUBLE", "FLOAT"):
+        return statement(_ROUNDED, number=value)
+    if kind in ("DOUBLE[]", "FLOAT[]"):
+        each = statement(_ROUNDED, number="each")
+        return statement("list_transform($value, lambda each: $each)", value=value, each=each)
+    return value
+
+
+def _table(shown: duckdb.DuckDBPyRelation) -> str:
+    with redirect_stdout(StringIO()) as drawn:
+        shown.show(max_width=_ANY_WIDTH, max_rows=_ROWS_SHOWN)
+    return f"{printable_lines(drawn.getvalue().rstrip())}\n"
+
+
+def _lines(shown: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> str:
+    """A line for each value and an empty one after each row; of no rows, the columns."""
+    heads = [printable(column) for column in columns]
+    widest = max(map(width, heads))
+    # A value of several lines stays in its place, so that none of them looks like another value.
+    next_line = "\n" + " " * (widest + 2)
+    places = joined(statement("#$place::VARCHAR", place=place) for place, _ in enumerate(heads, 1))
+    texts = shown.project(str(places))
+    lines: list[str] = []
+    for row in texts.fetchall():
+        for head, value in zip(heads, row, strict=True):
+            text = "NULL" if value is None else next_line.join(map(printable, value.split("\n")))
+            lines.append(f"{padded(head, widest)}  {text}")
+        lines.append("")
+    return "\n".join([*(lines or heads), ""])
 
 
 def _write_data(
@@ -81,17 +155,17 @@ def _write_data(
             "ask one at a time, or with --format table"
         )
     rows = 0
-    for statement in statements:
-        cursor = connection.execute(statement)
-        if _has_answer(statement):
+    for each in statements:
+        cursor = connection.execute(each)
+        if _has_answer(each):
             rows += _WRITERS[output_format](cursor, out)
     return rows > 0
 
 
-def _has_answer(statement: duckdb.Statement) -> bool:
+def _has_answer(asked: duckdb.Statement) -> bool:
     """Whether it reads; what others return says that they are done, or counts rows."""
-    reads = statement.expected_result_type == [duckdb.ExpectedResultType.QUERY_RESULT]
-    return reads or statement.type is duckdb.StatementType.MULTI  # PIVOT
+    reads = asked.expected_result_type == [duckdb.ExpectedResultType.QUERY_RESULT]
+    return reads or asked.type is duckdb.StatementType.MULTI  # PIVOT
 
 
 def _write_csv(cursor: duckdb.DuckDBPyConnection, out: "SupportsWrite[str]") -> int:

@@ -15,9 +15,9 @@ import duckdb
 from kp_batch.contracts import VIEWS
 from kp_batch.sql import SQL, identifier, literal, sql, statement
 from kp_batch.storage.store import store_at
-from kp_batch.warehouse.catalog_sql import catalog_id, statements
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
 from kp_batch.warehouse.places import url_of
+from kp_batch.warehouse.questions import catalog_id, statements
 from kp_batch.warehouse.snapshot import PublishedSnapshot, parquet_relation
 
 

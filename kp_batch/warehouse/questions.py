@@ -1,14 +1,18 @@
-"""The questions that a catalog answers by name, as the SQL of each tells it."""
+"""The SQL of which a catalog is made: a file for each view, macro and question that it answers."""
 
+import hashlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING
-
-from kp_batch.warehouse.catalog_sql import statements
 
 if TYPE_CHECKING:
     import duckdb
 
+_SQL = files("kp_batch.warehouse").joinpath("sql")
 _GROUPS = (
     "distribution",
     "dimensions",
@@ -36,6 +40,31 @@ class Question:
     call: str  # the name with the parameters of a macro: score_histogram(bins)
     comment: str  # the question, and what is to be known of its answer
     example: str  # a query
+
+
+def statements(folder: str) -> Iterator[str]:
+    """The statements of a folder, `macros` or `questions`, in the order of their names."""
+    for file in _in_order(_SQL.joinpath(folder)):
+        yield file.read_text("utf-8")
+
+
+@cache
+def catalog_id() -> str:
+    """What tells catalogs of different SQL apart, as another kp_batch makes them."""
+    texts = sorted(_texts(_SQL))
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
+
+
+def _texts(folder: Traversable) -> Iterator[str]:
+    for each in _in_order(folder):
+        if each.is_dir():
+            yield from _texts(each)
+        elif each.name.endswith(".sql"):
+            yield each.read_text("utf-8")
+
+
+def _in_order(folder: Traversable) -> list[Traversable]:
+    return sorted(folder.iterdir(), key=lambda each: each.name)
 
 
 def questions() -> list[Question]:
