@@ -340,7 +340,8 @@ def test_a_file_that_is_removed_meanwhile_is_named(
     rescore_archive(settings_of(tmp_path))
 
     def removing(*given: Any) -> dict[str, Any]:
-        shutil.rmtree(tmp_path / "warehouse" / "scores")
+        for path in (tmp_path / "warehouse" / "scores").rglob("*.parquet"):
+            path.unlink()
         return find_trace(*given)
 
     monkeypatch.setattr("kp_batch.operations.explain.explanation.find_trace", removing)
