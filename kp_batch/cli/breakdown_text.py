@@ -1,10 +1,13 @@
 """Writes a score as a sum, for a terminal."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kp_batch.dimensions import Breakdown, Counts
-from kp_batch.operations.score import Scored, Unscored
 from kp_batch.text import age, aligned, number, printable, shortened
+
+if TYPE_CHECKING:
+    from kp_batch.operations.score import Scored, Unscored
 
 _NAME, _FINGERPRINT = 30, 60  # characters
 _WHEN = {
@@ -50,8 +53,10 @@ def breakdown_lines(
         yield f"{row}    {note}".rstrip()
 
 
-def scored_text(result: Scored | Unscored) -> str:
+def scored_text(result: "Scored | Unscored") -> str:
     """Format the score of a new trace, or why it has none."""
+    from kp_batch.operations.score import Unscored
+
     name = shortened(result.trace_id or "a trace without an id", _FINGERPRINT)
     head = f"line {result.line:,}: {name}"
     if isinstance(result, Unscored):

@@ -16,7 +16,6 @@ from kp_batch.cli.explanation_text import explanation_text
 from kp_batch.cli.group import json_option, kp_batch, option_of_warehouse, warehouse_option
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import TraceError
-from kp_batch.operations.score import Unscored
 from kp_batch.text import number, printable
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def score(  # noqa: PLR0913 (each is an option)
     With a warehouse each is scored as if it came next there; the warehouse stays as it is.
     Without one it is scored as a live engine would score its first.
     """
-    from kp_batch.operations.score import score_lines
+    from kp_batch.operations.score import Unscored, score_lines
 
     moment = at or datetime.now(UTC)
     lines = unscored = 0

@@ -3,15 +3,18 @@
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from kp_batch.cli.breakdown_text import breakdown_lines
-from kp_batch.operations.explain.explanation import Explanation
-from kp_batch.operations.explain.neighbours import Neighbour
-from kp_batch.operations.explain.score_history import ScoreChange
-from kp_batch.operations.explain.texts import TextSpan
-from kp_batch.operations.warehouse_cache import CacheContents
 from kp_batch.text import age, aligned, number, of_group, one_line, padded, printable, shortened
 from kp_batch.unread import UNREAD
+
+if TYPE_CHECKING:
+    from kp_batch.operations.explain.explanation import Explanation
+    from kp_batch.operations.explain.neighbours import Neighbour
+    from kp_batch.operations.explain.score_history import ScoreChange
+    from kp_batch.operations.explain.texts import TextSpan
+    from kp_batch.operations.warehouse_cache import CacheContents
 
 _STEPS = 12  # shown at the most
 _LINE, _ID = 120, 45  # characters
@@ -19,7 +22,7 @@ _REASONS = 3  # lines of them a run
 _BESIDE = 5  # lines of two texts beside each other
 
 
-def explanation_text(result: Explanation) -> str:
+def explanation_text(result: "Explanation") -> str:
     """The trace, its score as a sum, what it met, other weights, its past."""
     return "\n".join(
         [
@@ -38,7 +41,7 @@ def explanation_text(result: Explanation) -> str:
     )
 
 
-def _trace(result: Explanation) -> Iterator[str]:
+def _trace(result: "Explanation") -> Iterator[str]:
     by = [shortened(each, 30) for each in (result.agent_id, result.framework) if each]
     outcome = "success" if result.success else "failure"
     made = [_time(result.created_at), shortened(result.task_domain, 40), outcome, *by]
@@ -63,7 +66,7 @@ def _trace(result: Explanation) -> Iterator[str]:
         yield "  text       longer than its encoder's window, which reads its beginning alone"
 
 
-def _sum(result: Explanation) -> Iterator[str]:
+def _sum(result: "Explanation") -> Iterator[str]:
     reaches = "reaches" if result.breakdown.score >= result.threshold else "is below"
     # 0 stands where no engine has scored it yet.
     live = f"; recorded live: {result.recorded_score:.4f}" if result.recorded_score else ""
@@ -73,7 +76,7 @@ def _sum(result: Explanation) -> Iterator[str]:
     )
 
 
-def _other_profiles(result: Explanation) -> Iterator[str]:
+def _other_profiles(result: "Explanation") -> Iterator[str]:
     yield "under the profiles in force:"
     yield from aligned(
         [
@@ -88,7 +91,7 @@ def _other_profiles(result: Explanation) -> Iterator[str]:
     )
 
 
-def _met(result: Explanation) -> Iterator[str]:
+def _met(result: "Explanation") -> Iterator[str]:
     if result.held:
         yield from _held(result.held, result.cache_group)
     if result.unmet:
@@ -100,7 +103,7 @@ def _met(result: Explanation) -> Iterator[str]:
         yield from _neighbour(each)
 
 
-def _held(held: CacheContents, cache_group: str | None) -> Iterator[str]:
+def _held(held: "CacheContents", cache_group: str | None) -> Iterator[str]:
     ttl = "no ttl" if held.ttl == "none" else f"a ttl of {held.ttl}"
     met = number(held.size, "trace")
     cache = f"the cache{of_group(cache_group)}, which holds {held.capacity:,}"
@@ -112,7 +115,7 @@ def _held(held: CacheContents, cache_group: str | None) -> Iterator[str]:
         yield f"  made {span}: {', '.join(domains[:5])}{more}"
 
 
-def _neighbour(each: Neighbour) -> Iterator[str]:
+def _neighbour(each: "Neighbour") -> Iterator[str]:
     yield (
         f"  {each.similarity:.4f}  {shortened(each.trace_id, _ID)}, "
         f"{shortened(each.task_domain, 30)}, {age(each.age_s)} earlier"
@@ -129,7 +132,7 @@ def _neighbour(each: Neighbour) -> Iterator[str]:
         yield f"    {padded(left, width)} | {right}".rstrip()
 
 
-def _lines(pieces: Sequence[TextSpan], width: int) -> list[str]:
+def _lines(pieces: Sequence["TextSpan"], width: int) -> list[str]:
     marked = "".join(f"«{each.text}»" if each.shared else each.text for each in pieces)
     return wrap(printable(one_line(marked)), width, max_lines=_BESIDE, placeholder=" …")
 
@@ -138,7 +141,7 @@ def _time(text: str) -> str:
     return f"{text[:10]} {text[11:19]} UTC"
 
 
-def _history(history: Sequence[ScoreChange]) -> Iterator[str]:
+def _history(history: Sequence["ScoreChange"]) -> Iterator[str]:
     yield "over the runs, as far back as they can be read:"
     yield from aligned(
         [
