@@ -3,15 +3,13 @@
 import re
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal, TypedDict, cast
-from urllib.parse import unquote
 
 import polars as pl
 
 from kp_batch.away import files_below
 from kp_batch.contracts import PARTITIONED_BY, TABLES
-from kp_batch.errors import WarehouseError
 from kp_batch.warehouse.layout import Layout
 from kp_batch.whole_files import whole
 
@@ -144,30 +142,6 @@ def data_files(warehouse: Path, table: str) -> list[Path]:
     return [
         path for path in files_below(folder) if named.fullmatch(path.relative_to(folder).as_posix())
     ]
-
-
-def logged_file(folder: Path, path: str) -> Path:
-    """The file of a table that its Delta log names.
-
-    Args:
-        folder: the table's.
-        path: as it stands in the log.
-
-    Raises:
-        WarehouseError: it leads out of the folder.
-    """
-    name = PurePosixPath(unquote(path))
-    if name.is_absolute() or ".." in name.parts:
-        raise WarehouseError(
-            f"the Delta log of {folder.name} names a file outside its folder ({path!r}), as no run "
-            "does; do not use that warehouse, or restore it from a copy"
-        )
-    return folder / name
-
-
-def partition_of(table: str, path: Path) -> date:
-    """The partition of a table's file, by the name of its folder."""
-    return date.fromisoformat(path.parent.name.removeprefix(f"{PARTITIONED_BY[table]}="))
 
 
 def check_schema(table: str, schema: pl.Schema) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from datetime import date
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
 from uuid import uuid4
 
 import polars as pl
@@ -23,7 +24,7 @@ from kp_batch.away import remove
 from kp_batch.contracts import PARTITIONED_BY, TABLES, arrow_schema
 from kp_batch.errors import WarehouseError, is_passing
 from kp_batch.failures import known
-from kp_batch.warehouse.data_files import DataFile, data_files, logged_file, write_data_file
+from kp_batch.warehouse.data_files import DataFile, data_files, write_data_file
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.places import shown
 
@@ -240,7 +241,7 @@ def files_of(warehouse: Path, name: str, version: int | None) -> list[Path]:
         return []
     folder = Layout(warehouse).table(name)
     paths = additions(warehouse, name, version)["path"]
-    return sorted(logged_file(folder, path) for path in paths)
+    return sorted(_logged_file(folder, path) for path in paths)
 
 
 def additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
@@ -279,6 +280,25 @@ def _known_additions(
     return _read_additions(warehouse, name, version)
 
 
+def _logged_file(folder: Path, path: str) -> Path:
+    """The file of a table that its Delta log names.
+
+    Args:
+        folder: the table's.
+        path: as it stands in the log.
+
+    Raises:
+        WarehouseError: it leads out of the folder.
+    """
+    name = PurePosixPath(unquote(path))
+    if name.is_absolute() or ".." in name.parts:
+        raise WarehouseError(
+            f"the Delta log of {folder.name} names a file outside its folder ({path!r}), as no run "
+            "does; do not use that warehouse, or restore it from a copy"
+        )
+    return folder / name
+
+
 def changes_of(folder: Path) -> Iterator[tuple[int, set[Path], set[Path]]]:
     """Read what files each version of a table adds and removes, the first one first.
 
@@ -293,7 +313,7 @@ def changes_of(folder: Path) -> Iterator[tuple[int, set[Path], set[Path]]]:
             raise _lacking(folder, version)
         actions = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
         added, removed = (
-            {logged_file(folder, each[what]["path"]) for each in actions if what in each}
+            {_logged_file(folder, each[what]["path"]) for each in actions if what in each}
             for what in ("add", "remove")
         )
         yield version, added, removed - added

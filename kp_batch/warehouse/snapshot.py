@@ -19,7 +19,6 @@ from kp_batch.contracts import GROWING, PARTITIONED_BY, TABLES
 from kp_batch.errors import WarehouseError
 from kp_batch.run_record import RunRecord, done_runs
 from kp_batch.sql import SQL, identifier, joined, read_parquet, statement
-from kp_batch.warehouse.data_files import partition_of
 from kp_batch.warehouse.delta import additions, files_of
 from kp_batch.warehouse.manifest import Manifest, require_manifest, shown_tables
 from kp_batch.warehouse.places import shown
@@ -97,7 +96,8 @@ class PublishedSnapshot:
         """The files of the scores by the day that they hold, in ascending order."""
         days: dict[date, list[Path]] = {}
         for path in self.files("scores"):
-            days.setdefault(partition_of("scores", path), []).append(path)
+            day = path.parent.name.removeprefix(f"{PARTITIONED_BY['scores']}=")
+            days.setdefault(date.fromisoformat(day), []).append(path)
         return days
 
     def scores_of(self, days: Iterable[date]) -> SQL:
