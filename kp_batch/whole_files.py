@@ -4,9 +4,11 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shutil import rmtree
 from uuid import uuid4
 
 HALF_WRITTEN = ".part"  # the ending of a file that is not whole yet
+_NOTES: list[int] = []  # the file that names what this process would leave, if there is one
 
 
 def beside(path: Path) -> Path:
@@ -15,7 +17,35 @@ def beside(path: Path) -> Path:
     It begins with neither a dot nor an underscore unless the path does: Delta's vacuum would pass
     over such a file, which a killed worker left.
     """
-    return path.with_name(f"{path.name}.{uuid4().hex}{HALF_WRITTEN}")
+    written = path.with_name(f"{path.name}.{uuid4().hex}{HALF_WRITTEN}")
+    note_leftover(written)
+    return written
+
+
+def note_leftovers_in(notes: Path) -> None:
+    """Have a file name what this process would leave if it were killed: see `note_leftover`."""
+    _NOTES.append(os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+
+
+def note_leftover(path: Path) -> None:
+    """Note a file, or a folder, that this process removes, whose name no other one uses."""
+    for notes in _NOTES:
+        with suppress(OSError):  # that disk may be full
+            os.write(notes, os.fsencode(path.absolute()) + b"\0")
+
+
+def remove_leftovers(notes: Path) -> None:
+    """Remove what a process has left that noted it."""
+    with suppress(OSError):
+        for name in notes.read_bytes().split(b"\0")[:-1]:
+            path = Path(os.fsdecode(name))
+            if path.is_dir() and not path.is_symlink():
+                rmtree(path, ignore_errors=True)
+                with suppress(OSError):  # it holds those of others
+                    path.parent.rmdir()
+            else:
+                with suppress(OSError):
+                    path.unlink()
 
 
 def put(written: Path, path: Path) -> None:

@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 
 from kp_batch.cli import run as rescoring
-from kp_batch.cli.group import kp_batch as group
+from kp_batch.cli.main import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.executor import Local

@@ -10,7 +10,6 @@ from datetime import date
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import click
@@ -27,7 +26,7 @@ from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
 from kp_batch.cli import exporting
-from kp_batch.cli.group import kp_batch as group
+from kp_batch.cli.main import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import EXPORTED
 from kp_batch.embedding.chunks import write_chunk
@@ -46,7 +45,6 @@ from kp_batch.operations.forget import forget
 from kp_batch.operations.results import Exported
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
-from kp_batch.staging import Staging
 from kp_batch.vectors import Float32s, cosines, normalised
 from kp_batch.warehouse.layout import Layout
 from tests.answers import ask
@@ -62,10 +60,8 @@ FROM = ("run_id", "encoder_id", "cache_id", "cache_group", "profile_id", "source
 
 
 def exported(warehouse: Path, output: Path, **choice: Any) -> Exported:
-    with TemporaryDirectory() as folder:
-        conditions = Choice(**{"min_score": 0.0, "private": True, **choice})
-        form = FORMS[output.suffix]
-        return export(warehouse, Staging(Path(folder)), conditions, form, output)
+    conditions = Choice(**{"min_score": 0.0, "private": True, **choice})
+    return export(warehouse, conditions, FORMS[output.suffix], output)
 
 
 def command(*words: object) -> None:
@@ -536,10 +532,9 @@ def test_an_export_during_which_traces_are_forgotten_fails(tmp_path: Path) -> No
         forget(warehouse, ["t0"])
         form.write(batches, file)
 
-    late, staging = replace(form, write=forget_and_write), Staging(tmp_path / "staging")
-    staging.make()
+    late = replace(form, write=forget_and_write)
     with pytest.raises(KpBatchError, match="forgotten meanwhile; export again"):
-        export(warehouse, staging, Choice(min_score=0), late, tmp_path / "a.jsonl")
+        export(warehouse, Choice(min_score=0), late, tmp_path / "a.jsonl")
     assert exported(warehouse, tmp_path / "b.jsonl").exported == 1
 
 

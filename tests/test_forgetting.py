@@ -22,7 +22,7 @@ import kp_batch.operations.forget
 import kp_batch.operations.removal
 import kp_batch.pipeline.rescore
 from kp_batch.cli import maintenance
-from kp_batch.cli.group import kp_batch as group
+from kp_batch.cli.main import kp_batch as group
 from kp_batch.cli.result_texts import forgotten_text, removed_text
 from kp_batch.cli.supervisor import _send
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
@@ -34,7 +34,6 @@ from kp_batch.operations.sweep import sweep
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.publish import publish_success
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.staging import Staging
 from kp_batch.warehouse.commits import changes_of
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
@@ -142,7 +141,7 @@ def test_a_dry_run_tells_what_forgetting_does_and_changes_nothing(
 ) -> None:
     warehouse = folder / "warehouse"
     before, could_be_read = listing(warehouse), readable(folder)
-    dry = what_to_forget(warehouse, ids, Staging(tmp_path / "staging"), unseen_too=True)
+    dry = what_to_forget(warehouse, ids, unseen_too=True)
     assert listing(warehouse) == before
     names = ("traces", "rows", "replaced", "unseen", "unseen_named", "vectors")
     assert {name: getattr(dry, name) for name in names if getattr(dry, name)} == told
@@ -154,10 +153,10 @@ def test_a_dry_run_tells_what_forgetting_does_and_changes_nothing(
 
 
 def test_a_dry_run_names_unknown_ids(warehouse: Path, tmp_path: Path) -> None:
-    told = what_to_forget(warehouse, ["kp:trace:1", "bad"], Staging(tmp_path / "staging"))
+    told = what_to_forget(warehouse, ["kp:trace:1", "bad"])
     assert (told.traces, told.unseen) == (1, 1)
     assert told.unseen_named == "bad (did you mean kp:trace:bad?)"
-    told = what_to_forget(warehouse, ["typo"], Staging(tmp_path / "staging"))
+    told = what_to_forget(warehouse, ["typo"])
     assert (told.unseen, told.lost) == (1, ())
 
 
@@ -196,7 +195,7 @@ def test_what_a_killed_one_left_is_told_of_and_removed(
     vacuum(warehouse, timedelta(days=1), datetime.now(UTC))
     assert caplog.text.count("a kp-batch forget was not finished: ") == 2
     before = listing(warehouse)
-    dry = what_to_forget(warehouse, ["kp:trace:1"], Staging(tmp_path / "staging"))
+    dry = what_to_forget(warehouse, ["kp:trace:1"])
     assert listing(warehouse) == before
     done = forget(warehouse, ["kp:trace:1"])
     assert done == dry
@@ -543,7 +542,7 @@ def test_forgetting_and_sweeping_need_no_model(
             (model / "README.txt").write_text("changed")
         own = settings_of(folder)
         encoder = ask(own, "SELECT DISTINCT encoder_id FROM scores")
-        assert sweep(folder / "warehouse", Staging(tmp_path / "sweep")).traces == 9
+        assert sweep(folder / "warehouse").traces == 9
         told = forget(folder / "warehouse", ["kp:trace:4"])
         assert (told.traces, told.replayed, told.restated, told.vectors) == (1, 2, 2, 1)
         assert ask(own, "SELECT DISTINCT encoder_id FROM scores") == encoder
@@ -552,10 +551,12 @@ def test_forgetting_and_sweeping_need_no_model(
         moved.rename(model)
 
 
-def test_a_temporary_folder_of_a_dry_run_may_have_any_name(tmp_path: Path) -> None:
+def test_a_temporary_folder_of_a_dry_run_may_have_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = settings_of(tmp_path)
     write(tmp_path, {"a.jsonl": [said(1, "fix it", 8), said(2, "sum it", 9)]})
     rescore_archive(settings)
-    staging = Staging(tmp_path / "a[1]")
-    staging.make()
-    assert what_to_forget(settings.warehouse, ["kp:trace:1"], staging).traces == 1
+    (tmp_path / "a[1]").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a[1]"))
+    assert what_to_forget(settings.warehouse, ["kp:trace:1"]).traces == 1

@@ -28,7 +28,6 @@ from kp_batch.operations.forget import forget
 from kp_batch.operations.results import Removed
 from kp_batch.operations.vacuum import vacuum, what_to_remove
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.staging import Staging
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.tables import DeltaTables
@@ -255,7 +254,7 @@ def test_a_dry_run_tells_what_vacuum_removes_and_changes_nothing(
     for each in before:
         nights.vacuum(each)
     files, could_be_read = listing(nights.warehouse), nights.readable()
-    told = what_to_remove(nights.warehouse, *nights.keeping(kept), Staging(tmp_path))
+    told = what_to_remove(nights.warehouse, *nights.keeping(kept))
     assert listing(nights.warehouse) == files
     assert nights.vacuum(kept) == told
     can_be = nights.readable()

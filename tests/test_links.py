@@ -71,8 +71,7 @@ def vacuumed(folder: Path) -> Removed:
 
 
 def to_vacuum(folder: Path) -> Removed:
-    staging = Staging(folder / "staged")
-    return what_to_remove(folder / "warehouse", NOTHING, datetime.now(UTC), staging)
+    return what_to_remove(folder / "warehouse", NOTHING, datetime.now(UTC))
 
 
 def forgotten(folder: Path) -> None:
@@ -80,7 +79,7 @@ def forgotten(folder: Path) -> None:
 
 
 def to_forget(folder: Path) -> None:
-    what_to_forget(folder / "warehouse", ["kp:trace:2"], Staging(folder / "staged"))
+    what_to_forget(folder / "warehouse", ["kp:trace:2"])
 
 
 def untouched(folder: Path) -> bool:
@@ -307,10 +306,8 @@ def test_a_note_in_a_local_warehouse_has_nothing_fetched(
     assert vectors
     for file in vectors:
         away(file)
-    staging = Staging(folder / "staged")
-    staging.make()
     with pytest.raises(WarehouseError):
-        verify(folder / "warehouse", staging, traces=2, seed=1, embed=True)
+        verify(folder / "warehouse", traces=2, seed=1, embed=True)
     write_jsonl(folder / "archive" / "late.jsonl", [trace(id="kp:late", created_at="2030-01-01")])
     with pytest.raises(WarehouseError):
         rescore_archive(config(folder, folder / "archive"))

@@ -12,7 +12,7 @@ import pytest
 from markupsafe import escape
 
 from kp_batch import memory
-from kp_batch.cli.commands import FORGET
+from kp_batch.operations.forget import forget
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
 from kp_batch.executor import Local
@@ -155,9 +155,7 @@ def test_a_forgotten_trace_leaves_the_page(warehouse: Path) -> None:
     text = (warehouse / "report.html").read_text("utf-8")
     assert "to-be-forgotten" in text
     assert text.count(said) == 6  # both tables and its page, as itself and as what is nearest
-    told: list[Any] = []
-    FORGET.function(told.append, str(warehouse), ["to-be-forgotten"], unseen_too=False)
-    assert [each.traces for each in told] == [1]
+    assert forget(warehouse, ["to-be-forgotten"], with_page=True).traces == 1
     text = (warehouse / "report.html").read_text("utf-8")
     assert "to-be-forgotten" not in text
     assert said not in text

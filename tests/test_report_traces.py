@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kp_batch.cli.commands import FORGET
+from kp_batch.operations.forget import forget
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import STEP_TYPES
 from kp_batch.errors import ArchiveError
@@ -288,7 +288,7 @@ def test_a_forgotten_trace_takes_its_text_along_even_where_forgetting_was_killed
     assert nearest == "kp:trace:1"
     killed_in_removal(warehouse)
     assert CANARY in page(warehouse)
-    FORGET.function(lambda _: None, str(warehouse), ["kp:trace:1"], unseen_too=False)
+    forget(warehouse, ["kp:trace:1"], with_page=True)
     assert "objective 3" in page(warehouse)
     assert CANARY not in page(warehouse)
 

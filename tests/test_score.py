@@ -39,12 +39,8 @@ def alone(*traces: Any) -> list[Scored | Unscored]:
 def beside(
     folder: Path, moment: datetime, *traces: Any, **group: str | None
 ) -> list[Scored | Unscored]:
-    stage = folder / "stage"
-    stage.mkdir()
-    with coming(folder / "warehouse", stage, moment, group) as (profiles, meet):
-        told = list(score_lines(lines(*traces), profiles, moment, meet))
-    shutil.rmtree(stage)
-    return told
+    with coming(folder / "warehouse", moment, group) as (profiles, meet):
+        return list(score_lines(lines(*traces), profiles, moment, meet))
 
 
 @pytest.mark.model

@@ -8,17 +8,15 @@ from errno import EISDIR
 from math import isnan
 from pathlib import Path
 from shutil import copyfileobj
-from tempfile import NamedTemporaryFile, TemporaryDirectory
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import click
 
 from kp_batch.cli import completion
-from kp_batch.cli.command import json_line
-from kp_batch.cli.commands import EXPORT
-from kp_batch.cli.group import json_option, kp_batch, warehouse_option
+from kp_batch.cli.main import kp_batch
+from kp_batch.cli.options import json_line, json_option, warehouse_option
 from kp_batch.cli.result_texts import exported_text
-from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import KpBatchError
 from kp_batch.text import Terminal, number, printable
 from kp_batch.whole_files import beside
@@ -103,25 +101,25 @@ def export(  # noqa: PLR0913 (each is an option)
     if since and until and since > until:
         raise click.UsageError(f"--since {since.date()} is after --until {until.date()}")
     ending = _ending(output)
-    target = None if output == _STDOUT else str(Path(output).absolute())
-    choice = {
-        "min_score": min_score,
-        "domains": domains,
-        "since": since and str(since.date()),
-        "until": until and str(until.date()),
-        "where": where,
-        "distinct": distinct,
-        "top": top,
-        "private": include_private,
-    }
-    # The folder and the file are removed even where a signal ends the other process.
-    with (
-        TemporaryDirectory() as folder,
-        written(output, private=include_private) as file,
-        child_result(
-            EXPORT, None, str(warehouse), folder, choice, ending, str(file), target
-        ) as exported,
-    ):
+    from kp_batch.operations.export import export as export_traces
+    from kp_batch.operations.export_choice import Choice
+    from kp_batch.operations.export_forms import FORMS
+    from kp_batch.operations.export_output import check_output
+
+    choice = Choice(
+        min_score=min_score,
+        domains=domains,
+        since=since and str(since.date()),
+        until=until and str(until.date()),
+        where=where,
+        distinct=distinct,
+        top=top,
+        private=include_private,
+    )
+    if output != _STDOUT:
+        check_output(warehouse, Path(output).absolute())
+    with written(output, private=include_private) as file:
+        exported = export_traces(warehouse, choice, FORMS[ending], file)
         # stdout may be the export itself.
         told = json_line(exported) if as_json else exported_text(exported, output)
         click.echo(told, err=output == _STDOUT)

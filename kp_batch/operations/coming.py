@@ -36,13 +36,12 @@ _NEIGHBOURS = 5
 
 @contextmanager
 def coming(
-    warehouse: Path, folder: Path, moment: datetime, group: Mapping[str, str | None]
+    warehouse: Path, moment: datetime, group: Mapping[str, str | None]
 ) -> Generator[tuple[ProfileVersions, Meet]]:
     """Give the weights of a warehouse, and what traces meet that come to it.
 
     Args:
         warehouse: the folder of the tables, of which nothing is changed.
-        folder: takes what does not fit into memory.
         moment: when the traces come; with a time zone.
         group: values that tell their caches apart, in place of their own; None for a missing one.
 
@@ -53,7 +52,10 @@ def coming(
     """
     tables, config = require_manifest(warehouse).tables, last_config(warehouse)
     _check(group, config.cache_by)
-    with State(warehouse, tables, Staging(folder)) as state:
+    with (
+        Staging.temporary() as staging,
+        State(warehouse, tables, staging) as state,
+    ):
         yield config.profiles, Coming(warehouse, state, config, moment, group).meet
 
 

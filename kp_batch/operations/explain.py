@@ -28,7 +28,7 @@ _AS_PUBLISHED = (
 )
 
 
-def explain(warehouse: Path, staging: Staging, name: str) -> Explanation:
+def explain(warehouse: Path, name: str) -> Explanation:
     """Explain why a published trace has its score.
 
     Its row is as it was published; what it holds, and what the traces hold that it met, is read
@@ -36,7 +36,6 @@ def explain(warehouse: Path, staging: Staging, name: str) -> Explanation:
 
     Args:
         warehouse: the folder of the tables.
-        staging: takes what does not fit into memory.
         name: of the trace, as `find_trace` takes it.
 
     Raises:
@@ -44,7 +43,10 @@ def explain(warehouse: Path, staging: Staging, name: str) -> Explanation:
     """
     published = require_manifest(warehouse)
     runs = run_records(warehouse, published.tables.get("runs"))
-    with State(warehouse, published.tables, staging) as state:
+    with (
+        Staging.temporary() as staging,
+        State(warehouse, published.tables, staging) as state,
+    ):
         row = find_trace(warehouse, state, name)
         scored = pl.DataFrame([row])
         met = meet(warehouse, state, row)

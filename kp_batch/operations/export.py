@@ -23,7 +23,7 @@ _ROWS = 1_000  # written at once
 _FILES_NAMED = 5
 
 
-def export(warehouse: Path, staging: Staging, choice: Choice, form: Form, output: Path) -> Exported:
+def export(warehouse: Path, choice: Choice, form: Form, output: Path) -> Exported:
     """Write scored traces, read again from the archive, in the order of created_at and id.
 
     With `top` they stand in the order of score and id, the best first.
@@ -41,7 +41,6 @@ def export(warehouse: Path, staging: Staging, choice: Choice, form: Form, output
 
     Args:
         warehouse: the folder of the tables, of which nothing is changed.
-        staging: an empty folder elsewhere, where the traces wait.
         choice: which traces.
         form: of the file, one of `FORMS`.
         output: the file, which is not whole until this returns.
@@ -51,8 +50,12 @@ def export(warehouse: Path, staging: Staging, choice: Choice, form: Form, output
         WarehouseError: it is no warehouse, or vectors are missing.
     """
     forgotten = _forgotten(warehouse)
-    chosen, read = (staging.folder / f"{name}.parquet" for name in ("chosen", "read"))
-    with staging.connect() as connection, output.open("wb") as file:
+    with (
+        Staging.temporary() as staging,
+        staging.connect() as connection,
+        output.open("wb") as file,
+    ):
+        chosen, read = (staging.folder / f"{name}.parquet" for name in ("chosen", "read"))
         meet = choose(warehouse, choice, staging.folder, chosen)
         left_out = _stage(chosen, meet.traces, read, form, private=choice.private)
         create_view(connection, "main", "chosen", read_parquet(chosen))

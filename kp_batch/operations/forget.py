@@ -72,15 +72,12 @@ def forget(
         return _work(warehouse, known, with_page) if _is_work(warehouse, known) else told_of(known)
 
 
-def what_to_forget(
-    warehouse: Path, ids: Sequence[str], staging: Staging, *, unseen_too: bool = False
-) -> Forgotten:
+def what_to_forget(warehouse: Path, ids: Sequence[str], *, unseen_too: bool = False) -> Forgotten:
     """Tell what `forget` would do; nothing in the warehouse is changed.
 
     Args:
         warehouse: the folder of the tables.
         ids: the traces' ids, which may be unknown.
-        staging: an empty folder elsewhere.
         unseen_too: as for `forget`.
 
     Raises:
@@ -94,15 +91,15 @@ def what_to_forget(
     finishes = Layout(warehouse).forgetting.exists()
     if not (goes or finishes):
         return replace(told_of(known), refusal=refusal)
-    staging.make()
-    run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
-    check_formulas(run)
-    stage_ids(run, known)
-    plan = plan_from_published(run) if goes else None
-    forgotten = read_parquet(staging.to_forget)
-    without = statement("ANTI JOIN $gone AS gone USING (trace_id)", gone=forgotten)
-    folders = Layout(warehouse).all_vectors.glob("*")
-    vectors = count_other_vectors(warehouse, published, staging, folders, without)
+    with Staging.temporary() as staging:
+        run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
+        check_formulas(run)
+        stage_ids(run, known)
+        plan = plan_from_published(run) if goes else None
+        forgotten = read_parquet(staging.to_forget)
+        without = statement("ANTI JOIN $gone AS gone USING (trace_id)", gone=forgotten)
+        folders = Layout(warehouse).all_vectors.glob("*")
+        vectors = count_other_vectors(warehouse, published, staging, folders, without)
     told = told_of(known, plan, lost_runs(warehouse, published, plan))
     return replace(told, vectors=vectors, refusal=refusal, finishes=finishes)
 

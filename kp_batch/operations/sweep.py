@@ -78,9 +78,8 @@ class Grouping:
         return tuple(self.thresholds)
 
 
-def sweep(  # noqa: PLR0913 (each is an option)
+def sweep(
     warehouse: Path,
-    staging: Staging,
     *,
     cache_by: Sequence[str] = (),
     sizes: Sequence[int] = (),
@@ -94,7 +93,6 @@ def sweep(  # noqa: PLR0913 (each is an option)
 
     Args:
         warehouse: the folder of the tables.
-        staging: an empty folder elsewhere.
         cache_by: whose traces share a cache, as `parse_cache_by` reads it; none: the warehouse's
             own, as for the others.
         sizes: of the caches, each at least 1.
@@ -107,28 +105,28 @@ def sweep(  # noqa: PLR0913 (each is an option)
         WarehouseError: it is no warehouse, no trace is scored in it, by another version of
             kp_batch, or vectors are missing.
     """
-    run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
-    scorer = _scorer(run)
-    check_formulas(run, "a sweep")
-    asked = _asked(run.config, cache_by, sizes, ttls, thresholds)
-    staging.make()
-    with State(warehouse, run.tables, staging) as state:
-        traces = int(state.ask("SELECT count(*) FROM published.scores").item())
-        if not traces:
-            where = shown(warehouse)
-            raise WarehouseError(f"no trace is scored in {where}; run an archive first")
-        _check_keys(state, asked)
-        outcomes: list[Outcome] = []
-        with progress(
-            "replaying", traces * sum(len(each.caches) for each in asked), "trace"
-        ) as bar:
-            for number, grouping in enumerate(asked):
-                part = replace(run, staging=Staging(staging.folder / f"{number}"))
-                files: list[Path] = []
-                for file, rows in _swept(part, state, scorer, grouping):
-                    files.append(file)
-                    bar.add(rows)
-                outcomes += _outcomes(run, state, files, grouping)
+    with Staging.temporary() as staging:
+        run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
+        scorer = _scorer(run)
+        check_formulas(run, "a sweep")
+        asked = _asked(run.config, cache_by, sizes, ttls, thresholds)
+        with State(warehouse, run.tables, staging) as state:
+            traces = int(state.ask("SELECT count(*) FROM published.scores").item())
+            if not traces:
+                where = shown(warehouse)
+                raise WarehouseError(f"no trace is scored in {where}; run an archive first")
+            _check_keys(state, asked)
+            outcomes: list[Outcome] = []
+            with progress(
+                "replaying", traces * sum(len(each.caches) for each in asked), "trace"
+            ) as bar:
+                for number, grouping in enumerate(asked):
+                    part = replace(run, staging=Staging(staging.folder / f"{number}"))
+                    files: list[Path] = []
+                    for file, rows in _swept(part, state, scorer, grouping):
+                        files.append(file)
+                        bar.add(rows)
+                    outcomes += _outcomes(run, state, files, grouping)
     outcomes.sort(key=lambda row: row.task_domain or "")
     return Sweep(encoder_id=scorer.encoder_id, traces=traces, outcomes=tuple(outcomes))
 

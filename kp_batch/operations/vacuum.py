@@ -74,14 +74,13 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
     return Removed(files, facts, raw, vectors, lost, readable)
 
 
-def what_to_remove(warehouse: Path, keep: timedelta, now: datetime, staging: Staging) -> Removed:
+def what_to_remove(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
     """Tell what `vacuum` would remove; nothing in the warehouse is changed.
 
     Args:
         warehouse: the folder of the tables.
         keep: as for `vacuum`.
         now: the time.
-        staging: an empty folder elsewhere.
 
     Raises:
         WarehouseError: it is no warehouse.
@@ -95,7 +94,7 @@ def what_to_remove(warehouse: Path, keep: timedelta, now: datetime, staging: Sta
         files=count_files(warehouse, state.manifests),
         facts=_count_needless_facts(warehouse, tables),
         raw_rows=int(old.get_column("copies").sum()),
-        vectors=_count_needless_vectors(warehouse, state.published, staging),
+        vectors=_count_needless_vectors(warehouse, state.published),
         lost=lost,
         readable=readable,
     )
@@ -190,11 +189,12 @@ def _remove_vectors(warehouse: Path, published: Manifest) -> int:
     return removed + keep_vectors(warehouse, published)
 
 
-def _count_needless_vectors(warehouse: Path, published: Manifest, staging: Staging) -> int:
+def _count_needless_vectors(warehouse: Path, published: Manifest) -> int:
     needed, needless = _vector_folders(warehouse, published)
     ledger = relation(warehouse, "files", published.tables.get("files"))
     stays = statement("SEMI JOIN $ledger AS ledger USING (file_id)", ledger=ledger)
-    others = count_other_vectors(warehouse, published, staging, needed, stays)
+    with Staging.temporary() as staging:
+        others = count_other_vectors(warehouse, published, staging, needed, stays)
     return sum(map(count_vectors, needless)) + others
 
 

@@ -41,14 +41,11 @@ _OF_ARCHIVE = (*OWN_COLUMNS, "cache_group")  # what it tells now, without a repl
 _COMPARED = (*_OF_ARCHIVE, *NOVELTY, "composite", "score")
 
 
-def verify(
-    warehouse: Path, staging: Staging, *, traces: int, seed: int, embed: bool
-) -> Verification:
+def verify(warehouse: Path, *, traces: int, seed: int, embed: bool) -> Verification:
     """Compute some published traces from scratch: facts, text, vector, window and score.
 
     Args:
         warehouse: the folder of the tables.
-        staging: takes what does not fit into memory.
         traces: how many.
         seed: of their choice; the same one chooses the same traces again.
         embed: whether to embed their texts again.
@@ -61,7 +58,10 @@ def verify(
     """
     published = require_manifest(warehouse)
     settings = published.settings or _NO_RUN_DONE
-    with State(warehouse, published.tables, staging) as state:
+    with (
+        Staging.temporary() as staging,
+        State(warehouse, published.tables, staging) as state,
+    ):
         sampled = _sample(state, traces, seed)
         stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")
         stored = stored.with_columns(cache_group_now=_groups_now(state, stored, settings))
