@@ -28,24 +28,25 @@ def _run(
     tell: Tell[Summary], config: Mapping[str, object], *, prefect: bool, quiet: bool, began: float
 ) -> None:
     """Rescore, with Prefect or without it, telling all or news alone; `began` as for `Clock`."""
-    from kp_batch.clock import Clock
     from kp_batch.config import RescoreConfig
-    from kp_batch.executors.prefect_settings import prepare_prefect
-    from kp_batch.executors.ray import workers_of
     from kp_batch.pipeline.rescore import rescore_and_report
     from kp_batch.progress import show_news_alone
+    from kp_batch.steps.prefect_settings import prepare_prefect
+    from kp_batch.steps.ray import executor_of
+    from kp_batch.steps.step import timed
 
     if quiet:
         show_news_alone()
-    clock, settings = Clock(began), RescoreConfig.model_validate(config)
-    if not prefect:
-        with workers_of(settings) as workers:
-            rescore_and_report(settings, workers, clock, tell)
-        return
-    prepare_prefect(Layout(settings.warehouse.absolute()).prefect)
-    from kp_batch.executors.prefect import run_flow
+    with timed(began):
+        settings = RescoreConfig.model_validate(config)
+        if not prefect:
+            with executor_of(settings) as executor:
+                rescore_and_report(settings, executor, tell)
+            return
+        prepare_prefect(Layout(settings.warehouse.absolute()).prefect)
+        from kp_batch.steps.prefect import run_flow
 
-    run_flow(settings, clock, tell)
+        run_flow(settings, tell)
 
 
 def _plan(
@@ -57,13 +58,13 @@ def _plan(
 ) -> None:
     """Plan, and leave nothing behind: `folder` is empty, and the caller removes it."""
     from kp_batch.config import RescoreConfig
-    from kp_batch.executor import Local
     from kp_batch.ingest.observe import observe
     from kp_batch.planning.explain_plan import describe
     from kp_batch.planning.plan import make_plan
     from kp_batch.planning.scorer import Scorer
     from kp_batch.run import Run, in_force
     from kp_batch.staging import Staging
+    from kp_batch.steps.step import ThreadExecutor
 
     asked = RescoreConfig.model_validate(config)
     check_folder(asked.warehouse)
@@ -71,7 +72,7 @@ def _plan(
     run = Run.begin(in_force(asked), datetime.now(UTC), Staging(Path(folder)))
     run.staging.make()
     scorer = Scorer.of(run)
-    plan = make_plan(run, observe(run, Local()), scorer)
+    plan = make_plan(run, observe(run, ThreadExecutor()), scorer)
     tell(describe(run, plan, by_domain_and_day=by_domain_and_day))
 
 

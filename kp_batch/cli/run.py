@@ -95,8 +95,8 @@ def _run(
 ) -> None:
     """Run with these settings and print the summary; the report is written after that."""
     began, config = time.time(), checked(settings)
-    from kp_batch.executors.prefect_settings import configured_api
     from kp_batch.pipeline.summary import as_text, with_all_domains
+    from kp_batch.steps.prefect_settings import configured_api
 
     check_apart(config.warehouse, config.archive)
     make_folder(config.warehouse)
