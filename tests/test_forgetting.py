@@ -26,7 +26,6 @@ from kp_batch.cli.main import kp_batch as group
 from kp_batch.cli.result_texts import forgotten_text, removed_text
 from kp_batch.cli.supervisor import _send
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
-from kp_batch.executor import Step
 from kp_batch.operations.forget import forget, what_to_forget
 from kp_batch.operations.removal import published_rows
 from kp_batch.operations.results import Forgotten, Removed
@@ -211,15 +210,13 @@ def failing_to_write(*_: object) -> None:
 def test_one_that_failed_leaves_nothing_to_finish(
     warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = kp_batch.pipeline.rescore.WRITE
-    failing = replace(write, function=failing_to_write)
-    monkeypatch.setattr(kp_batch.pipeline.rescore, "WRITE", failing)
-    with pytest.raises(OSError, match="full"):
-        forget(warehouse, ["kp:trace:1"])
+    with monkeypatch.context() as patch:
+        patch.setattr(kp_batch.pipeline.rescore, "write_tables", failing_to_write)
+        with pytest.raises(OSError, match="full"):
+            forget(warehouse, ["kp:trace:1"])
     assert not Layout(warehouse).forgetting.exists()
-    monkeypatch.setattr(kp_batch.pipeline.rescore, "WRITE", write)
     killed_in_removal(warehouse)
-    monkeypatch.setattr(kp_batch.pipeline.rescore, "WRITE", failing)
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "write_tables", failing_to_write)
     with pytest.raises(OSError, match="full"):
         forget(warehouse, ["kp:trace:2"])
     assert Layout(warehouse).forgetting.exists()
@@ -299,7 +296,7 @@ def test_what_fails_before_files_are_removed_leaves_all_as_it_was_or_is_finished
         raise OSError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(kp_batch.pipeline.rescore, "PUBLISH", Step("publish", failing))
+        patch.setattr(kp_batch.pipeline.rescore, "publish_success", failing)
         with pytest.raises(OSError, match="gone"):
             forget(warehouse, ["kp:trace:1"])
     stands = tables(warehouse)["scores"].get_column("trace_id").to_list()

@@ -20,13 +20,13 @@ import pytest
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import TABLES
 from kp_batch.errors import BusyError, WarehouseError
-from kp_batch.executor import Local
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import report as reporting
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.staging import Staging
+from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.warehouse import catalog
 from kp_batch.warehouse import manifest as manifests
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest, require_manifest
@@ -305,7 +305,7 @@ NEXT: dict[str, Callable[[Path], object]] = {
     "vacuum": lambda folder: vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC)),
     "forget": lambda folder: forget(folder / "warehouse", [SECRET]),
     "catalog": lambda folder: rebuild(folder / "warehouse"),
-    "report": lambda folder: leave_report(folder / "warehouse", Local()),
+    "report": lambda folder: leave_report(folder / "warehouse", ThreadExecutor()),
 }
 
 
@@ -547,20 +547,21 @@ def test_a_catalog_that_cannot_be_replaced_undoes_no_publication(
         assert plain(settings.warehouse, "SELECT count(*) FROM scores") == 1
 
 
-class Lost(Local):
-    """Loses the answer of the step that publishes, as where Prefect's server has gone."""
+def lost(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Lose the answer of the step that publishes, as where Prefect's server has gone."""
 
-    def call(self, step: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """See `Executor`."""
-        done = super().call(step, *args, **kwargs)
-        if step.name == "publish":
+    def called(*args: Any) -> Any:
+        done = function(*args)
+        if name == "publish":
             raise RuntimeError("the server is gone")
         return done
+
+    return called
 
 
 def test_an_error_after_the_publication_undoes_it_not(tmp_path: Path) -> None:
     settings = config(tmp_path, write_jsonl(tmp_path / "a.jsonl", [trace()]))
-    with pytest.raises(RuntimeError, match="the server is gone"):
-        rescore_archive(settings, Lost())
+    with timed(caller=lost), pytest.raises(RuntimeError, match="the server is gone"):
+        rescore_archive(settings)
     assert statuses(settings) == ["done"]
     assert rescore_archive(settings).run_id is None

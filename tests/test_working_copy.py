@@ -18,12 +18,10 @@ import duckdb
 import polars as pl
 import pytest
 
-from kp_batch import executor
 from kp_batch.away import is_note, remove
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import PLACES, read_vectors
 from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
-from kp_batch.executor import Local
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import report as pipeline_report
@@ -31,6 +29,8 @@ from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.run import in_force
 from kp_batch.sample import write_sample
+from kp_batch.steps import step
+from kp_batch.steps.step import ThreadExecutor
 from kp_batch.storage.objects import Object
 from kp_batch.storage.store import Store, store_at
 from kp_batch.storage.traffic import TRAFFIC
@@ -155,7 +155,7 @@ def test_a_publication_whose_answer_was_lost_stands(
             raise OSError(errno.EIO, "no answer", path)
         return etag
 
-    monkeypatch.setattr(executor, "RETRY_DELAYS_S", ())
+    monkeypatch.setattr(step, "RETRY_DELAYS_S", ())
     with monkeypatch.context() as patch:
         patch.setattr(Store, "write", without_answer)
         with pytest.raises(StorageError, match="no answer"):
@@ -350,7 +350,7 @@ def test_vectors_stay_where_a_run_could_not_reach_the_bucket(
             return write(self, path, content, **how)
         raise OSError(errno.EIO, "unreachable", path)
 
-    monkeypatch.setattr(executor, "RETRY_DELAYS_S", ())
+    monkeypatch.setattr(step, "RETRY_DELAYS_S", ())
     with monkeypatch.context() as patch:
         patch.setattr(Store, "write", unreachable)
         with pytest.raises((OSError, StorageError), match="unreachable"):
@@ -442,7 +442,7 @@ def test_a_report_that_cannot_be_made_anew_goes_from_the_bucket(
 ) -> None:
     first.run(archive)
     with first.here() as folder:
-        leave_report(folder, Local())
+        leave_report(folder, ThreadExecutor())
     assert "report.html" in names(first.url)
 
     def failing(*_: object) -> str:
@@ -451,7 +451,7 @@ def test_a_report_that_cannot_be_made_anew_goes_from_the_bucket(
     monkeypatch.setattr(pipeline_report, "report", failing)
     first.run(archive, threshold=0.5)
     with first.here() as folder:
-        leave_report(folder, Local())
+        leave_report(folder, ThreadExecutor())
     assert "report.html" not in names(first.url)
 
 

@@ -95,8 +95,8 @@ def _run(
 ) -> None:
     """Run with these settings and print the summary; the report is written after that."""
     began, config = time.time(), checked(settings)
-    from kp_batch.executors.prefect_settings import configured_api
     from kp_batch.pipeline.summary import as_text, with_all_domains
+    from kp_batch.steps.prefect_settings import configured_api
 
     faults: list[OSError] = []
 
@@ -115,26 +115,26 @@ def _run(
     if quiet:
         show_news_alone()
     under_prefect = configured_api(os.environ) is not None if prefect is None else prefect
-    with logged(Layout(config.warehouse).log):
-        (_run_flow if under_prefect else _run_alone)(config, began, tell)
+    from kp_batch.steps.step import timed
+
+    with logged(Layout(config.warehouse).log), timed(began):
+        (_run_flow if under_prefect else _run_alone)(config, tell)
     for fault in faults:
         raise fault
 
 
-def _run_alone(config: "RescoreConfig", began: float, tell: Callable[["Summary"], None]) -> None:
-    from kp_batch.clock import Clock
-    from kp_batch.executors.ray import workers_of
+def _run_alone(config: "RescoreConfig", tell: Callable[["Summary"], None]) -> None:
     from kp_batch.pipeline.rescore import rescore_and_report
+    from kp_batch.steps.ray import executor_of
 
-    with workers_of(config) as workers:
-        rescore_and_report(config, workers, Clock(began), tell)
+    with executor_of(config) as executor:
+        rescore_and_report(config, executor, tell)
 
 
-def _run_flow(config: "RescoreConfig", began: float, tell: Callable[["Summary"], None]) -> None:
-    from kp_batch.clock import Clock
-    from kp_batch.executors.prefect_settings import prepare_prefect
+def _run_flow(config: "RescoreConfig", tell: Callable[["Summary"], None]) -> None:
+    from kp_batch.steps.prefect_settings import prepare_prefect
 
     prepare_prefect(Layout(config.warehouse.absolute()).prefect)
-    from kp_batch.executors.prefect import run_flow
+    from kp_batch.steps.prefect import run_flow
 
-    run_flow(config, Clock(began), tell)
+    run_flow(config, tell)

@@ -22,6 +22,7 @@ from kp_batch.ingest.each_file import Unreadable, read_each
 from kp_batch.ingest.hashes import Hashes, forgotten_hashes, stand_in
 from kp_batch.ingest.staged_rows import RowGroups, StagedRows, texts_of
 from kp_batch.staging import TEXTS, Staging
+from kp_batch.steps.step import step
 
 VERSION = f"-v{FACTS_VERSION}"  # the end of every file_id
 
@@ -43,6 +44,7 @@ class StagedPart:
     texts: tuple[Path, ...]
 
 
+@step("identify")
 def identify(part: Sequence[SourceFile]) -> list[str | Unreadable]:
     """Name the content of some files: the file_id of each, or why it has none; see `read_each`."""
     return read_each("identify", {source: source for source in part}, _file_id)
@@ -60,6 +62,7 @@ def _file_id(source: SourceFile) -> str:
         raise UnreadableError([Fault(UNREADABLE_FILE, reason)]) from error
 
 
+@step("stage")
 def stage_contents(
     part: Sequence[Content], archive: Sequence[str], forgotten: Sequence[Path], staging: Staging
 ) -> StagedPart:
@@ -169,6 +172,7 @@ def _check_unchanged(source: SourceFile) -> None:
         raise UnreadableError([Fault(UNREADABLE_FILE, message)])
 
 
+@step("read again")
 def stage_texts(part: Sequence[SourceFile], wanted: Path, staging: Staging) -> list[Path]:
     """Read files again for the texts of some of their rows; returns the staged file, if any.
 

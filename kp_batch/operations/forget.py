@@ -11,10 +11,8 @@ from polars.exceptions import PanicException
 
 from kp_batch.away import remove
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.executor import Local
 from kp_batch.facts import id_hash
 from kp_batch.operations.forget_plan import (
-    PLAN,
     check_formulas,
     lost_runs,
     plan_from_published,
@@ -35,6 +33,7 @@ from kp_batch.progress import warn
 from kp_batch.run import Run, last_config
 from kp_batch.sql import read_parquet, statement
 from kp_batch.staging import Staging
+from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.places import shown
@@ -129,7 +128,7 @@ def _work(warehouse: Path, known: KnownIds, with_page: bool) -> Forgotten:  # no
         vectors = remove_what_held(warehouse, _HOLDING_TRACES)
     finally:
         if with_page:
-            leave_report(warehouse, Local())
+            leave_report(warehouse, ThreadExecutor())
     if with_page and shows_older(warehouse):
         raise WarehouseError(
             f"the traces are forgotten, but {page}, which may name them, cannot be replaced; "
@@ -155,11 +154,12 @@ def _forget(warehouse: Path, known: KnownIds) -> Forgotten:
         opened.begun = True
         run = opened.run
         stage_ids(run, known)
-        opened.plan = plan = opened.executor.call(PLAN, run)
+        opened.plan = plan = plan_from_published(run)
         say_plan(run, plan)
         lost = lost_runs(warehouse, run.published, plan)
         with _marked(run):
-            execute(replace(run, tables=_without(run)), plan, opened.executor)
+            opened.run = replace(run, tables=_without(run))
+            execute(opened, plan)
     return replace(told_of(known, plan, lost), run_id=run.run_id)
 
 

@@ -3,13 +3,13 @@
 from datetime import UTC, datetime
 
 from kp_batch.config import RescoreConfig
-from kp_batch.executor import Local
 from kp_batch.ingest.observe import observe
 from kp_batch.planning.explain_plan import PlanDescription, describe
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.run import Run, in_force
 from kp_batch.staging import Staging
+from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.layout import check_apart, check_folder
 
 
@@ -28,5 +28,5 @@ def plan(config: RescoreConfig, *, by_domain_and_day: bool = False) -> PlanDescr
     with Staging.temporary() as staging:
         run = Run.begin(in_force(config), datetime.now(UTC), staging)
         scorer = Scorer.of(run)
-        made = make_plan(run, observe(run, Local()), scorer)
+        made = make_plan(run, observe(run, ThreadExecutor()), scorer)
         return describe(run, made, by_domain_and_day=by_domain_and_day)

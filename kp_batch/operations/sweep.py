@@ -17,7 +17,6 @@ import polars as pl
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import read_vectors, stored_dimensions
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.executor import Local, Step
 from kp_batch.novelty.cache import NO_NEIGHBOUR
 from kp_batch.novelty.replay import replay_windows
 from kp_batch.novelty.settings import (
@@ -45,6 +44,7 @@ from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import ProfileVersions
 from kp_batch.sql import read_parquet, set_variables, sql
 from kp_batch.staging import Staging
+from kp_batch.steps.step import ThreadExecutor, step
 from kp_batch.vectors import Bools, Float32s, Float64s, Int64s
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.places import shown
@@ -180,8 +180,8 @@ def _swept(
         raise WarehouseError(_without_vectors(run, scorer, lacking))
     spans = list(sweep_spans(run.staging, grouping.caches))
     check_vectors_fit(spans, stored_dimensions(vectors) or 0)
-    step = with_room(SWEEP_SPAN, spans, vectors)
-    files = Local().map(step, spans, grouping, scorer.profiles, vectors, run.staging)
+    sweeping = with_room(sweep_span, spans, vectors)
+    files = ThreadExecutor().map(sweeping, spans, grouping, scorer.profiles, vectors, run.staging)
     for span, file in zip(spans, files, strict=True):
         yield file, (span.last - span.first) * len(grouping.caches)
 
@@ -224,6 +224,7 @@ def _window(rows: pl.LazyFrame, row: int, caches: Sequence[CacheSettings]) -> in
     return begin + min(int(window_starts(times, each.size, each.ttl)[-1]) for each in caches)
 
 
+@step("sweep span")
 def sweep_span(
     span: Span, grouping: Grouping, profiles: ProfileVersions, vectors: Path, staging: Staging
 ) -> Path:
@@ -255,9 +256,6 @@ def sweep_span(
         # A row group for each cache: what looks for one reads no other.
         pl.concat(swept).write_parquet(written, row_group_size=span.last - span.first)
     return path
-
-
-SWEEP_SPAN = Step("sweep span", sweep_span)
 
 
 class _SpanReplay:

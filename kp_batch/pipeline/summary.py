@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kp_batch.clock import PREFECT, START, Clock, work
 from kp_batch.run_record import RunCounts
 from kp_batch.sql import sql
+from kp_batch.steps.step import PREFECT, START, Clock, work
 from kp_batch.text import aligned, bar_line, number, printable, shortened
 
 if TYPE_CHECKING:  # who only prints a summary does not wait for these
