@@ -31,8 +31,8 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning import sizes, timeline
 from kp_batch.progress import warn
 from kp_batch.sample import write_sample
-from kp_batch.storage.traffic import TRAFFIC
-from kp_batch.warehouse.places import folder_of
+from kp_batch.storage.store import TRAFFIC
+from kp_batch.warehouse.bucket.location import folder_of
 from tests.archives import trace, write_jsonl
 from tests.buckets import fill
 from tests.test_parts import assert_same

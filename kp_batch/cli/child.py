@@ -19,7 +19,7 @@ from kp_batch.cli.log import Log
 from kp_batch.errors import KpBatchError
 from kp_batch.failures import explained
 from kp_batch.progress import say, show_on_stderr
-from kp_batch.storage.traffic import TRAFFIC
+from kp_batch.storage.store import TRAFFIC
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import click
 
 from kp_batch.failures import explained
 from kp_batch.text import printable_lines
-from kp_batch.warehouse.places import folder_of, url_of
+from kp_batch.warehouse.bucket.location import folder_of, url_of
 
 
 class Warehouse(click.Path):
@@ -29,7 +29,7 @@ class Warehouse(click.Path):
         folder = Path(os.fsdecode(super().convert(folder_of(value), param, ctx)))
         # A run does so when it begins, and what a shell completes is read from the copy as it is.
         if url_of(folder) and ctx and ctx.command.name != "run" and not ctx.resilient_parsing:
-            from kp_batch.warehouse.sharing import refresh
+            from kp_batch.warehouse.bucket.mirror import refresh
 
             refresh(folder)
         return folder

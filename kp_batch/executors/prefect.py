@@ -31,8 +31,8 @@ from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary, as_table, as_text
 from kp_batch.progress import hear, say, warn
 from kp_batch.text import code, printable
+from kp_batch.warehouse.bucket.location import folder_of, shown
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.places import folder_of, shown
 
 _LONGEST_NAME = 40  # of a warehouse in a key
 

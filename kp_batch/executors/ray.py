@@ -23,7 +23,7 @@ from kp_batch.executor import Executor, Local, P, R, Step, T
 from kp_batch.executors.ray_nodes import PRIVATE, check_nodes, check_room, with_a_core
 from kp_batch.executors.ray_worker import TOLD, Done, carried_out
 from kp_batch.progress import repeat
-from kp_batch.storage.traffic import TRAFFIC
+from kp_batch.storage.store import TRAFFIC
 from kp_batch.text import one_line, shortened
 
 _PATIENCE_S = 5.0  # for a cluster's answer

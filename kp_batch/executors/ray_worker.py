@@ -8,7 +8,7 @@ from typing import Any
 from polars.exceptions import PanicException
 
 from kp_batch.progress import overheard
-from kp_batch.storage.traffic import Traffic, counted
+from kp_batch.storage.store import Traffic, counted
 
 TOLD = "kp_told"  # the attribute of a part's error that holds what the part told before
 

@@ -27,8 +27,8 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.progress import say, warn
 from kp_batch.run import Run, in_force
 from kp_batch.text import one_line
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
-from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import published_since, writing
 
 READ = Step("read", observe)
