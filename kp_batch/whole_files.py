@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and folders without links."""
 
 import os
 from collections.abc import Generator
@@ -6,6 +6,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
 from uuid import uuid4
+
+from kp_batch.errors import WarehouseError
 
 HALF_WRITTEN = ".part"  # the ending of a file that is not whole yet
 _NOTES: list[int] = []  # the file that names what this process would leave, if there is one
@@ -85,3 +87,41 @@ def whole(path: Path) -> Generator[Path]:
         if isinstance(error, Exception | PanicException):
             written.unlink(missing_ok=True)
         raise
+
+
+def files_below(folder: Path) -> list[Path]:
+    """All files in a folder of a warehouse, at any depth, in order; none where it is missing.
+
+    Raises:
+        WarehouseError: it is a link, or holds one: what that leads to is not the warehouse's.
+    """
+    refuse_link(folder)
+    files: list[Path] = []
+    ahead = [str(folder)]
+    while ahead:
+        try:
+            entries = os.scandir(ahead.pop())
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        with entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    refuse_link(Path(entry.path))
+                elif entry.is_dir(follow_symlinks=False):
+                    ahead.append(entry.path)
+                else:
+                    files.append(Path(entry.path))
+    return sorted(files)
+
+
+def refuse_link(path: Path) -> None:
+    """Refuse a link where a writer works.
+
+    Raises:
+        WarehouseError: the path is one.
+    """
+    if path.is_symlink():
+        raise WarehouseError(
+            f"{path} is a link: files that it leads to could be changed or removed; remove it, or "
+            "put what it leads to in its place (a warehouse as a whole may stand behind a link)"
+        )

@@ -30,8 +30,7 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary, as_text
 from kp_batch.progress import show_news_alone, show_on_stderr
 from kp_batch.staging import Staging
-from kp_batch.storage.store import store_at
-from kp_batch.storage.traffic import TRAFFIC
+from kp_batch.storage.store import TRAFFIC, store_at
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_damaged, write_jsonl, write_parquet
 from tests.buckets import fill

@@ -136,14 +136,13 @@ def test_manifest_json_publishes_and_kp_duckdb_follows_wherever_the_writer_dies(
 def test_each_publication_has_an_id_of_its_own(tmp_path: Path) -> None:
     publish_profile(tmp_path, "one")
     published = require_manifest(tmp_path)
-    assert re.fullmatch("[0-9a-f]{32}", published.publication)
+    assert re.fullmatch("[0-9a-f]{64}", published.publication)
     assert json.loads((tmp_path / "manifest.json").read_text("utf-8")) == {
         "format_version": FORMAT_VERSION,
         "publication": published.publication,
         "settings": {"threshold": 0.75},
         "tables": {"profiles": 0},
         "failed": False,
-        "salt": published.salt,
     }
     assert plain(tmp_path, "SELECT publication FROM manifest") == published.publication
     publish(tmp_path, published)
@@ -463,7 +462,8 @@ def edited(**changes: object) -> Callable[[bytes], bytes]:
 DAMAGED: dict[str, Callable[[bytes], bytes]] = {
     "another threshold": edited(settings={"threshold": 0.5}),
     "another version": edited(tables={"profiles": 1}),
-    "another publication": edited(publication="0" * 32),
+    "another publication": edited(publication="0" * 64),
+    "no publication": edited(publication=1),
     "no settings": lambda text: text.replace(b"settings", b"options"),
     "no number": edited(format_version="four"),
     "cut": lambda text: text[:-5],

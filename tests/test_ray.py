@@ -31,8 +31,8 @@ from kp_batch.sample import write_sample
 from kp_batch.steps import ray as rays
 from kp_batch.steps.ray import RayExecutor, executor_of
 from kp_batch.steps.step import step
-from kp_batch.storage.traffic import TRAFFIC
-from kp_batch.warehouse.places import folder_of
+from kp_batch.storage.store import TRAFFIC
+from kp_batch.warehouse.bucket.location import folder_of
 from tests.archives import trace, write_jsonl
 from tests.buckets import fill
 from tests.test_parts import assert_same

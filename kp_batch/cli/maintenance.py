@@ -16,8 +16,8 @@ from kp_batch.cli.supervise import logged
 from kp_batch.errors import KpBatchError
 from kp_batch.novelty.settings import parse_ttl
 from kp_batch.text import number
+from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.places import shown, url_of
 
 _NEEDS = (
     "who opens it needs DuckDB's extension for that store (INSTALL httpfs, or azure), credentials "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from kp_batch.warehouse.places import folder_of, url_of
+from kp_batch.warehouse.bucket.location import folder_of, url_of
 
 if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
@@ -29,7 +29,7 @@ class Warehouse(click.Path):
         folder = Path(os.fsdecode(super().convert(folder_of(value), param, ctx)))
         # A run does so when it begins, and what a shell completes is read from the copy as it is.
         if url_of(folder) and ctx and ctx.command.name != "run" and not ctx.resilient_parsing:
-            from kp_batch.warehouse.sharing import refresh
+            from kp_batch.warehouse.bucket.mirror import refresh
 
             refresh(folder)
         return folder

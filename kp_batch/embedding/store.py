@@ -15,7 +15,6 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from kp_batch.away import remove
 from kp_batch.embedding.chunks import (
     HASH,
     Hashes,
@@ -108,7 +107,7 @@ class VectorStore:
                     kept += len(rows)
         for path in chunk_files(self._folder):  # a chunk's hashes before its vectors
             if path.name.partition(".")[0] not in names or path.suffix == HALF_WRITTEN:
-                remove(path)
+                path.unlink()
         return held - kept
 
     def _reduced(self, name: str, rows: npt.NDArray[np.int32]) -> str:

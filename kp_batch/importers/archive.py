@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from filecmp import cmp
 from pathlib import Path
 
-from kp_batch.storage.at_once import at_once
+from kp_batch.storage.store import run_parallel
 from kp_batch.whole_files import beside, put
 
 _DAY = "????-??-??.parquet"
@@ -61,7 +61,7 @@ class Archive:
         Raises:
             OSError: one cannot be fetched.
         """
-        at_once(self.here, names)
+        run_parallel(self.here, names)
 
     @contextmanager
     def writing(self, name: str) -> Generator[Path]:

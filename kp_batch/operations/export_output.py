@@ -8,8 +8,8 @@ from kp_batch.archive.sources import covers
 from kp_batch.errors import KpBatchError
 from kp_batch.run_record import last_done
 from kp_batch.text import printable
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.relations import run_records, scan
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import polars as pl
 from polars.exceptions import PanicException
 
-from kp_batch.away import remove
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.facts import id_hash
 from kp_batch.operations.forget_plan import (
@@ -34,11 +33,11 @@ from kp_batch.run import Run, last_config
 from kp_batch.sql import read_parquet, statement
 from kp_batch.staging import Staging
 from kp_batch.steps.step import ThreadExecutor
+from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.bucket.mirror import keeps_versions
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import writing
-from kp_batch.warehouse.sharing import keeps_versions
 from kp_batch.warehouse.tables import DeltaTables
 
 _HOLDING_TRACES = ("scores", "rejects", "facts")
@@ -134,7 +133,7 @@ def _work(warehouse: Path, known: KnownIds, with_page: bool) -> Forgotten:  # no
             f"the traces are forgotten, but {page}, which may name them, cannot be replaced; "
             "remove it, and give the same command again"
         )
-    remove(marker)
+    marker.unlink()
     if keeps_versions(warehouse):
         warn(
             f"{shown(warehouse)} keeps older versions of its objects, which still hold the traces: "
@@ -175,7 +174,7 @@ def _marked(run: Run) -> Generator[None]:
         with suppress(Exception):  # what fails here is not the error that counts
             now = require_manifest(warehouse).tables.get("forgotten")
             if not stood and now == run.published.tables.get("forgotten"):
-                remove(marker)
+                marker.unlink()
         raise
 
 

@@ -15,8 +15,8 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.why import is_as_published
 from kp_batch.run import Run
 from kp_batch.steps.step import step
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.relations import partitions_of, run_records
 from kp_batch.warehouse.versions import files_of
 

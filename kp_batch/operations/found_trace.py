@@ -12,7 +12,7 @@ from kp_batch.facts import id_hash
 from kp_batch.planning.state import State
 from kp_batch.sql import set_variables, sql, statement
 from kp_batch.text import encodable, shortened
-from kp_batch.warehouse.places import shown
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.relations import frame_of, parquet_relation
 
 _NAMED = 3  # at most, where a beginning is not unique

@@ -46,8 +46,8 @@ from kp_batch.sql import read_parquet, set_variables, sql
 from kp_batch.staging import Staging
 from kp_batch.steps.step import ThreadExecutor, step
 from kp_batch.vectors import Bools, Float32s, Float64s, Int64s
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.places import shown
 from kp_batch.whole_files import whole
 
 # One trace with one cache.

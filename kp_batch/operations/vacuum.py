@@ -11,7 +11,6 @@ import polars as pl
 
 from kp_batch.archive.reject_messages import with_message
 from kp_batch.archive.validation import SUPERSEDED
-from kp_batch.away import remove
 from kp_batch.contracts import GROWING, TABLES
 from kp_batch.embedding.chunks import chunk_files, count_vectors
 from kp_batch.operations.history import sorted_runs
@@ -183,7 +182,7 @@ def _remove_vectors(warehouse: Path, published: Manifest) -> int:
     removed = sum(map(count_vectors, needless))
     for folder in needless:
         for path in chunk_files(folder):
-            remove(path)
+            path.unlink()
         with suppress(OSError):  # somebody else's files stand there, too
             folder.rmdir()
     return removed + keep_vectors(warehouse, published)

@@ -8,7 +8,6 @@ from pathlib import Path
 import duckdb
 from polars.exceptions import PanicException
 
-from kp_batch.away import remove
 from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.memory import duckdb_limit
 from kp_batch.progress import say, warn
@@ -16,9 +15,9 @@ from kp_batch.report.report_data import gather
 from kp_batch.sql import statement
 from kp_batch.steps.step import Executor, ThreadExecutor, step
 from kp_batch.text import one_line
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest
-from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
 from kp_batch.whole_files import whole
@@ -73,7 +72,7 @@ def _fault_of_writing(warehouse: Path, mark: str, executor: Executor) -> BaseExc
         write_report(warehouse, mark, executor)
     except (Exception, PanicException) as error:  # noqa: BLE001 (likewise)
         with suppress(OSError):
-            remove(Layout(warehouse).report)
+            Layout(warehouse).report.unlink()
         return error
     return None
 

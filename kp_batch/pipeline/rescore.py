@@ -26,8 +26,8 @@ from kp_batch.progress import say, warn
 from kp_batch.run import Run, in_force
 from kp_batch.steps.step import Clock, Executor, ThreadExecutor, timed
 from kp_batch.text import one_line
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
-from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import published_since, writing
 
 _THREADS = ThreadExecutor()

@@ -29,8 +29,8 @@ from kp_batch.progress import hear, say, warn
 from kp_batch.steps.ray import executor_of
 from kp_batch.steps.step import PREFECT, START, Caller, Clock, timed
 from kp_batch.text import code, printable
+from kp_batch.warehouse.bucket.location import folder_of, shown
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.places import folder_of, shown
 
 _LONGEST_NAME = 40  # of a warehouse in a key
 

@@ -23,7 +23,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import WorkerError
 from kp_batch.progress import overheard, repeat
 from kp_batch.steps.step import PART_BYTES, Executor, P, R, Step, T, ThreadExecutor
-from kp_batch.storage.traffic import TRAFFIC, Traffic, counted
+from kp_batch.storage.store import TRAFFIC, Traffic, counted
 from kp_batch.text import one_line, shortened
 from kp_batch.warehouse.layout import make_folder
 from kp_batch.whole_files import beside

@@ -16,9 +16,9 @@ from kp_batch.contracts import GROWING, VIEWS
 from kp_batch.run_record import RunRecord
 from kp_batch.sql import SQL, identifier, literal, sql, statement
 from kp_batch.storage.store import store_at
+from kp_batch.warehouse.bucket.location import url_of
 from kp_batch.warehouse.catalog_sql import catalog_id, statements
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, shown_tables
-from kp_batch.warehouse.places import url_of
 from kp_batch.warehouse.relations import kept_files, parquet_relation, relation
 from kp_batch.warehouse.runs import manifest_left
 from kp_batch.warehouse.versions import files_of
@@ -153,15 +153,14 @@ def _copy_manifest(
         "settings": json.dumps(manifest.settings),
         "tables": json.dumps(manifest.tables),
         "failed": manifest.failed,
-        "salt": manifest.salt,
         "warehouse": warehouse,
         "catalog_id": catalog_id(),
     }
     connection.execute(
         "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, settings VARCHAR, "
-        "tables VARCHAR, failed BOOLEAN, salt VARCHAR, warehouse VARCHAR, catalog_id VARCHAR)"
+        "tables VARCHAR, failed BOOLEAN, warehouse VARCHAR, catalog_id VARCHAR)"
     )
-    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?, ?)", list(row.values()))
+    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?)", list(row.values()))
 
 
 def _create(connection: duckdb.DuckDBPyConnection, folder: str, warehouse: str) -> None:

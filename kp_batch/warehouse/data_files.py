@@ -9,11 +9,10 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from kp_batch.away import files_below
 from kp_batch.contracts import PARTITIONED_BY, TABLES
 from kp_batch.errors import WarehouseError
 from kp_batch.warehouse.layout import Layout
-from kp_batch.whole_files import whole
+from kp_batch.whole_files import files_below, whole
 
 
 class _Format(TypedDict):

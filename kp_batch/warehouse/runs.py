@@ -9,8 +9,8 @@ import duckdb
 from kp_batch.errors import WarehouseError
 from kp_batch.run_record import RunRecord
 from kp_batch.sql import statement
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.places import shown
 
 _BY_PLACE = ("latest", "previous")  # macros of the catalog
 _NAMED = 3  # at most, where a beginning is not unique

@@ -10,12 +10,11 @@ import polars as pl
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from kp_batch.away import remove
 from kp_batch.errors import WarehouseError
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.commits import commit_files, files_at
 from kp_batch.warehouse.data_files import DataFile, data_files, write_data_file
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.versions import open_table
 
 
@@ -122,7 +121,7 @@ def remove_unneeded(warehouse: Path, name: str, versions: Iterable[int]) -> int:
     """Remove what `unneeded_files` gives; returns how many files that were."""
     unneeded = unneeded_files(warehouse, name, versions)
     for path in unneeded:
-        remove(path)
+        path.unlink()
     return len(unneeded)
 
 

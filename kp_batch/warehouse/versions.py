@@ -9,9 +9,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from kp_batch.errors import WarehouseError, is_passing
 from kp_batch.failures import known
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.data_files import logged_file
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.places import shown
 
 _REMEDY = "restore it from a copy, or run the archive into a new folder"
 
