@@ -20,8 +20,8 @@ from kp_batch.cli.group import json_option, kp_batch, warehouse_option
 from kp_batch.cli.result_texts import exported_text
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import KpBatchError
+from kp_batch.files import atomic_write
 from kp_batch.text import Terminal, number, printable
-from kp_batch.whole_files import beside
 
 _STDOUT = "-"
 _ENDINGS = (".jsonl", ".parquet")  # of `FORMS`, which take long to import
@@ -166,14 +166,10 @@ def written(output: str, *, private: bool = False) -> Generator[Path]:
             with _told(output), target.open("wb") as out:
                 copyfileobj(file, out)
         return
-    made = beside(target)
-    try:
+    with atomic_write(target) as made:
         with _told(output):
             made.touch(0o600 if private else 0o666, exist_ok=False)
         yield made
-        made.replace(target)
-    finally:
-        made.unlink(missing_ok=True)
 
 
 def _target(output: str) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kp_batch.errors import BusyError
-from kp_batch.whole_files import beside
+from kp_batch.files import temporary_sibling
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Log:
         Raises:
             OSError: it cannot be written.
         """
-        begun = beside(path)
+        begun = temporary_sibling(path)
         begun.touch(0o600, exist_ok=False)  # libraries may print what traces say
         return cls(path, begun)
 

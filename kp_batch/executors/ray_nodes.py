@@ -9,9 +9,9 @@ from typing import Any
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WorkerError
 from kp_batch.executor import PART_BYTES
+from kp_batch.files import temporary_sibling
 from kp_batch.text import one_line
 from kp_batch.warehouse.layout import make_folder
-from kp_batch.whole_files import beside
 
 PRIVATE = "kp-ray-"  # in the paths of a cluster that belongs to one run
 _PATIENCE_S = 120.0  # a worker starts, and imports what it needs
@@ -29,7 +29,7 @@ def check_nodes(ray: Any, config: RescoreConfig) -> None:
         WorkerError: names that node.
     """
     make_folder(config.warehouse)
-    probe = beside(config.warehouse.absolute() / "probe")
+    probe = temporary_sibling(config.warehouse.absolute() / "probe")
     probe.touch()
     try:
         here = [str(Path(each).absolute()) for each in config.archive if Path(each).exists()]

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from kp_batch.away import refuse_link
 from kp_batch.errors import BusyError
+from kp_batch.files import HALF_WRITTEN, sync_names
 from kp_batch.importers.archive import Archive
 from kp_batch.storage.at_once import at_once
 from kp_batch.storage.faults import ConflictError
@@ -18,11 +19,10 @@ from kp_batch.warehouse.lease import Lease
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.places import folder_of
 from kp_batch.warehouse.sharing import alone
-from kp_batch.whole_files import HALF_WRITTEN, sync_names
 
 _OWN = "_import"  # the folder of what is known for the next import
 _LARGE = 32 << 20  # bytes; a write with a condition has the whole object in memory
-_PART = f"*.{'[0-9a-f]' * 32}{HALF_WRITTEN}"  # see `whole_files.beside`
+_PART = f"*.{'[0-9a-f]' * 32}{HALF_WRITTEN}"  # see `files.temporary_sibling`
 
 
 class Place(Protocol):

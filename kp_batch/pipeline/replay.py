@@ -15,6 +15,7 @@ from kp_batch.embedding.chunks import read_vectors, stored_dimensions
 from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import WarehouseError
 from kp_batch.executor import Executor, Step
+from kp_batch.files import atomic_write
 from kp_batch.novelty.replay import replay_windows
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.windows import Span
@@ -23,7 +24,6 @@ from kp_batch.run import Run
 from kp_batch.sql import read_parquet, set_variables, statement
 from kp_batch.staging import Staging
 from kp_batch.warehouse.layout import Layout
-from kp_batch.whole_files import whole
 
 # What a trace met.
 REPLAYED = pl.Schema({"trace_id": pl.String, "created_at": TIMESTAMP, **NOVELTY})
@@ -146,7 +146,7 @@ def replay_span(span: Span, vectors: Path, staging: Staging) -> Replayed:
     own_rows = rows.select("trace_id", "created_at", "replay").slice(own).hstack(novelty)
     result = own_rows.filter("replay").drop("replay")
     path = staging.replayed(span.first)
-    with whole(path) as written:
+    with atomic_write(path) as written:
         result.write_parquet(written)
     moments = result.get_column("created_at").sort()  # several groups, maybe
     return Replayed(path, moments[0], moments[-1], len(result))

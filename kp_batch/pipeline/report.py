@@ -11,6 +11,7 @@ from polars.exceptions import PanicException
 from kp_batch.away import remove
 from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.executor import Executor, Local, Step
+from kp_batch.files import atomic_write
 from kp_batch.memory import duckdb_limit
 from kp_batch.progress import say, warn
 from kp_batch.report.report_data import gather
@@ -21,7 +22,6 @@ from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
-from kp_batch.whole_files import whole
 
 _MOST_MEMORY = 512 << 20  # of DuckDB, which keeps on disk what does not fit into it
 _LOCAL = Local()
@@ -87,7 +87,7 @@ def shows_older(warehouse: Path) -> bool:
 def write_report(warehouse: Path, mark: str, executor: Executor = _LOCAL) -> None:
     """Write the page into the warehouse, with the mark of what is published at its end."""
     text = report(warehouse, "html", executor) + mark
-    with whole(Layout(warehouse).report) as written:
+    with atomic_write(Layout(warehouse).report) as written:
         written.write_text(text, "utf-8")
 
 

@@ -8,12 +8,12 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kp_batch.files import atomic_write
 from kp_batch.storage.credentials import settings_of
 from kp_batch.storage.faults import ConflictError, told
 from kp_batch.storage.objects import Object, bare
 from kp_batch.storage.traffic import TRAFFIC
 from kp_batch.storage.urls import check_url
-from kp_batch.whole_files import whole
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -125,7 +125,7 @@ class Store:
             OSError: it cannot be read, or not be written here.
         """
         target.parent.mkdir(parents=True, exist_ok=True)
-        with whole(target) as written, written.open("wb") as file:
+        with atomic_write(target) as written, written.open("wb") as file:
             for piece in self.pieces(path):
                 file.write(piece)
             file.flush()

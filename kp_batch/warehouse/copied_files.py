@@ -12,10 +12,10 @@ from uuid import uuid4
 
 from kp_batch.away import FETCHED_NS, NOTE, files_below, is_note, leave_away, note_of
 from kp_batch.contracts import TABLES
+from kp_batch.files import HALF_WRITTEN, atomic_write
 from kp_batch.storage.objects import Object
 from kp_batch.storage.store import Store
 from kp_batch.warehouse.layout import Layout
-from kp_batch.whole_files import HALF_WRITTEN, whole
 
 LOG = "/_delta_log/"
 LAST_CHECKPOINT = "_last_checkpoint"
@@ -57,7 +57,7 @@ class CopiedFiles:
 
     def keep(self) -> None:
         """Keep what is known."""
-        with whole(self._state) as written:
+        with atomic_write(self._state) as written:
             state = [self.copy_id, self.known, self.was_published]
             written.write_text(json.dumps(state), "utf-8")
 
@@ -75,7 +75,7 @@ class CopiedFiles:
 
     def place(self, found: Object, content: bytes) -> None:
         """Write what an object was just read as."""
-        with whole(self.folder / found.path) as written:
+        with atomic_write(self.folder / found.path) as written:
             written.write_bytes(content)
         self.note(found.path, found.etag)
 

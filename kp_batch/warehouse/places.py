@@ -6,8 +6,8 @@ from os import PathLike
 from pathlib import Path
 
 from kp_batch.errors import WarehouseError
+from kp_batch.files import cache_folder
 from kp_batch.storage.urls import check_url, is_url, local_name
-from kp_batch.user_cache import cache_folder
 
 # By what a bucket is told from one of the same name in another place.
 # Without gs: obstore makes its conditions of generations, which lists lack.
