@@ -13,7 +13,7 @@ from kp_batch.cli.command import Command, Tell
 from kp_batch.operations.explained import Explanation
 from kp_batch.operations.results import (
     Comparison,
-    Exported,
+    ExportResult,
     Forgotten,
     Removed,
     Sweep,
@@ -124,7 +124,7 @@ def _sweep(
 
 
 def _export(  # noqa: PLR0913, PLR0917 (all that it needs)
-    tell: Tell[Exported],
+    tell: Tell[ExportResult],
     warehouse: str,
     folder: str,
     choice: Mapping[str, Any],
@@ -132,20 +132,18 @@ def _export(  # noqa: PLR0913, PLR0917 (all that it needs)
     written: str,
     output: str | None,
 ) -> None:
-    """Export; `folder` as for `_plan`, `choice` the fields of `Choice`, the form by its ending.
+    """Export; `folder` as for `_plan`, `choice` as fields of `ExportFilter`, `ending` the format.
 
     `written` is the file until it is whole, `output` the one whose place it takes then, if any.
     """
-    from kp_batch.operations.export import export
-    from kp_batch.operations.export_choice import Choice
-    from kp_batch.operations.export_forms import FORMS
-    from kp_batch.operations.export_output import check_output
+    from kp_batch.operations.export import ExportFilter, check_output, export
+    from kp_batch.operations.export_formats import FORMATS
     from kp_batch.staging import Staging
 
     if output:
         check_output(Path(warehouse), Path(output))
-    given = Path(warehouse), Staging(Path(folder)), Choice(**choice)
-    tell(export(*given, FORMS[ending], Path(written)))
+    given = Path(warehouse), Staging(Path(folder)), ExportFilter(**choice)
+    tell(export(*given, FORMATS[ending], Path(written)))
 
 
 def _vacuum(tell: Tell[Removed], warehouse: str, keep_seconds: float) -> None:
@@ -185,7 +183,7 @@ COMPARE = Command("compare", _compare, Comparison)
 EXPLAIN = Command("explain", _explain, Explanation)
 VERIFY = Command("verify", _verify, Verification)
 SWEEP = Command("sweep", _sweep, Sweep)
-EXPORT = Command("export", _export, Exported)
+EXPORT = Command("export", _export, ExportResult)
 VACUUM = Command("vacuum", _vacuum, Removed)
 WHAT_TO_REMOVE = Command("vacuum --dry-run", _what_to_remove, Removed)
 FORGET = Command("forget", _forget, Forgotten)

@@ -17,14 +17,14 @@ from kp_batch.cli import completion
 from kp_batch.cli.command import json_line
 from kp_batch.cli.commands import EXPORT
 from kp_batch.cli.group import json_option, kp_batch, warehouse_option
-from kp_batch.cli.result_texts import exported_text
 from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
+from kp_batch.operations.results import ExportResult
 from kp_batch.text import Terminal, number, printable
 
 _STDOUT = "-"
-_ENDINGS = (".jsonl", ".parquet")  # of `FORMS`, which take long to import
+_ENDINGS = (".jsonl", ".parquet")  # of `FORMATS`, which take long to import
 
 
 class _Number(click.FloatRange):
@@ -130,6 +130,24 @@ def export(  # noqa: PLR0913 (each is an option)
                 f"none of {number(exported.chosen, 'chosen trace')} could be exported, and "
                 f"{printable(output)} is as it was; what became of them is told above"
             )
+
+
+def exported_text(result: ExportResult, output: str) -> str:
+    """Format what was exported for a terminal."""
+    skipped = [
+        ("private", result.private),
+        ("similar", result.similar),
+        ("beyond", result.beyond),
+        *result.unread.items(),
+    ]
+    where = "stdout" if output == "-" else printable(output)
+    lines = [
+        f"{number(result.exported, 'trace')} of {result.chosen:,} chosen in {where}",
+        *(f"  chosen by  {printable(each)}" for each in result.conditions),
+        *(f"  {what:<10} {number(count, 'trace')}" for what, count in skipped if count),
+        *(f"  see        {printable(file)}" for file in result.unread_files),
+    ]
+    return "\n".join(lines)
 
 
 def _ending(output: str) -> str:
