@@ -10,8 +10,8 @@ from typing import Self
 import duckdb
 import polars as pl
 
+from kp_batch.files import note_leftover
 from kp_batch.memory import duckdb_config
-from kp_batch.whole_files import note_leftover
 
 # The text of an accepted row, with its size in UTF-8.
 TEXTS = pl.Schema({"text_hash": pl.String, "text": pl.String, "bytes": pl.Int64})

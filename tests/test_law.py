@@ -29,9 +29,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, BusyError
 from kp_batch.operations.explain import explain
-from kp_batch.operations.export import export
-from kp_batch.operations.export_choice import Choice
-from kp_batch.operations.export_forms import FORMS
+from kp_batch.operations.export import ExportFilter, export
+from kp_batch.operations.export_formats import FORMATS
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import verify
@@ -479,8 +478,8 @@ class Nights(RuleBasedStateMachine):
         assert (bool(told.wrong), told.sampled) == (is_unchecked, len(count.accepted))
         assert told.checked == len(readable)
         with self.staging() as staging:
-            choice, output = Choice(min_score=0, private=True), self.folder / "export.jsonl"
-            export(warehouse, staging, choice, FORMS[".jsonl"], output)
+            wanted, output = ExportFilter(min_score=0, private=True), self.folder / "export.jsonl"
+            export(warehouse, staging, wanted, FORMATS[".jsonl"], output)
             written = [json.loads(line)["id"] for line in output.read_text().splitlines()]
             assert written == readable
         for name in readable[:1]:

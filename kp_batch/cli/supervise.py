@@ -27,8 +27,8 @@ import click
 
 from kp_batch.errors import BusyError, KpBatchError
 from kp_batch.failures import explained
+from kp_batch.files import HALF_WRITTEN, note_leftovers_in, remove_leftovers, temporary_sibling
 from kp_batch.text import printable_lines
-from kp_batch.whole_files import HALF_WRITTEN, beside, note_leftovers_in, remove_leftovers
 
 # Files of the child's temporary folder: what it would leave elsewhere where it is killed, what
 # libraries printed, or a link to that, and whether it has told its result.
@@ -221,7 +221,7 @@ class _Log:
     """
 
     def __init__(self, path: Path, printed: Path) -> None:
-        self._path, self._printed, self._begun = path, printed, beside(path)
+        self._path, self._printed, self._begun = path, printed, temporary_sibling(path)
         self._begun.touch(0o600, exist_ok=False)  # libraries may print what traces say
         with suppress(OSError):  # its disk may be full
             self._begun.write_bytes(printed.read_bytes())

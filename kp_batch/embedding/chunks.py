@@ -6,7 +6,6 @@ being held. The texts' hashes are written last, so a chunk appears whole or not 
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,9 +17,9 @@ import numpy.typing as npt
 import polars as pl
 
 from kp_batch.errors import WarehouseError
+from kp_batch.files import atomic_write, files_below
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.bucket.location import is_remote, local_copy
-from kp_batch.whole_files import files_below, whole
 
 # Where a vector is: the name of its chunk, and its row in it.
 PLACES = pl.Schema({"chunk": pl.String, "row": pl.Int32})
@@ -164,7 +163,5 @@ def _vectors(folder: Path, name: str) -> Float32s:
 
 def _save(path: Path, array: npt.NDArray[Any]) -> None:
     """Write a file so that it appears whole or not at all."""
-    with whole(path) as written, written.open("wb") as file:
+    with atomic_write(path, durable=True) as written, written.open("wb") as file:
         np.save(file, array, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())

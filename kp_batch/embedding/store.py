@@ -26,8 +26,8 @@ from kp_batch.embedding.chunks import (
     read_vectors,
     write_chunk,
 )
+from kp_batch.files import HALF_WRITTEN
 from kp_batch.sql import set_variables, sql
-from kp_batch.whole_files import HALF_WRITTEN
 
 
 class VectorStore:

@@ -5,10 +5,10 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from kp_batch.contracts import GROWING, VIEWS
+from kp_batch.files import files_below
 from kp_batch.run_record import RunRecord
 from kp_batch.warehouse.commits import changes_of
 from kp_batch.warehouse.layout import Layout
-from kp_batch.whole_files import files_below
 
 RunIds = tuple[str, ...]
 

@@ -17,6 +17,7 @@ import polars as pl
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import read_vectors, stored_dimensions
 from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.files import atomic_write
 from kp_batch.novelty.cache import NO_NEIGHBOUR
 from kp_batch.novelty.replay import replay_windows
 from kp_batch.novelty.settings import (
@@ -48,7 +49,6 @@ from kp_batch.steps.step import ThreadExecutor, step
 from kp_batch.vectors import Bools, Float32s, Float64s, Int64s
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
-from kp_batch.whole_files import whole
 
 # One trace with one cache.
 SWEPT = pl.Schema(
@@ -252,7 +252,7 @@ def sweep_span(
         for number, cache in enumerate(grouping.caches)
     ]
     path = staging.replayed(span.first)
-    with whole(path) as written:
+    with atomic_write(path) as written:
         # A row group for each cache: what looks for one reads no other.
         pl.concat(swept).write_parquet(written, row_group_size=span.last - span.first)
     return path

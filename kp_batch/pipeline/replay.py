@@ -22,7 +22,6 @@ from kp_batch.sql import read_parquet, set_variables, statement
 from kp_batch.staging import Staging
 from kp_batch.steps.step import Executor, P, R, Step, step
 from kp_batch.warehouse.layout import Layout
-from kp_batch.whole_files import whole
 
 # What a trace met.
 REPLAYED = pl.Schema({"trace_id": pl.String, "created_at": TIMESTAMP, **NOVELTY})
@@ -144,7 +143,7 @@ def replay_span(span: Span, vectors: Path, staging: Staging) -> Replayed:
     own_rows = rows.select("trace_id", "created_at", "replay").slice(own).hstack(novelty)
     result = own_rows.filter("replay").drop("replay")
     path = staging.replayed(span.first)
-    with whole(path) as written:
+    with atomic_write(path) as written:
         result.write_parquet(written)
     moments = result.get_column("created_at").sort()  # several groups, maybe
     return Replayed(path, moments[0], moments[-1], len(result))

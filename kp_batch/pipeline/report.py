@@ -20,7 +20,6 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
-from kp_batch.whole_files import whole
 
 _MOST_MEMORY = 512 << 20  # of DuckDB, which keeps on disk what does not fit into it
 _THREADS = ThreadExecutor()
@@ -87,7 +86,7 @@ def shows_older(warehouse: Path) -> bool:
 def write_report(warehouse: Path, mark: str, executor: Executor = _THREADS) -> None:
     """Write the page into the warehouse, with the mark of what is published at its end."""
     text = report(warehouse, "html", executor) + mark
-    with whole(Layout(warehouse).report) as written:
+    with atomic_write(Layout(warehouse).report) as written:
         written.write_text(text, "utf-8")
 
 

@@ -17,13 +17,13 @@ import polars as pl
 from kp_batch.embedding.chunks import read_vectors, write_chunk
 from kp_batch.embedding.minilm import MiniLM, Window
 from kp_batch.embedding.store import VectorStore
+from kp_batch.files import atomic_write
 from kp_batch.pipeline.inputs import Rows, parts_of, read_inputs, stage_inputs
 from kp_batch.pipeline.loaded import EncoderName, loaded_encoder
 from kp_batch.progress import progress
 from kp_batch.sql import set_variables, sql, statement
 from kp_batch.staging import WINDOWS, Staging
 from kp_batch.steps.step import Executor, step
-from kp_batch.whole_files import whole
 
 _TEXTS_AT_ONCE = 4_096
 _COPIES_AT_ONCE = 16_384
@@ -80,7 +80,7 @@ def tokenise(part: Rows, name: EncoderName, staging: Staging) -> Path:
         },
         schema=WINDOWS,
     )
-    with whole(path) as written:
+    with atomic_write(path) as written:
         rows.write_parquet(written, row_group_size=MiniLM.chunk_size)
     return path
 

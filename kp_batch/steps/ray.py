@@ -21,12 +21,12 @@ from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WorkerError
+from kp_batch.files import temporary_sibling
 from kp_batch.progress import overheard, repeat
 from kp_batch.steps.step import PART_BYTES, Executor, P, R, Step, T, ThreadExecutor
 from kp_batch.storage.store import TRAFFIC, Traffic, counted
 from kp_batch.text import one_line, shortened
 from kp_batch.warehouse.layout import make_folder
-from kp_batch.whole_files import beside
 
 _PATIENCE_S = 5.0  # for a cluster's answer
 _NODE_PATIENCE_S = 120.0  # for a node's: a worker starts, and imports what it needs
@@ -132,7 +132,7 @@ def check_nodes(ray: Any, config: RescoreConfig) -> None:
         WorkerError: names that node.
     """
     make_folder(config.warehouse)
-    probe = beside(config.warehouse.absolute() / "probe")
+    probe = temporary_sibling(config.warehouse.absolute() / "probe")
     probe.touch()
     try:
         here = [str(Path(each).absolute()) for each in config.archive if Path(each).exists()]

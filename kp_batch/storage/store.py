@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kp_batch.errors import KpBatchError, StorageError
+from kp_batch.files import atomic_write
 from kp_batch.storage.urls import check_url
 from kp_batch.text import number, one_line
-from kp_batch.whole_files import whole
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -194,7 +194,7 @@ class Store:
             OSError: it cannot be read, or not be written here.
         """
         target.parent.mkdir(parents=True, exist_ok=True)
-        with whole(target) as written, written.open("wb") as file:
+        with atomic_write(target) as written, written.open("wb") as file:
             for piece in self.pieces(path):
                 file.write(piece)
             file.flush()

@@ -15,6 +15,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from kp_batch.errors import BusyError
+from kp_batch.files import atomic_write, sync, sync_names
 from kp_batch.warehouse.bucket.location import url_of
 from kp_batch.warehouse.bucket.mirror import (
     bucket_session,
@@ -27,7 +28,6 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.reader import is_current
-from kp_batch.whole_files import sync, sync_names, whole
 
 _ASK_S = 20.0  # while a writer on another machine is waited for
 _BEGINNING: list[Callable[[], None]] = []
@@ -155,7 +155,7 @@ def make_catalog(warehouse: Path, path: Path) -> None:
     """
     manifest = require_manifest(warehouse)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as written:
+    with atomic_write(path) as written:
         build_for_others(written, warehouse, manifest)
 
 

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
 from kp_batch.errors import WarehouseError
+from kp_batch.files import atomic_write, cache_folder
 from kp_batch.storage.urls import check_url, is_url, local_name
-from kp_batch.user_cache import cache_folder
-from kp_batch.whole_files import whole
 
 if TYPE_CHECKING:
     from kp_batch.storage.store import Object
@@ -124,7 +123,7 @@ class Record:
 
     def keep(self) -> None:
         """Keep what is known."""
-        with whole(_path(self.folder)) as written:
+        with atomic_write(_path(self.folder)) as written:
             kept = [self.copy_id, self.known, self.was_published]
             written.write_text(json.dumps(kept), "utf-8")
 

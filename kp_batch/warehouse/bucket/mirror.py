@@ -32,6 +32,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
+from kp_batch.files import HALF_WRITTEN, atomic_write, files_below
 from kp_batch.storage.store import ConflictError, Object, Store, run_parallel, store_at
 from kp_batch.warehouse.bucket.lease import leased
 from kp_batch.warehouse.bucket.location import (
@@ -43,7 +44,6 @@ from kp_batch.warehouse.bucket.location import (
 )
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 from kp_batch.warehouse.lock import locked
-from kp_batch.whole_files import HALF_WRITTEN, files_below, whole
 
 _ROOT = Layout(Path())
 _MANIFEST, _MARKER = _ROOT.manifest.name, _ROOT.forgetting.name
@@ -113,7 +113,7 @@ class Mirror:
             return False
         is_same = record.etag_of(_MANIFEST) == self.etag
         if now and not record.has(now):
-            with whole(self.folder / _MANIFEST) as written:
+            with atomic_write(self.folder / _MANIFEST) as written:
                 written.write_bytes(content)
             record.note(_MANIFEST, now.etag)
         record.was_published = now is not None

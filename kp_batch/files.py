@@ -1,4 +1,9 @@
-"""Files that appear whole or not at all, and folders without links."""
+"""Files that appear whole or not at all, folders without links, and what is kept for the user.
+
+What is kept for the user stands in `$XDG_CACHE_HOME/kp-batch`, by default below `~/.cache`, and
+belongs to no warehouse. Losing it costs time, nothing else, so whatever is in its way is no error.
+Where several processes write a file at once, the last one wins.
+"""
 
 import os
 from collections.abc import Generator
@@ -13,7 +18,7 @@ HALF_WRITTEN = ".part"  # the ending of a file that is not whole yet
 _NOTES: list[int] = []  # the file that names what this process would leave, if there is one
 
 
-def beside(path: Path) -> Path:
+def temporary_sibling(path: Path) -> Path:
     """A name for a file until it is whole: no other worker's, which may be writing the same one.
 
     It begins with neither a dot nor an underscore unless the path does: Delta's vacuum would pass
@@ -22,6 +27,30 @@ def beside(path: Path) -> Path:
     written = path.with_name(f"{path.name}.{uuid4().hex}{HALF_WRITTEN}")
     note_leftover(written)
     return written
+
+
+@contextmanager
+def atomic_write(path: Path, *, durable: bool = False) -> Generator[Path]:
+    """Give the name to write a file under, which takes the path's place at the end.
+
+    It is removed where anything is raised. Where nothing was written the path stays as it is.
+
+    Args:
+        path: the file.
+        durable: whether to wait until its content is on the disk, so that a machine that fails
+            leaves the old file or this one, and never an empty one; `sync_names` does the rest.
+    """
+    written = temporary_sibling(path)
+    try:
+        yield written
+        if written.exists():
+            if durable:
+                sync(written)
+            written.replace(path)
+    except BaseException:  # a signal, or a panic in Rust, is no Exception
+        with suppress(OSError):  # of a full disk, say: the error that counts was before
+            written.unlink(missing_ok=True)
+        raise
 
 
 def note_leftovers_in(notes: Path) -> None:
@@ -50,15 +79,6 @@ def remove_leftovers(notes: Path) -> None:
                     path.unlink()
 
 
-def put(written: Path, path: Path) -> None:
-    """Let a file take the path's place once its content is on the disk; `sync_names` does the rest.
-
-    A machine that fails leaves the old file or this one, and never an empty one.
-    """
-    sync(written)
-    written.replace(path)
-
-
 def sync(path: Path) -> None:
     """Wait until what a path holds is on the disk."""
     opened = os.open(path, os.O_RDONLY)
@@ -72,21 +92,6 @@ def sync_names(folder: Path) -> None:
     """Wait until a folder's names are on the disk, where its file system can tell."""
     with suppress(OSError):
         sync(folder)
-
-
-@contextmanager
-def whole(path: Path) -> Generator[Path]:
-    """Give the name to write a file under; it takes the path's place unless an error comes up."""
-    written = beside(path)
-    try:
-        yield written
-        written.replace(path)
-    except BaseException as error:
-        from polars.exceptions import PanicException  # takes a while, and is no Exception
-
-        if isinstance(error, Exception | PanicException):
-            written.unlink(missing_ok=True)
-        raise
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -125,3 +130,24 @@ def refuse_link(path: Path) -> None:
             f"{path} is a link: files that it leads to could be changed or removed; remove it, or "
             "put what it leads to in its place (a warehouse as a whole may stand behind a link)"
         )
+
+
+def read_cache(name: str) -> str | None:
+    """Read a file that is kept for the user; None if it is missing, or no text."""
+    with suppress(OSError, RuntimeError, ValueError):  # RuntimeError: the user has no home
+        return (cache_folder() / name).read_text("utf-8")
+    return None
+
+
+def write_cache(name: str, text: str) -> None:
+    """Keep a file for the user, in place of the one of that name."""
+    with suppress(OSError, RuntimeError):
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic_write(folder / name) as written:
+            written.write_text(text, "utf-8")
+
+
+def cache_folder() -> Path:
+    """The folder of what is kept for the user; it may be missing."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kp-batch"
