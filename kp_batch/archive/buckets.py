@@ -10,6 +10,7 @@ from kp_batch.archive.formats import BY_ENDING
 from kp_batch.archive.globs import Glob
 from kp_batch.archive.source_file import SourceFile, folders_above
 from kp_batch.errors import ArchiveError
+from kp_batch.files import atomic_write
 from kp_batch.storage.store import Object, Store, bucket_and_path
 from kp_batch.storage.urls import is_web
 

@@ -55,7 +55,7 @@ def _types() -> dict[str, Any]:
     from kp_batch.operations.explained import Explanation, Scored, Unscored
     from kp_batch.operations.results import (
         Comparison,
-        Exported,
+        ExportResult,
         Imported,
         Setting,
         Sweep,
@@ -68,7 +68,7 @@ def _types() -> dict[str, Any]:
     return {
         "compare": Comparison,
         "explain": Explanation,
-        "export": Exported,
+        "export": ExportResult,
         "import": Imported,
         "plan": PlanDescription,
         "questions": list[Question],

@@ -13,6 +13,7 @@ from kp_batch.contracts import NOVELTY, TIMESTAMP
 from kp_batch.embedding.chunks import read_vectors, stored_dimensions
 from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import WarehouseError
+from kp_batch.files import atomic_write
 from kp_batch.novelty.replay import replay_windows
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.windows import Span

@@ -9,6 +9,7 @@ import duckdb
 from polars.exceptions import PanicException
 
 from kp_batch.errors import BusyError, WarehouseError
+from kp_batch.files import atomic_write
 from kp_batch.memory import duckdb_limit
 from kp_batch.progress import say, warn
 from kp_batch.report.report_data import gather
