@@ -96,20 +96,21 @@ class Mirror:
         raise StorageError(f"{self.store.url} is changed by others all the time; try again later")
 
     def _pulled(self) -> bool:
-        """Make the copy equal to a list of the bucket; False if that has changed meanwhile."""
+        """Make the copy equal to a list of the bucket; False if others published meanwhile."""
         record = self.record
-        found = {each.path: each for each in self.store.objects() if is_shared(each.path)}
-        published = found.pop(_MANIFEST, None)
-        if published is None and record.was_published:
+        content, now = self._manifest()
+        if now is None and record.was_published:
             raise WarehouseError(
                 f"what was published in {self.store.url} is gone from there: restore it, or, to "
                 f"begin anew, remove its working copy {self.folder}"
             )
+        # A list comes in pages, of which each may be of another moment.
+        found = {each.path: each for each in self.store.objects() if is_shared(each.path)}
+        found.pop(_MANIFEST, None)
         if not self._fetched([each for each in found.values() if not record.has(each)]):
             return False
-        content, now = self._manifest()
-        self.etag = now.etag if now else ""
-        if self.etag != (published.etag if published else ""):
+        then, self.etag = self.store.look(_MANIFEST), now.etag if now else ""
+        if self.etag != (then.etag if then else ""):
             return False
         is_same = record.etag_of(_MANIFEST) == self.etag
         if now and not record.has(now):
