@@ -6,13 +6,12 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from kp_batch.clock import Clock
 from kp_batch.config import RescoreConfig
-from kp_batch.executor import Step
-from kp_batch.executors.prefect import FLOW, rescore_in_tasks, silence_at_exit, told_in_log
 from kp_batch.operations.import_config import ImportConfig
 from kp_batch.operations.import_text import as_text
 from kp_batch.progress import say
+from kp_batch.steps.prefect import FLOW, rescore_in_tasks, silence_at_exit, told_in_log
+from kp_batch.steps.step import retried, timed
 
 
 @flow(**(FLOW | {"name": "import-and-rescore"}))
@@ -30,18 +29,18 @@ def import_and_rescore(imports: list[ImportConfig], config: RescoreConfig) -> di
         KpBatchError: an import failed, and nothing more was done; or the run failed.
     """
     silence_at_exit()
-    clock = Clock()
-    with told_in_log():
-        # All of it first: what is wrong is told before any work.
-        config = RescoreConfig.read(config)
-        given = [ImportConfig.read(each, number) for number, each in enumerate(imports, 1)]
-        for each in given:
-            import_new(each)
-    return asdict(rescore_in_tasks(config, clock))
+    with timed():  # the imports are a part of the wait
+        with told_in_log():
+            # All of it first: what is wrong is told before any work.
+            config = RescoreConfig.read(config)
+            given = [ImportConfig.read(each, number) for number, each in enumerate(imports, 1)]
+            for each in given:
+                import_new(each)
+        return asdict(rescore_in_tasks(config))
 
 
 @task(name="import", cache_policy=NO_CACHE, persist_result=False)
 def import_new(given: ImportConfig) -> None:
-    """Import, again after a while where the disk or the network fails; see `Step`."""
-    done = Step(f"import into {given.archive}", given.run)()
+    """Import, again after a while where the disk or the network fails; see `retried`."""
+    done = retried(f"import into {given.archive}", given.run)
     say(as_text(done, given.archive))

@@ -5,9 +5,8 @@ from typing import Any
 
 from prefect import flow
 
-from kp_batch.clock import Clock
 from kp_batch.config import RescoreConfig
-from kp_batch.executors.prefect import FLOW, rescore_in_tasks, silence_at_exit
+from kp_batch.steps.prefect import FLOW, rescore_in_tasks, silence_at_exit
 
 
 @flow(**FLOW)
@@ -24,4 +23,4 @@ def rescore(config: RescoreConfig) -> dict[str, Any]:
         KpBatchError: the run failed and published no scores.
     """
     silence_at_exit()
-    return asdict(rescore_in_tasks(config, Clock()))
+    return asdict(rescore_in_tasks(config))

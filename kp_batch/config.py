@@ -21,7 +21,7 @@ from kp_batch.embedding.precision import Precision
 from kp_batch.errors import KpBatchError
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.setting_types import CacheBy, Embedder, Limit, Profiles, Ttl
-from kp_batch.warehouse.places import folder_of, shown
+from kp_batch.warehouse.bucket.location import folder_of, shown
 
 # What belongs to the warehouse: the first run that is done fixes it, and a run that leaves one out
 # takes it from there. All other settings are of one run alone.

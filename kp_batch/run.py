@@ -11,9 +11,9 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
 from kp_batch.run_record import last_done
 from kp_batch.staging import Staging
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, read_manifest
-from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 

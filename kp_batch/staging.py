@@ -1,11 +1,16 @@
 """The files that the steps of a run hand to each other."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Self
 
 import duckdb
 import polars as pl
 
+from kp_batch.files import note_leftover
 from kp_batch.memory import duckdb_config
 
 # The text of an accepted row, with its size in UTF-8.
@@ -25,13 +30,23 @@ WINDOWS = pl.Schema(
 class Staging:
     """One run's working folder, inside the warehouse so that it shares its disk.
 
-    There, who is the only writer removes it: see `publication.writing`.
+    There, who is the only writer removes it: see `publication.writing`. What changes no warehouse
+    has a temporary one elsewhere.
 
     Files that one step writes part by part are named by the part: a part that is done again
     replaces its own files.
     """
 
     folder: Path
+
+    @classmethod
+    @contextmanager
+    def temporary(cls) -> Generator[Self]:
+        """Make a folder where temporary files go, and remove it at the end."""
+        with TemporaryDirectory() as folder:
+            staging = cls(Path(folder))
+            staging.make()
+            yield staging
 
     def facts(self, part: str) -> Path:
         """The rows of some content that was read: `FACTS`."""
@@ -146,6 +161,7 @@ class Staging:
 
     def make(self) -> None:
         """Make the folders, whose texts nobody else may read."""
+        note_leftover(self.folder)
         self.folder.mkdir(0o700, parents=True, exist_ok=True)
         for name in ("facts", "texts", "fetched", "windows", "replayed"):
             (self.folder / name).mkdir(exist_ok=True)

@@ -7,6 +7,7 @@ from unicodedata import category, east_asian_width
 
 # None of them is a blank: those collapse on pages, and are narrower than bars in many fonts.
 _BARS = "▁▂▃▄▅▆▇█"
+DOMAIN = 40  # characters of a domain that summaries and plans show
 _VALUE = 30  # characters of one that tells caches apart
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 # The only markup in a code span: what ends the span and, in a table, what ends the cell.

@@ -12,11 +12,11 @@ import polars as pl
 
 from kp_batch.archive.sources import discover
 from kp_batch.config import RescoreConfig
-from kp_batch.executor import Local
 from kp_batch.ingest.new_files import read_new
 from kp_batch.run import Run
 from kp_batch.sample import write_sample
 from kp_batch.staging import Staging
+from kp_batch.steps.step import ThreadExecutor
 from tests.measuring import medians
 from tests.tiny_traces import Traces, write_traces
 
@@ -60,7 +60,7 @@ def bench_facts(folder: Path) -> None:
 def read(run: Run) -> None:
     """Name, read, check and stage all files."""
     run.staging.make()
-    read_new(run, discover(run.config.archive), Local())
+    read_new(run, discover(run.config.archive), ThreadExecutor())
 
 
 def copy_facts(archive: Path, out: Path) -> None:

@@ -14,10 +14,9 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from kp_batch.clock import work
 from kp_batch.embedding.hashing import Hashing
-from kp_batch.executor import Local, Step
 from kp_batch.novelty.replay import replay_windows
+from kp_batch.steps.step import ThreadExecutor, step, work
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import require_manifest
@@ -93,11 +92,12 @@ def _kernel_rate() -> float:
     """Traces a second that all cores replay at once, of vectors that are in memory."""
     texts = [f"task {number * 7919 % 10**12}" for number in range(TRACES, TRACES + SPAN)]
     vectors, cores = Hashing().encode(texts), pl.thread_pool_size()
-    step, copies = Step("replay alone", _replay), [vectors.copy() for _ in range(cores)]
-    [seconds] = medians(lambda: list(Local().map(step, copies)), times=TIMES)
+    copies = [vectors.copy() for _ in range(cores)]
+    [seconds] = medians(lambda: list(ThreadExecutor().map(_replay, copies)), times=TIMES)
     return cores * SPAN / seconds
 
 
+@step("replay alone")
 def _replay(vectors: Float32s) -> None:
     replay_windows(vectors, np.maximum(np.arange(len(vectors)) - CAPACITY, 0))
 

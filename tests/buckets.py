@@ -13,10 +13,10 @@ from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.run import in_force
 from kp_batch.storage.store import store_at
-from kp_batch.warehouse.places import folder_of
+from kp_batch.warehouse.bucket.location import folder_of
+from kp_batch.warehouse.bucket.mirror import refresh
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.sharing import refresh
 
 
 @contextmanager

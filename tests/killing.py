@@ -23,9 +23,9 @@ import pytest
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
-from kp_batch.warehouse import lease
-from kp_batch.warehouse.places import shown
-from kp_batch.warehouse.sharing import refresh
+from kp_batch.warehouse.bucket import lease
+from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.bucket.mirror import refresh
 from tests.buckets import Machine, make_bucket, s3_server
 from tests.counting import File, observed
 from tests.killing_imports import torture_imports
@@ -43,9 +43,9 @@ rescore_archive(RescoreConfig(**json.loads(sys.argv[1])))
 _READER = """
 import sys, threading, duckdb
 from pathlib import Path
-from kp_batch.warehouse.places import folder_of, url_of
+from kp_batch.warehouse.bucket.location import folder_of, url_of
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.sharing import refresh
+from kp_batch.warehouse.bucket.mirror import refresh
 warehouse = Path(folder_of(sys.argv[1]))
 def ours():
     refresh(warehouse)

@@ -19,7 +19,7 @@ from annotated_types import Ge, Le, MinLen
 
 from kp_batch import limits as read_limits
 from kp_batch.cli import _COMMANDS
-from kp_batch.cli.group import kp_batch
+from kp_batch.cli.main import kp_batch
 from kp_batch.config import SETTINGS, RescoreConfig
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish

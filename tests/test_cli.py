@@ -19,14 +19,14 @@ import polars as pl
 import pytest
 
 from kp_batch.cli import run as rescoring
-from kp_batch.cli.group import kp_batch as group
+from kp_batch.cli.main import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, WarehouseError
-from kp_batch.executor import Local
 from kp_batch.importers.catalogue import FORMATS
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
+from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import publish, rebuild
@@ -246,7 +246,7 @@ def test_runs_shows_the_clock_of_the_summary_up_to_publication(scored: Scored) -
 
 
 def test_a_run_with_nothing_to_do_publishes_nothing(scored: Scored) -> None:
-    leave_report(scored.warehouse, Local())
+    leave_report(scored.warehouse, ThreadExecutor())
     before = contents(scored.warehouse)
     done = kp_batch(*scored.run, "--json")
     assert done.returncode == 0, done.stderr

@@ -3,7 +3,6 @@
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
@@ -16,7 +15,7 @@ from pydantic import TypeAdapter
 from scipy.stats import spearmanr
 
 import kp_batch.ingest.contents
-from kp_batch.cli.command import json_line
+from kp_batch.cli.options import json_line
 from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
@@ -27,7 +26,6 @@ from kp_batch.operations.results import Comparison, Removed
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.why import FORMULAS
-from kp_batch.staging import Staging
 from kp_batch.warehouse.reader import connect
 from tests.archives import step, trace, write_jsonl, write_parquet
 from tests.test_rescore import config
@@ -68,8 +66,7 @@ class Two:
 
 
 def compared(warehouse: Path, first: str, second: str, **how: bool) -> Comparison:
-    with TemporaryDirectory() as folder:
-        return compare(warehouse, Staging(Path(folder)), first, second, **how)
+    return compare(warehouse, first, second, **how)
 
 
 def joined(warehouse: Path, first: str, second: str) -> pl.DataFrame:

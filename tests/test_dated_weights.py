@@ -24,7 +24,6 @@ from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.why import FORMULAS
 from kp_batch.reasons import setting_changes
 from kp_batch.scoring.profiles import load_profiles, parse_profiles
-from kp_batch.staging import Staging
 from kp_batch.warehouse.reader import connect
 from tests.archives import step, trace, write_jsonl
 from tests.lawful import tables
@@ -169,10 +168,10 @@ def test_forgetting_and_sweeping_mix_no_formulas(
     before = tables(warehouse)["scores"]
     with pytest.raises(WarehouseError, match=said):
         forget(warehouse, ["t10"])
-    with TemporaryDirectory() as folder, pytest.raises(WarehouseError, match=said):
-        what_to_forget(warehouse, ["t10"], Staging(Path(folder)))
-    with TemporaryDirectory() as folder, pytest.raises(WarehouseError, match=said):
-        sweep(warehouse, Staging(Path(folder)))
+    with pytest.raises(WarehouseError, match=said):
+        what_to_forget(warehouse, ["t10"])
+    with pytest.raises(WarehouseError, match=said):
+        sweep(warehouse)
     assert tables(warehouse)["scores"].equals(before)
     assert ask(archive.config(), "SELECT status FROM runs") == [("done",)]
     if formula == "scoring":
@@ -213,8 +212,7 @@ def test_settings_explain_and_score_name_the_date(archive: Archive) -> None:
     assert named["weights of code from 2026-05-01"] == OTHER
     in_text = "weights of code from 2026-05-01 (code-"
     for place, date in ((0, None), (20, "2026-05-01")):
-        with TemporaryDirectory() as folder:
-            explained = explain(warehouse, Staging(Path(folder)), f"t{place:02d}")
+        explained = explain(warehouse, f"t{place:02d}")
         [scored] = score_lines(lines(at(TIMES[place], "x")), versions, TIMES[place])
         assert explained.weights_from == scored.weights_from == date
         assert explained.by_profile["code"] == explained.breakdown.score

@@ -16,7 +16,6 @@ import kp_batch.ingest.observe
 import kp_batch.planning.changes
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
-from kp_batch.executor import Local
 from kp_batch.ingest.observe import observe
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
@@ -27,6 +26,7 @@ from kp_batch.reasons import Reason
 from kp_batch.run import Run
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.staging import Staging
+from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
@@ -127,7 +127,7 @@ class Night:
             run.staging.make()
             return describe(
                 run,
-                make_plan(run, observe(run, Local()), Scorer.of(run)),
+                make_plan(run, observe(run, ThreadExecutor()), Scorer.of(run)),
                 by_domain_and_day=by_domain_and_day,
             )
 

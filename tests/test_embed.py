@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kp_batch.executor import cut
 from kp_batch.pipeline.inputs import rows_at, slices
+from kp_batch.steps.step import cut
 
 
 @given(st.lists(st.integers(1, 30)), st.integers(1, 40))

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from kp_batch.cli.command import json_line
 from kp_batch.cli.explanation_text import explanation_text
+from kp_batch.cli.options import json_line
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import WarehouseError
 from kp_batch.failures import known
@@ -26,7 +26,6 @@ from kp_batch.operations.explain.texts import Content, diff_contents, diff_texts
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.staging import Staging
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish
 from tests.archives import step, trace, write_jsonl, write_parquet
@@ -39,12 +38,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def explained(folder: Path, name: str) -> Explanation:
-    where = folder / "stage"
-    where.mkdir()
-    try:
-        return explain(folder / "warehouse", Staging(where), name)
-    finally:
-        shutil.rmtree(where)
+    return explain(folder / "warehouse", name)
 
 
 def of_small_caches(folder: Path) -> None:

@@ -10,7 +10,6 @@ from datetime import date
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import click
@@ -27,7 +26,7 @@ from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
 from kp_batch.cli import exporting
-from kp_batch.cli.group import kp_batch as group
+from kp_batch.cli.main import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import EXPORTED
 from kp_batch.embedding.chunks import write_chunk
@@ -37,16 +36,12 @@ from kp_batch.ingest import reread
 from kp_batch.novelty import distinct
 from kp_batch.novelty.candidates import BAND
 from kp_batch.novelty.distinct import Distinct
-from kp_batch.operations.export import export
-from kp_batch.operations.export_choice import Choice
-from kp_batch.operations.export_distinct import choose_distinct
-from kp_batch.operations.export_forms import FORMS
-from kp_batch.operations.export_output import check_output
+from kp_batch.operations.export import ExportFilter, check_output, export, keep_distinct
+from kp_batch.operations.export_formats import FORMATS
 from kp_batch.operations.forget import forget
-from kp_batch.operations.results import Exported
+from kp_batch.operations.results import ExportResult
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
-from kp_batch.staging import Staging
 from kp_batch.vectors import Float32s, cosines, normalised
 from kp_batch.warehouse.layout import Layout
 from tests.answers import ask
@@ -61,11 +56,9 @@ ENDINGS = ("jsonl", "parquet")
 FROM = ("run_id", "encoder_id", "cache_id", "cache_group", "profile_id", "source_file")
 
 
-def exported(warehouse: Path, output: Path, **choice: Any) -> Exported:
-    with TemporaryDirectory() as folder:
-        conditions = Choice(**{"min_score": 0.0, "private": True, **choice})
-        form = FORMS[output.suffix]
-        return export(warehouse, Staging(Path(folder)), conditions, form, output)
+def exported(warehouse: Path, output: Path, **choice: Any) -> ExportResult:
+    conditions = ExportFilter(**{"min_score": 0.0, "private": True, **choice})
+    return export(warehouse, conditions, FORMATS[output.suffix], output)
 
 
 def command(*words: object) -> None:
@@ -108,7 +101,7 @@ def test_an_export_of_all_is_scored_as_its_archive(
     sample: RescoreConfig, tmp_path: Path, ending: str
 ) -> None:
     path = tmp_path / f"all.{ending}"
-    assert exported(sample.warehouse, path) == Exported(120, 120, 0, 0, {}, ())
+    assert exported(sample.warehouse, path) == ExportResult(120, 120, 0, 0, {}, ())
     given = scored(tmp_path, path, threshold=0.6, cache_by="agent_id")
     again = scores(given)
     theirs = ("source_file", "recorded_score")
@@ -167,7 +160,7 @@ def test_the_conditions_choose(
     wanted = scores(sample).sort("created_at", "trace_id").filter(meets).get_column("trace_id")
     assert 0 < len(wanted) < 120
     assert ids(tmp_path / "a.jsonl") == wanted.to_list()
-    assert replace(told, conditions=()) == Exported(len(wanted), len(wanted), 0, 0, {}, ())
+    assert replace(told, conditions=()) == ExportResult(len(wanted), len(wanted), 0, 0, {}, ())
 
 
 @pytest.mark.parametrize(
@@ -449,7 +442,7 @@ def test_of_rows_with_one_id_the_one_that_counts_is_exported(tmp_path: Path) -> 
     write_jsonl(archive / "b.jsonl", [said(2, "older")])
     write_jsonl(archive / "c.jsonl", [said(2, "newer")])
     warehouse = scored(tmp_path, archive).warehouse
-    assert exported(warehouse, tmp_path / "a.jsonl") == Exported(2, 2, 0, 0, {}, ())
+    assert exported(warehouse, tmp_path / "a.jsonl") == ExportResult(2, 2, 0, 0, {}, ())
     contents = [each["steps"][0]["content"] for each in lines(tmp_path / "a.jsonl")]
     assert contents == ["second", "newer"]
     assert lines(tmp_path / "a.jsonl")[0]["extra"] == 1
@@ -530,16 +523,15 @@ def test_forgotten_traces_stay_away_where_their_file_still_has_them(tmp_path: Pa
 
 def test_an_export_during_which_traces_are_forgotten_fails(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "a"), said(1, "b")])
-    warehouse, form = scored(tmp_path, path).warehouse, FORMS[".jsonl"]
+    warehouse, form = scored(tmp_path, path).warehouse, FORMATS[".jsonl"]
 
     def forget_and_write(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
         forget(warehouse, ["t0"])
         form.write(batches, file)
 
-    late, staging = replace(form, write=forget_and_write), Staging(tmp_path / "staging")
-    staging.make()
+    late = replace(form, write=forget_and_write)
     with pytest.raises(KpBatchError, match="forgotten meanwhile; export again"):
-        export(warehouse, staging, Choice(min_score=0), late, tmp_path / "a.jsonl")
+        export(warehouse, ExportFilter(min_score=0), late, tmp_path / "a.jsonl")
     assert exported(warehouse, tmp_path / "b.jsonl").exported == 1
 
 
@@ -591,7 +583,7 @@ def test_of_similar_traces_the_best_public_one_stays(tmp_path: Path) -> None:
     write_jsonl(archive / "a.jsonl", traces)
     warehouse = scored(tmp_path, archive).warehouse
     with_copies = exported(warehouse, tmp_path / "a.jsonl", distinct=1.0, private=False)
-    assert with_copies == Exported(5, 2, 1, 2, {}, ())
+    assert with_copies == ExportResult(5, 2, 1, 2, {}, ())
     assert ids(tmp_path / "a.jsonl") == ["t0", "t3"]
     exported(warehouse, tmp_path / "b.jsonl", distinct=1.0)
     assert ids(tmp_path / "b.jsonl") == ["t0", "t2"]
@@ -606,16 +598,15 @@ def test_traces_without_vectors_cannot_be_told_apart(tmp_path: Path) -> None:
 
 def test_vectors_of_different_encoders_are_never_compared(tmp_path: Path) -> None:
     rows = [("a", "one", 0.9), ("b", "one", 0.8), ("c", "two", 0.7), ("d", "two", 0.6)]
-    chosen = pl.DataFrame(rows, schema=["trace_id", "encoder_id", "score"], orient="row")
+    read = pl.DataFrame(rows, schema=["trace_id", "encoder_id", "score"], orient="row")
     text_hash = pl.col("trace_id").repeat_by(64).list.join("")
-    chosen = chosen.with_columns(text_hash=text_hash, created_at=0)
+    read = read.with_columns(text_hash=text_hash, created_at=0)
     for encoder in ("one", "two"):
         folder = Layout(tmp_path).vectors(encoder)
-        write_chunk(folder, chosen.get_column("text_hash"), np.ones((4, 1), dtype=np.float32))
+        write_chunk(folder, read.get_column("text_hash"), np.ones((4, 1), dtype=np.float32))
     with duckdb.connect() as connection:
-        connection.register("chosen", chosen.to_arrow())
-        connection.register("read", chosen.head(3).to_arrow())
-        choose_distinct(tmp_path, connection, tmp_path / "places.parquet", 0.5)
+        connection.register("read", read.head(3).to_arrow())
+        keep_distinct(tmp_path, connection, tmp_path / "places.parquet", 0.5)
         assert connection.execute("FROM kept ORDER BY ALL").fetchall() == [("a",), ("c",)]
 
 

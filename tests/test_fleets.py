@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from kp_batch.operations.sweep import sweep
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.staging import Staging
 from tests.archives import step, trace, write_jsonl
 from tests.test_rescore import ask, config
 
@@ -101,8 +99,7 @@ def live(
 
 
 def swept(warehouse: Path, *cache_by: str) -> Sweep:
-    with TemporaryDirectory() as folder:
-        return sweep(warehouse, Staging(Path(folder)), cache_by=cache_by, sizes=SIZES)
+    return sweep(warehouse, cache_by=cache_by, sizes=SIZES)
 
 
 def share(row: Outcome) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 import pytest
+from kp_batch.cli.supervisor import _send
 
 import kp_batch.archive.reading
 import kp_batch.ingest.contents
@@ -22,11 +23,9 @@ import kp_batch.operations.forget
 import kp_batch.operations.removal
 import kp_batch.pipeline.rescore
 from kp_batch.cli import maintenance
-from kp_batch.cli.group import kp_batch as group
+from kp_batch.cli.main import kp_batch as group
 from kp_batch.cli.result_texts import forgotten_text, removed_text
-from kp_batch.cli.supervisor import _send
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
-from kp_batch.executor import Step
 from kp_batch.operations.forget import forget, what_to_forget
 from kp_batch.operations.removal import published_rows
 from kp_batch.operations.results import Forgotten, Removed
@@ -34,7 +33,6 @@ from kp_batch.operations.sweep import sweep
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.publish import publish_success
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.staging import Staging
 from kp_batch.warehouse.delta import changes_of, files_of
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
@@ -141,7 +139,7 @@ def test_a_dry_run_tells_what_forgetting_does_and_changes_nothing(
 ) -> None:
     warehouse = folder / "warehouse"
     before, could_be_read = listing(warehouse), readable(folder)
-    dry = what_to_forget(warehouse, ids, Staging(tmp_path / "staging"), unseen_too=True)
+    dry = what_to_forget(warehouse, ids, unseen_too=True)
     assert listing(warehouse) == before
     names = ("traces", "rows", "replaced", "unseen", "unseen_named", "vectors")
     assert {name: getattr(dry, name) for name in names if getattr(dry, name)} == told
@@ -153,10 +151,10 @@ def test_a_dry_run_tells_what_forgetting_does_and_changes_nothing(
 
 
 def test_a_dry_run_names_unknown_ids(warehouse: Path, tmp_path: Path) -> None:
-    told = what_to_forget(warehouse, ["kp:trace:1", "bad"], Staging(tmp_path / "staging"))
+    told = what_to_forget(warehouse, ["kp:trace:1", "bad"])
     assert (told.traces, told.unseen) == (1, 1)
     assert told.unseen_named == "bad (did you mean kp:trace:bad?)"
-    told = what_to_forget(warehouse, ["typo"], Staging(tmp_path / "staging"))
+    told = what_to_forget(warehouse, ["typo"])
     assert (told.unseen, told.lost) == (1, ())
 
 
@@ -195,7 +193,7 @@ def test_what_a_killed_one_left_is_told_of_and_removed(
     vacuum(warehouse, timedelta(days=1), datetime.now(UTC))
     assert caplog.text.count("a kp-batch forget was not finished: ") == 2
     before = listing(warehouse)
-    dry = what_to_forget(warehouse, ["kp:trace:1"], Staging(tmp_path / "staging"))
+    dry = what_to_forget(warehouse, ["kp:trace:1"])
     assert listing(warehouse) == before
     done = forget(warehouse, ["kp:trace:1"])
     assert done == dry
@@ -211,15 +209,13 @@ def failing_to_write(*_: object) -> None:
 def test_one_that_failed_leaves_nothing_to_finish(
     warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = kp_batch.pipeline.rescore.WRITE
-    failing = replace(write, function=failing_to_write)
-    monkeypatch.setattr(kp_batch.pipeline.rescore, "WRITE", failing)
-    with pytest.raises(OSError, match="full"):
-        forget(warehouse, ["kp:trace:1"])
+    with monkeypatch.context() as patch:
+        patch.setattr(kp_batch.pipeline.rescore, "write_tables", failing_to_write)
+        with pytest.raises(OSError, match="full"):
+            forget(warehouse, ["kp:trace:1"])
     assert not Layout(warehouse).forgetting.exists()
-    monkeypatch.setattr(kp_batch.pipeline.rescore, "WRITE", write)
     killed_in_removal(warehouse)
-    monkeypatch.setattr(kp_batch.pipeline.rescore, "WRITE", failing)
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "write_tables", failing_to_write)
     with pytest.raises(OSError, match="full"):
         forget(warehouse, ["kp:trace:2"])
     assert Layout(warehouse).forgetting.exists()
@@ -299,7 +295,7 @@ def test_what_fails_before_files_are_removed_leaves_all_as_it_was_or_is_finished
         raise OSError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(kp_batch.pipeline.rescore, "PUBLISH", Step("publish", failing))
+        patch.setattr(kp_batch.pipeline.rescore, "publish_success", failing)
         with pytest.raises(OSError, match="gone"):
             forget(warehouse, ["kp:trace:1"])
     stands = tables(warehouse)["scores"].get_column("trace_id").to_list()
@@ -542,7 +538,7 @@ def test_forgetting_and_sweeping_need_no_model(
             (model / "README.txt").write_text("changed")
         own = settings_of(folder)
         encoder = ask(own, "SELECT DISTINCT encoder_id FROM scores")
-        assert sweep(folder / "warehouse", Staging(tmp_path / "sweep")).traces == 9
+        assert sweep(folder / "warehouse").traces == 9
         told = forget(folder / "warehouse", ["kp:trace:4"])
         assert (told.traces, told.replayed, told.restated, told.vectors) == (1, 2, 2, 1)
         assert ask(own, "SELECT DISTINCT encoder_id FROM scores") == encoder
@@ -551,10 +547,12 @@ def test_forgetting_and_sweeping_need_no_model(
         moved.rename(model)
 
 
-def test_a_temporary_folder_of_a_dry_run_may_have_any_name(tmp_path: Path) -> None:
+def test_a_temporary_folder_of_a_dry_run_may_have_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = settings_of(tmp_path)
     write(tmp_path, {"a.jsonl": [said(1, "fix it", 8), said(2, "sum it", 9)]})
     rescore_archive(settings)
-    staging = Staging(tmp_path / "a[1]")
-    staging.make()
-    assert what_to_forget(settings.warehouse, ["kp:trace:1"], staging).traces == 1
+    (tmp_path / "a[1]").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a[1]"))
+    assert what_to_forget(settings.warehouse, ["kp:trace:1"]).traces == 1

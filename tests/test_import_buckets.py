@@ -19,7 +19,7 @@ from kp_batch.operations import import_archive
 from kp_batch.operations.importing import import_traces
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.storage.store import Store, store_at
-from kp_batch.warehouse.lease import leased
+from kp_batch.warehouse.bucket.lease import leased
 from kp_batch.warehouse.reader import connect
 from tests.buckets import fill
 from tests.faulty import Faulty, between
@@ -209,14 +209,14 @@ def test_what_another_import_did_just_before_is_not_lost(
     import_spans(nights, url)
     late(nights)
     write_lines(tmp_path / "others" / "4.jsonl", [on(1, "other"), on(4, "another")])
-    alone = import_archive.alone
+    alone = import_archive.archive_lease
 
     def beaten(place: str, archive: str) -> Any:
-        monkeypatch.setattr(import_archive, "alone", alone)
+        monkeypatch.setattr(import_archive, "archive_lease", alone)
         import_spans(tmp_path / "others", url)
         return alone(place, archive)
 
-    monkeypatch.setattr(import_archive, "alone", beaten)
+    monkeypatch.setattr(import_archive, "archive_lease", beaten)
     import_spans(nights, url)
     assert ids(there(url)) == {f"kp:trace:{each}" for each in (*"abcde", "new", "other", "another")}
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from kp_batch.contracts import TRACE
 from kp_batch.errors import ArchiveError, BusyError, KpBatchError
+from kp_batch.files import HALF_WRITTEN
 from kp_batch.importers.archive import Archive
 from kp_batch.importers.day_files import DayFiles
 from kp_batch.importers.draft import Draft, Refused, Unit
@@ -33,7 +34,6 @@ from kp_batch.operations.results import Imported
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.times import time_of
 from kp_batch.warehouse.reader import connect
-from kp_batch.whole_files import HALF_WRITTEN
 from tests.importing import imported, kp_trace, refusals, write_json
 from tests.test_rescore import config
 

@@ -28,7 +28,7 @@ assert rescore_and_report(RescoreConfig(**settings)).counts.embedded == 1
 CHECKED = """
 import sys
 from kp_batch.cli import maintenance, query, run, traces
-from kp_batch.cli.setting_options import checked
+from kp_batch.cli.options import checked
 checked({"archive": sys.argv[1:2], "warehouse": sys.argv[2]})
 """
 ASKED = """

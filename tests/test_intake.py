@@ -15,7 +15,6 @@ import pytest
 from kp_batch.archive import reading
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import FACTS, REJECTS
-from kp_batch.executor import Local, Step
 from kp_batch.ingest import new_files
 from kp_batch.ingest.contents import Content, StagedPart, stage_contents
 from kp_batch.ingest.observe import observe
@@ -26,6 +25,7 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.snapshot import open_snapshot
 from kp_batch.planning.timeline import TIMELINE
 from kp_batch.run import Run
+from kp_batch.steps.step import Step, ThreadExecutor
 from tests.archives import (
     SCHEMA,
     read,
@@ -79,7 +79,7 @@ def take_in(folder: Path, *archive: Path | str) -> Intake:
     )
     run = Run.begin(config, datetime.now(UTC))
     run.staging.make()
-    observed = observe(run, Local())
+    observed = observe(run, ThreadExecutor())
     plan = make_plan(run, observed, Scorer.of(run))
     if plan.counts.accepted:
         assert excess(run, plan.counts, plan.limited) is None
@@ -353,7 +353,7 @@ def test_content_is_read_from_another_file_where_the_first_is_gone_by_then(
         (tmp_path / "a.jsonl").unlink()
         return stage_contents(part, *rest)
 
-    monkeypatch.setattr(new_files, "STAGE", Step("stage", vanishing))
+    monkeypatch.setattr(new_files, "stage_contents", Step("stage", vanishing))
     taken = take_in(tmp_path)
     assert taken.totals == (2 * rows, rows, 0)
     assert taken.plan.counts.unreadable_files == []
@@ -362,7 +362,7 @@ def test_content_is_read_from_another_file_where_the_first_is_gone_by_then(
 def test_the_relations_of_planning_have_the_columns_that_are_declared(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", [trace(), trace(id="")])
     taken = take_in(tmp_path)
-    observed = observe(taken.run, Local())
+    observed = observe(taken.run, ThreadExecutor())
     with open_snapshot(taken.run.snapshot, taken.run.staging) as state:
         detect_changes(state, observed, (), touches_all=False)
         for name, columns in RELATIONS.items():

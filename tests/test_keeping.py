@@ -3,7 +3,6 @@
 import hashlib
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -28,7 +27,6 @@ from kp_batch.operations.forget import forget
 from kp_batch.operations.results import Removed
 from kp_batch.operations.vacuum import vacuum, what_to_remove
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.staging import Staging
 from kp_batch.warehouse.delta import DeltaTables, files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.reader import connect
@@ -55,9 +53,6 @@ class Killed(BaseException):
 
 def killed(*_: object, **__: object) -> None:
     raise Killed
-
-
-KILLED_PUBLISH = replace(kp_batch.pipeline.rescore.PUBLISH, function=killed)
 
 
 def said(number: int | str, words: str, hour: int, **more: Any) -> dict[str, Any]:
@@ -254,7 +249,7 @@ def test_a_dry_run_tells_what_vacuum_removes_and_changes_nothing(
     for each in before:
         nights.vacuum(each)
     files, could_be_read = listing(nights.warehouse), nights.readable()
-    told = what_to_remove(nights.warehouse, *nights.keeping(kept), Staging(tmp_path))
+    told = what_to_remove(nights.warehouse, *nights.keeping(kept))
     assert listing(nights.warehouse) == files
     assert nights.vacuum(kept) == told
     can_be = nights.readable()
@@ -672,7 +667,7 @@ def killed_after(work: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("module", "name", "dying"),
     [
-        (kp_batch.pipeline.rescore, "PUBLISH", KILLED_PUBLISH),
+        (kp_batch.pipeline.rescore, "publish_success", killed),
         (
             kp_batch.operations.removal,
             "remove_unneeded",
@@ -704,7 +699,7 @@ def test_after_a_killed_forget_a_run_works_with_what_is_published(
 ) -> None:
     before = tables(folder / "warehouse")
     with monkeypatch.context() as patch:
-        patch.setattr(kp_batch.pipeline.rescore, "PUBLISH", KILLED_PUBLISH)
+        patch.setattr(kp_batch.pipeline.rescore, "publish_success", killed)
         with pytest.raises(Killed):
             forget(folder / "warehouse", [SECRET])
     assert rescore_archive(settings_of(folder, cache_size=3)).run_id is None
@@ -719,7 +714,7 @@ def test_what_a_killed_run_left_of_a_trace_is_forgotten_as_well(
 ) -> None:
     write(folder, {"d.jsonl": [said("dead", "never published", 7)]})
     with monkeypatch.context() as patch:
-        patch.setattr(kp_batch.pipeline.rescore, "PUBLISH", KILLED_PUBLISH)
+        patch.setattr(kp_batch.pipeline.rescore, "publish_success", killed)
         with pytest.raises(Killed):
             rescore_archive(settings_of(folder, cache_size=3))
     assert places(folder / "warehouse", ["kp:trace:dead"])

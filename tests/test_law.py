@@ -12,13 +12,14 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -27,11 +28,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, BusyError
-from kp_batch.executor import Local, P, R, Step, T
 from kp_batch.operations.explain.explanation import explain
-from kp_batch.operations.export import export
-from kp_batch.operations.export_choice import Choice
-from kp_batch.operations.export_forms import FORMS
+from kp_batch.operations.export import ExportFilter, export
+from kp_batch.operations.export_formats import FORMATS
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import verify
@@ -40,6 +39,7 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.staging import Staging
+from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
 from tests.archives import step, trace, write_jsonl, write_parquet
@@ -72,48 +72,52 @@ class Killed(BaseException):
     """As SIGKILL: nothing that follows is done."""
 
 
-class Dying(Local):
-    """Calls steps, until it is killed before or after one of them, or a part of one."""
+class Dying(ThreadExecutor):
+    """Is killed before or after one of the steps that it calls, or a part of one."""
 
     def __init__(self, left: Iterator[int]) -> None:
         self._left = left
 
-    def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        self._live_on()
-        result = step.function(*args, **kwargs)
-        self._live_on()
-        return result
+    def calling(self, _: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            self._live_on()
+            result = function(*args, **kwargs)
+            self._live_on()
+            return result
+
+        return called
+
+    def map(self, step: Any, parts: Any, /, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        mortal = replace(step, function=self.calling(step.name, step.function))
+        return super().map(mortal, parts, *args, **kwargs)
 
     def _live_on(self) -> None:
         if next(self._left, None) is None:
             raise Killed
 
 
-class Restless(Local):
+class Restless(ThreadExecutor):
     """Calls every step twice, and its parts in any order, as if workers died of their results."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
-    def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        step.function(*args, **kwargs)
-        return step.function(*args, **kwargs)
+    @staticmethod
+    def calling(_: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            function(*args, **kwargs)
+            return function(*args, **kwargs)
 
-    def map(
-        self,
-        step: Step[Concatenate[T, P], R],
-        parts: Sequence[T],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Iterator[R]:
+        return called
+
+    def map(self, step: Any, parts: Any, /, *args: Any, **kwargs: Any) -> Iterator[Any]:
         numbers = [*range(len(parts))] * 2
         self._chance.shuffle(numbers)
-        done = {number: step.function(parts[number], *args, **kwargs) for number in numbers}
+        done = {number: step(parts[number], *args, **kwargs) for number in numbers}
         return iter([done[number] for number in range(len(parts))])
 
 
-class Meeting(Local):
+class Meeting:
     """Lets another thread try to write before one of the steps."""
 
     def __init__(self, other: Callable[[], object], at: int) -> None:
@@ -121,12 +125,12 @@ class Meeting(Local):
         self._left = at
         self.met: list[BaseException | None] = []  # how that ended
 
-    def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def calling(self, _: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if self._left == 0:
             with ThreadPoolExecutor(1) as pool:
                 self.met.append(pool.submit(self._other).exception())
         self._left -= 1
-        return step.function(*args, **kwargs)
+        return function
 
 
 def moment(minutes: int) -> str:
@@ -342,7 +346,9 @@ class Nights(RuleBasedStateMachine):
         if not counted(after, self.forgotten).accepted:
             self.fail(config, after, "can be scored")
             return
-        summary = rescore_archive(config, Restless(self.chance))
+        restless = Restless(self.chance)
+        with timed(caller=restless.calling):
+            summary = rescore_archive(config, restless)
         self.done(config, after)
         self.check(summary)
         assert rescore_archive(config).run_id is None
@@ -385,8 +391,10 @@ class Nights(RuleBasedStateMachine):
         if not counted(after, self.forgotten).accepted:
             return
         before = read_manifest(self.config().warehouse)
+        dying = Dying(iter(range(steps)))
         try:
-            rescore_archive(self.config(), Dying(iter(range(steps))))
+            with timed(caller=dying.calling):
+                rescore_archive(self.config(), dying)
         except Killed:  # maybe only after it had published
             now = read_manifest(self.config().warehouse)
             if now == before or not now or now.failed:
@@ -404,7 +412,8 @@ class Nights(RuleBasedStateMachine):
             return
         other = partial(forget, config.warehouse, ["new"], unseen_too=True)
         meeting = Meeting(other if forgets else partial(rescore_archive, config), at)
-        summary = rescore_archive(config, meeting)
+        with timed(caller=meeting.calling):
+            summary = rescore_archive(config)
         assert all(isinstance(each, BusyError) for each in meeting.met), meeting.met
         assert all("another run is writing" in str(each) for each in meeting.met)
         self.done(config, after)
@@ -469,8 +478,8 @@ class Nights(RuleBasedStateMachine):
         assert (bool(told.wrong), told.sampled) == (is_unchecked, len(count.accepted))
         assert told.checked == len(readable)
         with self.staging() as staging:
-            choice, output = Choice(min_score=0, private=True), self.folder / "export.jsonl"
-            export(warehouse, staging, choice, FORMS[".jsonl"], output)
+            wanted, output = ExportFilter(min_score=0, private=True), self.folder / "export.jsonl"
+            export(warehouse, staging, wanted, FORMATS[".jsonl"], output)
             written = [json.loads(line)["id"] for line in output.read_text().splitlines()]
             assert written == readable
         for name in readable[:1]:

@@ -21,7 +21,6 @@ import kp_batch.ingest.staged_rows
 from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.sources import SourceFile
 from kp_batch.archive.validation import reasons
-from kp_batch.cli.commands import PLAN
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.facts import FACTS_VERSION
@@ -31,8 +30,7 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary, as_text
 from kp_batch.progress import show_news_alone, show_on_stderr
 from kp_batch.staging import Staging
-from kp_batch.storage.store import store_at
-from kp_batch.storage.traffic import TRAFFIC
+from kp_batch.storage.store import TRAFFIC, store_at
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_damaged, write_jsonl, write_parquet
 from tests.buckets import fill
@@ -71,12 +69,7 @@ class Night:
 
     def differing(self) -> dict[str, list[str]]:
         """The names of the files that a plan names, by how they differ."""
-        with TemporaryDirectory() as folder:
-            plans: list[Any] = []
-            PLAN.function(
-                plans.append, self.config().model_dump(mode="json"), folder, by_domain_and_day=False
-            )
-            told = asdict(plans[0].files)
+        told = asdict(plan(self.config()).files)
         return {how: [Path(path).name for path in paths] for how, paths in told.items() if paths}
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
@@ -311,9 +304,7 @@ def test_a_file_renamed_before_a_new_version_of_the_facts_leaves_no_mark(
     counts = night.run(max_reject_share=1).counts
     assert (counts.rows, counts.rows_kept, counts.duplicates, counts.superseded) == (5, 0, 0, 0)
     assert (counts.accepted, counts.rejected) == (5 - stricter, stricter)
-    staging = Staging(tmp_path / "staging")
-    staging.make()
-    assert verify(night.warehouse, staging, traces=9, seed=1, embed=False).missing == 0
+    assert verify(night.warehouse, traces=9, seed=1, embed=False).missing == 0
 
 
 @pytest.mark.parametrize("kept", [4 << 30, 1])

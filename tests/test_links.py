@@ -1,4 +1,4 @@
-"""Links, notes and names by which a warehouse or an archive from somebody else reaches outside."""
+"""Links, records and names by which somebody else's warehouse or archive reaches outside."""
 
 import json
 import os
@@ -15,8 +15,6 @@ from typing import Any
 import duckdb
 import pytest
 
-import kp_batch.away
-from kp_batch.away import here
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.operations.forget import forget, what_to_forget
 from kp_batch.operations.import_archive import place_of
@@ -25,11 +23,12 @@ from kp_batch.operations.vacuum import vacuum, what_to_remove
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.staging import Staging
+from kp_batch.storage import store as storage
+from kp_batch.warehouse.bucket.location import folder_of, local_copy, make_folder_of
+from kp_batch.warehouse.bucket.mirror import is_shared
 from kp_batch.warehouse.catalog import build_published
-from kp_batch.warehouse.copied_files import is_shared
 from kp_batch.warehouse.delta import changes_of, files_at, files_of
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.places import folder_of, make_folder_of
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 from tests.archives import trace, write_jsonl
 from tests.test_rescore import ask, config
@@ -70,8 +69,7 @@ def vacuumed(folder: Path) -> Removed:
 
 
 def to_vacuum(folder: Path) -> Removed:
-    staging = Staging(folder / "staged")
-    return what_to_remove(folder / "warehouse", NOTHING, datetime.now(UTC), staging)
+    return what_to_remove(folder / "warehouse", NOTHING, datetime.now(UTC))
 
 
 def forgotten(folder: Path) -> None:
@@ -79,7 +77,7 @@ def forgotten(folder: Path) -> None:
 
 
 def to_forget(folder: Path) -> None:
-    what_to_forget(folder / "warehouse", ["kp:trace:2"], Staging(folder / "staged"))
+    what_to_forget(folder / "warehouse", ["kp:trace:2"])
 
 
 def untouched(folder: Path) -> bool:
@@ -288,41 +286,41 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     def store_at(url: str) -> SimpleNamespace:
         return SimpleNamespace(download=lambda name, *_, **__: asked.append((url, name)))
 
-    monkeypatch.setattr(kp_batch.away, "store_at", store_at)
+    monkeypatch.setattr(storage, "store_at", store_at)
     return asked
 
 
-def away(file: Path) -> Path:
-    """Have a note in the place of a file, as somebody else may write it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.unlink(missing_ok=True)
-    told = ["http://169.254.169.254/latest", "credentials"]
-    file.with_name(f"{file.name}.away").write_text(json.dumps(told), "utf-8")
-    return file
+def remote(folder: Path, *files: Path) -> None:
+    """Have a record know files as objects, as somebody else may write it."""
+    for file in files:
+        file.unlink(missing_ok=True)
+    known = {str(file.relative_to(folder)): ["etag", 1, 0] for file in files}
+    record = ["http://169.254.169.254/latest", known, True]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "bucket.json").write_text(json.dumps(record), "utf-8")
 
 
-def test_a_note_in_a_local_warehouse_has_nothing_fetched(
+def test_a_record_in_a_local_warehouse_has_nothing_fetched(
     folder: Path, asked: list[tuple[str, str]]
 ) -> None:
     [*vectors] = (folder / "warehouse" / "vectors").glob("*/*.vectors.npy")
     assert vectors
-    for file in vectors:
-        away(file)
-    staging = Staging(folder / "staged")
-    staging.make()
+    remote(folder / "warehouse", *vectors)
     with pytest.raises(WarehouseError):
-        verify(folder / "warehouse", staging, traces=2, seed=1, embed=True)
+        verify(folder / "warehouse", traces=2, seed=1, embed=True)
     write_jsonl(folder / "archive" / "late.jsonl", [trace(id="kp:late", created_at="2030-01-01")])
-    with pytest.raises(WarehouseError):
-        rescore_archive(config(folder, folder / "archive"))
+    assert rescore_archive(config(folder, folder / "archive")).run_id  # embeds them again
     assert asked == []
 
 
-def test_a_note_in_a_working_copy_has_its_own_object_fetched_alone(
+def test_the_record_of_a_copy_has_its_own_object_fetched_alone(
     asked: list[tuple[str, str]],
 ) -> None:
     copy = Path(folder_of("s3://bucket/team/warehouse"))
-    here(away(copy / "vectors" / "hashing-384-v1" / "a.vectors.npy"))
+    file = copy / "vectors" / "hashing-384-v1" / "a.vectors.npy"
+    remote(copy, file)
+    for each in (file, file.with_name("b.vectors.npy")):
+        local_copy(each)
     assert asked == [("s3://bucket/team/warehouse", "vectors/hashing-384-v1/a.vectors.npy")]
 
 

@@ -177,6 +177,26 @@ def test_the_stability_index_counts_an_empty_bin_as_a_ten_thousandth(
     assert same == 0.0
 
 
+def test_a_rank_correlation_is_spearmans_with_ties(connection: duckdb.DuckDBPyConnection) -> None:
+    generator = np.random.default_rng(5)
+    scopes = np.repeat(["few", "many", "one value"], [5, 900, 4])
+    rows = pl.DataFrame(
+        {
+            "scope": scopes,
+            "a": np.where(scopes == "one value", 1, generator.integers(0, 40, len(scopes))),
+            "b": generator.integers(0, 9, len(scopes)),
+        }
+    )
+    connection.register("rows", rows.to_arrow())
+    found = connection.execute("""
+        SELECT scope, rank_correlation(x, y)
+        FROM (SELECT scope, average_rank(a, scope) AS x, average_rank(b, scope) AS y FROM rows)
+        GROUP BY scope
+    """).fetchall()
+    wanted = rows.group_by("scope").agg(pl.corr("a", "b", method="spearman").fill_nan(None))
+    assert dict(found) == pytest.approx(dict(wanted.iter_rows()), abs=1e-12)
+
+
 @pytest.mark.parametrize("alias", ["kp", "other"])
 def test_a_view_that_calls_a_formula_answers_in_an_attached_catalog(
     tmp_path: Path, alias: str

@@ -22,11 +22,17 @@ SETTINGS: dict[str, Any] = {"threshold": 0.75}
 
 
 def write(
-    warehouse: Path, settings: Any, tables: Any, *, failed: Any = False, salt: Any = "a" * 32
+    warehouse: Path, settings: Any, tables: Any, *, failed: Any = False, unique: Any = "a" * 32
 ) -> None:
     """Write a manifest as an attacker does, who knows how its publication is made."""
-    text = Manifest(settings, tables, failed, salt).as_json()
+    text = published(settings, tables, failed=failed, unique=unique).as_json()
     (warehouse / "manifest.json").write_text(text)
+
+
+def published(
+    settings: Any, tables: Any, *, failed: Any = False, unique: str = "a" * 32
+) -> Manifest:
+    return Manifest(settings, tables, failed).as_publication(unique)
 
 
 def test_a_threshold_that_is_sql_runs_nothing(tmp_path: Path) -> None:
@@ -60,8 +66,8 @@ DAMAGES: dict[str, Mapping[str, Any]] = {
     "a version as a truth": {"tables": {"runs": True}},
     "a list of tables": {"tables": ["runs"]},
     "failed as text": {"failed": "no"},
-    "salt of other letters": {"salt": "'; --"},
-    "salt as a number": {"salt": 1},
+    "an id of other letters": {"unique": "-->" + "a" * 29},
+    "an id that is too short": {"unique": "a"},
 }
 
 
@@ -96,7 +102,7 @@ def test_all_that_a_run_keeps_is_read_again(tmp_path: Path) -> None:
     settings = RescoreConfig(archive=("a",), warehouse=tmp_path, embedder="none").settings
     assert settings.keys() == set(NAMES)
     write(tmp_path, settings, dict.fromkeys(TABLES, 0))
-    assert read_manifest(tmp_path) == Manifest(settings, dict.fromkeys(TABLES, 0), salt="a" * 32)
+    assert read_manifest(tmp_path) == published(settings, dict.fromkeys(TABLES, 0))
 
 
 @pytest.mark.parametrize("name", ["scores", "facts", "runs"])

@@ -14,7 +14,6 @@ from playwright.sync_api import Page
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ArchiveError
-from kp_batch.executor import Local
 from kp_batch.pipeline.report import report, write_report
 from kp_batch.pipeline.report_traces import gather_traces
 from kp_batch.pipeline.rescore import rescore_archive
@@ -22,6 +21,7 @@ from kp_batch.report.panels import PANELS
 from kp_batch.report.report_data import ReportData, gather
 from kp_batch.report.themes import THEMES
 from kp_batch.sample import write_sample
+from kp_batch.steps.step import ThreadExecutor
 from kp_batch.text import bar_line, shortened
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
@@ -191,7 +191,7 @@ def numbers(told: list[dict[str, Any]], name: str) -> tuple[list[str], list[floa
 def test_the_charts_and_tables_show_the_data(path: Path, warehouse: Path) -> None:
     with connect(warehouse) as connection:
         data = gather(connection)
-        texts = gather_traces(warehouse, connection, data, Local()).texts or {}
+        texts = gather_traces(warehouse, connection, data, ThreadExecutor()).texts or {}
     tables = {
         "by-domain": by_domain(data),
         **{which: ranked(data, texts, which) for which in ("highest", "lowest")},
@@ -225,7 +225,7 @@ def test_a_trace_in_a_table_leads_to_its_own_page_and_back(
 ) -> None:
     with connect(warehouse) as connection:
         data = gather(connection)
-        told = gather_traces(warehouse, connection, data, Local())
+        told = gather_traces(warehouse, connection, data, ThreadExecutor())
     row = data.traces.filter(which="lowest", overall=True).row(0, named=True)
     one, texts = told.details[row["trace_id"]], told.texts or {}
     with opened(path, scheme, width) as (page, said):

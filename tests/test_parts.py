@@ -15,15 +15,15 @@ import kp_batch.planning.sizes
 import kp_batch.planning.timeline
 from kp_batch.embedding.hashing import Hashing
 from kp_batch.embedding.minilm import MiniLM
-from kp_batch.executor import Local, P, R, Step, T, cut
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
+from kp_batch.steps.step import P, R, Step, T, ThreadExecutor, cut
 from tests.archives import trace, write_jsonl
 from tests.lawful import tables
 from tests.test_rescore import config
 
 
-class Dying(Local):
+class Dying(ThreadExecutor):
     """Does each part twice: first by a worker that dies and leaves half of every file it wrote.
 
     Parts, arguments and results are pickled in between, as if the workers were other processes.
@@ -43,13 +43,13 @@ class Dying(Local):
     ) -> Iterator[R]:
         for part in parts:
             before = self.files()
-            result = step.function(part, *args, **kwargs)
+            result = step(part, *args, **kwargs)
             made = {path: each for path, each in self.files().items() if before.get(path) != each}
             for path, content in made.items():
                 path.write_bytes(content[: len(content) // 2])
-            again = pickle.dumps((step.function, part, args, kwargs))
-            function, *given, named = pickle.loads(again)
-            assert function(given[0], *given[1], **named) == result
+            again = pickle.dumps((step, part, args, kwargs))
+            same, *given, named = pickle.loads(again)
+            assert same(given[0], *given[1], **named) == result
             assert {path: path.read_bytes() for path in made} == made
             self.parts[step.name] = self.parts.get(step.name, 0) + 1
             yield pickle.loads(pickle.dumps(result))

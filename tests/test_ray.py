@@ -23,16 +23,16 @@ from ray.cluster_utils import Cluster as Nodes
 
 from kp_batch.embedding.hashing import Hashing
 from kp_batch.errors import ArchiveError, WorkerError
-from kp_batch.executor import Step
-from kp_batch.executors import ray_nodes
-from kp_batch.executors.ray import Cluster, workers_of
 from kp_batch.ingest import new_files
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning import sizes, timeline
 from kp_batch.progress import warn
 from kp_batch.sample import write_sample
-from kp_batch.storage.traffic import TRAFFIC
-from kp_batch.warehouse.places import folder_of
+from kp_batch.steps import ray as rays
+from kp_batch.steps.ray import RayExecutor, executor_of
+from kp_batch.steps.step import step
+from kp_batch.storage.store import TRAFFIC
+from kp_batch.warehouse.bucket.location import folder_of
 from tests.archives import trace, write_jsonl
 from tests.buckets import fill
 from tests.test_parts import assert_same
@@ -44,10 +44,11 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     folder = Path("/nowhere")
-    with workers_of(config(folder, folder, workers=2)) as workers:
-        yield workers
+    with executor_of(config(folder, folder, workers=2)) as executor:
+        yield executor
 
 
+@step("square")
 def square(number: int, folder: Path) -> int:
     """A part that tells which process has done it; 3 kills it the first time, 9 every time."""
     begun = folder / f"{number}.{os.getpid()}"
@@ -62,9 +63,7 @@ def square(number: int, folder: Path) -> int:
     return number**2
 
 
-SQUARE = Step("square", square)
-
-
+@step("meet")
 def meet(number: int, folder: Path) -> None:
     """A part that ends when both of two have begun."""
     (folder / f"met-{number}").touch()
@@ -72,73 +71,66 @@ def meet(number: int, folder: Path) -> None:
         time.sleep(0.05)
 
 
-MEET = Step("meet", meet)
-
-
+@step("panic")
 def panic(_: int) -> None:
     raise PanicException("a fault in Rust")
 
 
-PANIC = Step("panic", panic)
-
-
+@step("ask")
 def ask(size: int) -> None:
     """A part that asks an object store for so much."""
     TRAFFIC.count(read=size)
 
 
-ASK = Step("ask", ask)
-
-
 def test_parts_are_done_by_several_processes_and_come_back_in_order(
-    cluster: Cluster, tmp_path: Path
+    cluster: RayExecutor, tmp_path: Path
 ) -> None:
     numbers = [*range(6), 6, 8]
-    assert [*cluster.map(SQUARE, numbers, tmp_path)] == [each**2 for each in numbers]
-    assert [*cluster.map(SQUARE, (), tmp_path)] == []
+    assert [*cluster.map(square, numbers, tmp_path)] == [each**2 for each in numbers]
+    assert [*cluster.map(square, (), tmp_path)] == []
     workers = {each.suffix for each in tmp_path.iterdir()}
     assert len(workers) >= 2
-    assert [*cluster.map(MEET, [1, 2], tmp_path)] == [None, None]  # at once
+    assert [*cluster.map(meet, [1, 2], tmp_path)] == [None, None]  # at once
     assert f".{os.getpid()}" not in workers
     assert len([*tmp_path.glob("3.*")]) == 2  # its first worker was killed
 
 
 def test_a_part_that_asks_for_more_than_there_is_gets_what_there_is(
-    cluster: Cluster, tmp_path: Path
+    cluster: RayExecutor, tmp_path: Path
 ) -> None:
-    greedy = replace(SQUARE, memory=1 << 60, on_card=True)
+    greedy = replace(square, memory=1 << 60, on_gpu=True)
     assert [*cluster.map(greedy, [1, 2], tmp_path)] == [1, 4]
 
 
-def test_a_fault_in_rust_is_told(cluster: Cluster) -> None:
+def test_a_fault_in_rust_is_told(cluster: RayExecutor) -> None:
     with pytest.raises(RuntimeError, match="PanicException: a fault in Rust"):
-        list(cluster.map(PANIC, [1]))
+        list(cluster.map(panic, [1]))
 
 
 def test_what_a_part_tells_is_told_here(
-    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    cluster: RayExecutor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert [*cluster.map(SQUARE, [5], folder=tmp_path)] == [25]
+    assert [*cluster.map(square, [5], folder=tmp_path)] == [25]
     with pytest.raises(ArchiveError, match="seven"):
-        list(cluster.map(SQUARE, [7], folder=tmp_path))
+        list(cluster.map(square, [7], folder=tmp_path))
     assert [each.getMessage() for each in caplog.records] == ["about 5", "about 7"]
 
 
-def test_what_parts_ask_of_object_stores_is_counted_here(cluster: Cluster) -> None:
+def test_what_parts_ask_of_object_stores_is_counted_here(cluster: RayExecutor) -> None:
     before = replace(TRAFFIC)
-    list(cluster.map(ASK, [3, 4, 5]))
+    list(cluster.map(ask, [3, 4, 5]))
     assert (TRAFFIC.requests - before.requests, TRAFFIC.read - before.read) == (3, 12)
 
 
 FAILING = """
 from pathlib import Path
-from kp_batch.executors.ray import workers_of
-from tests.test_ray import SQUARE
+from kp_batch.steps.ray import executor_of
+from tests.test_ray import square
 from tests.test_rescore import config
 
 folder = Path({folder!r})
-with workers_of(config(folder, folder, workers=2)) as cluster:
-    list(cluster.map(SQUARE, [7, *range(100, 200)], folder))
+with executor_of(config(folder, folder, workers=2)) as cluster:
+    list(cluster.map(square, [7, *range(100, 200)], folder))
 """
 
 
@@ -153,13 +145,15 @@ def test_an_error_of_a_part_is_raised_here_and_ends_the_others(tmp_path: Path) -
     assert len([*tmp_path.iterdir()]) == begun < 100
 
 
-def test_a_part_that_kills_its_worker_each_time_is_named(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_part_that_kills_its_worker_each_time_is_named(
+    cluster: RayExecutor, tmp_path: Path
+) -> None:
     with pytest.raises(WorkerError, match=r"^square lost its worker 3 times, with 9$"):
-        list(cluster.map(SQUARE, [1, 9, 2], tmp_path))
+        list(cluster.map(square, [1, 9, 2], tmp_path))
     assert len([*tmp_path.glob("9.*")]) == 3
 
 
-def test_tables_are_the_same_as_without_ray(cluster: Cluster, tmp_path: Path) -> None:
+def test_tables_are_the_same_as_without_ray(cluster: RayExecutor, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     *_, last = write_sample(archive, traces=300, days=10, seed=5, dirty=0.05)
     aside = last.rename(tmp_path / "aside")
@@ -181,7 +175,7 @@ def test_tables_are_the_same_as_without_ray(cluster: Cluster, tmp_path: Path) ->
     cache_size=st.integers(1, 60),
 )
 def test_no_size_of_the_parts_makes_a_difference(
-    cluster: Cluster, seed: int, traces: int, rows: int, cache_size: int
+    cluster: RayExecutor, seed: int, traces: int, rows: int, cache_size: int
 ) -> None:
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         folder = Path(name)
@@ -251,55 +245,55 @@ def is_at_work(process: str) -> bool:
     ],
 )
 def test_a_node_that_cannot_do_the_work_is_named(
-    cluster: Cluster,
+    cluster: RayExecutor,
     monkeypatch: pytest.MonkeyPatch,
     version: str | None,
     paths: list[str],
     message: str,
 ) -> None:
     if version:
-        monkeypatch.setattr(ray_nodes, "versions_here", lambda: version)
+        monkeypatch.setattr(rays, "versions_here", lambda: version)
     [found] = cluster.ray.nodes()
     node = {**found, "ObjectStoreSocketName": ""}
-    asked = ray_nodes.ask_node(cluster.ray, node, paths)
+    asked = rays.ask_node(cluster.ray, node, paths)
     with pytest.raises(WorkerError, match=f"^the Ray node [0-9.]+ {message}"):
-        ray_nodes.check_node(cluster.ray, node, asked)
+        rays.check_node(cluster.ray, node, asked)
 
 
-def test_the_cluster_of_another_run_is_refused(cluster: Cluster) -> None:
+def test_the_cluster_of_another_run_is_refused(cluster: RayExecutor) -> None:
     [node] = cluster.ray.nodes()
     with pytest.raises(WorkerError, match=r"^the Ray node .* is of another run's --workers"):
-        ray_nodes.check_node(cluster.ray, node, None)
+        rays.check_node(cluster.ray, node, None)
 
 
 def test_a_cluster_without_room_for_a_part_is_refused(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ray_nodes.check_room(cluster.ray)
-    monkeypatch.setattr(ray_nodes, "PART_BYTES", 1 << 60)
+    rays.check_room(cluster.ray)
+    monkeypatch.setattr(rays, "PART_BYTES", 1 << 60)
     with pytest.raises(WorkerError, match=r"^no node .* the largest node has [0-9]+ MiB for tasks"):
-        ray_nodes.check_room(cluster.ray)
+        rays.check_room(cluster.ray)
 
 
-ON_CARD = """
+ON_GPU = """
 from dataclasses import replace
 from pathlib import Path
 from ray.cluster_utils import Cluster as Nodes
-from kp_batch.executors.ray import workers_of
-from tests.test_ray import SQUARE
+from kp_batch.steps.ray import executor_of
+from tests.test_ray import square
 from tests.test_rescore import config
 
 folder = Path({folder!r})
 nodes = Nodes(initialize_head=True, head_node_args={{"num_cpus": 3, "num_gpus": 1}})
-with workers_of(config(folder, folder, ray=nodes.address)) as cluster:
-    list(cluster.map(replace(SQUARE, on_card=True), range(3), folder))
-    list(cluster.map(SQUARE, range(10, 20), folder))
+with executor_of(config(folder, folder, ray=nodes.address)) as cluster:
+    list(cluster.map(replace(square, on_gpu=True), range(3), folder))
+    list(cluster.map(square, range(10, 20), folder))
 nodes.shutdown()
 """
 
 
-def test_one_worker_has_a_card_and_keeps_what_it_has_loaded_there(tmp_path: Path) -> None:
-    code = ON_CARD.format(folder=str(tmp_path))
+def test_one_worker_has_a_gpu_and_keeps_what_it_has_loaded_there(tmp_path: Path) -> None:
+    code = ON_GPU.format(folder=str(tmp_path))
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     workers = [{each.suffix for each in tmp_path.glob(names)} for names in ("?.*", "??.*")]
     assert len(workers[0]) == 1 < len(workers[1])
@@ -310,7 +304,7 @@ def test_without_ray_it_is_said_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     settings = config(tmp_path, tmp_path, workers=2)
-    with pytest.raises(WorkerError, match=r"pip install 'kp-batch\[ray\]'"), workers_of(settings):
+    with pytest.raises(WorkerError, match=r"pip install 'kp-batch\[ray\]'"), executor_of(settings):
         pass
 
 

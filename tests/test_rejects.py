@@ -16,7 +16,6 @@ import kp_batch.planning.sizes
 import kp_batch.planning.why
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
-from kp_batch.executor import Step
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
@@ -215,7 +214,7 @@ def test_a_plan_opens_no_file_of_the_archive(
         shutil.rmtree(archive.files)
         return make_plan(*args)
 
-    monkeypatch.setattr(kp_batch.pipeline.rescore, "PLAN", Step("plan", plan_without_files))
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "make_plan", plan_without_files)
     archive.write("c.jsonl", trace(id="three", confidence=2))
     archive.run()
     assert archive.refused() == [SUPERSEDED, BAD, WORSE, ("c.jsonl", 0, ["bad_confidence"])]

@@ -12,14 +12,14 @@ import pytest
 from markupsafe import escape
 
 from kp_batch import memory
-from kp_batch.cli.commands import FORGET
+from kp_batch.operations.forget import forget
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
-from kp_batch.executor import Local
 from kp_batch.pipeline import report as reporting
 from kp_batch.pipeline.report import leave_report, report
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.report.report_data import ReportData
+from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
 from tests.holding import holding
@@ -46,14 +46,14 @@ def test_the_page_is_written_after_work_that_published_and_only_then(
 ) -> None:
     caplog.set_level("INFO", "kp_batch")
     page = warehouse / "report.html"
-    leave_report(warehouse, Local())
+    leave_report(warehouse, ThreadExecutor())
     assert page.read_text("utf-8").startswith(report(warehouse, "html"))
     assert caplog.messages == [f"the report is in {page}"]
     written = page.stat().st_mtime_ns
-    leave_report(warehouse, Local())
+    leave_report(warehouse, ThreadExecutor())
     assert page.stat().st_mtime_ns == written
     rescore_archive(config(warehouse.parent, threshold=0.1))
-    leave_report(warehouse, Local())
+    leave_report(warehouse, ThreadExecutor())
     assert "reach the threshold of 0.1" in page.read_text("utf-8")
 
 
@@ -97,7 +97,7 @@ def test_where_nothing_is_published_there_is_no_page_and_no_word(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "kp_batch")
-    leave_report(tmp_path, Local())
+    leave_report(tmp_path, ThreadExecutor())
     assert list(tmp_path.iterdir()) == []
     assert caplog.messages == []
 
@@ -105,14 +105,14 @@ def test_where_nothing_is_published_there_is_no_page_and_no_word(
 def test_a_page_that_cannot_be_written_is_a_warning_and_leaves_no_stale_one(
     warehouse: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    leave_report(warehouse, Local())
+    leave_report(warehouse, ThreadExecutor())
     rescore_archive(config(warehouse.parent, threshold=0.1))
 
     def fail(*_: object) -> str:
         raise RuntimeError("no\nVega")
 
     monkeypatch.setitem(reporting.FORMATS, "html", fail)
-    leave_report(warehouse, Local())
+    leave_report(warehouse, ThreadExecutor())
     assert not (warehouse / "report.html").exists()
     assert caplog.messages == ["the report was not written: no Vega"]
 
@@ -122,7 +122,7 @@ def test_while_another_run_writes_it_also_writes_the_page(
 ) -> None:
     caplog.set_level("INFO", "kp_batch")
     with holding(HOLD, warehouse):
-        leave_report(warehouse, Local())
+        leave_report(warehouse, ThreadExecutor())
     assert not (warehouse / "report.html").exists()
     assert caplog.messages == []
 
@@ -151,13 +151,11 @@ def test_a_forgotten_trace_leaves_the_page(warehouse: Path) -> None:
     rows = [trace(id="to-be-forgotten", objective=said), trace(id="stays", created_at=later)]
     write_jsonl(warehouse.parent / "a.jsonl", rows)
     rescore_archive(config(warehouse.parent, prune=True))
-    leave_report(warehouse, Local())
+    leave_report(warehouse, ThreadExecutor())
     text = (warehouse / "report.html").read_text("utf-8")
     assert "to-be-forgotten" in text
     assert text.count(said) == 6  # both tables and its page, as itself and as what is nearest
-    told: list[Any] = []
-    FORGET.function(told.append, str(warehouse), ["to-be-forgotten"], unseen_too=False)
-    assert [each.traces for each in told] == [1]
+    assert forget(warehouse, ["to-be-forgotten"], with_page=True).traces == 1
     text = (warehouse / "report.html").read_text("utf-8")
     assert "to-be-forgotten" not in text
     assert said not in text

@@ -10,11 +10,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kp_batch.cli.commands import FORGET
+from kp_batch.operations.forget import forget
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import STEP_TYPES
 from kp_batch.errors import ArchiveError
-from kp_batch.executor import Local
 from kp_batch.pipeline import report_texts
 from kp_batch.pipeline.report import leave_report, report
 from kp_batch.pipeline.report_texts import read_texts
@@ -22,6 +21,7 @@ from kp_batch.pipeline.report_traces import gather_traces
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.report.report_data import ReportData, gather
 from kp_batch.report.traces import StepStart, Text, Traces
+from kp_batch.steps.step import ThreadExecutor
 from kp_batch.unread import UNREAD
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import require_manifest
@@ -44,7 +44,7 @@ def run(folder: Path, archive: Path | str | None = None, **changes: Any) -> Path
 def told(warehouse: Path) -> tuple[ReportData, Traces]:
     with connect(warehouse) as connection:
         data = gather(connection)
-        return data, gather_traces(warehouse, connection, data, Local())
+        return data, gather_traces(warehouse, connection, data, ThreadExecutor())
 
 
 def page(warehouse: Path) -> str:
@@ -164,12 +164,12 @@ def test_large_files_are_left_out_and_those_of_the_first_traces_are_preferred(
     )
     monkeypatch.setattr(report_texts, "_MOST_BYTES", 100)
     monkeypatch.setattr(report_texts, "_OPENING_BYTES", 1)
-    assert read_texts(rows, Local()) == {
+    assert read_texts(rows, ThreadExecutor()) == {
         **dict.fromkeys(("first", "small"), "gone"),
         **dict.fromkeys(("large", "last"), "large"),
     }
     monkeypatch.setattr(report_texts, "_OPENING_BYTES", 40)
-    assert set(read_texts(rows, Local()).values()) == {"gone", "large"}
+    assert set(read_texts(rows, ThreadExecutor()).values()) == {"gone", "large"}
 
 
 def test_texts_come_from_a_bucket_as_well(
@@ -184,7 +184,7 @@ def test_texts_come_from_a_bucket_as_well(
     assert set((told(warehouse)[1].texts or {}).values()) == {"large"}
 
 
-class OneByOne(Local):
+class OneByOne(ThreadExecutor):
     """Reads a part when its texts are asked for."""
 
     parts = 0
@@ -283,12 +283,12 @@ def test_a_forgotten_trace_takes_its_text_along_even_where_forgetting_was_killed
     rows = [made(1), gone, made(3)]
     write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
     warehouse = run(tmp_path)
-    leave_report(warehouse, Local())
+    leave_report(warehouse, ThreadExecutor())
     [nearest] = set(told(warehouse)[0].traces.filter(trace_id="t3")["nearest_trace_id"])
     assert nearest == "kp:trace:1"
     killed_in_removal(warehouse)
     assert CANARY in page(warehouse)
-    FORGET.function(lambda _: None, str(warehouse), ["kp:trace:1"], unseen_too=False)
+    forget(warehouse, ["kp:trace:1"], with_page=True)
     assert "objective 3" in page(warehouse)
     assert CANARY not in page(warehouse)
 

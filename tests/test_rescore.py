@@ -21,7 +21,6 @@ from kp_batch.dimensions import DIMENSIONS
 from kp_batch.embedding.chunks import count_vectors
 from kp_batch.embedding.hashing import Hashing
 from kp_batch.errors import ArchiveError, KpBatchError, ProfileError, StorageError
-from kp_batch.executor import Step
 from kp_batch.failures import explained
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
@@ -233,7 +232,7 @@ def test_a_run_that_fails_while_it_looks_at_the_archive_leaves_its_row(
     def fail(*_: object) -> None:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(kp_batch.pipeline.rescore, "READ", Step("read", fail))
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "observe", fail)
     settings = config(tmp_path, archive)
     with pytest.raises(OSError, match="the disk is gone"):
         rescore_archive(settings)
@@ -247,7 +246,7 @@ def test_a_run_that_the_disk_or_the_network_failed_leaves_its_row(
     def fail(*_: object) -> None:
         raise StorageError("read failed 4 times")
 
-    monkeypatch.setattr(kp_batch.pipeline.rescore, "READ", Step("read", fail))
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "observe", fail)
     with pytest.raises(StorageError):
         rescore_archive(config(tmp_path, archive))
     query = "SELECT status, reason FROM runs"
@@ -372,7 +371,7 @@ def test_a_panic_of_a_library_leaves_a_failed_run(
     def panic(*_: object) -> None:
         raise PanicException("index\nout of bounds")
 
-    monkeypatch.setattr(kp_batch.pipeline.rescore, "EMBED", Step("embed", panic))
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "embed", panic)
     settings = config(tmp_path, archive)
     with pytest.raises(PanicException):
         rescore_archive(settings)

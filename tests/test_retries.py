@@ -15,12 +15,12 @@ import kp_batch.pipeline.publish
 import kp_batch.pipeline.replay
 import kp_batch.pipeline.write
 import kp_batch.planning.plan
-from kp_batch import executor
 from kp_batch.archive import folders, reading, sources
 from kp_batch.archive.source_file import folders_above
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import StorageError
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.steps import step as steps
 from kp_batch.warehouse.delta import DeltaTables
 from tests.archives import trace, write_jsonl
 from tests.test_rescore import ask, config
@@ -50,7 +50,7 @@ TABLES = {
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that were slept, which take no time."""
     seconds: list[float] = []
-    monkeypatch.setattr(executor.time, "sleep", seconds.append)
+    monkeypatch.setattr(steps.time, "sleep", seconds.append)
     return seconds
 
 
@@ -110,7 +110,7 @@ def test_a_step_that_failed_in_its_midst_is_done_again_and_leaves_the_same(
     with monkeypatch.context() as patch:
         patch.setattr(where, name, once_torn(getattr(where, name)))
         rescore_archive(torn)
-    assert waited == [executor.RETRY_DELAYS_S[0]]
+    assert waited == [steps.RETRY_DELAYS_S[0]]
     for table, columns in TABLES.items():
         query = f"SELECT {columns} FROM {table} ORDER BY ALL"
         assert ask(torn, query) == ask(settings, query), table
@@ -162,7 +162,7 @@ def test_a_file_is_read_again_where_the_disk_failed_for_a_while(
 ) -> None:
     flaky.fail(*READING[step], 3, error)
     rescore_archive(flaky.settings)
-    assert waited == list(executor.RETRY_DELAYS_S)
+    assert waited == list(steps.RETRY_DELAYS_S)
     assert flaky.states() == [("a.jsonl", "read", ""), ("b.jsonl", "read", "")]
     assert ask(flaky.settings, "SELECT count(*) FROM scores") == [(2,)]
 
@@ -173,7 +173,7 @@ def test_a_file_that_fails_to_the_end_is_unreadable_and_the_others_are_scored(
 ) -> None:
     flaky.fail(*READING[step], 99, ERRORS[0])
     rescore_archive(flaky.settings)
-    assert waited == list(executor.RETRY_DELAYS_S)
+    assert waited == list(steps.RETRY_DELAYS_S)
     message = "torn" if step == "digest" else "[Errno 5] torn"
     assert flaky.states() == [("a.jsonl", "read", ""), ("b.jsonl", "unreadable", message)]
     assert ask(flaky.settings, "SELECT trace_id FROM scores") == [("a",)]
@@ -195,7 +195,7 @@ def test_a_disk_that_stays_away_fails_the_run_and_prunes_nothing(
     flaky.fail(kp_batch.ingest.each_file, "described", 99, ERRORS[0])
     with pytest.raises(StorageError, match=r"failed 4 times in 6 minutes, .*torn"):
         rescore_archive(flaky.settings.model_copy(update={"prune": True}))
-    assert waited == list(executor.RETRY_DELAYS_S)
+    assert waited == list(steps.RETRY_DELAYS_S)
     assert flaky.states() == before
     assert ask(flaky.settings, "SELECT trace_id FROM scores ORDER BY ALL") == [("a",), ("b",)]
 

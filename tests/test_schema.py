@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 from kp_batch.archive.formats.json_values import rows_from_objects
 from kp_batch.archive.validation import CHECKS, reasons
 from kp_batch.cli import _COMMANDS
-from kp_batch.cli.group import kp_batch as group
+from kp_batch.cli.main import kp_batch as group
 from kp_batch.cli.schema import NAMES, schema_of
 from kp_batch.operations.score import score_lines
 from kp_batch.scoring.profiles import load_profiles

@@ -1,7 +1,6 @@
 """New traces scored: by themselves, and beside a warehouse, as a run would score them there."""
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -37,12 +36,8 @@ def alone(*traces: Any) -> list[Scored | Unscored]:
 def beside(
     folder: Path, moment: datetime, *traces: Any, **group: str | None
 ) -> list[Scored | Unscored]:
-    stage = folder / "stage"
-    stage.mkdir()
-    with warehouse_cache(folder / "warehouse", stage, moment, group) as (profiles, meet):
-        told = list(score_lines(lines(*traces), profiles, moment, meet))
-    shutil.rmtree(stage)
-    return told
+    with warehouse_cache(folder / "warehouse", moment, group) as (profiles, meet):
+        return list(score_lines(lines(*traces), profiles, moment, meet))
 
 
 @pytest.mark.model

@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 import kp_batch.planning.plan as planning
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
-from kp_batch.executor import Local
 from kp_batch.ingest.observe import Observed, observe
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.explain_plan import describe
@@ -22,6 +21,7 @@ from kp_batch.planning.why import is_current, is_settled
 from kp_batch.run import Run
 from kp_batch.run_record import RunRecord, last_done
 from kp_batch.staging import Staging
+from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 from tests.archives import trace, write_damaged, write_jsonl
@@ -50,7 +50,7 @@ def scored(tmp_path: Path) -> RescoreConfig:
 def begun(settings: RescoreConfig, folder: str) -> tuple[Run, Observed, Scorer]:
     run = Run.begin(settings, datetime.now(UTC), Staging(Path(folder)))
     run.staging.make()
-    return run, observe(run, Local()), Scorer.of(run)
+    return run, observe(run, ThreadExecutor()), Scorer.of(run)
 
 
 def planned(settings: RescoreConfig) -> tuple[Plan, dict[str, Any]]:

@@ -28,7 +28,7 @@ _PACKAGE = Path(kp_batch.__file__).parent
 _MAKES_SQL = _PACKAGE / "sql.py"
 _SHOWN = "kp-batch sql"  # a command that users are shown
 _ALLOWED = {
-    ("operations/export_choice.py", "SQL"),  # what DuckDB tells of a relation, as SQL
+    ("operations/export.py", "SQL"),  # what DuckDB tells of a relation, as SQL
     ("warehouse/catalog.py", "sub"),  # of a file of SQL, by what stands in another
     ("warehouse/relations.py", "SQL"),  # a type of a fixed list
 }

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import kp_batch.ingest.staged_rows
 from kp_batch.archive.reading import read_rows_with_raw
 from kp_batch.archive.sources import described
-from kp_batch.ingest.staged_rows import RowGroups, StagedRows
+from kp_batch.ingest.staged_rows import parquet_batches, staged_rows
 from kp_batch.staging import Staging
 from tests.archives import step, trace, write_jsonl
 
@@ -19,10 +19,10 @@ SCHEMA = pl.Schema({"name": pl.String})
 
 def written(path: Path, frames: list[pl.DataFrame], most: int) -> list[int]:
     """Write frames; returns the rows of each row group."""
-    groups = RowGroups(path, SCHEMA, most)
-    for frame in frames:
-        groups.add(frame)
-    if not groups.close():
+    with parquet_batches(path, SCHEMA, most) as groups:
+        for frame in frames:
+            groups.add(frame)
+    if not groups.files:
         return []
     metadata = pq.read_metadata(path)
     return [metadata.row_group(each).num_rows for each in range(metadata.num_row_groups)]
@@ -53,14 +53,28 @@ def test_few_rows_are_a_group_where_they_are_large(tmp_path: Path) -> None:
 def test_large_rows_wait_for_no_others(tmp_path: Path) -> None:
     """However many they may be: so they are written one batch after the other."""
     path, large = tmp_path / "rows.parquet", pl.DataFrame({"name": ["x" * 1_000] * 4})
-    groups = RowGroups(path, SCHEMA, 1_000)
-    with patch.object(kp_batch.ingest.staged_rows, "_HELD_BYTES", 4_000):
+    with (
+        patch.object(kp_batch.ingest.staged_rows, "_HELD_BYTES", 4_000),
+        parquet_batches(path, SCHEMA, 1_000) as groups,
+    ):
         groups.add(large)
-        [beside] = tmp_path.iterdir()
+        [half_written] = tmp_path.iterdir()
         groups.add(large)
-        groups.close()
-    assert not beside.exists()
+    assert not half_written.exists()
     assert pq.read_metadata(path).num_row_groups == 2
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_rows_before_an_error_leave_no_file(tmp_path: Path, error: type[BaseException]) -> None:
+    def write() -> None:
+        with parquet_batches(tmp_path / "rows.parquet", SCHEMA, 9) as rows:
+            rows.add(pl.DataFrame({"name": ["a"]}))
+            assert [*tmp_path.iterdir()]
+            raise error
+
+    with patch.object(kp_batch.ingest.staged_rows, "_HELD_BYTES", 1), pytest.raises(error):
+        write()
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_trace_of_a_hundred_thousand_steps_is_staged(tmp_path: Path) -> None:
@@ -68,11 +82,11 @@ def test_a_trace_of_a_hundred_thousand_steps_is_staged(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", [trace(id="long", steps=steps), trace(id="short")])
     staging = Staging(tmp_path / "staging")
     staging.make()
-    with StagedRows(staging, "both") as staged:
+    with staged_rows(staging, "both") as staged:
         for batch in read_rows_with_raw(described(str(path)), lambda: False):
             staged.add(batch.with_columns(file_id=pl.lit("f")))
-    facts = pl.read_parquet(staged.facts)
+    facts = pl.read_parquet(staged.facts.files)
     assert facts.get_column("trace_id").to_list() == ["long", "short"]
     assert facts.get_column("n_steps").to_list()[0] == 100_000
-    text = pl.read_parquet(staged.texts).get_column("text")[0]
+    text = pl.read_parquet(staged.texts.files).get_column("text")[0]
     assert text.endswith(" 0 " + " ".join(map(str, range(1, 100_000))))

@@ -9,10 +9,14 @@ import pytest
 
 from kp_batch.errors import is_passing
 from kp_batch.storage import store as storage
-from kp_batch.storage.at_once import at_once
-from kp_batch.storage.faults import ConflictError
-from kp_batch.storage.store import Store, bucket_and_path, store_at
-from kp_batch.storage.traffic import TRAFFIC
+from kp_batch.storage.store import (
+    TRAFFIC,
+    ConflictError,
+    Store,
+    bucket_and_path,
+    run_parallel,
+    store_at,
+)
 from tests.faulty import Faulty, between
 
 
@@ -135,5 +139,5 @@ def test_after_an_error_no_further_object_is_begun() -> None:
         Event().wait(0.05 if part else 1)
 
     with pytest.raises(OSError, match="full"):
-        at_once(work, range(100))
+        run_parallel(work, range(100))
     assert len(begun) < 60  # of which 16 are on their way at once

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 
 import kp_batch.operations.sweep
 import kp_batch.pipeline.fit
-from kp_batch.cli.group import kp_batch as group
+from kp_batch.cli.main import kp_batch as group
 from kp_batch.cli.sweeping import sweep_text
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import write_chunk
@@ -73,8 +73,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> RescoreCo
 
 
 def swept(warehouse: Path, **asked: Any) -> Sweep:
-    with TemporaryDirectory() as folder:
-        return sweep(warehouse, Staging(Path(folder)), **asked)
+    return sweep(warehouse, **asked)
 
 
 def of_runs(own: RescoreConfig, **changed: Any) -> list[Outcome]:
@@ -151,8 +150,9 @@ def test_every_trace_is_scored_as_by_a_run(
 ) -> None:
     monkeypatch.setattr(kp_batch.operations.sweep, "RANGE_ROWS", 64)
     staging = Staging(tmp_path / "staging")
+    monkeypatch.setattr(Staging, "temporary", lambda: nullcontext(staging))
     asked = {"cache_by": ["none", "agent_id"], "sizes": [7], "ttls": ["1h", "none"]}
-    sweep(scored.warehouse, staging, **asked)
+    sweep(scored.warehouse, **asked)
     own = config(tmp_path, *map(Path, scored.archive))
     in_force = dict(ask(scored, "SELECT trace_id, score FROM scores"))
     of_groupings = (

@@ -10,7 +10,7 @@ from kp_batch.errors import WarehouseError
 from kp_batch.operations.results import Setting
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.text import aligned, width
-from kp_batch.warehouse.places import folder_of
+from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
 from tests.test_rescore import config

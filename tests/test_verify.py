@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from pydantic import TypeAdapter
 
-from kp_batch.cli.command import json_line
+from kp_batch.cli.options import json_line
 from kp_batch.cli.result_texts import verification_text
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.hashing import Hashing
@@ -21,7 +21,6 @@ from kp_batch.operations.results import Verification
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import VECTOR_TOLERANCE, verify
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.staging import Staging
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import read_manifest
 from tests.archives import step, trace, write_jsonl, write_parquet
@@ -59,12 +58,7 @@ def write(folder: Path, *numbers: int, name: str = "a.jsonl", **changes: Any) ->
 
 
 def checked(folder: Path, traces: int = ALL, *, seed: int = 0, embed: bool = True) -> Verification:
-    where = folder / "stage"
-    where.mkdir()
-    how = {"traces": traces, "seed": seed, "embed": embed}
-    told = verify(folder / "warehouse", Staging(where), **how)
-    shutil.rmtree(where)
-    return told
+    return verify(folder / "warehouse", traces=traces, seed=seed, embed=embed)
 
 
 def found(told: Verification) -> dict[str, str | None]:

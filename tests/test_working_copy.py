@@ -18,12 +18,9 @@ import duckdb
 import polars as pl
 import pytest
 
-from kp_batch import executor
-from kp_batch.away import is_note, remove
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import PLACES, read_vectors
 from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
-from kp_batch.executor import Local
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import report as pipeline_report
@@ -31,15 +28,16 @@ from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.run import in_force
 from kp_batch.sample import write_sample
-from kp_batch.storage.objects import Object
-from kp_batch.storage.store import Store, store_at
-from kp_batch.storage.traffic import TRAFFIC
-from kp_batch.warehouse import lease, publication, sharing
+from kp_batch.steps import step
+from kp_batch.steps.step import ThreadExecutor
+from kp_batch.storage.store import TRAFFIC, Object, Store, store_at
+from kp_batch.warehouse import publication
+from kp_batch.warehouse.bucket import lease, mirror
+from kp_batch.warehouse.bucket.location import folder_of, is_remote, shown, url_of
+from kp_batch.warehouse.bucket.mirror import refresh
 from kp_batch.warehouse.layout import check_apart
-from kp_batch.warehouse.places import folder_of, shown, url_of
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.sharing import refresh
 from tests.archives import trace, write_jsonl
 from tests.buckets import Machine, fill
 from tests.faulty import Faulty, between
@@ -72,6 +70,12 @@ def names(url: str) -> set[str]:
     return {each.path for each in store_at(url).objects()}
 
 
+def vectors_in(folder: Path) -> list[Path]:
+    """The vectors' files of all chunks, wherever they are."""
+    hashes = folder.glob("vectors/*/*.hashes.npy")
+    return [each.with_name(each.name.replace(".hashes.", ".vectors.")) for each in hashes]
+
+
 SCORES = "SELECT * EXCLUDE (run_id) FROM scores ORDER BY trace_id"
 
 
@@ -98,13 +102,13 @@ def test_vectors_stay_away_until_they_are_read(
     first.run(archive)
     assert second.ask("SELECT count(*) FROM scores") == [(200,)]
     with second.here() as folder:
-        assert [is_note(each) for each in folder.rglob("*.vectors.npy*")] == [True]
+        assert [is_remote(each) for each in vectors_in(folder)] == [True]
     read = TRAFFIC.read
     assert second.run(archive) is None  # nothing to do
     assert TRAFFIC.read - read < 1_000
     assert second.run(archive, cache_size=9)
     with second.here() as folder:
-        assert [is_note(each) for each in folder.rglob("*.vectors.npy*")] == [False]
+        assert [is_remote(each) for each in vectors_in(folder)] == [False]
     assert first.ask(SCORES) == second.ask(SCORES)
 
 
@@ -155,7 +159,7 @@ def test_a_publication_whose_answer_was_lost_stands(
             raise OSError(errno.EIO, "no answer", path)
         return etag
 
-    monkeypatch.setattr(executor, "RETRY_DELAYS_S", ())
+    monkeypatch.setattr(step, "RETRY_DELAYS_S", ())
     with monkeypatch.context() as patch:
         patch.setattr(Store, "write", without_answer)
         with pytest.raises(StorageError, match="no answer"):
@@ -350,7 +354,7 @@ def test_vectors_stay_where_a_run_could_not_reach_the_bucket(
             return write(self, path, content, **how)
         raise OSError(errno.EIO, "unreachable", path)
 
-    monkeypatch.setattr(executor, "RETRY_DELAYS_S", ())
+    monkeypatch.setattr(step, "RETRY_DELAYS_S", ())
     with monkeypatch.context() as patch:
         patch.setattr(Store, "write", unreachable)
         with pytest.raises((OSError, StorageError), match="unreachable"):
@@ -403,15 +407,15 @@ def test_a_vector_whose_download_is_cut_may_be_fetched_later(
 
     with second.here() as folder:
         refresh(folder)
-        [note] = folder.glob("vectors/*/*.vectors.npy.away")
-        chunk = note.name.partition(".")[0]
+        [remote] = vectors_in(folder)
+        chunk = remote.name.partition(".")[0]
         place = pl.DataFrame({"chunk": [chunk], "row": [0]}, schema=PLACES)
         with monkeypatch.context() as patch:
             patch.setattr(Store, "download", cut)
             with pytest.raises(OSError, match="cut") as failed:
-                read_vectors(note.parent, place)
+                read_vectors(remote.parent, place)
         assert is_passing(failed.value)
-        assert read_vectors(note.parent, place).shape == (1, 384)
+        assert read_vectors(remote.parent, place).shape == (1, 384)
 
 
 def test_a_reader_sees_what_the_writer_before_it_has_not_looked_at_yet(
@@ -430,8 +434,8 @@ def test_a_reader_sees_what_the_writer_before_it_has_not_looked_at_yet(
         with leased(*given) as held:
             yield held
 
-    leased = sharing.leased
-    monkeypatch.setattr(sharing, "leased", slowly)
+    leased = mirror.leased
+    monkeypatch.setattr(mirror, "leased", slowly)
     with first.here() as folder, writing(folder, wait=False):
         [reader] = readers
         assert "0.5" in reader.communicate(timeout=60)[0]
@@ -442,7 +446,7 @@ def test_a_report_that_cannot_be_made_anew_goes_from_the_bucket(
 ) -> None:
     first.run(archive)
     with first.here() as folder:
-        leave_report(folder, Local())
+        leave_report(folder, ThreadExecutor())
     assert "report.html" in names(first.url)
 
     def failing(*_: object) -> str:
@@ -451,7 +455,7 @@ def test_a_report_that_cannot_be_made_anew_goes_from_the_bucket(
     monkeypatch.setattr(pipeline_report, "report", failing)
     first.run(archive, threshold=0.5)
     with first.here() as folder:
-        leave_report(folder, Local())
+        leave_report(folder, ThreadExecutor())
     assert "report.html" not in names(first.url)
 
 
@@ -471,17 +475,6 @@ def test_an_overtaken_writer_replaces_nothing_when_it_tells_of_its_failure(
     with pytest.raises(BusyError, match="another writer"):
         first.run(archive, threshold=0.5)
     assert store.read("manifest.json")[0] == b"another writer's"
-
-
-def test_what_is_removed_elsewhere_at_the_same_time_is_none_of_its_files(
-    tmp_path: Path, first: Machine, archive: Path
-) -> None:
-    first.run(archive)
-    other = tmp_path / "other"
-    other.touch()
-    with first.here() as folder, writing(folder, wait=False):
-        remove(other)  # as a thread does that works on another warehouse
-    assert first.ask("SELECT count(*) FROM scores") == [(200,)]
 
 
 def test_logs_are_stored_one_entry_after_another(

@@ -17,7 +17,6 @@ from kp_batch.operations.vacuum import what_to_remove
 from kp_batch.pipeline import rescore
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.staging import Staging
 from kp_batch.warehouse.reader import connect
 from tests.answers import ask
 from tests.archives import trace, write_jsonl
@@ -106,12 +105,9 @@ def test_latest_as_of_is_the_last(warehouse: Path) -> None:
 def test_the_past_of_a_trace_is_told_by_it(
     tmp_path: Path, warehouse: Path, runs: list[str]
 ) -> None:
-    explaining, comparing = Staging(tmp_path / "a"), Staging(tmp_path / "b")
-    explaining.make()
-    comparing.make()
-    told = explain(warehouse, explaining, "1-0")
+    told = explain(warehouse, "1-0")
     assert told.history[0].run_id == runs[1]
-    moved = compare(warehouse, comparing, "previous", "latest")
+    moved = compare(warehouse, "previous", "latest")
     assert (moved.first, moved.second, moved.only_in_second) == (runs[1], runs[2], 2)
 
 
@@ -119,5 +115,5 @@ def test_a_vacuum_looks_back_in_that_order(
     tmp_path: Path, warehouse: Path, runs: list[str]
 ) -> None:
     now = datetime.now(UTC)
-    told = what_to_remove(warehouse, AHEAD / 2, now, Staging(tmp_path))
+    told = what_to_remove(warehouse, AHEAD / 2, now)
     assert told.readable == tuple(runs)

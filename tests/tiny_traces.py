@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from kp_batch.executor import cut
+from kp_batch.steps.step import cut
 
 BEGIN, DAY = datetime(2016, 1, 1, tzinfo=UTC), timedelta(days=1)
 _ROWS_AT_ONCE = 1_000_000

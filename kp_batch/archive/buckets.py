@@ -10,10 +10,9 @@ from kp_batch.archive.formats import BY_ENDING
 from kp_batch.archive.globs import Glob
 from kp_batch.archive.source_file import SourceFile, folders_above
 from kp_batch.errors import ArchiveError
-from kp_batch.storage.objects import Object
-from kp_batch.storage.store import Store, bucket_and_path
+from kp_batch.files import atomic_write
+from kp_batch.storage.store import Object, Store, bucket_and_path
 from kp_batch.storage.urls import is_web
-from kp_batch.whole_files import whole
 
 _ENDINGS = tuple(BY_ENDING)
 
@@ -72,7 +71,7 @@ def open_copy(url: str, kept: str) -> BinaryIO:
     """
     if kept:
         if not Path(kept).exists():
-            with whole(Path(kept)) as path, path.open("wb") as file:
+            with atomic_write(Path(kept)) as path, path.open("wb") as file:
                 _fetch(url, file)
         return Path(kept).open("rb")
     copy = cast("BinaryIO", TemporaryFile())  # noqa: SIM115 (the caller closes it)

@@ -4,17 +4,14 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING
 
 import click
 
 from kp_batch.cli.breakdown_text import scored_text
-from kp_batch.cli.command import json_line
-from kp_batch.cli.commands import EXPLAIN
 from kp_batch.cli.explanation_text import explanation_text
-from kp_batch.cli.group import json_option, kp_batch, option_of_warehouse, warehouse_option
-from kp_batch.cli.supervisor import child_result
+from kp_batch.cli.main import kp_batch
+from kp_batch.cli.options import json_line, json_option, option_of_warehouse, warehouse_option
 from kp_batch.errors import TraceError
 from kp_batch.text import number, printable
 
@@ -29,12 +26,10 @@ if TYPE_CHECKING:
 @json_option
 def explain(trace: str, warehouse: Path, *, as_json: bool) -> None:
     """Tell why TRACE, an id or the beginning of one, has its score, and what it resembled."""
-    # The folder is removed even where a signal ends the other process.
-    with (
-        TemporaryDirectory() as folder,
-        child_result(EXPLAIN, None, str(warehouse), folder, trace) as explanation,
-    ):
-        click.echo(json_line(explanation) if as_json else explanation_text(explanation))
+    from kp_batch.operations.explain.explanation import explain as explain_trace
+
+    explanation = explain_trace(warehouse, trace)
+    click.echo(json_line(explanation) if as_json else explanation_text(explanation))
 
 
 class _Time(click.ParamType[datetime]):
@@ -144,8 +139,5 @@ def _scorer(
         return
     from kp_batch.operations.warehouse_cache import warehouse_cache
 
-    with (
-        TemporaryDirectory() as folder,
-        warehouse_cache(warehouse, Path(folder), moment, group) as (own, meet),
-    ):
+    with warehouse_cache(warehouse, moment, group) as (own, meet):
         yield given or own, meet

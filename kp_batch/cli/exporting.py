@@ -8,23 +8,21 @@ from errno import EISDIR
 from math import isnan
 from pathlib import Path
 from shutil import copyfileobj
-from tempfile import NamedTemporaryFile, TemporaryDirectory
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import click
 
 from kp_batch.cli import completion
-from kp_batch.cli.command import json_line
-from kp_batch.cli.commands import EXPORT
-from kp_batch.cli.group import json_option, kp_batch, warehouse_option
-from kp_batch.cli.result_texts import exported_text
-from kp_batch.cli.supervisor import child_result
+from kp_batch.cli.main import kp_batch
+from kp_batch.cli.options import json_line, json_option, warehouse_option
 from kp_batch.errors import KpBatchError
+from kp_batch.files import atomic_write
+from kp_batch.operations.results import ExportResult
 from kp_batch.text import Terminal, number, printable
-from kp_batch.whole_files import beside
 
 _STDOUT = "-"
-_ENDINGS = (".jsonl", ".parquet")  # of `FORMS`, which take long to import
+_ENDINGS = (".jsonl", ".parquet")  # of `FORMATS`, which take long to import
 
 
 class _Number(click.FloatRange):
@@ -103,25 +101,24 @@ def export(  # noqa: PLR0913 (each is an option)
     if since and until and since > until:
         raise click.UsageError(f"--since {since.date()} is after --until {until.date()}")
     ending = _ending(output)
-    target = None if output == _STDOUT else str(Path(output).absolute())
-    choice = {
-        "min_score": min_score,
-        "domains": domains,
-        "since": since and str(since.date()),
-        "until": until and str(until.date()),
-        "where": where,
-        "distinct": distinct,
-        "top": top,
-        "private": include_private,
-    }
-    # The folder and the file are removed even where a signal ends the other process.
-    with (
-        TemporaryDirectory() as folder,
-        written(output, private=include_private) as file,
-        child_result(
-            EXPORT, None, str(warehouse), folder, choice, ending, str(file), target
-        ) as exported,
-    ):
+    from kp_batch.operations.export import ExportFilter, check_output
+    from kp_batch.operations.export import export as export_traces
+    from kp_batch.operations.export_formats import FORMATS
+
+    wanted = ExportFilter(
+        min_score=min_score,
+        domains=domains,
+        since=since and str(since.date()),
+        until=until and str(until.date()),
+        where=where,
+        distinct=distinct,
+        top=top,
+        private=include_private,
+    )
+    if output != _STDOUT:
+        check_output(warehouse, Path(output).absolute())
+    with written(output, private=include_private) as file:
+        exported = export_traces(warehouse, wanted, FORMATS[ending], file)
         # stdout may be the export itself.
         told = json_line(exported) if as_json else exported_text(exported, output)
         click.echo(told, err=output == _STDOUT)
@@ -130,6 +127,24 @@ def export(  # noqa: PLR0913 (each is an option)
                 f"none of {number(exported.chosen, 'chosen trace')} could be exported, and "
                 f"{printable(output)} is as it was; what became of them is told above"
             )
+
+
+def exported_text(result: ExportResult, output: str) -> str:
+    """Format what was exported for a terminal."""
+    skipped = [
+        ("private", result.private),
+        ("similar", result.similar),
+        ("beyond", result.beyond),
+        *result.unread.items(),
+    ]
+    where = "stdout" if output == "-" else printable(output)
+    lines = [
+        f"{number(result.exported, 'trace')} of {result.chosen:,} chosen in {where}",
+        *(f"  chosen by  {printable(each)}" for each in result.conditions),
+        *(f"  {what:<10} {number(count, 'trace')}" for what, count in skipped if count),
+        *(f"  see        {printable(file)}" for file in result.unread_files),
+    ]
+    return "\n".join(lines)
 
 
 def _ending(output: str) -> str:
@@ -166,14 +181,10 @@ def written(output: str, *, private: bool = False) -> Generator[Path]:
             with _told(output), target.open("wb") as out:
                 copyfileobj(file, out)
         return
-    made = beside(target)
-    try:
+    with atomic_write(target) as made:
         with _told(output):
             made.touch(0o600 if private else 0o666, exist_ok=False)
         yield made
-        made.replace(target)
-    finally:
-        made.unlink(missing_ok=True)
 
 
 def _target(output: str) -> Path:

@@ -1,18 +1,16 @@
 """`import`: other systems' traces into an archive."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from kp_batch.cli import completion
-from kp_batch.cli.group import json_option, kp_batch
+from kp_batch.cli.main import kp_batch
+from kp_batch.cli.options import json_line, json_option
 from kp_batch.operations.import_limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
-from kp_batch.progress import show_on_stderr
 from kp_batch.storage.urls import is_url
 
 _RULES = """\
@@ -136,12 +134,8 @@ def import_(  # noqa: PLR0913 (each is an option)
     given = {**_success(success), **_confidence(confidence), **_domain(domain)}
     given |= {"agent_id": agent_id} if agent_id else {}
     rules, limits = load_rules(path, given), ImportLimits(max_refused, max_unreadable)
-    show_on_stderr()
     done = import_traces(form, sources, archive, rules, limits)
-    if as_json:
-        click.echo(json.dumps(asdict(done)))
-        return
-    click.echo(as_text(done, archive))
+    click.echo(json_line(done) if as_json else as_text(done, archive))
 
 
 def _success(text: str | None) -> Mapping[str, Any]:

@@ -3,21 +3,21 @@
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO
 
 import click
 
-from kp_batch.cli.commands import FORGET, VACUUM, WHAT_TO_FORGET, WHAT_TO_REMOVE
-from kp_batch.cli.group import kp_batch, warehouse_option
+from kp_batch.cli.main import kp_batch
+from kp_batch.cli.options import warehouse_option
 from kp_batch.cli.result_texts import forgotten_text, removed_text
-from kp_batch.cli.supervisor import child_result
+from kp_batch.cli.supervise import logged
 from kp_batch.errors import KpBatchError
 from kp_batch.novelty.settings import parse_ttl
 from kp_batch.text import number
+from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.places import shown, url_of
 
 _NEEDS = (
     "who opens it needs DuckDB's extension for that store (INSTALL httpfs, or azure), credentials "
@@ -62,17 +62,18 @@ def catalog(warehouse: Path, output: Path | None) -> None:
 @click.option("--dry-run", is_flag=True, help="Tell what would be removed; change nothing.")
 def vacuum(warehouse: Path, keep: str, dry_run: bool) -> None:  # noqa: FBT001 (click passes it)
     """Remove old versions, vectors that nothing needs, and the raw rows of old rejects."""
+    kept = _time(keep)
+    from kp_batch.operations.vacuum import vacuum as vacuum_warehouse
+    from kp_batch.operations.vacuum import what_to_remove
     from kp_batch.warehouse.manifest import require_manifest
 
-    kept = _time(keep)
     require_manifest(warehouse)  # where no warehouse is, not even a log is made
-    with (
-        TemporaryDirectory() as folder,
-        child_result(WHAT_TO_REMOVE, None, str(warehouse), folder, kept)
-        if dry_run
-        else child_result(VACUUM, Layout(warehouse).log, str(warehouse), kept) as removed,
-    ):
-        click.echo(removed_text(removed, dry_run=dry_run))
+    if dry_run:
+        removed = what_to_remove(warehouse, kept, datetime.now(UTC))
+    else:
+        with logged(Layout(warehouse).log):
+            removed = vacuum_warehouse(warehouse, kept, datetime.now(UTC))
+    click.echo(removed_text(removed, dry_run=dry_run))
 
 
 @kp_batch.command()
@@ -94,32 +95,31 @@ def forget(
 
     An unknown ID changes nothing and fails, unless --unseen-too is given.
     """
+    asked = _ids(ids, file)
+    from kp_batch.operations.forget import forget as forget_traces
+    from kp_batch.operations.forget import what_to_forget
     from kp_batch.warehouse.manifest import require_manifest
 
-    asked = _ids(ids, file)
     require_manifest(warehouse)
-    with (
-        TemporaryDirectory() as folder,
-        child_result(WHAT_TO_FORGET, None, str(warehouse), folder, asked, unseen_too=unseen_too)
-        if dry_run
-        else child_result(
-            FORGET, Layout(warehouse).log, str(warehouse), asked, unseen_too=unseen_too
-        ) as forgotten,
-    ):
-        click.echo(forgotten_text(forgotten, dry_run=dry_run))
+    if dry_run:
+        forgotten = what_to_forget(warehouse, asked, unseen_too=unseen_too)
+    else:
+        with logged(Layout(warehouse).log):
+            forgotten = forget_traces(warehouse, asked, unseen_too=unseen_too, with_page=True)
+    click.echo(forgotten_text(forgotten, dry_run=dry_run))
     if forgotten.refusal:
         raise KpBatchError(forgotten.refusal)
 
 
-def _time(text: str) -> float:
-    """Read how long runs stay readable, in seconds."""
+def _time(text: str) -> timedelta:
+    """Read how long runs stay readable."""
     if re.fullmatch(r"\s*[0-9]+\s*m\s*", text, re.IGNORECASE):
         raise click.UsageError(
             f"--keep: {text!r} may be minutes or months; write hours or days, such as 12h or 30d"
         )
     with suppress(ValueError):
         if kept := parse_ttl(text):
-            return kept.total_seconds()
+            return kept
     raise click.UsageError(f"--keep: a time such as 12h or 30d, got {text!r}")
 
 

@@ -3,20 +3,17 @@
 import shutil
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO
 
 import click
 
 from kp_batch.cli import completion
-from kp_batch.cli.command import json_line
-from kp_batch.cli.commands import COMPARE, VERIFY
 from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.cli.exporting import written
-from kp_batch.cli.group import format_option, json_option, kp_batch, warehouse_option
+from kp_batch.cli.main import kp_batch
+from kp_batch.cli.options import format_option, json_line, json_option, warehouse_option
 from kp_batch.cli.questions import QuestionsHelp
 from kp_batch.cli.result_texts import settings_text, verification_text
-from kp_batch.cli.supervisor import child_result
 from kp_batch.errors import KpBatchError
 from kp_batch.text import printable
 
@@ -102,14 +99,10 @@ def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: b
 
     A RUN is its id, the beginning of it, latest (the last one that is done) or previous.
     """
-    # The folder is removed even where a signal ends the other process.
-    with (
-        TemporaryDirectory() as folder,
-        child_result(
-            COMPARE, None, str(warehouse), folder, (first, second), force=force
-        ) as comparison,
-    ):
-        click.echo(json_line(comparison) if as_json else comparison_text(comparison))
+    from kp_batch.operations.compare import compare as compare_runs
+
+    comparison = compare_runs(warehouse, first, second, force=force)
+    click.echo(json_line(comparison) if as_json else comparison_text(comparison))
 
 
 @kp_batch.command()
@@ -134,15 +127,11 @@ def verify(
     """
     from secrets import randbelow
 
+    from kp_batch.operations.verify import verify as verify_traces
+
     drawn = randbelow(10**6) if seed is None else seed
-    # The folder is removed even where a signal ends the other process.
-    with (
-        TemporaryDirectory() as folder,
-        child_result(
-            VERIFY, None, str(warehouse), folder, traces=traces, seed=drawn, embed=not no_embed
-        ) as verification,
-    ):
-        click.echo(json_line(verification) if as_json else verification_text(verification))
+    verification = verify_traces(warehouse, traces=traces, seed=drawn, embed=not no_embed)
+    click.echo(json_line(verification) if as_json else verification_text(verification))
     if verification.wrong:
         raise KpBatchError(f"the scores do not verify: {verification.wrong}")
 

@@ -5,8 +5,8 @@ from itertools import groupby
 import click
 
 from kp_batch.cli import completion
-from kp_batch.cli.command import json_line
-from kp_batch.cli.group import json_option, kp_batch
+from kp_batch.cli.main import kp_batch
+from kp_batch.cli.options import json_line, json_option
 from kp_batch.warehouse.questions import Question
 from kp_batch.warehouse.questions import questions as all_questions
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from kp_batch.operations.results import Exported, Forgotten, Removed, Setting, Verification
+from kp_batch.operations.results import Forgotten, Removed, Setting, Verification
 from kp_batch.reasons import in_words
 from kp_batch.text import aligned, number, padded, printable, shortened, width
 
@@ -116,21 +116,3 @@ def _value(value: Any) -> str:
         weights = cast("dict[str, float]", value)
         return ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
     return printable(in_words(value))
-
-
-def exported_text(result: Exported, output: str) -> str:
-    """Format what was exported for a terminal."""
-    left_out = [
-        ("private", result.private),
-        ("similar", result.similar),
-        ("beyond", result.beyond),
-        *result.unread.items(),
-    ]
-    where = "stdout" if output == "-" else printable(output)
-    lines = [
-        f"{number(result.exported, 'trace')} of {result.chosen:,} chosen in {where}",
-        *(_line("chosen by", printable(each)) for each in result.conditions),
-        *(_line(what, number(count, "trace")) for what, count in left_out if count),
-        *(_line("see", printable(file)) for file in result.unread_files),
-    ]
-    return "\n".join(lines)

@@ -2,19 +2,22 @@
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kp_batch.cli.command import json_line
-from kp_batch.cli.commands import PLAN, RUN
-from kp_batch.cli.group import json_option, kp_batch, warehouse_option
+from kp_batch.cli.main import kp_batch
+from kp_batch.cli.options import SettingsCommand, checked, json_line, json_option, warehouse_option
 from kp_batch.cli.query import ask
-from kp_batch.cli.setting_options import SettingsCommand, checked
-from kp_batch.cli.supervisor import child_result
+from kp_batch.cli.supervise import has_told, logged
+from kp_batch.progress import show_news_alone
 from kp_batch.warehouse.layout import Layout, check_apart, make_folder
+
+if TYPE_CHECKING:
+    from kp_batch.config import RescoreConfig
+    from kp_batch.pipeline.summary import Summary
 
 DEMO_QUERIES = {
     "How do scores differ by domain?": (
@@ -56,17 +59,14 @@ def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) ->
 @json_option
 def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
     """Tell what a run over ARCHIVE would do, and why; changes nothing."""
+    config = checked(settings)
+    from kp_batch.operations.plan import plan as plan_of
     from kp_batch.planning.explain_plan import as_text, warnings
 
-    config = checked(settings).model_dump(mode="json", exclude_unset=True)
-    # The folder is removed even where a signal ends the other process.
-    with (
-        TemporaryDirectory() as folder,
-        child_result(PLAN, None, config, folder, by_domain_and_day=as_json) as described,
-    ):
-        for line in () if as_json else warnings(described):
-            click.echo(f"kp-batch: warning: {line}", err=True)
-        click.echo(json_line(described) if as_json else as_text(described))
+    described = plan_of(config, by_domain_and_day=as_json)
+    for line in () if as_json else warnings(described):
+        click.echo(f"kp-batch: warning: {line}", err=True)
+    click.echo(json_line(described) if as_json else as_text(described))
 
 
 @kp_batch.command()
@@ -95,15 +95,46 @@ def _run(
 ) -> None:
     """Run with these settings and print the summary; the report is written after that."""
     began, config = time.time(), checked(settings)
-    from kp_batch.executors.prefect_settings import configured_api
     from kp_batch.pipeline.summary import as_text, with_all_domains
+    from kp_batch.steps.prefect_settings import configured_api
+
+    faults: list[OSError] = []
+
+    def tell(summary: "Summary") -> None:
+        try:
+            if as_json:
+                click.echo(json_line(with_all_domains(summary)))
+            elif not quiet:
+                click.echo(as_text(summary))
+        except OSError as error:  # who reads our output has left, say: the work goes on
+            faults.append(error)
+        has_told()
 
     check_apart(config.warehouse, config.archive)
     make_folder(config.warehouse)
+    if quiet:
+        show_news_alone()
     under_prefect = configured_api(os.environ) is not None if prefect is None else prefect
-    log, given = Layout(config.warehouse).log, config.model_dump(mode="json", exclude_unset=True)
-    with child_result(RUN, log, given, prefect=under_prefect, quiet=quiet, began=began) as summary:
-        if as_json:
-            click.echo(json_line(with_all_domains(summary)))
-        elif not quiet:
-            click.echo(as_text(summary))
+    from kp_batch.steps.step import timed
+
+    with logged(Layout(config.warehouse).log), timed(began):
+        (_run_flow if under_prefect else _run_alone)(config, tell)
+    for fault in faults:
+        raise fault
+
+
+def _run_alone(config: "RescoreConfig", tell: Callable[["Summary"], None]) -> None:
+    from kp_batch.pipeline.rescore import rescore_and_report
+    from kp_batch.steps.ray import executor_of
+
+    with executor_of(config) as executor:
+        rescore_and_report(config, executor, tell)
+
+
+def _run_flow(config: "RescoreConfig", tell: Callable[["Summary"], None]) -> None:
+    from kp_batch.steps.prefect_settings import prepare_prefect
+
+    prepare_prefect(Layout(config.warehouse.absolute()).prefect)
+    from kp_batch.steps.prefect import run_flow
+
+    run_flow(config, tell)

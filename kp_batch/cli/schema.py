@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from kp_batch.cli.group import kp_batch
+from kp_batch.cli.main import kp_batch
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TRACE = "trace"
@@ -52,15 +52,30 @@ def _as_printed(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _types() -> dict[str, Any]:
     """What each command prints as JSON."""
-    from kp_batch.cli.commands import COMMANDS
-    from kp_batch.operations.results import Imported, Setting
+    from kp_batch.operations.explain.explanation import Explanation
+    from kp_batch.operations.results import (
+        Comparison,
+        ExportResult,
+        Imported,
+        Setting,
+        Sweep,
+        Verification,
+    )
     from kp_batch.operations.score import Scored, Unscored
+    from kp_batch.pipeline.summary import Summary
+    from kp_batch.planning.explain_plan import PlanDescription
     from kp_batch.warehouse.questions import Question
 
     return {
-        **{name: command.result for name, command in COMMANDS.items()},
+        "compare": Comparison,
+        "explain": Explanation,
+        "export": ExportResult,
         "import": Imported,
+        "plan": PlanDescription,
         "questions": list[Question],
+        "run": Summary,
         "score": Scored | Unscored,
         "settings": list[Setting],
+        "sweep": Sweep,
+        "verify": Verification,
     }

@@ -6,16 +6,13 @@ from contextlib import nullcontext
 from heapq import nlargest
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import click
 
-from kp_batch.cli.command import json_line
-from kp_batch.cli.commands import SWEEP
 from kp_batch.cli.exporting import written
-from kp_batch.cli.group import json_option, kp_batch, warehouse_option
-from kp_batch.cli.supervisor import child_result
+from kp_batch.cli.main import kp_batch
+from kp_batch.cli.options import json_line, json_option, warehouse_option
 from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
 from kp_batch.operations.results import Outcome, Sweep
 from kp_batch.text import aligned, number, printable, shortened
@@ -115,13 +112,14 @@ def sweep(  # noqa: PLR0913 (each is an option)
     vectors; what is left out stays as the warehouse has it. Encoder and weights are those in force.
     Where the archive has recorded scores, it tells how well each cache fits them.
     """
+    from kp_batch.operations.sweep import page_of
+    from kp_batch.operations.sweep import sweep as sweep_of
+
     asked = {"cache_by": cache_by, "sizes": sizes, "ttls": ttls, "thresholds": thresholds}
-    # The folder and the file are removed even where a signal ends the other process.
-    with (
-        TemporaryDirectory() as folder,
-        written(output) if output else nullcontext() as page,
-        child_result(SWEEP, None, str(warehouse), folder, asked, page and str(page)) as found,
-    ):
+    with written(output) if output else nullcontext() as page:
+        found = sweep_of(warehouse, **asked)
+        if page:
+            page.write_text(page_of(found), "utf-8")
         click.echo(json_line(found) if as_json else sweep_text(found))
     if output:
         click.echo(f"kp-batch: the page is in {printable(output)}", err=True)

@@ -6,7 +6,6 @@ being held. The texts' hashes are written last, so a chunk appears whole or not 
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from kp_batch.away import files_below, here, note_of
 from kp_batch.errors import WarehouseError
+from kp_batch.files import atomic_write, files_below
 from kp_batch.vectors import Float32s
-from kp_batch.whole_files import whole
+from kp_batch.warehouse.bucket.location import is_remote, local_copy
 
 # Where a vector is: the name of its chunk, and its row in it.
 PLACES = pl.Schema({"chunk": pl.String, "row": pl.Int32})
@@ -31,7 +30,7 @@ _VECTORS = ".vectors.npy"
 _HASHES: Mapping[Key, str] = MappingProxyType(
     {"text_hash": ".hashes.npy", "window_hash": ".windows.npy"}
 )
-# Of a chunk, or what a killed run left of one, or a note.
+# Of a chunk, or what a killed run left of one.
 _FILE = re.compile(r"[0-9a-f]{64}\.(?:vectors|hashes|windows)\.npy(?:\..+)?")
 _DAMAGED = (ValueError, OSError, IndexError, EOFError, SyntaxError)  # what NumPy then raises
 
@@ -60,9 +59,9 @@ def count_vectors(folder: Path) -> int:
 def stored_dimensions(folder: Path) -> int | None:
     """The dimensions of the vectors in a folder; None if it has none that can be read."""
     names = chunk_names(folder)
-    for away in (False, True):  # one that is here tells as much
+    for remote in (False, True):  # one that is here tells as much
         for name in names:
-            if _is_away(folder, name) == away and len(chunk_hashes(folder, name)):
+            if _is_remote(folder, name) == remote and len(chunk_hashes(folder, name)):
                 return _vectors(folder, name).shape[1]
     return None
 
@@ -104,7 +103,7 @@ def chunk_hashes(folder: Path, name: str, key: Key = "text_hash") -> Hashes:
     """
     try:
         hashes = np.load(folder / (name + _HASHES[key]), mmap_mode="r", allow_pickle=False)
-        if _is_away(folder, name):  # and whole, as far as is known from here
+        if _is_remote(folder, name):  # and whole, as far as is known from here
             return hashes
         vectors = _vectors(folder, name)
     except (WarehouseError, *_DAMAGED):
@@ -144,8 +143,8 @@ def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
     return np.empty((0, 0), dtype=np.float32) if gathered is None else gathered
 
 
-def _is_away(folder: Path, name: str) -> bool:
-    return note_of(folder / (name + _VECTORS)).exists()
+def _is_remote(folder: Path, name: str) -> bool:
+    return is_remote(folder / (name + _VECTORS))
 
 
 def _vectors(folder: Path, name: str) -> Float32s:
@@ -155,7 +154,7 @@ def _vectors(folder: Path, name: str) -> Float32s:
         WarehouseError: they are gone, or damaged.
         OSError: they cannot be fetched.
     """
-    path = here(folder / (name + _VECTORS))
+    path = local_copy(folder / (name + _VECTORS))
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except _DAMAGED as error:
@@ -164,7 +163,5 @@ def _vectors(folder: Path, name: str) -> Float32s:
 
 def _save(path: Path, array: npt.NDArray[Any]) -> None:
     """Write a file so that it appears whole or not at all."""
-    with whole(path) as written, written.open("wb") as file:
+    with atomic_write(path, durable=True) as written, written.open("wb") as file:
         np.save(file, array, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())

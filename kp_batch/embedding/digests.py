@@ -1,6 +1,6 @@
 """SHA-256 of files, kept in the user's cache folder: an unchanged file is hashed once.
 
-Several warehouses share a model, and an encoder knows none of them: see `user_cache`.
+Several warehouses share a model, and an encoder knows none of them: see `files`.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
-from kp_batch.user_cache import keep, kept
+from kp_batch.files import read_cache, write_cache
 
 _KEPT = "model-digests.json"
 # A file that was written this recently may be written again within the same tick of its clock, so
@@ -36,7 +36,7 @@ def sha256_of(paths: Mapping[str, Path]) -> dict[str, str]:
         if settled and identity not in known:
             fresh[identity] = found[name]
     if fresh:
-        keep(_KEPT, json.dumps(known | fresh, indent=0))
+        write_cache(_KEPT, json.dumps(known | fresh, indent=0))
     return found
 
 
@@ -60,7 +60,7 @@ def _sha256(path: Path) -> str:
 def _read() -> dict[str, str]:
     """Read the kept digests by identity; a missing or damaged file holds none."""
     with suppress(ValueError, RecursionError):  # of nesting without end
-        content = json.loads(kept(_KEPT) or "{}")
+        content = json.loads(read_cache(_KEPT) or "{}")
         if isinstance(content, dict):
             digests = cast("dict[str, object]", content)
             return {key: value for key, value in digests.items() if isinstance(value, str)}

@@ -26,7 +26,7 @@ WINDOW = 512
 Window = npt.NDArray[np.uint16]  # the first pieces of a text: all that the model reads of it
 
 # Pieces of a batch. On a CPU, so many stay in its cache: larger and smaller batches took a tenth
-# longer. On a card, what a layer holds at once of a piece takes some 20 kB.
+# longer. On a GPU, what a layer holds at once of a piece takes some 20 kB.
 _PIECES_ON_CPU: Mapping[Precision, int] = MappingProxyType(
     {"float32": 4 * WINDOW, "bf16": 8 * WINDOW}
 )
@@ -71,7 +71,7 @@ class MiniLM:
     def encode_windows(self, windows: Sequence[Window]) -> Float32s:
         """Pool the window's pieces by their mean, then normalise; see `Encoder`.
 
-        One thread at a time: the model takes all cores, or the card, by itself.
+        One thread at a time: the model takes all cores, or the GPU, by itself.
         """
         means = np.zeros((len(windows), self.dimensions), dtype=np.float32)
         if windows:

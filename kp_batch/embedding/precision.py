@@ -33,7 +33,7 @@ def computing(precision: Precision, device: "torch.device") -> Generator[None]:
 
 
 def is_native(precision: Precision) -> bool:
-    """Whether the card, or else the processor, computes in it; otherwise float32 is faster."""
+    """Whether the GPU, or else the processor, computes in it; otherwise float32 is faster."""
     if precision == "float32":
         return True
     import torch

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from kp_batch.away import remove
 from kp_batch.embedding.chunks import (
     HASH,
     Hashes,
@@ -27,8 +26,8 @@ from kp_batch.embedding.chunks import (
     read_vectors,
     write_chunk,
 )
+from kp_batch.files import HALF_WRITTEN
 from kp_batch.sql import set_variables, sql
-from kp_batch.whole_files import HALF_WRITTEN
 
 
 class VectorStore:
@@ -108,7 +107,7 @@ class VectorStore:
                     kept += len(rows)
         for path in chunk_files(self._folder):  # a chunk's hashes before its vectors
             if path.name.partition(".")[0] not in names or path.suffix == HALF_WRITTEN:
-                remove(path)
+                path.unlink()
         return held - kept
 
     def _reduced(self, name: str, rows: npt.NDArray[np.int32]) -> str:

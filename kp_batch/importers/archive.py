@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from filecmp import cmp
 from pathlib import Path
 
-from kp_batch.storage.at_once import at_once
-from kp_batch.whole_files import beside, put
+from kp_batch.files import atomic_write
+from kp_batch.storage.store import run_parallel
 
 _DAY = "????-??-??.parquet"
 
@@ -61,40 +61,42 @@ class Archive:
         Raises:
             OSError: one cannot be fetched.
         """
-        at_once(self.here, names)
+        run_parallel(self.here, names)
 
     @contextmanager
     def writing(self, name: str) -> Generator[Path]:
-        """Give the name to write a file under, which is then put and stored."""
+        """Give the name to write a file under; it takes its place and is stored if it differs."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        with made(path) as written:
+        with atomic_write(path, durable=True) as written:
             yield written
-            if self.put(name, written):
-                self.store([name])
+            if is_same := _is_same(written, path):
+                written.unlink()
+        if not is_same:
+            self.store([name])
 
-    def put(self, name: str, written: Path | None) -> bool:
-        """Put a file in the place of what stands here, or remove that; see `here` and `store`.
+    def put(self, name: str, write: Callable[[Path], int]) -> bool:
+        """Write a file in the place of what stands here; see `here` and `store`.
+
+        Args:
+            name: of the file.
+            write: takes the name to write it under, and returns how many rows it has: without any,
+                what stands here is removed.
 
         Returns:
             Whether it is another file than before.
         """
         path = self.folder / name
-        was_there = path.exists()
-        if written is None:
-            path.unlink(missing_ok=True)
-            return was_there
-        if was_there and cmp(written, path, shallow=False):
-            return False
-        put(written, path)
-        return True
+        with atomic_write(path, durable=True) as written:
+            if not write(written):
+                written.unlink()
+                was_there = path.exists()
+                path.unlink(missing_ok=True)
+                return was_there
+            if is_same := _is_same(written, path):
+                written.unlink()
+        return not is_same
 
 
-@contextmanager
-def made(path: Path) -> Generator[Path]:
-    """Give the name to write a file under; what is left under it at the end is removed."""
-    written = beside(path)
-    try:
-        yield written
-    finally:
-        written.unlink(missing_ok=True)
+def _is_same(written: Path, path: Path) -> bool:
+    return path.exists() and cmp(written, path, shallow=False)

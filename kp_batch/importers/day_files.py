@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kp_batch.contracts import TRACE, arrow_schema
-from kp_batch.importers.archive import Archive, made
+from kp_batch.importers.archive import Archive
 from kp_batch.importers.new_traces import NewTraces, Timed
 from kp_batch.importers.trace_days import TraceDays
 from kp_batch.sql import sql, statement
@@ -90,8 +90,7 @@ class DayFiles:
         path = self._archive.here(name)
         gone = self._connection.execute(sql(__name__, going), [day]).fetchall()
         traces = merge(new.of_day(day, self._connection), _stays(path, {each for (each,) in gone}))
-        with made(path) as written:
-            return self._archive.put(name, written if self._write(written, traces) else None)
+        return self._archive.put(name, lambda written: self._write(written, traces))
 
     def _write(self, path: Path, traces: Iterable[Timed]) -> int:
         """Write traces; returns how many."""

@@ -20,8 +20,9 @@ from kp_batch.errors import is_of_machine, is_passing
 from kp_batch.facts import FACTS_VERSION, id_hash, with_text
 from kp_batch.ingest.each_file import Unreadable, read_each
 from kp_batch.ingest.hashes import Hashes, forgotten_hashes, stand_in
-from kp_batch.ingest.staged_rows import RowGroups, StagedRows, texts_of
+from kp_batch.ingest.staged_rows import StagedRows, parquet_batches, staged_rows, texts_of
 from kp_batch.staging import TEXTS, Staging
+from kp_batch.steps.step import step
 
 VERSION = f"-v{FACTS_VERSION}"  # the end of every file_id
 
@@ -43,6 +44,7 @@ class StagedPart:
     texts: tuple[Path, ...]
 
 
+@step("identify")
 def identify(part: Sequence[SourceFile]) -> list[str | Unreadable]:
     """Name the content of some files: the file_id of each, or why it has none; see `read_each`."""
     return read_each("identify", {source: source for source in part}, _file_id)
@@ -60,6 +62,7 @@ def _file_id(source: SourceFile) -> str:
         raise UnreadableError([Fault(UNREADABLE_FILE, reason)]) from error
 
 
+@step("stage")
 def stage_contents(
     part: Sequence[Content], archive: Sequence[str], forgotten: Sequence[Path], staging: Staging
 ) -> StagedPart:
@@ -73,15 +76,14 @@ def stage_contents(
         forgotten: the files of the table of that name, whose ids are passed over.
         staging: the run's files.
     """
-    together = StagedRows(staging, f"part-{part[0].file_id}")
-    contents = _Contents(archive, forgotten_hashes(forgotten), staging, together)
-    with together:
+    with staged_rows(staging, f"part-{part[0].file_id}") as together:
+        contents = _Contents(archive, forgotten_hashes(forgotten), staging, together)
         rows = read_each("stage", {each: each.sources[-1] for each in part}, contents.stage)
     staged = [together, *contents.alone]
     return StagedPart(
         tuple(rows),
-        tuple(path for each in staged for path in each.facts),
-        tuple(path for each in staged for path in each.texts),
+        tuple(path for each in staged for path in each.facts.files),
+        tuple(path for each in staged for path in each.texts.files),
     )
 
 
@@ -127,7 +129,7 @@ class _Contents:
                 self.together.add(batch)
             return sum(map(len, first))
         rows = 0
-        with StagedRows(self.staging, content.file_id) as alone:
+        with staged_rows(self.staging, content.file_id) as alone:
             for batch in chain(first, batches):
                 alone.add(batch)
                 rows += len(batch)
@@ -169,6 +171,7 @@ def _check_unchanged(source: SourceFile) -> None:
         raise UnreadableError([Fault(UNREADABLE_FILE, message)])
 
 
+@step("read again")
 def stage_texts(part: Sequence[SourceFile], wanted: Path, staging: Staging) -> list[Path]:
     """Read files again for the texts of some of their rows; returns the staged file, if any.
 
@@ -179,12 +182,12 @@ def stage_texts(part: Sequence[SourceFile], wanted: Path, staging: Staging) -> l
     """
     hashes = np.load(wanted, mmap_mode="r")
     name = f"again-{hashlib.sha256(part[0].path.encode()).hexdigest()}"
-    texts = RowGroups(staging.texts(name), TEXTS, BATCH_ROWS)
+    with parquet_batches(staging.texts(name), TEXTS, BATCH_ROWS) as texts:
 
-    def add_texts(source: SourceFile) -> None:
-        for batch in read_rows(source):
-            found = texts_of(with_text(batch))
-            texts.add(found.filter(stand_in(hashes, found.get_column("text_hash"))))
+        def add_texts(source: SourceFile) -> None:
+            for batch in read_rows(source):
+                found = texts_of(with_text(batch))
+                texts.add(found.filter(stand_in(hashes, found.get_column("text_hash"))))
 
-    read_each("read texts again", {source: source for source in part}, add_texts)
-    return texts.close()
+        read_each("read texts again", {source: source for source in part}, add_texts)
+    return texts.files

@@ -8,7 +8,7 @@ from kp_batch.archive.file_faults import UnreadableError
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import described
 from kp_batch.errors import StorageError, is_passing
-from kp_batch.executor import Step
+from kp_batch.steps.step import retried
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class Unreadable:
 def read_each(
     name: str, files: Mapping[T, SourceFile], read: Callable[[T], R]
 ) -> list[R | Unreadable]:
-    """Read each of some things; those whose failure may pass are tried again together, see `Step`.
+    """Read each of some things; those whose failure may pass are `retried` together.
 
     Args:
         name: of the step.
@@ -63,7 +63,7 @@ def read_each(
             raise OSError(f"{files[each].path}: {error}") from error
 
     try:
-        Step(name, read_left)()
+        retried(name, read_left)
     except StorageError:
         if any(_is_away(files[each]) for each in passing):
             raise

@@ -9,16 +9,14 @@ import polars as pl
 
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import absolute
-from kp_batch.executor import Executor, Step, cut
 from kp_batch.ingest.contents import Content, StagedPart, identify, stage_contents
 from kp_batch.ingest.each_file import Unreadable
 from kp_batch.progress import progress
 from kp_batch.run import Run
 from kp_batch.staging import Staging
+from kp_batch.steps.step import Executor, cut
 from kp_batch.storage.urls import is_url, local_name
 
-IDENTIFY = Step("identify", identify)
-STAGE = Step("stage", stage_contents)
 T = TypeVar("T")
 
 # A part of the files: so many bytes, each file counting as this many at the least.
@@ -39,7 +37,7 @@ class Found:
 
 
 def read_new(
-    run: Run, sources: Sequence[SourceFile], workers: Executor
+    run: Run, sources: Sequence[SourceFile], executor: Executor
 ) -> tuple[dict[str, Found], list[StagedPart]]:
     """Read what is not known yet: what each file holds, by its path, and what was staged of it."""
     if not sources:
@@ -51,7 +49,7 @@ def read_new(
     for some in cut(copied, lambda each: each.size if each.copy else 0, _COPIED_BYTES):
         for path in run.staging.fetched.iterdir():
             path.unlink()
-        staged += _read_some(run, some, workers, found, rows)
+        staged += _read_some(run, some, executor, found, rows)
     return found, staged
 
 
@@ -66,18 +64,18 @@ def _with_copy(source: SourceFile, staging: Staging) -> SourceFile:
 def _read_some(
     run: Run,
     sources: Sequence[SourceFile],
-    workers: Executor,
+    executor: Executor,
     found: dict[str, Found],
     rows: dict[str, int | Unreadable],
 ) -> list[StagedPart]:
     """Read some files: adds what each holds, by its path, and the rows of each content."""
-    ids = _identified(sources, workers)
+    ids = _identified(sources, executor)
     unknown: dict[str, list[SourceFile]] = {}
     for source, file_id in zip(sources, ids, strict=True):
         if isinstance(file_id, str) and not isinstance(rows.get(file_id), int):
             unknown.setdefault(file_id, []).append(source)
     contents = [Content(file_id, tuple(files)) for file_id, files in unknown.items()]
-    staged = _staged(run, contents, workers)
+    staged = _staged(run, contents, executor)
     for part, made in staged:
         rows |= {each.file_id: count for each, count in zip(part, made.rows, strict=True)}
     found |= {
@@ -89,25 +87,25 @@ def _read_some(
     return [made for _, made in staged]
 
 
-def _identified(sources: Sequence[SourceFile], workers: Executor) -> list[str | Unreadable]:
+def _identified(sources: Sequence[SourceFile], executor: Executor) -> list[str | Unreadable]:
     parts = file_parts(sources)
     ids: list[str | Unreadable] = []
     with progress("identifying", len(sources), "file", at_once=len(parts) > 1) as shown:
-        for part in workers.map(IDENTIFY, parts):
+        for part in executor.map(identify, parts):
             ids += part
             shown.add(len(part))
     return ids
 
 
 def _staged(
-    run: Run, contents: Sequence[Content], workers: Executor
+    run: Run, contents: Sequence[Content], executor: Executor
 ) -> list[tuple[tuple[Content, ...], StagedPart]]:
     forgotten = run.snapshot.files("forgotten")
     archive = [name if is_url(name) else absolute(local_name(name)) for name in run.config.archive]
     parts = _cut(contents, lambda each: _size(each.sources[0]))
     staged: list[StagedPart] = []
     with progress("reading", len(contents), "file", at_once=len(parts) > 1) as shown:
-        for part in workers.map(STAGE, parts, archive, forgotten, run.staging):
+        for part in executor.map(stage_contents, parts, archive, forgotten, run.staging):
             staged.append(part)
             shown.add(len(part.rows))
     return list(zip(parts, staged, strict=True))

@@ -12,12 +12,12 @@ from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.ledger import Entry, Ledger, as_frame, as_ledger, with_gone
 from kp_batch.archive.source_file import SourceFile, folders_above
 from kp_batch.archive.sources import discover, folders_named, path_keys
-from kp_batch.executor import Executor
 from kp_batch.ingest.contents import VERSION
 from kp_batch.ingest.new_files import Found, read_new, rows_by_content
 from kp_batch.novelty.settings import check_cache_by
 from kp_batch.progress import warn
 from kp_batch.run import Run
+from kp_batch.steps.step import Executor, step
 from kp_batch.text import are, number, printable
 
 # A file that was written this shortly before it was looked at may be written again within the same
@@ -38,12 +38,13 @@ class Observed:
     texts: tuple[Path, ...] = ()  # likewise
 
 
-def observe(run: Run, workers: Executor) -> Observed:
+@step("read")
+def observe(run: Run, executor: Executor) -> Observed:
     """Look at the archive: stages its ledger, and the facts and texts of content not known yet.
 
     Args:
         run: the run.
-        workers: read the files.
+        executor: reads the files.
 
     Raises:
         ArchiveError: a name gives no file, or there is nothing by which caches are to be kept.
@@ -51,7 +52,7 @@ def observe(run: Run, workers: Executor) -> Observed:
     before = _published_ledger(run)
     sources = _sources(run, before)
     looked_at = [each for each in sources if not _is_known(each, before.get(each.path))]
-    contents, staged = read_new(run, looked_at, workers)
+    contents, staged = read_new(run, looked_at, executor)
     found: Ledger = {}
     folders = folders_named(run.config.archive)
     for source in sources:

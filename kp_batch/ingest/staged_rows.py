@@ -1,10 +1,9 @@
 """Writes the facts and the texts of rows that are read, a row group at a time."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -14,8 +13,8 @@ from kp_batch.archive.reading import BATCH_ROWS
 from kp_batch.archive.validation import reasons
 from kp_batch.contracts import FACTS
 from kp_batch.facts import with_facts
+from kp_batch.files import atomic_write
 from kp_batch.staging import TEXTS, Staging
-from kp_batch.whole_files import beside
 
 _FACTS_ROWS = 65_536  # a row group of facts: some 16 MB
 _HELD_ROWS = 16_384  # worth computing facts of: of fewer, making the queries takes its share
@@ -58,47 +57,27 @@ def _size(rows: pl.DataFrame) -> int:
     return int(rows.estimated_size()) + _POINTER_BYTES * places
 
 
-class RowGroups:
-    """A Parquet file, written a row group at a time, there once it is whole; none without rows.
+class ParquetBatchWriter:
+    """A Parquet file that is written a row group at a time; see `parquet_batches`.
 
-    Args:
-        path: where it goes.
-        schema: of its rows.
-        most: rows of a group; fewer where they are large.
-        repeated: the columns, by their paths, whose values come again and again.
+    Attributes:
+        files: the file, once the context has ended; none where there are no rows.
     """
 
-    def __init__(
-        self, path: Path, schema: pl.Schema, most: int, repeated: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, path: Path, schema: pl.Schema, most: int, repeated: Sequence[str]) -> None:
         self._path, self._schema, self._most = path, schema, most
         self._repeated = list(repeated)
-        self._beside = beside(path)
+        self.files: list[Path] = []
         self._held = _Held(most)
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, rows: pl.DataFrame) -> None:
         """Add rows, with more columns perhaps."""
         if self._held.add(rows.select(self._schema.names())):
-            self._write()
+            self.flush()
 
-    def close(self) -> list[Path]:
-        """Write what is held; returns the file, if there is one."""
-        self._write()
-        if self._writer is None:
-            return []
-        self._writer.close()
-        self._beside.replace(self._path)
-        return [self._path]
-
-    def discard(self) -> None:
-        """Remove the file."""
-        with suppress(OSError):  # of a full disk, say: the error that counts was before
-            if self._writer is not None:
-                self._writer.close()
-        self._beside.unlink(missing_ok=True)
-
-    def _write(self) -> None:
+    def flush(self) -> None:
+        """Write what is held."""
         rows = self._held.taken()
         if rows is None:
             return
@@ -107,7 +86,7 @@ class RowGroups:
         if self._writer is None:
             # Without the Arrow schema, which would hand the views to whoever reads the file.
             self._writer = pq.ParquetWriter(
-                self._beside,
+                self._path,
                 table.schema,
                 compression="zstd",
                 use_dictionary=cast("Any", self._repeated),  # its stubs know of a bool alone
@@ -117,55 +96,83 @@ class RowGroups:
         group = max(min(self._most, fitting), 1)
         self._writer.write_table(table, row_group_size=group)
 
+    def close(self) -> bool:
+        """End the file; returns whether there is one."""
+        if self._writer is not None:
+            self._writer.close()
+        return self._writer is not None
+
+
+@contextmanager
+def parquet_batches(
+    path: Path, schema: pl.Schema, most: int, repeated: Sequence[str] = ()
+) -> Generator[ParquetBatchWriter]:
+    """Write a Parquet file, which is there once the context ends; none without rows.
+
+    Args:
+        path: where it goes.
+        schema: of its rows.
+        most: rows of a group; fewer where they are large.
+        repeated: the columns, by their paths, whose values come again and again.
+    """
+    with atomic_write(path) as written:
+        writer = ParquetBatchWriter(written, schema, most, repeated)
+        try:
+            yield writer
+            writer.flush()
+        except BaseException:
+            with suppress(OSError):  # of a full disk, say: the error that counts was before
+                writer.close()
+            raise
+        is_there = writer.close()
+    writer.files += [path] if is_there else []
+
 
 class StagedRows:
     """Two files of some content: the facts of its rows, and the texts of those that are accepted.
 
-    An error that comes up in its context removes both.
+    See `staged_rows`.
 
     Args:
-        staging: the run's files.
-        name: of the two.
-
-    Attributes:
-        facts: the files of facts, once the context has ended: one, or none where there are no rows.
-        texts: likewise of texts.
+        facts: takes the facts.
+        texts: takes the texts.
     """
 
-    def __init__(self, staging: Staging, name: str) -> None:
-        self.facts: list[Path] = []
-        self.texts: list[Path] = []
-        self._facts = RowGroups(staging.facts(name), FACTS, _FACTS_ROWS, _REPEATED)
-        self._texts = RowGroups(staging.texts(name), TEXTS, BATCH_ROWS)
+    def __init__(self, facts: ParquetBatchWriter, texts: ParquetBatchWriter) -> None:
+        self.facts, self.texts = facts, texts
         self._held = _Held(_HELD_ROWS)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self._facts.discard()
-            self._texts.discard()
-            return
-        self._take_facts()
-        self.facts, self.texts = self._facts.close(), self._texts.close()
 
     def add(self, rows: pl.DataFrame) -> None:
         """Add a batch: a frame of `ROWS` with the columns `file_id` and `raw`."""
         if self._held.add(rows):
-            self._take_facts()
+            self.flush()
 
-    def _take_facts(self) -> None:
+    def flush(self) -> None:
         """Compute the facts of what is held: of many small files at once, which is faster."""
         held = self._held.taken()
         if held is None:
             return
         rows = with_facts(held, reasons())
-        self._facts.add(rows)
+        self.facts.add(rows)
         accepted = rows.filter(pl.col("reasons").list.len() == 0)
-        self._texts.add(texts_of(accepted))
+        self.texts.add(texts_of(accepted))
+
+
+@contextmanager
+def staged_rows(staging: Staging, name: str) -> Generator[StagedRows]:
+    """Stage the rows of some content; after an error there is neither file.
+
+    Args:
+        staging: the run's files.
+        name: of the two.
+    """
+    with (
+        parquet_batches(staging.facts(name), FACTS, _FACTS_ROWS, _REPEATED) as facts,
+        parquet_batches(staging.texts(name), TEXTS, BATCH_ROWS) as texts,
+    ):
+        rows = StagedRows(facts, texts)
+        yield rows
+        rows.flush()
 
 
 def texts_of(rows: pl.DataFrame) -> pl.DataFrame:

@@ -22,9 +22,7 @@ _TABLES = ("scores", "profiles", "files")
 T = TypeVar("T")
 
 
-def compare(
-    warehouse: Path, staging: Staging, first: str, second: str, *, force: bool = False
-) -> Comparison:
+def compare(warehouse: Path, first: str, second: str, *, force: bool = False) -> Comparison:
     """Compare the scores that two runs left, over the traces in both.
 
     Each trace's change is split into what came from its own facts, from its novelty, from the
@@ -34,7 +32,6 @@ def compare(
 
     Args:
         warehouse: the folder of the tables.
-        staging: takes what does not fit into memory.
         first: the earlier run, as `find_run` takes it.
         second: the later run.
         force: compare what different encoders or formulas computed all the same.
@@ -50,7 +47,7 @@ def compare(
             f"formulas or encoders ({listed(differing)}); compare them all the same with --force"
         )
     left = {"first": now.as_of(old), "second": now.as_of(new)}
-    with staging.connect() as connection:
+    with Staging.temporary() as staging, staging.connect() as connection:
         create_macros(connection)
         for schema, snapshot in left.items():
             snapshot.attach(connection, schema, _TABLES)

@@ -21,10 +21,8 @@ ranked AS (
         first_score >= getvariable('first_threshold') AS reached,
         second_score >= getvariable('second_threshold') AS reaches,
         second_score >= getvariable('first_threshold') AS would_reach, -- had it stayed
-        rank() OVER (PARTITION BY scope ORDER BY first_score)
-            + (count(*) OVER (PARTITION BY scope, first_score) - 1) / 2 AS first_rank,
-        rank() OVER (PARTITION BY scope ORDER BY second_score)
-            + (count(*) OVER (PARTITION BY scope, second_score) - 1) / 2 AS second_rank
+        average_rank(first_score, scope) AS first_rank,
+        average_rank(second_score, scope) AS second_rank
     FROM scoped
 )
 SELECT
@@ -36,7 +34,7 @@ SELECT
     score_quantiles(first_score)::DOUBLE[5] AS first_quantiles,
     score_quantiles(second_score)::DOUBLE[5] AS second_quantiles,
     stability_index(score_bins(first_score), score_bins(second_score)) AS stability_index,
-    nullif(corr(first_rank, second_rank), 'nan'::DOUBLE) AS rank_correlation,
+    rank_correlation(first_rank, second_rank) AS rank_correlation,
     count(*) FILTER (second_score > first_score) AS rose,
     count(*) FILTER (second_score < first_score) AS fell,
     count(*) FILTER (second_score = first_score) AS stayed,

@@ -1,29 +1,150 @@
-"""Exports traces with their scores: as examples, as training data, or as another archive."""
+"""Exports traces with their scores: as examples, as training data, or as another archive.
 
+`ExportFilter` says which ones. What the tables hold selects them, the archive gives them once more,
+and what is private, gone or like a better one is skipped.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
+import duckdb
+import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
+from kp_batch.archive.sources import covers
 from kp_batch.contracts import TIMESTAMP, arrow_schema
+from kp_batch.embedding.chunks import read_vectors
+from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import KpBatchError
-from kp_batch.operations.export_choice import Choice, Chosen, choose
-from kp_batch.operations.export_distinct import choose_distinct
-from kp_batch.operations.export_forms import Form
-from kp_batch.operations.export_rows import LeftOut, read_chosen
-from kp_batch.operations.results import Exported
+from kp_batch.ingest.reread import Trace, places_query, reread_batches
+from kp_batch.memory import duckdb_limit
+from kp_batch.novelty.distinct import Distinct
+from kp_batch.operations.export_formats import ExportFormat
+from kp_batch.operations.results import ExportResult
+from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.progress import progress
-from kp_batch.sql import SQL, read_parquet, statement
+from kp_batch.run_record import last_done
+from kp_batch.sql import SQL, literal, read_parquet, set_variables, sql, statement
 from kp_batch.staging import Staging
+from kp_batch.text import number, one_line, printable
+from kp_batch.unread import Unread
+from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.snapshot import create_view
+from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.snapshot import PublishedSnapshot, create_view, published
 
-_KEY = {"trace_id": pl.String(), "created_at": TIMESTAMP}
-_ROWS = 1_000  # written at once
+_READ_AT_ONCE, _WRITTEN_AT_ONCE = 2_000, 1_000  # rows
+_VECTORS = 16_384  # held at once: in this order, each time they stand in many chunks
 _FILES_NAMED = 5
+# What a trace may say of itself to be shared; so may one that says nothing.
+_SHARED = {"visibility": ("network", "org"), "privacy_level": ("aggregated", "federated")}
+# What DuckDB raises of a condition that is wrong, or that looks elsewhere.
+_WRONG = (duckdb.ProgrammingError, duckdb.DataError, duckdb.PermissionException)
+# What orders the traces that were read, and tells them apart.
+_KEY = {
+    "trace_id": pl.String(),
+    "created_at": TIMESTAMP,
+    "score": pl.Float64(),
+    "encoder_id": pl.String(),
+    "text_hash": pl.String(),
+}
 
 
-def export(warehouse: Path, staging: Staging, choice: Choice, form: Form, output: Path) -> Exported:
+@dataclass(frozen=True)
+class ExportFilter:
+    """Which traces are exported: those that meet every condition.
+
+    Attributes:
+        min_score: the least score, 0..1; None for the threshold of the warehouse.
+        domains: of which one is the trace's; empty for any.
+        since: the first day of created_at, in UTC, such as 2026-01-31; None for any.
+        until: the last day, likewise.
+        where: SQL, a condition on the view `scores`; None for none.
+        distinct: the least cosine, above 0 and below 1, at which a trace is skipped for a better
+            one that it resembles, or 1, which skips those of equal text; None for none.
+        top: how many of those that are left are exported, the best; None for all.
+        private: whether private traces are exported, too.
+    """
+
+    min_score: float | None = None
+    domains: Sequence[str] = ()
+    since: str | None = None
+    until: str | None = None
+    where: str | None = None
+    distinct: float | None = None
+    top: int | None = None
+    private: bool = False
+
+    def conditions(self, threshold: str) -> Iterator[tuple[str, str]]:
+        """The conditions in SQL, with the variable `domains`, each with its words.
+
+        Args:
+            threshold: that of the warehouse.
+        """
+        if self.min_score is None:
+            yield "meets_threshold", f"score >= {threshold}, the threshold of the warehouse"
+        elif self.min_score:
+            least = statement("score >= $least::DOUBLE", least=self.min_score)
+            yield least, f"score >= {self.min_score}"
+        if self.domains:
+            among = "list_contains(getvariable('domains'), task_domain)"
+            yield among, f"domain {' or '.join(self.domains)}"
+        if self.since:
+            since = statement("day_of(created_at) >= $day::DATE", day=literal(self.since))
+            yield since, f"since {self.since}"
+        if self.until:
+            until = statement("day_of(created_at) <= $day::DATE", day=literal(self.until))
+            yield until, f"until {self.until}"
+        if self.where is not None:
+            yield self.where, one_line(self.where)
+
+
+class SelectedTrace(NamedTuple):
+    """A scored trace, and where the archive held it."""
+
+    source_file: str
+    row: int
+    trace_id: str
+    content_hash: str
+    text_hash: str
+    created_at: int  # microseconds
+    score: float
+    run_id: str
+    encoder_id: str
+    cache_id: str
+    cache_group: str | None
+    profile_id: str
+
+
+@dataclass
+class Skipped:
+    """Counts selected traces that are not read, and names the files that do not hold them."""
+
+    private: int = 0
+    unread: Counter[Unread] = field(default_factory=Counter[Unread])
+    files: dict[str, None] = field(default_factory=dict[str, None])
+
+    def shared(
+        self, batch: Iterable[tuple[SelectedTrace, Trace | Unread]], *, private: bool
+    ) -> Iterator[tuple[SelectedTrace, Trace]]:
+        """The traces that are read and, unless private ones are wanted, may be shared."""
+        for selected, trace in batch:
+            if isinstance(trace, str):  # it cannot be read again as it was scored
+                self.unread[trace] += 1
+                self.files[selected.source_file] = None
+            elif private or not _is_private(trace):
+                yield selected, trace
+            else:
+                self.private += 1
+
+
+def export(warehouse: Path, wanted: ExportFilter, form: ExportFormat, output: Path) -> ExportResult:
     """Write scored traces, read again from the archive, in the order of created_at and id.
 
     With `top` they stand in the order of score and id, the best first.
@@ -34,52 +155,52 @@ def export(warehouse: Path, staging: Staging, choice: Choice, form: Form, output
     all others, such as metadata.validated_by, and has what a step says as JSON where it is no text.
     Whoever scores the export finds the content that was scored.
 
-    A trace is left out that its file no longer holds as it was scored, or that is private; see
-    `read_chosen`. Time is linear in what is read, but for --distinct; see `Distinct`. Memory is
-    that of a batch, and with --distinct of the vectors that are taken: the traces that were read
-    wait on the disk.
+    A trace is skipped that its file no longer holds as it was scored, or that is private. Time is
+    linear in what is read, but for --distinct; see `Distinct`. Memory is that of a batch, and with
+    --distinct of the vectors that are taken: the traces that were read wait on the disk.
 
     Args:
         warehouse: the folder of the tables, of which nothing is changed.
-        staging: an empty folder elsewhere, where the traces wait.
-        choice: which traces.
-        form: of the file, one of `FORMS`.
+        wanted: which traces.
+        form: of the file, one of `FORMATS`.
         output: the file, which is not whole until this returns.
 
     Raises:
-        KpBatchError: see `choose`; or traces were forgotten meanwhile, which may be in the file.
+        KpBatchError: DuckDB refuses the condition in SQL, or traces without a vector were to be
+            distinct; or traces were forgotten meanwhile, which may be in the file.
         WarehouseError: it is no warehouse, or vectors are missing.
     """
     forgotten = _forgotten(warehouse)
-    chosen, read = (staging.folder / f"{name}.parquet" for name in ("chosen", "read"))
-    with staging.connect() as connection, output.open("wb") as file:
-        meet = choose(warehouse, choice, staging.folder, chosen)
-        left_out = _stage(chosen, meet.traces, read, form, private=choice.private)
-        create_view(connection, "main", "chosen", read_parquet(chosen))
+    with (
+        Staging.temporary() as staging,
+        staging.connect() as connection,
+        output.open("wb") as file,
+    ):
+        selected, read = (staging.folder / f"{name}.parquet" for name in ("selected", "read"))
+        count, conditions = _select(warehouse, wanted, selected)
+        skipped = _stage(selected, count, read, form, private=wanted.private)
         create_view(connection, "main", "read", read_parquet(read))
-        kept = statement("read")
-        if choice.distinct is not None:
-            choose_distinct(warehouse, connection, staging.vectors, choice.distinct)
-            kept = statement("read SEMI JOIN kept USING (trace_id)")
+        rows = statement("read")
+        if wanted.distinct is not None:
+            keep_distinct(warehouse, connection, staging.vectors, wanted.distinct)
+            rows = statement("(FROM read SEMI JOIN kept USING (trace_id))")
         [(left,)] = connection.execute(
-            statement("SELECT count(*) FROM $kept", kept=kept)
+            statement("SELECT count(*) FROM $rows", rows=rows)
         ).fetchall()
-        traces = connection.sql(_ordered(kept, choice.top))
-        form.write(traces.to_arrow_reader(_ROWS), file)
+        ordered = connection.sql(_ordered(rows, wanted.top))
+        form.write(ordered.to_arrow_reader(_WRITTEN_AT_ONCE), file)
     if _forgotten(warehouse) != forgotten:
         raise KpBatchError("traces were forgotten meanwhile; export again")
-    return _told(meet, int(left), choice.top, left_out)
-
-
-def _ordered(kept: SQL, top: int | None) -> SQL:
-    """The query of what is written, in its order."""
-    if top is None:
-        return statement("FROM $kept ORDER BY created_at, trace_id", kept=kept)
-    return statement(
-        "FROM $kept JOIN (SELECT trace_id, score AS best FROM chosen) USING (trace_id) "
-        "ORDER BY best DESC, trace_id LIMIT $top",
-        kept=kept,
-        top=top,
+    written = left if wanted.top is None else min(left, wanted.top)
+    return ExportResult(
+        chosen=count,
+        exported=written,
+        private=skipped.private,
+        similar=count - skipped.private - skipped.unread.total() - left,
+        unread=dict(skipped.unread),
+        unread_files=tuple(skipped.files)[:_FILES_NAMED],
+        beyond=left - written,
+        conditions=conditions,
     )
 
 
@@ -88,31 +209,199 @@ def _forgotten(warehouse: Path) -> int | None:
     return require_manifest(warehouse).tables.get("forgotten")
 
 
-def _stage(chosen: Path, count: int, read: Path, form: Form, *, private: bool) -> LeftOut:
-    """Write the traces that can be read again into a file, and tell which ones cannot."""
-    left_out, schema = LeftOut(), pl.Schema({**_KEY, **form.schema})
+def _ordered(rows: SQL, top: int | None) -> SQL:
+    """The query of what is written, in its order."""
+    if top is None:
+        return statement("FROM $rows ORDER BY created_at, trace_id", rows=rows)
+    return statement("FROM $rows ORDER BY score DESC, trace_id LIMIT $top", rows=rows, top=top)
+
+
+def _select(warehouse: Path, wanted: ExportFilter, path: Path) -> tuple[int, tuple[str, ...]]:
+    """Write which traces meet the conditions, and where the archive holds each.
+
+    Args:
+        warehouse: the folder of the tables.
+        wanted: the conditions.
+        path: a Parquet file; DuckDB may look into its folder and the warehouse alone.
+
+    Returns:
+        How many traces these are, and the conditions in words.
+    """
+    with connect(warehouse) as connection:
+        connection.execute(statement("SET memory_limit = '${bytes}B'", bytes=duckdb_limit()))
+        inside = [str(warehouse.resolve()), str(path.parent.resolve())]
+        connection.execute("SET allowed_directories = ?", [inside])
+        connection.execute("SET enable_external_access = false")
+        [(threshold,)] = connection.execute(
+            "SELECT settings->>'threshold' FROM manifest"
+        ).fetchall()
+        conditions = list(wanted.conditions(threshold))
+        _create_wanted(connection, wanted, [each for each, _ in conditions])
+        if wanted.distinct is not None and wanted.distinct < 1:
+            _check_vectors(connection)
+        snapshot = PublishedSnapshot.shown_by(warehouse, connection)
+        hashed = statement(
+            "(FROM wanted JOIN (SELECT trace_id, content_hash FROM $scores) USING (trace_id))",
+            scores=snapshot.relation("scores"),
+        )
+        copied = statement(
+            "COPY ($places) TO $path (FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 16384)",
+            places=places_query(hashed, "files", snapshot.relation("facts")),
+            path=literal(path),
+        )
+        [(count,)] = connection.execute(copied).fetchall()
+        return int(count), tuple(words for _, words in conditions)
+
+
+def _create_wanted(
+    connection: duckdb.DuckDBPyConnection, wanted: ExportFilter, conditions: Iterable[str]
+) -> None:
+    """Create the table wanted: the rows of the view `scores` that meet the conditions."""
+    rows = connection.table("scores")
+    set_variables(connection, domains=list(wanted.domains))
+    try:
+        for condition in conditions:  # of which DuckDB takes one expression, and no statement
+            rows = rows.filter(str(condition))  # nor a subclass of str
+        query = SQL(rows.sql_query())
+        connection.execute(statement("CREATE TEMP TABLE wanted AS $query", query=query))
+    except _WRONG as error:
+        raise KpBatchError(
+            f"the condition {wanted.where!r} cannot be asked of the view scores: "
+            f"{one_line(str(error))}; it is one condition, such as n_tools > 2, and --top N takes "
+            "the best"
+        ) from error
+
+
+def _check_vectors(connection: duckdb.DuckDBPyConnection) -> None:
+    """Refuse traces that were scored without an encoder."""
+    query = "SELECT count(*) FROM wanted WHERE encoder_id = ?"
+    [(count,)] = connection.execute(query, [NO_FINGERPRINT]).fetchall()
+    if count:
+        raise KpBatchError(
+            f"{number(count, 'chosen trace')} cannot be told apart by --distinct: scored without "
+            "an embedder, they have no vectors; leave --distinct away, or run with one first"
+        )
+
+
+def _stage(selected: Path, count: int, path: Path, form: ExportFormat, *, private: bool) -> Skipped:
+    """Write the traces that can be read again into a file, and tell which ones are skipped."""
+    skipped, schema = Skipped(), pl.Schema({**_KEY, **form.schema})
+    key = attrgetter(*_KEY)
     with (
-        pq.ParquetWriter(read, arrow_schema(schema), compression="lz4") as writer,
-        progress("reading again", count, "trace") as shown,
+        pq.ParquetWriter(path, arrow_schema(schema), compression="lz4") as writer,
+        progress("reading again", count, "trace") as bar,
     ):
-        for batch in read_chosen(chosen, left_out, private=private):
-            keys = [(each.trace_id, each.created_at) for each, _ in batch]
-            traces = form.held([trace for _, trace in batch])
-            held = pl.DataFrame(keys, schema=_KEY, orient="row").hstack(traces)
-            writer.write_table(held.to_arrow())
-            shown.add(len(batch))
-    return left_out
+        for batch in reread_batches(_selected(selected)):
+            shared = list(skipped.shared(batch, private=private))
+            keys = pl.DataFrame([key(each) for each, _ in shared], schema=_KEY, orient="row")
+            traces = form.to_frame([_with_score(each, trace) for each, trace in shared])
+            writer.write_table(keys.hstack(traces).to_arrow())
+            bar.add(len(shared))
+    return skipped
 
 
-def _told(meet: Chosen, left: int, top: int | None, left_out: LeftOut) -> Exported:
-    written = left if top is None else min(left, top)
-    return Exported(
-        chosen=meet.traces,
-        exported=written,
-        private=left_out.private,
-        similar=meet.traces - left_out.private - left_out.unread.total() - left,
-        unread=dict(left_out.unread),
-        unread_files=tuple(left_out.files)[:_FILES_NAMED],
-        beyond=left - written,
-        conditions=meet.conditions,
-    )
+def _selected(path: Path) -> Iterator[SelectedTrace]:
+    names = SelectedTrace._fields
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(_READ_AT_ONCE, columns=list(names)):
+            rows = pl.DataFrame(batch).with_columns(pl.col("created_at").cast(TIMESTAMP))
+            ordered = rows.with_columns(pl.col("created_at").to_physical()).select(names)
+            yield from map(SelectedTrace._make, ordered.iter_rows())
+
+
+def _is_private(trace: Trace) -> bool:
+    """Whether it says anything else than that it may be shared, such as "Private"."""
+    metadata = trace["metadata"]
+    return any(metadata.get(name) not in (None, *shared) for name, shared in _SHARED.items())
+
+
+def _with_score(selected: SelectedTrace, trace: Trace) -> Trace:
+    """The trace with its score, and where that is from: a struct of `contracts.EXPORTED`."""
+    trace["metadata"] |= {
+        "quality_score": selected.score,
+        "quality_score_from": {
+            "run_id": selected.run_id,
+            "encoder_id": selected.encoder_id,
+            "cache_id": selected.cache_id,
+            "cache_group": selected.cache_group,
+            "profile_id": selected.profile_id,
+            "source_file": selected.source_file,
+        },
+    }
+    return trace
+
+
+def keep_distinct(
+    warehouse: Path, connection: duckdb.DuckDBPyConnection, places: Path, bound: float
+) -> None:
+    """Create the table kept: the ids of the traces that resemble no better one that is kept.
+
+    The best comes first; of equal scores, the oldest. Traces of equal text are alike, and those
+    whose vectors are: see `Distinct` for what that takes. Those of different encoders are not.
+
+    Args:
+        warehouse: the folder of the tables.
+        connection: has the view read; see ranked.sql.
+        places: a file, which becomes that of `VectorStore.write_places`.
+        bound: the least cosine of what resembles, above 0 and at most 1. At 1 texts alone count,
+            since rounding may leave the cosine of equal ones below it, and of others at it.
+
+    Raises:
+        WarehouseError: vectors are missing.
+    """
+    connection.execute("CREATE TEMP TABLE kept (trace_id VARCHAR)")
+    encoders = connection.execute("SELECT DISTINCT encoder_id FROM read ORDER BY ALL").fetchall()
+    for (encoder_id,) in encoders:
+        set_variables(connection, encoder_id=encoder_id)
+        connection.execute(sql(__name__, "ranked.sql"))
+        if bound == 1:
+            connection.execute("INSERT INTO kept SELECT trace_id FROM ranked")
+            continue
+        folder = Layout(warehouse).vectors(encoder_id)
+        VectorStore(folder, connection).write_places("ranked", places)
+        best = pl.DataFrame({"position": _taken(folder, places, bound)}).to_arrow()
+        connection.register("best", best)
+        connection.execute(
+            "INSERT INTO kept SELECT trace_id FROM ranked JOIN best USING (position)"
+        )
+        connection.unregister("best")
+
+
+def _taken(folder: Path, places: Path, bound: float) -> pl.Series:
+    """The positions of the vectors that are taken, ascending."""
+    distinct = Distinct(bound)
+    with pq.ParquetFile(places) as file:
+        batches = (read_vectors(folder, pl.DataFrame(each)) for each in file.iter_batches(_VECTORS))
+        taken = [np.empty(0, dtype=np.bool_), *map(distinct.take, batches)]
+    return pl.Series(np.flatnonzero(np.concatenate(taken)), dtype=pl.Int64)
+
+
+def check_output(warehouse: Path, output: Path) -> None:
+    """Refuse a file that would take the place of an archive's or a warehouse's, or join them.
+
+    The archive is what the last run's names stand for here and now, and each file of the ledger.
+
+    Args:
+        warehouse: the folder of the tables.
+        output: the file, whose path is absolute; it may be a link, whose target is replaced.
+
+    Raises:
+        KpBatchError: it is such a file.
+        WarehouseError: it is no warehouse.
+    """
+    places = [output.parent.resolve() / output.name, output.resolve()]
+    if any(each.is_relative_to(warehouse.resolve()) for each in places):
+        raise _inside(output, f"in the warehouse {shown(warehouse)!r}")
+    snapshot = published(warehouse)
+    last = last_done(snapshot.runs())
+    for name in last.config["archive"] if last else ():
+        if any(covers(name, each) for each in places):
+            raise _inside(output, f"in the archive {name!r}, which the next run reads")
+    files = snapshot.scan("files").select("source_file")
+    known = pl.col("source_file").is_in([str(each) for each in (output, *places)])
+    if not files.filter(known).collect().is_empty():
+        raise _inside(output, "a file of the archive")
+
+
+def _inside(output: Path, what: str) -> KpBatchError:
+    return KpBatchError(f"{printable(str(output))} is {what}; choose another folder for the export")

@@ -9,12 +9,9 @@ from pathlib import Path
 import polars as pl
 from polars.exceptions import PanicException
 
-from kp_batch.away import remove
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.executor import Local
 from kp_batch.facts import id_hash
 from kp_batch.operations.forget_plan import (
-    PLAN,
     check_formulas,
     lost_runs,
     plan_from_published,
@@ -35,12 +32,13 @@ from kp_batch.progress import warn
 from kp_batch.run import Run, last_config
 from kp_batch.sql import read_parquet, statement
 from kp_batch.staging import Staging
+from kp_batch.steps.step import ThreadExecutor
+from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.bucket.mirror import keeps_versions
 from kp_batch.warehouse.delta import DeltaTables
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import writing
-from kp_batch.warehouse.sharing import keeps_versions
 
 _HOLDING_TRACES = ("scores", "rejects", "facts")
 
@@ -72,15 +70,12 @@ def forget(
         return _work(warehouse, known, with_page) if _is_work(warehouse, known) else told_of(known)
 
 
-def what_to_forget(
-    warehouse: Path, ids: Sequence[str], staging: Staging, *, unseen_too: bool = False
-) -> Forgotten:
+def what_to_forget(warehouse: Path, ids: Sequence[str], *, unseen_too: bool = False) -> Forgotten:
     """Tell what `forget` would do; nothing in the warehouse is changed.
 
     Args:
         warehouse: the folder of the tables.
         ids: the traces' ids, which may be unknown.
-        staging: an empty folder elsewhere.
         unseen_too: as for `forget`.
 
     Raises:
@@ -94,15 +89,15 @@ def what_to_forget(
     finishes = Layout(warehouse).forgetting.exists()
     if not (goes or finishes):
         return replace(told_of(known), refusal=refusal)
-    staging.make()
-    run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
-    check_formulas(run)
-    stage_ids(run, known)
-    plan = plan_from_published(run) if goes else None
-    forgotten = read_parquet(staging.to_forget)
-    without = statement("ANTI JOIN $gone AS gone USING (trace_id)", gone=forgotten)
-    folders = Layout(warehouse).all_vectors.glob("*")
-    vectors = count_other_vectors(warehouse, published, staging, folders, without)
+    with Staging.temporary() as staging:
+        run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
+        check_formulas(run)
+        stage_ids(run, known)
+        plan = plan_from_published(run) if goes else None
+        forgotten = read_parquet(staging.to_forget)
+        without = statement("ANTI JOIN $gone AS gone USING (trace_id)", gone=forgotten)
+        folders = Layout(warehouse).all_vectors.glob("*")
+        vectors = count_other_vectors(warehouse, published, staging, folders, without)
     told = told_of(known, plan, lost_runs(warehouse, published, plan))
     return replace(told, vectors=vectors, refusal=refusal, finishes=finishes)
 
@@ -132,13 +127,13 @@ def _work(warehouse: Path, known: KnownIds, with_page: bool) -> Forgotten:  # no
         vectors = remove_what_held(warehouse, _HOLDING_TRACES)
     finally:
         if with_page:
-            leave_report(warehouse, Local())
+            leave_report(warehouse, ThreadExecutor())
     if with_page and shows_older(warehouse):
         raise WarehouseError(
             f"the traces are forgotten, but {page}, which may name them, cannot be replaced; "
             "remove it, and give the same command again"
         )
-    remove(marker)
+    marker.unlink()
     if keeps_versions(warehouse):
         warn(
             f"{shown(warehouse)} keeps older versions of its objects, which still hold the traces: "
@@ -158,11 +153,12 @@ def _forget(warehouse: Path, known: KnownIds) -> Forgotten:
         opened.begun = True
         run = opened.run
         stage_ids(run, known)
-        opened.plan = plan = opened.executor.call(PLAN, run)
+        opened.plan = plan = plan_from_published(run)
         say_plan(run, plan)
         lost = lost_runs(warehouse, run.published, plan)
         with _marked(run):
-            execute(replace(run, tables=_without(run)), plan, opened.executor)
+            opened.run = replace(run, tables=_without(run))
+            execute(opened, plan)
     return replace(told_of(known, plan, lost), run_id=run.run_id)
 
 
@@ -178,7 +174,7 @@ def _marked(run: Run) -> Generator[None]:
         with suppress(Exception):  # what fails here is not the error that counts
             now = require_manifest(warehouse).tables.get("forgotten")
             if not stood and now == run.published.tables.get("forgotten"):
-                remove(marker)
+                marker.unlink()
         raise
 
 

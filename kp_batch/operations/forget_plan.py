@@ -6,7 +6,6 @@ from shlex import quote
 import polars as pl
 
 from kp_batch.errors import WarehouseError
-from kp_batch.executor import Step
 from kp_batch.ingest.observe import observe_published
 from kp_batch.operations.history import RunIds, sorted_runs
 from kp_batch.operations.known_ids import KnownIds
@@ -15,8 +14,9 @@ from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.why import is_as_published
 from kp_batch.run import Run
+from kp_batch.steps.step import step
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 
@@ -44,12 +44,10 @@ def check_formulas(run: Run, what: str = "forgetting") -> None:
         )
 
 
+@step("plan")
 def plan_from_published(run: Run) -> Plan:
     """Plan without a look at the archive, and without the model."""
     return make_plan(run, observe_published(run), Scorer.as_published(run))
-
-
-PLAN = Step("plan", plan_from_published)
 
 
 def lost_runs(warehouse: Path, published: Manifest, plan: Plan | None) -> RunIds:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-from kp_batch.away import files_below
 from kp_batch.contracts import GROWING, VIEWS
+from kp_batch.files import files_below
 from kp_batch.run_record import RunRecord
 from kp_batch.warehouse.delta import changes_of
 from kp_batch.warehouse.layout import Layout

@@ -7,22 +7,18 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from kp_batch.away import refuse_link
 from kp_batch.errors import BusyError
+from kp_batch.files import HALF_WRITTEN, refuse_link, sync_names
 from kp_batch.importers.archive import Archive
-from kp_batch.storage.at_once import at_once
-from kp_batch.storage.faults import ConflictError
-from kp_batch.storage.store import store_at
+from kp_batch.storage.store import ConflictError, run_parallel, store_at
 from kp_batch.storage.urls import is_url, local_name
-from kp_batch.warehouse.lease import Lease
+from kp_batch.warehouse.bucket.lease import Lease, archive_lease
+from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.lock import locked
-from kp_batch.warehouse.places import folder_of
-from kp_batch.warehouse.sharing import alone
-from kp_batch.whole_files import HALF_WRITTEN, sync_names
 
 _OWN = "_import"  # the folder of what is known for the next import
 _LARGE = 32 << 20  # bytes; a write with a condition has the whole object in memory
-_PART = f"*.{'[0-9a-f]' * 32}{HALF_WRITTEN}"  # see `whole_files.beside`
+_PART = f"*.{'[0-9a-f]' * 32}{HALF_WRITTEN}"  # see `files.temporary_sibling`
 
 
 class Place(Protocol):
@@ -109,7 +105,7 @@ class InBucket:
     @contextmanager
     def alone(self) -> Generator[Archive]:
         """See `Place`."""
-        with alone(f"{self.url}/{_OWN}", self.url) as lease:
+        with archive_lease(f"{self.url}/{_OWN}", self.url) as lease:
             yield replace(self.look(), store=partial(self._store, lease))
 
     def _bring(self, name: str) -> None:
@@ -117,7 +113,7 @@ class InBucket:
 
     def _store(self, lease: Lease, names: Sequence[str]) -> None:
         small = [name for name in names if not self._is_large(name)]
-        at_once(partial(self._store_one, lease), small)
+        run_parallel(partial(self._store_one, lease), small)
         for name in filter(self._is_large, names):
             self._store_one(lease, name)
 

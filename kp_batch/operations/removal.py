@@ -92,7 +92,7 @@ def keep_vectors(warehouse: Path, published: Manifest) -> int:
     if not folders:
         return 0
     accepted = _accepted(warehouse, published, statement(""))
-    staging = Staging(layout.staging("upkeep"))
+    staging = Staging(layout.staging(f"upkeep-{uuid4().hex}"))
     staging.make()
     with staging.connect() as connection:
         return sum(VectorStore(each, connection).keep(accepted) for each in folders)

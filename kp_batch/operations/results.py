@@ -157,7 +157,7 @@ class Imported:
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportResult:
     """What an export has written, and what it has left out."""
 
     chosen: int  # traces that meet the conditions; the others are these, by what became of them

@@ -8,7 +8,7 @@ from typing import Any
 from kp_batch.errors import WarehouseError
 from kp_batch.operations.results import Setting
 from kp_batch.reasons import dated, weights_by_date
-from kp_batch.warehouse.places import shown
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.reader import connect
 
 _DONE = """

@@ -17,7 +17,7 @@ import polars as pl
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import read_vectors, stored_dimensions
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.executor import Local, Step
+from kp_batch.files import atomic_write
 from kp_batch.novelty.cache import NO_NEIGHBOUR
 from kp_batch.novelty.replay import replay_windows
 from kp_batch.novelty.settings import (
@@ -45,10 +45,10 @@ from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import ProfileVersions
 from kp_batch.sql import read_parquet, set_variables, sql
 from kp_batch.staging import Staging
+from kp_batch.steps.step import ThreadExecutor, step
 from kp_batch.vectors import Bools, Float32s, Float64s, Int64s
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.places import shown
-from kp_batch.whole_files import whole
 
 # One trace with one cache.
 SWEPT = pl.Schema(
@@ -78,9 +78,8 @@ class Grouping:
         return tuple(self.thresholds)
 
 
-def sweep(  # noqa: PLR0913 (each is an option)
+def sweep(
     warehouse: Path,
-    staging: Staging,
     *,
     cache_by: Sequence[str] = (),
     sizes: Sequence[int] = (),
@@ -94,7 +93,6 @@ def sweep(  # noqa: PLR0913 (each is an option)
 
     Args:
         warehouse: the folder of the tables.
-        staging: an empty folder elsewhere.
         cache_by: whose traces share a cache, as `parse_cache_by` reads it; none: the warehouse's
             own, as for the others.
         sizes: of the caches, each at least 1.
@@ -107,28 +105,28 @@ def sweep(  # noqa: PLR0913 (each is an option)
         WarehouseError: it is no warehouse, no trace is scored in it, by another version of
             kp_batch, or vectors are missing.
     """
-    run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
-    scorer = _scorer(run)
-    check_formulas(run, "a sweep")
-    asked = _asked(run.config, cache_by, sizes, ttls, thresholds)
-    staging.make()
-    with open_snapshot(run.snapshot, staging) as state:
-        traces = int(state.ask("SELECT count(*) FROM published.scores").item())
-        if not traces:
-            where = shown(warehouse)
-            raise WarehouseError(f"no trace is scored in {where}; run an archive first")
-        _check_keys(state, asked)
-        outcomes: list[Outcome] = []
-        with progress(
-            "replaying", traces * sum(len(each.caches) for each in asked), "trace"
-        ) as bar:
-            for number, grouping in enumerate(asked):
-                part = replace(run, staging=Staging(staging.folder / f"{number}"))
-                files: list[Path] = []
-                for file, rows in _swept(part, state, scorer, grouping):
-                    files.append(file)
-                    bar.add(rows)
-                outcomes += _outcomes(run, state, files, grouping)
+    with Staging.temporary() as staging:
+        run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
+        scorer = _scorer(run)
+        check_formulas(run, "a sweep")
+        asked = _asked(run.config, cache_by, sizes, ttls, thresholds)
+        with open_snapshot(run.snapshot, staging) as state:
+            traces = int(state.ask("SELECT count(*) FROM published.scores").item())
+            if not traces:
+                where = shown(warehouse)
+                raise WarehouseError(f"no trace is scored in {where}; run an archive first")
+            _check_keys(state, asked)
+            outcomes: list[Outcome] = []
+            with progress(
+                "replaying", traces * sum(len(each.caches) for each in asked), "trace"
+            ) as bar:
+                for number, grouping in enumerate(asked):
+                    part = replace(run, staging=Staging(staging.folder / f"{number}"))
+                    files: list[Path] = []
+                    for file, rows in _swept(part, state, scorer, grouping):
+                        files.append(file)
+                        bar.add(rows)
+                    outcomes += _outcomes(run, state, files, grouping)
     outcomes.sort(key=lambda row: row.task_domain or "")
     return Sweep(encoder_id=scorer.encoder_id, traces=traces, outcomes=tuple(outcomes))
 
@@ -182,8 +180,8 @@ def _swept(
         raise WarehouseError(_without_vectors(run, scorer, lacking))
     spans = list(sweep_spans(run.staging, grouping.caches))
     check_vectors_fit(spans, stored_dimensions(vectors) or 0)
-    step = with_room(SWEEP_SPAN, spans, vectors)
-    files = Local().map(step, spans, grouping, scorer.profiles, vectors, run.staging)
+    sweeping = with_room(sweep_span, spans, vectors)
+    files = ThreadExecutor().map(sweeping, spans, grouping, scorer.profiles, vectors, run.staging)
     for span, file in zip(spans, files, strict=True):
         yield file, (span.last - span.first) * len(grouping.caches)
 
@@ -226,6 +224,7 @@ def _window(rows: pl.LazyFrame, row: int, caches: Sequence[CacheSettings]) -> in
     return begin + min(int(window_starts(times, each.size, each.ttl)[-1]) for each in caches)
 
 
+@step("sweep span")
 def sweep_span(
     span: Span, grouping: Grouping, profiles: ProfileVersions, vectors: Path, staging: Staging
 ) -> Path:
@@ -253,13 +252,10 @@ def sweep_span(
         for number, cache in enumerate(grouping.caches)
     ]
     path = staging.replayed(span.first)
-    with whole(path) as written:
+    with atomic_write(path) as written:
         # A row group for each cache: what looks for one reads no other.
         pl.concat(swept).write_parquet(written, row_group_size=span.last - span.first)
     return path
-
-
-SWEEP_SPAN = Step("sweep span", sweep_span)
 
 
 class _SpanReplay:

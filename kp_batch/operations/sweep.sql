@@ -19,25 +19,19 @@ means AS (
     FROM swept
     GROUP BY ROLLUP (task_domain)
 ),
-ranked AS (
-    SELECT
-        scope,
-        rank() OVER (PARTITION BY scope ORDER BY score)
-            + (count(*) OVER (PARTITION BY scope, score) - 1) / 2 AS own_rank,
-        rank() OVER (PARTITION BY scope ORDER BY score_in_force)
-            + (count(*) OVER (PARTITION BY scope, score_in_force) - 1) / 2 AS rank_in_force
-    FROM (
-        SELECT *, task_domain AS scope FROM swept
-        UNION ALL
-        SELECT *, NULL AS scope FROM swept
-    )
-),
 correlated AS (
-    SELECT
-        scope,
-        -- To 12 decimals for the same reason as score_mean.
-        round(nullif(corr(own_rank, rank_in_force), 'nan'::DOUBLE), 12) AS rank_correlation
-    FROM ranked
+    SELECT scope, rank_correlation(own_rank, rank_in_force) AS rank_correlation
+    FROM (
+        SELECT
+            scope,
+            average_rank(score, scope) AS own_rank,
+            average_rank(score_in_force, scope) AS rank_in_force
+        FROM (
+            SELECT *, task_domain AS scope FROM swept
+            UNION ALL
+            SELECT *, NULL AS scope FROM swept
+        )
+    )
     GROUP BY scope
 ),
 reaching AS (

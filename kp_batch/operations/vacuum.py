@@ -11,7 +11,6 @@ import polars as pl
 
 from kp_batch.archive.reject_messages import with_message
 from kp_batch.archive.validation import SUPERSEDED
-from kp_batch.away import remove
 from kp_batch.contracts import GROWING, TABLES
 from kp_batch.embedding.chunks import chunk_files, count_vectors
 from kp_batch.operations.history import sorted_runs
@@ -72,14 +71,13 @@ def vacuum(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
     return Removed(files, facts, raw, vectors, lost, readable)
 
 
-def what_to_remove(warehouse: Path, keep: timedelta, now: datetime, staging: Staging) -> Removed:
+def what_to_remove(warehouse: Path, keep: timedelta, now: datetime) -> Removed:
     """Tell what `vacuum` would remove; nothing in the warehouse is changed.
 
     Args:
         warehouse: the folder of the tables.
         keep: as for `vacuum`.
         now: the time.
-        staging: an empty folder elsewhere.
 
     Raises:
         WarehouseError: it is no warehouse.
@@ -93,7 +91,7 @@ def what_to_remove(warehouse: Path, keep: timedelta, now: datetime, staging: Sta
         files=count_files(warehouse, state.manifests),
         facts=_count_needless_facts(warehouse, tables),
         raw_rows=int(old.get_column("copies").sum()),
-        vectors=_count_needless_vectors(warehouse, state.published, staging),
+        vectors=_count_needless_vectors(warehouse, state.published),
         lost=lost,
         readable=readable,
     )
@@ -184,17 +182,18 @@ def _remove_vectors(warehouse: Path, published: Manifest) -> int:
     removed = sum(map(count_vectors, needless))
     for folder in needless:
         for path in chunk_files(folder):
-            remove(path)
+            path.unlink()
         with suppress(OSError):  # somebody else's files stand there, too
             folder.rmdir()
     return removed + keep_vectors(warehouse, published)
 
 
-def _count_needless_vectors(warehouse: Path, published: Manifest, staging: Staging) -> int:
+def _count_needless_vectors(warehouse: Path, published: Manifest) -> int:
     needed, needless = _vector_folders(warehouse, published)
     ledger = PublishedSnapshot(warehouse, published.tables).relation("files")
     stays = statement("SEMI JOIN $ledger AS ledger USING (file_id)", ledger=ledger)
-    others = count_other_vectors(warehouse, published, staging, needed, stays)
+    with Staging.temporary() as staging:
+        others = count_other_vectors(warehouse, published, staging, needed, stays)
     return sum(map(count_vectors, needless)) + others
 
 

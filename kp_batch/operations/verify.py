@@ -41,14 +41,11 @@ _OF_ARCHIVE = (*OWN_COLUMNS, "cache_group")  # what it tells now, without a repl
 _COMPARED = (*_OF_ARCHIVE, *NOVELTY, "composite", "score")
 
 
-def verify(
-    warehouse: Path, staging: Staging, *, traces: int, seed: int, embed: bool
-) -> Verification:
+def verify(warehouse: Path, *, traces: int, seed: int, embed: bool) -> Verification:
     """Compute some published traces from scratch: facts, text, vector, window and score.
 
     Args:
         warehouse: the folder of the tables.
-        staging: takes what does not fit into memory.
         traces: how many.
         seed: of their choice; the same one chooses the same traces again.
         embed: whether to embed their texts again.
@@ -59,7 +56,10 @@ def verify(
     Raises:
         WarehouseError: it is no warehouse, or vectors are missing.
     """
-    with open_snapshot(published(warehouse), staging) as snapshot:
+    with (
+        Staging.temporary() as staging,
+        open_snapshot(published(warehouse), staging) as snapshot,
+    ):
         settings = snapshot.manifest.settings or _NO_RUN_DONE
         sampled = _sample(snapshot, traces, seed)
         stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")

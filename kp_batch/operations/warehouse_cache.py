@@ -235,13 +235,12 @@ def stored_vectors(
 
 @contextmanager
 def warehouse_cache(
-    warehouse: Path, folder: Path, moment: datetime, group: Mapping[str, str | None]
+    warehouse: Path, moment: datetime, group: Mapping[str, str | None]
 ) -> Generator[tuple[ProfileVersions, Meet]]:
     """Give the weights of a warehouse, and what traces meet that come to it.
 
     Args:
         warehouse: the folder of the tables, of which nothing is changed.
-        folder: takes what does not fit into memory.
         moment: when the traces come; with a time zone.
         group: values that tell their caches apart, in place of their own; None for a missing one.
 
@@ -252,7 +251,10 @@ def warehouse_cache(
     """
     config = last_config(warehouse)
     _check(group, config.cache_by)
-    with open_snapshot(published(warehouse), Staging(folder)) as snapshot:
+    with (
+        Staging.temporary() as staging,
+        open_snapshot(published(warehouse), staging) as snapshot,
+    ):
         yield config.profiles, WarehouseCache(snapshot, config, moment, group).meet
 
 

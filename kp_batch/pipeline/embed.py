@@ -6,7 +6,6 @@ from pathlib import Path
 from kp_batch.embedding.chunks import write_chunk
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.embedding.precision import is_native
-from kp_batch.executor import Executor, Step
 from kp_batch.ingest.contents import stage_texts
 from kp_batch.ingest.new_files import file_parts
 from kp_batch.pipeline.inputs import Rows, parts_of, read_inputs, stage_inputs
@@ -15,16 +14,18 @@ from kp_batch.pipeline.windows import embed_by_window
 from kp_batch.planning.plan import Plan
 from kp_batch.progress import progress, warn
 from kp_batch.run import Run
+from kp_batch.steps.step import Executor, step
 from kp_batch.warehouse.layout import Layout
 
 
-def embed(run: Run, plan: Plan, workers: Executor) -> int | None:
+@step("embed")
+def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
     """Embed the texts of a plan.
 
     Args:
         run: the run.
         plan: what is to be done.
-        workers: read texts again that were not read for this run, and embed them.
+        executor: reads texts again that were not read for this run, and embeds them.
 
     Returns:
         How many windows were embedded; None if the encoder reads texts whole, or had none to read.
@@ -36,7 +37,7 @@ def embed(run: Run, plan: Plan, workers: Executor) -> int | None:
     config = run.config
     name = EncoderName(config.embedder, config.precision, plan.scorer.encoder_id)
     encoder = loaded_encoder(name) if plan.texts.missing else None
-    staged = [*plan.observed.texts, *_read_again(run, plan, workers)] if encoder else []
+    staged = [*plan.observed.texts, *_read_again(run, plan, executor)] if encoder else []
     if encoder is None or not staged:  # files changed meanwhile: the replay says what is missing
         return None
     if not is_native(encoder.precision):
@@ -47,25 +48,26 @@ def embed(run: Run, plan: Plan, workers: Executor) -> int | None:
     stage_inputs(staging, staged, staging.missing, "text_hash", staging.to_embed)
     try:
         if isinstance(encoder, MiniLM):
-            return embed_by_window(staging, folder, name, workers)
+            return embed_by_window(staging, folder, name, executor)
         parts = parts_of(staging.to_embed, encoder.chunk_size)
         with progress("embedding", plan.texts.missing, "text") as shown:
-            for texts in workers.map(EMBED_TEXTS, parts, staging.to_embed, name, folder):
+            for texts in executor.map(embed_texts, parts, staging.to_embed, name, folder):
                 shown.add(texts)
         return None
     finally:
         unload()  # the memory is for the replay
 
 
-def _read_again(run: Run, plan: Plan, workers: Executor) -> Iterable[Path]:
+def _read_again(run: Run, plan: Plan, executor: Executor) -> Iterable[Path]:
     parts = file_parts(plan.texts.sources)
     with progress("reading again", len(plan.texts.sources), "file") as shown:
-        again = workers.map(READ_AGAIN, parts, run.staging.unread, run.staging)
+        again = executor.map(stage_texts, parts, run.staging.unread, run.staging)
         for part, paths in zip(parts, again, strict=True):
             shown.add(len(part))
             yield from paths
 
 
+@step("embed texts", on_gpu=True)
 def embed_texts(part: Rows, to_embed: Path, name: EncoderName, vectors: Path) -> int:
     """Embed some texts and store their vectors as one chunk.
 
@@ -85,7 +87,3 @@ def embed_texts(part: Rows, to_embed: Path, name: EncoderName, vectors: Path) ->
     made = loaded_encoder(name).encode(texts.get_column("text").to_list())
     write_chunk(vectors, texts.get_column("text_hash"), made)
     return len(texts)
-
-
-READ_AGAIN = Step("read again", stage_texts)
-EMBED_TEXTS = Step("embed texts", embed_texts, on_card=True)

@@ -46,7 +46,7 @@ def parts_of(inputs: Path, most: int) -> list[Rows]:
 
 
 def slices(sizes: Int64s, most: int) -> Iterator[Rows]:
-    """Cut rows into slices, each as large as it may be, as `executor.cut` does.
+    """Cut rows into slices, each as large as it may be, as `step.cut` does.
 
     Args:
         sizes: int64, shape (rows,), positive.

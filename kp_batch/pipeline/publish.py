@@ -20,6 +20,7 @@ from kp_batch.planning.why import FORMULAS, WORDS
 from kp_batch.run import Run
 from kp_batch.run_record import last_done
 from kp_batch.sql import sql
+from kp_batch.steps.step import step
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.delta import DeltaTables
 from kp_batch.warehouse.manifest import Manifest
@@ -32,6 +33,7 @@ _IDS = ("encoder_id", "cache_id", "profile_id")  # what computed a score
 _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "torch")
 
 
+@step("publish")
 def publish_success(
     run: Run, plan: Plan, tables: Mapping[str, int], seconds: Mapping[str, float]
 ) -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 import numpy as np
 import polars as pl
@@ -14,7 +13,7 @@ from kp_batch.contracts import NOVELTY, TIMESTAMP
 from kp_batch.embedding.chunks import read_vectors, stored_dimensions
 from kp_batch.embedding.store import VectorStore
 from kp_batch.errors import WarehouseError
-from kp_batch.executor import Executor, Step
+from kp_batch.files import atomic_write
 from kp_batch.novelty.replay import replay_windows
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.windows import Span
@@ -22,8 +21,8 @@ from kp_batch.progress import progress
 from kp_batch.run import Run
 from kp_batch.sql import read_parquet, set_variables, statement
 from kp_batch.staging import Staging
+from kp_batch.steps.step import Executor, P, R, Step, step
 from kp_batch.warehouse.layout import Layout
-from kp_batch.whole_files import whole
 
 # What a trace met.
 REPLAYED = pl.Schema({"trace_id": pl.String, "created_at": TIMESTAMP, **NOVELTY})
@@ -34,9 +33,6 @@ _SORT = """
 # A span's vectors, and as much again for what is computed of them.
 _COPIES = 2
 _PRODUCT_BYTES = 256 << 20
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -49,13 +45,14 @@ class Replayed:
     rows: int
 
 
-def replay_timeline(run: Run, plan: Plan, workers: Executor) -> tuple[Replayed, ...]:
+@step("replay")
+def replay_timeline(run: Run, plan: Plan, executor: Executor) -> tuple[Replayed, ...]:
     """Replay the spans of a plan, each after a warm-up of the rows that its first one meets.
 
     Args:
         run: the run.
         plan: what is to be done.
-        workers: replay the spans.
+        executor: replays the spans.
 
     Returns:
         What all traces met, in files that follow each other in time.
@@ -68,10 +65,10 @@ def replay_timeline(run: Run, plan: Plan, workers: Executor) -> tuple[Replayed, 
     vectors = Layout(run.config.warehouse).vectors(plan.scorer.encoder_id)
     if lacking := find_vectors(run.staging, vectors):
         raise WarehouseError(f"{lacking:,} of the vectors are not in {vectors}; run again")
-    step = with_room(REPLAY_SPAN, plan.spans, vectors)
+    replaying = with_room(replay_span, plan.spans, vectors)
     replayed: list[Replayed] = []
     with progress("replaying", plan.counts.replayed, "trace") as shown:
-        for span in workers.map(step, plan.spans, vectors, run.staging):
+        for span in executor.map(replaying, plan.spans, vectors, run.staging):
             replayed.append(span)
             shown.add(span.rows)
     is_in_order = all(each.last <= later.first for each, later in pairwise(replayed))
@@ -113,6 +110,7 @@ def find_vectors(staging: Staging, vectors: Path) -> int:
     return int(places.select(pl.col("chunk").null_count()).collect().item())
 
 
+@step("replay span")
 def replay_span(span: Span, vectors: Path, staging: Staging) -> Replayed:
     """Replay one span.
 
@@ -146,10 +144,7 @@ def replay_span(span: Span, vectors: Path, staging: Staging) -> Replayed:
     own_rows = rows.select("trace_id", "created_at", "replay").slice(own).hstack(novelty)
     result = own_rows.filter("replay").drop("replay")
     path = staging.replayed(span.first)
-    with whole(path) as written:
+    with atomic_write(path) as written:
         result.write_parquet(written)
     moments = result.get_column("created_at").sort()  # several groups, maybe
     return Replayed(path, moments[0], moments[-1], len(result))
-
-
-REPLAY_SPAN = Step("replay span", replay_span)

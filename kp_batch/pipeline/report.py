@@ -8,26 +8,25 @@ from pathlib import Path
 import duckdb
 from polars.exceptions import PanicException
 
-from kp_batch.away import remove
 from kp_batch.errors import BusyError, WarehouseError
-from kp_batch.executor import Executor, Local, Step
+from kp_batch.files import atomic_write
 from kp_batch.memory import duckdb_limit
 from kp_batch.progress import say, warn
 from kp_batch.report.report_data import gather
 from kp_batch.sql import statement
+from kp_batch.steps.step import Executor, ThreadExecutor, step
 from kp_batch.text import one_line
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest
-from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
-from kp_batch.whole_files import whole
 
 _MOST_MEMORY = 512 << 20  # of DuckDB, which keeps on disk what does not fit into it
-_LOCAL = Local()
+_THREADS = ThreadExecutor()
 
 
-def report(warehouse: Path, output_format: str, executor: Executor = _LOCAL) -> str:
+def report(warehouse: Path, output_format: str, executor: Executor = _THREADS) -> str:
     """Make the report of what is published.
 
     Args:
@@ -70,10 +69,10 @@ def leave_report(warehouse: Path, executor: Executor) -> None:
 def _fault_of_writing(warehouse: Path, mark: str, executor: Executor) -> BaseException | None:
     """Write the page, or else remove it and return why."""
     try:
-        executor.call(REPORT, warehouse, mark, executor)
+        write_report(warehouse, mark, executor)
     except (Exception, PanicException) as error:  # noqa: BLE001 (likewise)
         with suppress(OSError):
-            remove(Layout(warehouse).report)
+            Layout(warehouse).report.unlink()
         return error
     return None
 
@@ -84,14 +83,12 @@ def shows_older(warehouse: Path) -> bool:
     return page.exists() and not _ends_with(page, _mark(warehouse))
 
 
-def write_report(warehouse: Path, mark: str, executor: Executor = _LOCAL) -> None:
+@step("report")
+def write_report(warehouse: Path, mark: str, executor: Executor = _THREADS) -> None:
     """Write the page into the warehouse, with the mark of what is published at its end."""
     text = report(warehouse, "html", executor) + mark
-    with whole(Layout(warehouse).report) as written:
+    with atomic_write(Layout(warehouse).report) as written:
         written.write_text(text, "utf-8")
-
-
-REPORT = Step("report", write_report)
 
 
 def _ends_with(path: Path, text: str) -> bool:

@@ -7,9 +7,9 @@ from itertools import chain, groupby, islice
 import polars as pl
 
 from kp_batch.archive.formats.json_values import rows_from_objects
-from kp_batch.executor import Executor, Step, cut
 from kp_batch.ingest.reread import Place, Trace, reread_batches
 from kp_batch.report.traces import StepStart, Text
+from kp_batch.steps.step import Executor, cut, step
 from kp_batch.storage.urls import is_url
 from kp_batch.text import one_line, shortened
 from kp_batch.unread import Unread
@@ -50,7 +50,7 @@ def read_texts(rows: pl.DataFrame, executor: Executor) -> Mapping[str, Read]:
     by_file = (tuple(each) for _, each in groupby(places, lambda place: place.source_file))
     read = (each for each in by_file if each[0].source_file in costs)
     parts = list(cut(read, lambda places: costs[places[0].source_file], _PART_BYTES))
-    for part, texts in zip(parts, executor.map(_READ, parts), strict=False):
+    for part, texts in zip(parts, executor.map(read_part, parts), strict=False):
         found |= texts
         if is_url(part[0][0].source_file) and "unreadable" in texts.values():
             break  # where a store is away, each object takes a while to say so
@@ -71,16 +71,14 @@ def _affordable(rows: pl.DataFrame) -> dict[str, int]:
     return chosen
 
 
-def _read_part(files: Iterable[Iterable[Place]]) -> dict[str, Read]:
+@step("texts")
+def read_part(files: Iterable[Iterable[Place]]) -> dict[str, Read]:
     """Read the texts of some files, by trace_id."""
     found: dict[str, Read] = {}
     for batch in reread_batches(chain.from_iterable(files)):
         found |= {place.trace_id: read for place, read in batch if isinstance(read, str)}
         found |= _texts(read for _, read in batch if not isinstance(read, str))
     return found
-
-
-_READ = Step("texts", _read_part)
 
 
 def _texts(traces: Iterable[Trace]) -> Iterator[tuple[str, Text]]:

@@ -7,7 +7,6 @@ import duckdb
 import polars as pl
 
 from kp_batch.dimensions import DIMENSIONS
-from kp_batch.executor import Executor
 from kp_batch.ingest.reread import places_query
 from kp_batch.pipeline.report_texts import read_texts
 from kp_batch.report.report_data import ReportData
@@ -15,6 +14,7 @@ from kp_batch.report.traces import Detail, Traces
 from kp_batch.scoring.breakdown import breakdowns
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.sql import columns, sql, statement
+from kp_batch.steps.step import Executor
 from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of
 
 _BEYOND = 2**63 - 1  # all rows; see places.sql

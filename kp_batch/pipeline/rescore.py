@@ -8,10 +8,8 @@ from pathlib import Path
 
 from polars.exceptions import PanicException
 
-from kp_batch.clock import Clock
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, StorageError
-from kp_batch.executor import Executor, Local, Step, Timed
 from kp_batch.ingest.observe import observe
 from kp_batch.pipeline.embed import embed
 from kp_batch.pipeline.fit import check_fit
@@ -26,19 +24,13 @@ from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.progress import say, warn
 from kp_batch.run import Run, in_force
+from kp_batch.steps.step import Clock, Executor, ThreadExecutor, timed
 from kp_batch.text import one_line
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
-from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.publication import published_since, writing
 
-READ = Step("read", observe)
-PLAN = Step("plan", make_plan)
-EMBED = Step("embed", embed)
-REPLAY = Step("replay", replay_timeline)
-WRITE = Step("write", write_tables)
-PUBLISH = Step("publish", publish_success)
-
-_LOCAL = Local()
+_THREADS = ThreadExecutor()
 
 
 @dataclass
@@ -46,23 +38,22 @@ class OpenRun:
     """A run under way: all that changes while it goes on."""
 
     run: Run
-    executor: Timed
+    executor: Executor
+    clock: Clock
     begun: bool = False  # whether what is asked for can be done: is there an archive, an encoder?
     plan: Plan | None = None
 
 
 def rescore_and_report(
     config: RescoreConfig,
-    executor: Executor = _LOCAL,
-    clock: Clock | None = None,
+    executor: Executor = _THREADS,
     tell: Callable[[Summary], None] = lambda _: None,
 ) -> Summary:
     """Rescore an archive, and write the report of what is published then.
 
     Args:
         config: what to rescore, where to, and how; what it leaves out is as the warehouse has it.
-        executor: carries the steps out.
-        clock: began with the wait for this run; now, unless given.
+        executor: carries out the parts of its steps, which are timed; see `timed`.
         tell: takes the summary as soon as it is known, before the report is written.
 
     Raises:
@@ -72,56 +63,50 @@ def rescore_and_report(
         check_folder(config.warehouse)
         check_apart(config.warehouse, config.archive)
         with writing(config.warehouse, wait=config.wait):
-            summary = rescore_archive(in_force(config), executor, clock)
+            summary = rescore_archive(in_force(config), executor)
         tell(summary)
         return summary
     finally:
         leave_report(config.warehouse, executor)
 
 
-def rescore_archive(
-    config: RescoreConfig, executor: Executor = _LOCAL, clock: Clock | None = None
-) -> Summary:
+def rescore_archive(config: RescoreConfig, executor: Executor = _THREADS) -> Summary:
     """Rescore an archive: look at it, plan, and do what the plan says.
 
     Args:
         config: complete; see `in_force`.
-        executor: carries the steps out.
-        clock: began with the wait for this run; now, unless given.
+        executor: as for `rescore_and_report`.
 
     Raises:
         KpBatchError: the run failed; its reason and its rejects are published, and no scores. Where
             it could not begin, without such an archive, say, nothing is published.
     """
-    with open_run(config, executor, clock) as opened:
+    with open_run(config, executor) as opened:
         warn_of_unfinished_forget(config.warehouse)
-        run, call = opened.run, opened.executor.call
+        run = opened.run
         scorer = Scorer.of(run)  # first: a fault of the settings costs no time
-        observed = call(READ, run, opened.executor)
+        observed = observe(run, executor)
         opened.begun = True
-        opened.plan = call(PLAN, run, observed, scorer)
-        say_plan(run, opened.plan)
-        if fault := excess(run, opened.plan.counts, opened.plan.limited):
+        opened.plan = plan = make_plan(run, observed, scorer)
+        say_plan(run, plan)
+        if fault := excess(run, plan.counts, plan.limited):
             raise ArchiveError(fault)
-        opened.plan = execute(run, opened.plan, opened.executor)
+        opened.plan = plan = execute(opened, plan)
     # Only now: what fails here, for want of room in a temporary folder say, undoes no publication.
-    return summarise(run, opened.plan, opened.executor.clock)
+    return summarise(run, plan, opened.clock)
 
 
 @contextmanager
-def open_run(
-    config: RescoreConfig, executor: Executor = _LOCAL, clock: Clock | None = None
-) -> Generator[OpenRun]:
+def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[OpenRun]:
     """Open a run that alone writes to its warehouse; if it fails, that is published.
 
     Raises:
         WarehouseError: the warehouse cannot be written to, or another run is writing.
     """
-    timed = Timed(executor, clock or Clock())
     check_folder(config.warehouse)
-    with writing(config.warehouse, wait=config.wait):
+    with timed() as clock, writing(config.warehouse, wait=config.wait):
         run = Run.begin(config, datetime.now(UTC))
-        opened = OpenRun(run, timed)
+        opened = OpenRun(run, executor, clock)
         run.staging.make()
         try:
             yield opened
@@ -132,7 +117,7 @@ def open_run(
             with suppress(Exception, PanicException):
                 reason = one_line(str(error))
                 if not published_since(config.warehouse, run.published):
-                    publish_failure(run, opened.plan, timed.clock.seconds, reason)
+                    publish_failure(run, opened.plan, clock.seconds, reason)
             raise
 
 
@@ -160,15 +145,15 @@ def say_plan(run: Run, plan: Plan) -> None:
         warn(line)
 
 
-def execute(run: Run, plan: Plan, executor: Timed) -> Plan:
-    """Carry the plan out; returns it with the count of the windows that were embedded."""
+def execute(opened: OpenRun, plan: Plan) -> Plan:
+    """Carry a plan out; returns it with the count of the windows that were embedded."""
     if not plan.pending:
         return plan
+    run, executor = opened.run, opened.executor
     check_fit(run, plan)
-    call = executor.call
-    windows = call(EMBED, run, plan, executor)
+    windows = embed(run, plan, executor)
     done = replace(plan, counts=replace(plan.counts, windows=windows))
-    replayed = call(REPLAY, run, done, executor)
-    tables = call(WRITE, run, done, replayed, executor)
-    call(PUBLISH, run, done, tables, executor.clock.seconds)
+    replayed = replay_timeline(run, done, executor)
+    tables = write_tables(run, done, replayed, executor)
+    publish_success(run, done, tables, opened.clock.seconds)
     return done

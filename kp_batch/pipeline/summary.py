@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kp_batch.clock import PREFECT, START, Clock, work
 from kp_batch.run_record import RunCounts
 from kp_batch.sql import sql
-from kp_batch.text import aligned, bar_line, number, printable, shortened
+from kp_batch.steps.step import PREFECT, START, Clock, work
+from kp_batch.text import DOMAIN, aligned, bar_line, number, printable, shortened
 
 if TYPE_CHECKING:  # who only prints a summary does not wait for these
     from kp_batch.planning.plan import Plan
@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # who only prints a summary does not wait for these
 
 _QUANTILES = ("p5", "p25", "p50", "p75", "p95")
 _DOMAINS_SHOWN = 50
-_DOMAIN = 40  # characters
 _BESIDE = {PREFECT: "Prefect", START: "start"}
 
 
@@ -121,7 +120,7 @@ def as_table(summary: Summary) -> list[dict[str, str]]:
     """Format the distribution of the scores, a row for each domain."""
     return [
         {
-            "domain": shortened(row.task_domain, _DOMAIN),
+            "domain": shortened(row.task_domain, DOMAIN),
             "0 to 1": bar_line(row.bins),
             "traces": f"{row.traces:,}",
             "worth sharing": f"{row.worth_sharing / row.traces:.1%}",

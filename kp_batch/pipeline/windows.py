@@ -17,19 +17,19 @@ import polars as pl
 from kp_batch.embedding.chunks import read_vectors, write_chunk
 from kp_batch.embedding.minilm import MiniLM, Window
 from kp_batch.embedding.store import VectorStore
-from kp_batch.executor import Executor, Step
+from kp_batch.files import atomic_write
 from kp_batch.pipeline.inputs import Rows, parts_of, read_inputs, stage_inputs
 from kp_batch.pipeline.loaded import EncoderName, loaded_encoder
 from kp_batch.progress import progress
 from kp_batch.sql import set_variables, sql, statement
 from kp_batch.staging import WINDOWS, Staging
-from kp_batch.whole_files import whole
+from kp_batch.steps.step import Executor, step
 
 _TEXTS_AT_ONCE = 4_096
 _COPIES_AT_ONCE = 16_384
 
 
-def embed_by_window(staging: Staging, vectors: Path, name: EncoderName, workers: Executor) -> int:
+def embed_by_window(staging: Staging, vectors: Path, name: EncoderName, executor: Executor) -> int:
     """Embed the texts of `staging.to_embed`.
 
     Which windows are new is known once all texts are tokenised, so that comes first: it takes a
@@ -39,7 +39,7 @@ def embed_by_window(staging: Staging, vectors: Path, name: EncoderName, workers:
         staging: the run's files.
         vectors: the folder of the vector store.
         name: of the encoder.
-        workers: tokenise, embed and copy.
+        executor: tokenises, embeds and copies.
 
     Returns:
         How many windows were embedded.
@@ -49,22 +49,23 @@ def embed_by_window(staging: Staging, vectors: Path, name: EncoderName, workers:
         return 0
     files: list[Path] = []
     with progress("tokenising", texts[-1][1], "text") as shown:
-        for rows, path in zip(texts, workers.map(TOKENISE, texts, name, staging), strict=True):
+        for rows, path in zip(texts, executor.map(tokenise, texts, name, staging), strict=True):
             files.append(path)
             shown.add(rows[1] - rows[0])
     windows = _stage_new(staging, vectors, files)
     parts = parts_of(staging.windows_to_embed, MiniLM.chunk_size) if windows else []
     with progress("embedding", windows, "window") as shown:
-        for count in workers.map(EMBED_WINDOWS, parts, staging, name, vectors):
+        for count in executor.map(embed_windows, parts, staging, name, vectors):
             shown.add(count)
     copies = _stage_copies(staging, vectors, files)
     firsts = range(0, copies, _COPIES_AT_ONCE)
     with progress("copying", copies, "vector") as shown:
-        for count in workers.map(COPY_VECTORS, firsts, staging, vectors):
+        for count in executor.map(copy_vectors, firsts, staging, vectors):
             shown.add(count)
     return windows
 
 
+@step("tokenise")
 def tokenise(part: Rows, name: EncoderName, staging: Staging) -> Path:
     """Stage the windows of some texts of `to_embed`; returns the file, of `WINDOWS`."""
     texts = read_inputs(part, staging.to_embed, ("text_hash", "text"))
@@ -79,11 +80,12 @@ def tokenise(part: Rows, name: EncoderName, staging: Staging) -> Path:
         },
         schema=WINDOWS,
     )
-    with whole(path) as written:
+    with atomic_write(path) as written:
         rows.write_parquet(written, row_group_size=MiniLM.chunk_size)
     return path
 
 
+@step("embed windows", on_gpu=True)
 def embed_windows(part: Rows, staging: Staging, name: EncoderName, vectors: Path) -> int:
     """Embed some windows, each for the first text that has it, and store them as one chunk."""
     columns = ("text_hash", "window_hash", "pieces")
@@ -96,6 +98,7 @@ def embed_windows(part: Rows, staging: Staging, name: EncoderName, vectors: Path
     return len(rows)
 
 
+@step("copy vectors")
 def copy_vectors(first: int, staging: Staging, vectors: Path) -> int:
     """Store the vectors of known windows under the hashes of more texts, as one chunk."""
     rows, places = (
@@ -105,11 +108,6 @@ def copy_vectors(first: int, staging: Staging, vectors: Path) -> int:
     copied = read_vectors(vectors, places)
     write_chunk(vectors, rows.get_column("text_hash"), copied, rows.get_column("window_hash"))
     return len(rows)
-
-
-TOKENISE = Step("tokenise", tokenise)
-EMBED_WINDOWS = Step("embed windows", embed_windows, on_card=True)
-COPY_VECTORS = Step("copy vectors", copy_vectors)
 
 
 def _minilm(name: EncoderName) -> MiniLM:

@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 
 from kp_batch.contracts import NOVELTY
-from kp_batch.executor import Executor, Step
 from kp_batch.novelty.cache import NOBODY_MET
 from kp_batch.pipeline.replay import REPLAYED, Replayed
 from kp_batch.planning.days import DayPart
@@ -14,6 +13,7 @@ from kp_batch.planning.plan import Plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.progress import progress
 from kp_batch.run import Run
+from kp_batch.steps.step import Executor, step
 from kp_batch.warehouse.data_files import (
     DataFile,
     move_data_file,
@@ -23,8 +23,9 @@ from kp_batch.warehouse.data_files import (
 from kp_batch.warehouse.delta import DeltaTables
 
 
+@step("write")
 def write_tables(
-    run: Run, plan: Plan, replayed: Sequence[Replayed], workers: Executor
+    run: Run, plan: Plan, replayed: Sequence[Replayed], executor: Executor
 ) -> Mapping[str, int]:
     """Write what changed and commit it: nobody sees it yet.
 
@@ -32,7 +33,7 @@ def write_tables(
         run: the run.
         plan: what is to be done.
         replayed: what the traces met that were replayed.
-        workers: score the days that are written anew.
+        executor: scores the days that are written anew.
 
     Returns:
         The version of each table.
@@ -48,7 +49,7 @@ def write_tables(
     if plan.days:
         files: list[DataFile] = []
         with progress("writing", sum(part.rows for part in plan.parts), "trace") as shown:
-            for part in workers.map(WRITE_DAYS, plan.parts, run, plan.scorer, replayed):
+            for part in executor.map(write_days, plan.parts, run, plan.scorer, replayed):
                 files += part
                 shown.add(sum(file.rows for file in part))
         tables.replace_files("scores", files, plan.days)
@@ -62,6 +63,7 @@ def write_rejects(run: Run, tables: DeltaTables) -> None:
     tables.replace_files("rejects", [made], None)
 
 
+@step("write days")
 def write_days(
     part: DayPart, run: Run, scorer: Scorer, replayed: Sequence[Replayed]
 ) -> list[DataFile]:
@@ -83,9 +85,6 @@ def write_days(
         write_data_file(run.config.warehouse, "scores", day, f"{run.run_id}-{part.name}")
         for day in scored.partition_by("date", maintain_order=True)
     ]
-
-
-WRITE_DAYS = Step("write days", write_days)
 
 
 def _rows(part: DayPart, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.LazyFrame:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from kp_batch.archive.file_changes import FileChanges
 from kp_batch.novelty.settings import format_cache_by
 from kp_batch.reasons import Pending, Reason
-from kp_batch.text import number, printable, shortened
+from kp_batch.text import DOMAIN, number, printable, shortened
 
 if TYPE_CHECKING:  # who only prints a plan does not wait for these
     import polars as pl
@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # who only prints a plan does not wait for these
 _SUPERSEDED = "superseded"  # as `archive.validation` has it, which takes a while to import
 _DATED = "once scored, they are found by: kp-batch sql 'FROM scores WHERE created_at > now()'"
 _SHOWN = 5  # domains, or days
-_DOMAIN = 40  # characters
 _REASONS = 12
 
 
@@ -185,9 +184,7 @@ def _caches(plan: PlanDescription) -> str:
 
 
 def _by_domain(plan: PlanDescription) -> str:
-    named = [
-        f"{shortened(name, _DOMAIN)} {count:,}" for name, count in plan.largest_domains.items()
-    ]
+    named = [f"{shortened(name, DOMAIN)} {count:,}" for name, count in plan.largest_domains.items()]
     more = [f"{plan.domains - len(named):,} more"] if plan.domains > len(named) else []
     return f" ({', '.join(named + more)})" if named else ""
 

@@ -30,6 +30,7 @@ from kp_batch.planning.workload import (
 from kp_batch.reasons import Pending, Reason
 from kp_batch.run import Run
 from kp_batch.run_record import RunCounts, RunRecord, done_runs
+from kp_batch.steps.step import step
 
 # By the name of each step, the count that its time grows with.
 _RATED: Mapping[str, Callable[[RunCounts], int]] = {
@@ -59,6 +60,7 @@ class Plan:
     cache_groups: CacheGroups | None = None  # None: all traces share one, or nothing was looked at
 
 
+@step("plan")
 def make_plan(run: Run, observed: Observed, scorer: Scorer) -> Plan:
     """Compare the archive and the settings with what is published; writes to staging only.
 
@@ -211,9 +213,9 @@ def _estimated_seconds(
     if not last:
         return None
     estimate = 0.0
-    for step, units in _RATED.items():
+    for name, units in _RATED.items():
         to_do = units(counts)
-        did = [(units(each.counts), each.seconds.get(step, 0.0)) for each in rated if each.counts]
+        did = [(units(each.counts), each.seconds.get(name, 0.0)) for each in rated if each.counts]
         known = sum(number for number, _ in did)
         if to_do and not known:
             return None

@@ -10,7 +10,7 @@ from kp_batch.archive.reject_messages import with_message
 from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.contracts import REJECTS
 from kp_batch.ingest.observe import Observed
-from kp_batch.ingest.staged_rows import RowGroups
+from kp_batch.ingest.staged_rows import parquet_batches
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.sizes import PART_BYTES, PART_ROWS
 from kp_batch.run import Run
@@ -47,12 +47,12 @@ def stage_rejects(
     snapshot, rejected = detected.snapshot, run.staging.folder / "rejected.parquet"
     set_variables(snapshot.connection, rejected=str(rejected), messages_stand=messages_stand)
     snapshot.connection.execute(sql(__name__, "rejects.sql"))
-    rejects = RowGroups(run.staging.table("rejects"), REJECTS, PART_ROWS)
     is_new = False
-    for rows in _with_raw(pl.scan_parquet(rejected, glob=False), _raw(run, observed)):
-        is_new |= rows.select(pl.col("run_id", "message").has_nulls()).row(0) != (False, False)
-        rejects.add(with_message(rows.with_columns(pl.col("run_id").fill_null(run.run_id))))
-    if not rejects.close():
+    with parquet_batches(run.staging.table("rejects"), REJECTS, PART_ROWS) as rejects:
+        for rows in _with_raw(pl.scan_parquet(rejected, glob=False), _raw(run, observed)):
+            is_new |= rows.select(pl.col("run_id", "message").has_nulls()).row(0) != (False, False)
+            rejects.add(with_message(rows.with_columns(pl.col("run_id").fill_null(run.run_id))))
+    if not rejects.files:
         REJECTS.to_frame().write_parquet(run.staging.table("rejects"))
     before, now = (
         snapshot.ask(statement("SELECT count(*) FROM $rows", rows=rows)).item()

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from kp_batch.contracts import NOVELTY, OWN_COLUMNS, SCORED_COLUMNS, SCORES, TIMESTAMP
-from kp_batch.ingest.staged_rows import RowGroups
+from kp_batch.ingest.staged_rows import parquet_batches
 from kp_batch.planning.cache_groups import rows_by_group
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
@@ -108,15 +108,15 @@ def _stage_placed(run: Run, detected: Detected, scorer: Scorer, published: pl.Da
         return False
     size = run.config.cache_size if scorer.has_encoder else 0
     comparison = WindowComparison(size, run.config.ttl)
-    placed = RowGroups(run.staging.placed, _PLACED, RANGE_ROWS)
     merged = sql(__name__, "merged.sql", scores=_scores(run, detected, days))
-    for rows in _batches(detected.snapshot.connection.sql(merged)):
-        windows = comparison.compare(_merged_rows(scorer, rows))
-        replay = _is_stale(scorer) | pl.Series(windows.changed)
-        stay = rows.remove("removed").with_columns(start=windows.start, replay=replay)
-        moved = pl.col("added") | _is_stale(scorer)
-        placed.add(stay.with_columns(window_changed=pl.col("replay") & ~moved))
-    return bool(placed.close())
+    with parquet_batches(run.staging.placed, _PLACED, RANGE_ROWS) as placed:
+        for rows in _batches(detected.snapshot.connection.sql(merged)):
+            windows = comparison.compare(_merged_rows(scorer, rows))
+            replay = _is_stale(scorer) | pl.Series(windows.changed)
+            stay = rows.remove("removed").with_columns(start=windows.start, replay=replay)
+            moved = pl.col("added") | _is_stale(scorer)
+            placed.add(stay.with_columns(window_changed=pl.col("replay") & ~moved))
+    return bool(placed.files)
 
 
 def _scores(run: Run, detected: Detected, days: Iterable[date]) -> SQL:
@@ -185,30 +185,34 @@ def _stage_timeline(
         old_met=columns(_MET, "old"),
         replayed=replayed,
     )
-    timeline = RowGroups(run.staging.timeline, TIMELINE, RANGE_ROWS, _REPEATED)
-    for rows in _batches(detected.snapshot.connection.sql(query)):
-        timeline.add(rows.with_columns(pl.col("replay") | _is_stale(scorer)))
-    timeline.close()
+    with parquet_batches(run.staging.timeline, TIMELINE, RANGE_ROWS, _REPEATED) as timeline:
+        for rows in _batches(detected.snapshot.connection.sql(query)):
+            timeline.add(rows.with_columns(pl.col("replay") | _is_stale(scorer)))
 
 
 def _stage_replay(run: Run) -> bool:
     """Stage the rows that take part in the replay; returns whether any does."""
     placed = pl.scan_parquet(run.staging.placed, glob=False)
-    replay = RowGroups(run.staging.replay, REPLAY, RANGE_ROWS)
     takes_part = taking_part(placed)
     most = rows_in_part([run.staging.placed])  # since ids may be long
     taken = latest = 0
-    for first in range(0, len(takes_part), most):
-        part = takes_part[first : first + most]
-        if not part.any():
-            continue
-        rows = placed.select(list(REPLAY)).slice(first, len(part)).collect().filter(pl.Series(part))
-        position = first + np.flatnonzero(part)
-        left_out = position - np.arange(taken, taken + len(rows))  # rows before it
-        # A row that is only met may meet some that are left out: its start is of no use.
-        start = np.maximum.accumulate(
-            np.maximum(rows.get_column("start").to_numpy() - left_out, latest)
-        )
-        taken, latest = taken + len(rows), int(start[-1])
-        replay.add(rows.with_columns(start=start))
-    return bool(replay.close())
+    with parquet_batches(run.staging.replay, REPLAY, RANGE_ROWS) as replay:
+        for first in range(0, len(takes_part), most):
+            part = takes_part[first : first + most]
+            if not part.any():
+                continue
+            rows = (
+                placed.select(list(REPLAY))
+                .slice(first, len(part))
+                .collect()
+                .filter(pl.Series(part))
+            )
+            position = first + np.flatnonzero(part)
+            left_out = position - np.arange(taken, taken + len(rows))  # rows before it
+            # A row that is only met may meet some that are left out: its start is of no use.
+            start = np.maximum.accumulate(
+                np.maximum(rows.get_column("start").to_numpy() - left_out, latest)
+            )
+            taken, latest = taken + len(rows), int(start[-1])
+            replay.add(rows.with_columns(start=start))
+    return bool(replay.files)

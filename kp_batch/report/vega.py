@@ -1,7 +1,7 @@
 """Vega, Vega-Lite and Vega-Embed as one script, which draws the charts in a page.
 
 To bundle it takes longer than all else of a page, and it is the same for every page. So it is kept
-by the versions that it comes from: see `user_cache`.
+by the versions that it comes from: see `files`.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from importlib.metadata import version
 import altair as alt
 import vl_convert
 
-from kp_batch.user_cache import keep, kept
+from kp_batch.files import read_cache, write_cache
 
 
 @cache
@@ -19,10 +19,10 @@ def vega() -> str:
     """The script, in the versions that Altair writes for."""
     major_minor = ".".join(alt.VEGALITE_VERSION.split(".")[:2])
     name = f"vega-lite-{major_minor}-by-{version('vl-convert-python')}.js"
-    digest, _, script = (kept(name) or "").partition("\n")
+    digest, _, script = (read_cache(name) or "").partition("\n")
     if digest != _digest(script):  # it is missing, or damaged
         script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", major_minor)
-        keep(name, f"{_digest(script)}\n{script}")
+        write_cache(name, f"{_digest(script)}\n{script}")
     return script
 
 

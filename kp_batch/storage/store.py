@@ -1,25 +1,94 @@
-"""The objects below a URL: listed, read, and written with a condition."""
+"""The objects below a URL: listed, read, and written with a condition.
 
+Errors of stores are told as the system's own, in one line.
+"""
+
+import errno
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from kp_batch.storage.credentials import settings_of
-from kp_batch.storage.faults import ConflictError, told
-from kp_batch.storage.objects import Object, bare
-from kp_batch.storage.traffic import TRAFFIC
+from kp_batch.errors import KpBatchError, StorageError
+from kp_batch.files import atomic_write
 from kp_batch.storage.urls import check_url
-from kp_batch.whole_files import whole
+from kp_batch.text import number, one_line
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _PIECE = 8 << 20  # bytes that pass through memory at once
 _AT_ONCE = 1_000  # objects of one request that lists or deletes
+_PARALLEL = 16  # objects that are on their way
+# A request may last as long as its bytes keep coming: obstore's own limit is 30 s for all of it.
+_PATIENCE = {"timeout": "1h", "read_timeout": "60s"}
+# What is not over soon, though obstore has no kind of error for it.
+_LASTING = ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName", "InvalidAccessKeyId")
+_METADATA = "169.254.169.254"  # where a cloud's machine is told its own credentials
+
+T = TypeVar("T")
+
+
+class ConflictError(KpBatchError):
+    """An object is not as the condition of a write says: another writer was there."""
+
+
+@dataclass(frozen=True, order=True)
+class Object:
+    """What a store tells of an object."""
+
+    path: str  # below the store's URL; of the URL's own object, empty
+    size: int  # bytes
+    mtime_ns: int
+    etag: str  # changes with the content; empty where the store tells none
+    version: str = ""  # of a store that keeps older ones
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any], path: str | None = None) -> Self:
+        """What obstore tells, of an object whose path it may not know."""
+        modified = round(found["last_modified"].timestamp() * 1e9)
+        etag, version = _bare(found["e_tag"]), found["version"] or ""
+        return cls(found["path"] if path is None else path, found["size"], modified, etag, version)
+
+
+@dataclass
+class Traffic:
+    """What was asked of stores, tries again not counted, and what that moved."""
+
+    requests: int = 0
+    read: int = 0  # bytes
+    written: int = 0  # bytes
+
+    def count(self, *, requests: int = 1, read: int = 0, written: int = 0) -> None:
+        """Add to all of it."""
+        self.requests += requests
+        self.read += read
+        self.written += written
+
+    def __str__(self) -> str:
+        mib = (each / (1 << 20) for each in (self.read, self.written))
+        read, written = (f"{each:,.1f} MiB" for each in mib)
+        return f"{number(self.requests, 'request')}, {read} read, {written} written"
+
+
+TRAFFIC = Traffic()  # of this process
+
+
+@contextmanager
+def counted() -> Generator[Traffic]:
+    """Count what is asked meanwhile apart, for another process to add to its own."""
+    before, apart = replace(TRAFFIC), Traffic()
+    yield apart
+    apart.count(
+        requests=TRAFFIC.requests - before.requests,
+        read=TRAFFIC.read - before.read,
+        written=TRAFFIC.written - before.written,
+    )
 
 
 @cache  # a store keeps its connections
@@ -51,8 +120,8 @@ class Store:
     def _store(self) -> "ObjectStore":
         from obstore.store import from_url
 
-        with self._told(""):
-            return from_url(self.url, **settings_of(self.url))
+        with self._errors_of(""):
+            return from_url(self.url, **_settings_of(self.url))
 
     def objects(self, below: str = "") -> Iterator[Object]:
         """List all objects below a folder, in pages, in the order of their paths.
@@ -62,7 +131,7 @@ class Store:
         """
         import obstore
 
-        with self._told(below):
+        with self._errors_of(below):
             for page in obstore.list(self._store, below or None, chunk_size=_AT_ONCE):
                 TRAFFIC.count()
                 yield from (Object.of(each) for each in page)
@@ -77,7 +146,7 @@ class Store:
 
         TRAFFIC.count()
         try:
-            with self._told(path):
+            with self._errors_of(path):
                 return Object.of(obstore.head(self._store, path), path)
         except FileNotFoundError:
             return None
@@ -91,7 +160,7 @@ class Store:
         """
         import obstore
 
-        with self._told(path):
+        with self._errors_of(path):
             found = obstore.get(self._store, path)
             content = bytes(found.bytes())
         TRAFFIC.count(read=len(content))
@@ -107,7 +176,7 @@ class Store:
         import obstore
 
         TRAFFIC.count()
-        with self._told(path):
+        with self._errors_of(path):
             for piece in obstore.get(self._store, path).stream(min_chunk_size=_PIECE):
                 TRAFFIC.count(requests=0, read=len(piece))
                 yield bytes(piece)
@@ -125,7 +194,7 @@ class Store:
             OSError: it cannot be read, or not be written here.
         """
         target.parent.mkdir(parents=True, exist_ok=True)
-        with whole(target) as written, written.open("wb") as file:
+        with atomic_write(target) as written, written.open("wb") as file:
             for piece in self.pieces(path):
                 file.write(piece)
             file.flush()
@@ -170,7 +239,7 @@ class Store:
         # A condition holds for one request alone, so what has one is not cut into parts.
         in_parts = condition == "overwrite" and size > _PIECE
         TRAFFIC.count(requests=2 + -(-size // _PIECE) if in_parts else 1, written=size)
-        with self._told(path):
+        with self._errors_of(path):
             done = obstore.put(
                 self._store,
                 path,
@@ -180,7 +249,7 @@ class Store:
                 chunk_size=_PIECE,
                 max_concurrency=1,  # many objects are on their way at once
             )
-        return bare(done["e_tag"])
+        return _bare(done["e_tag"])
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; those that are gone already are no error.
@@ -194,12 +263,12 @@ class Store:
             TRAFFIC.count()
             some = list(paths[first : first + _AT_ONCE])
             try:
-                with self._told(""):
+                with self._errors_of(""):
                     obstore.delete(self._store, some)
             except FileNotFoundError:  # so does Azure tell of one that is gone
                 for each in some:
                     TRAFFIC.count()
-                    with suppress(FileNotFoundError), self._told(each):
+                    with suppress(FileNotFoundError), self._errors_of(each):
                         obstore.delete(self._store, each)
 
     def file_system(self) -> Any:
@@ -207,7 +276,97 @@ class Store:
         from obstore.fsspec import FsspecStore
 
         scheme = self.url.partition("://")[0]
-        return FsspecStore(scheme, **settings_of(self.url))  # type: ignore[call-overload]
+        return FsspecStore(scheme, **_settings_of(self.url))  # type: ignore[call-overload]
 
-    def _told(self, path: str) -> AbstractContextManager[None]:
-        return told("/".join(filter(None, (self.url.rstrip("/"), path))))
+    def _errors_of(self, path: str) -> AbstractContextManager[None]:
+        return translate_errors("/".join(filter(None, (self.url.rstrip("/"), path))))
+
+
+def run_parallel(work: Callable[[T], object], parts: Iterable[T]) -> None:
+    """Do some work for many objects at once; after an error, no further one is begun."""
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        begun = [pool.submit(work, part) for part in parts]
+        try:
+            wait(begun, return_when=FIRST_EXCEPTION)
+        finally:
+            pool.shutdown(cancel_futures=True)
+        for each in begun:  # those that are cancelled stand after the one that failed
+            each.result()
+
+
+@contextmanager
+def translate_errors(where: str) -> Generator[None]:
+    """Tell what happens to a URL as an OSError, or as a ConflictError.
+
+    The store's own error is left behind: its text may quote the request, with a token.
+    """
+    from obstore.exceptions import (
+        AlreadyExistsError,
+        BaseError,
+        PermissionDeniedError,
+        PreconditionError,
+        UnauthenticatedError,
+    )
+
+    try:
+        yield
+    except (AlreadyExistsError, PreconditionError):
+        raise ConflictError(f"{where} was changed by another writer") from None
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "there is no such object", where) from None
+    except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
+        reason = f"access is denied ({_reason(error)}); look at the credentials and rights"
+        raise PermissionError(errno.EACCES, reason, where) from None
+    except BaseError as error:
+        reason = _reason(error)
+        if _METADATA in str(error):  # asked where no environment variable said who we are
+            reason = "no credentials were found; set those of that store, or a profile"
+            raise PermissionError(errno.EACCES, reason, where) from None
+        if any(sign in str(error) for sign in _LASTING):
+            reason += "; look at the URL and the credentials"
+            raise FileNotFoundError(errno.ENOENT, reason, where) from None
+        raise OSError(errno.EIO, reason, where) from None
+
+
+def _reason(error: BaseException) -> str:
+    """What a store says, without its XML, its own names for things, and any query of a URL."""
+    text = re.sub(r"\?[^\s:)\"]*", "", str(error).partition("\nDebug")[0])
+    code = re.search(r"<Code>(\w+)</Code>.*?<Message>(.*?)</Message>", text, re.DOTALL)
+    text = f"{code[1]}: {code[2]}" if code else text.partition(" source: ")[0]
+    return one_line(text)[:300]
+
+
+def _bare(etag: str | None) -> str:
+    """An ETag without its quotes, which Azure's lists leave out and its other answers have."""
+    return (etag or "").strip('"')
+
+
+def _settings_of(url: str) -> dict[str, Any]:
+    """How to reach a store, as far as obstore does not take it from the environment itself.
+
+    Raises:
+        StorageError: that needs a package that is not installed.
+    """
+    client: dict[str, Any] = dict(_PATIENCE)
+    settings: dict[str, Any] = {"client_options": client}
+    plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+    if url.startswith("http://") or plain:
+        client["allow_http"] = True
+    if url.startswith("s3://") and "AWS_ACCESS_KEY_ID" not in os.environ:
+        settings |= _profile()
+    return settings
+
+
+def _profile() -> dict[str, Any]:
+    """The credentials of the user's profile or machine, by boto3 where that is installed."""
+    try:
+        from boto3 import Session
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        if "AWS_PROFILE" in os.environ:
+            raise StorageError("AWS_PROFILE needs boto3: pip install 'kp-batch[s3]'") from error
+        return {}
+    session = Session()
+    if session.get_credentials() is None:
+        return {}
+    return {"credential_provider": Boto3CredentialProvider(session)}

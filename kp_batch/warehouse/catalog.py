@@ -15,8 +15,8 @@ import duckdb
 from kp_batch.contracts import VIEWS
 from kp_batch.sql import SQL, identifier, literal, sql, statement
 from kp_batch.storage.store import store_at
+from kp_batch.warehouse.bucket.location import url_of
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
-from kp_batch.warehouse.places import url_of
 from kp_batch.warehouse.questions import catalog_id, statements
 from kp_batch.warehouse.snapshot import PublishedSnapshot, parquet_relation
 
@@ -113,15 +113,14 @@ def _copy_manifest(
         "settings": json.dumps(manifest.settings),
         "tables": json.dumps(manifest.tables),
         "failed": manifest.failed,
-        "salt": manifest.salt,
         "warehouse": warehouse,
         "catalog_id": catalog_id(),
     }
     connection.execute(
         "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, settings VARCHAR, "
-        "tables VARCHAR, failed BOOLEAN, salt VARCHAR, warehouse VARCHAR, catalog_id VARCHAR)"
+        "tables VARCHAR, failed BOOLEAN, warehouse VARCHAR, catalog_id VARCHAR)"
     )
-    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?, ?)", list(row.values()))
+    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?)", list(row.values()))
 
 
 def _create(connection: duckdb.DuckDBPyConnection, folder: str, warehouse: str) -> None:

@@ -8,10 +8,9 @@ from typing import Literal, TypedDict, cast
 
 import polars as pl
 
-from kp_batch.away import files_below
 from kp_batch.contracts import PARTITIONED_BY, TABLES
+from kp_batch.files import atomic_write, files_below
 from kp_batch.warehouse.layout import Layout
-from kp_batch.whole_files import whole
 
 
 class _Format(TypedDict):
@@ -71,7 +70,7 @@ def write_data_file(warehouse: Path, table: str, frame: pl.DataFrame, name: str)
         frame.drop_in_place(PARTITIONED_BY[table])  # Delta has it in the log
     target = Layout(warehouse).table(table) / path
     target.parent.mkdir(parents=True, exist_ok=True)
-    with whole(target) as written:
+    with atomic_write(target) as written:
         frame.write_parquet(written, **_FORMAT)
     return DataFile(path, frame.height, target.stat().st_size, partition)
 
@@ -92,7 +91,7 @@ def sink_data_file(warehouse: Path, table: str, rows: pl.LazyFrame, name: str) -
     path = f"{name}.parquet"
     target = Layout(warehouse).table(table) / path
     target.parent.mkdir(parents=True, exist_ok=True)
-    with whole(target) as written:
+    with atomic_write(target) as written:
         rows.sink_parquet(written, **_FORMAT)
     return data_file(target)
 
@@ -137,7 +136,7 @@ def data_files(warehouse: Path, table: str) -> list[Path]:
     """
     folder = Layout(warehouse).table(table)
     partition = rf"{PARTITIONED_BY[table]}=[^/]+/" if table in PARTITIONED_BY else ""
-    # delta-rs writes under a name with a number, we as `whole_files.beside` has it.
+    # delta-rs writes under a name with a number, we as `files.temporary_sibling` has it.
     named = re.compile(rf"{partition}[^/._][^/]*\.parquet(?:#\d+|\.[0-9a-f]{{32}}\.part)?")
     return [
         path for path in files_below(folder) if named.fullmatch(path.relative_to(folder).as_posix())

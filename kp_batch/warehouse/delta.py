@@ -20,13 +20,12 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from kp_batch.away import remove
 from kp_batch.contracts import PARTITIONED_BY, TABLES, arrow_schema
 from kp_batch.errors import WarehouseError, is_passing
 from kp_batch.failures import known
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.data_files import DataFile, data_files, write_data_file
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.places import shown
 
 # The published version may be as old as the last successful run, so the log has to keep it. The log
 # holds no statistics: their least and greatest values would be traces' ids that outlive their rows.
@@ -347,7 +346,7 @@ def remove_unneeded(warehouse: Path, name: str, versions: Iterable[int]) -> int:
     """Remove what `unneeded_files` gives; returns how many files that were."""
     unneeded = unneeded_files(warehouse, name, versions)
     for path in unneeded:
-        remove(path)
+        path.unlink()
     return len(unneeded)
 
 

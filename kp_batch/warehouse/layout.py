@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kp_batch.away import files_below, refuse_link
 from kp_batch.errors import WarehouseError
-from kp_batch.warehouse.places import make_folder_of, shown, url_of
+from kp_batch.files import files_below, refuse_link
+from kp_batch.warehouse.bucket.location import make_folder_of, shown, url_of
 
 # The keys of `contracts.TABLES`: a question is answered without Polars.
 TABLE_NAMES = (

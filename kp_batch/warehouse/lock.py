@@ -12,8 +12,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from kp_batch.errors import busy
+from kp_batch.warehouse.bucket.location import make_folder_of, shown
 from kp_batch.warehouse.layout import Layout, check_links
-from kp_batch.warehouse.places import make_folder_of, shown
 
 _MOMENT_S = 0.2
 # The locks that are held here, and in threads that were given this context: by them the work of a

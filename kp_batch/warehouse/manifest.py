@@ -1,13 +1,13 @@
 """Which version of each table is published: the truth from which runs and readers start."""
 
-import hashlib
 import json
 import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from shlex import quote
 from typing import Any, cast
@@ -15,10 +15,10 @@ from typing import Any, cast
 import duckdb
 
 from kp_batch.errors import WarehouseError
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
-from kp_batch.warehouse.places import shown
 
-FORMAT_VERSION = 11
+FORMAT_VERSION = 12
 
 _LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
@@ -37,10 +37,6 @@ def _is_share(value: Any) -> bool:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def _is_salt(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{1,64}", value) is not None
 
 
 def _are(values: Any, allowed: Callable[[str, Any], bool]) -> bool:
@@ -88,11 +84,11 @@ class Manifest:
     settings: Mapping[str, Any]  # that the scores were computed with; empty before the first run
     tables: dict[str, int]  # the published version of each Delta table that exists
     failed: bool = False  # whether the last run failed: then the rejects are its own
-    salt: str | None = None  # of this publication alone; none before it is published
+    publication: str = ""  # the id of this publication; none before it is published
 
     @classmethod
     def read(
-        cls, settings: Any, tables: Any, *, failed: Any = False, salt: Any = None
+        cls, settings: Any, tables: Any, *, failed: Any = False, publication: Any = ""
     ) -> "Manifest":
         """Take what a file says was published, which anybody may have written.
 
@@ -101,30 +97,35 @@ class Manifest:
         """
         if not (_are(settings, _is_setting) and _are(tables, _is_table)):
             raise ValueError("settings or versions of tables that no run writes")
-        if not isinstance(failed, bool) or not (salt is None or _is_salt(salt)):
-            raise ValueError("failed or salt as no run writes them")
-        return cls(settings, tables, failed, salt)
+        if not (_is_truth(failed) and _is_text(publication)):
+            raise ValueError("failed or publication as no run writes them")
+        return cls(settings, tables, failed, publication)
 
     @property
     def threshold(self) -> float:
         """The score from which on a trace is worth sharing, where any is scored."""
         return self.settings.get("threshold", 1.0)
 
-    @property
-    def publication(self) -> str:
-        """What tells two publications apart, and that manifest.json is whole: a digest of it."""
-        contents = {"format_version": FORMAT_VERSION, **self._contents}
+    def as_publication(self, unique: str) -> "Manifest":
+        """The manifest under an id of its own, which also tells that manifest.json is whole.
+
+        Args:
+            unique: no two publications have it; 32 hexadecimal digits.
+        """
+        contents = [FORMAT_VERSION, unique, self.settings, self.tables, self.failed]
         canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+        return replace(self, publication=unique + sha256(canonical.encode()).hexdigest()[:32])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the id is that of the contents."""
+        unique = self.publication[:32]
+        is_id = re.fullmatch("[0-9a-f]{32}", unique) is not None
+        return is_id and self == self.as_publication(unique)
 
     def as_json(self) -> str:
         """The text of manifest.json."""
-        marks = {"format_version": FORMAT_VERSION, "publication": self.publication}
-        return json.dumps({**marks, **self._contents}) + "\n"
-
-    @property
-    def _contents(self) -> dict[str, Any]:
-        return {name: each for name, each in asdict(self).items() if each is not None}
+        return json.dumps({"format_version": FORMAT_VERSION, **asdict(self)}) + "\n"
 
 
 def read_manifest(warehouse: Path) -> Manifest | None:
@@ -201,9 +202,12 @@ def _parsed(warehouse: Path, content: bytes) -> Manifest:
     found: Any = json.loads(content)
     _check_format(warehouse, found["format_version"])
     manifest = Manifest.read(
-        found["settings"], found["tables"], failed=found["failed"], salt=found.get("salt")
+        found["settings"],
+        found["tables"],
+        failed=found["failed"],
+        publication=found["publication"],
     )
-    if manifest.publication != found["publication"]:
+    if not manifest.is_whole:
         raise ValueError("the publication is not that of its contents")
     return manifest
 

@@ -1,7 +1,7 @@
 """Publishes: manifest.json names what is published, and kp.duckdb follows it.
 
 A manifest is published at the moment when it takes the place of manifest.json, in the bucket if the
-warehouse stands in one: see `working_copy`. The catalog is built before that and swapped in right
+warehouse stands in one: see `bucket.mirror`. The catalog is built before that and swapped in right
 after it; both bear the id of the publication. After the moment nothing undoes it. A writer that was
 killed or failed in between leaves the older catalog, whole, with all files that it names, and
 whoever takes the lock next completes the publication first.
@@ -11,19 +11,24 @@ import shutil
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 from kp_batch.errors import BusyError
+from kp_batch.files import atomic_write, sync, sync_names
+from kp_batch.warehouse.bucket.location import url_of
+from kp_batch.warehouse.bucket.mirror import (
+    bucket_session,
+    is_in_doubt,
+    publish_in_bucket,
+    sync_lock,
+)
 from kp_batch.warehouse.catalog import build_for_others, build_published
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.reader import is_current
-from kp_batch.warehouse.sharing import is_copy, is_in_doubt, publish_in_bucket, pulling, shared
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
-from kp_batch.whole_files import sync, sync_names, whole
 
 _ASK_S = 20.0  # while a writer on another machine is waited for
 _BEGINNING: list[Callable[[], None]] = []
@@ -65,11 +70,11 @@ def _entered(held: ExitStack, warehouse: Path, *, wait: bool) -> bool:
     while True:
         with ExitStack() as tried:
             try:
-                with pulling(warehouse):
-                    waits_here = wait and not is_copy(warehouse)
+                with sync_lock(warehouse):
+                    waits_here = wait and not url_of(warehouse)
                     is_first = tried.enter_context(locked(warehouse, wait=waits_here))
                     if is_first:
-                        tried.enter_context(shared(warehouse))
+                        tried.enter_context(bucket_session(warehouse))
             except BusyError:
                 if not wait:
                     raise
@@ -87,7 +92,7 @@ def publish(warehouse: Path, manifest: Manifest) -> None:
     Raises:
         WarehouseError: a table of the manifest is gone.
     """
-    _replace_manifest(warehouse, replace(manifest, salt=uuid4().hex))
+    _replace_manifest(warehouse, manifest.as_publication(uuid4().hex))
     with suppress(OSError):  # it is published; who writes next does this, and is told what fails
         _replace_catalog(Layout(warehouse))
 
@@ -136,7 +141,7 @@ def rebuild(warehouse: Path) -> Manifest:
             writing.
     """
     require_manifest(warehouse)  # where no warehouse is, not even the lock's file is made
-    with pulling(warehouse), locked(warehouse, wait=False):
+    with sync_lock(warehouse), locked(warehouse, wait=False):
         manifest = require_manifest(warehouse)
         _republish(warehouse, manifest)
     return manifest
@@ -151,7 +156,7 @@ def make_catalog(warehouse: Path, path: Path) -> None:
     """
     snapshot = published(warehouse)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as written:
+    with atomic_write(path) as written:
         build_for_others(written, snapshot)
 
 

@@ -9,9 +9,9 @@ import duckdb
 
 from kp_batch.errors import WarehouseError
 from kp_batch.text import one_line
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, copy_catalog, require_manifest
-from kp_batch.warehouse.places import shown
 from kp_batch.warehouse.questions import catalog_id
 
 

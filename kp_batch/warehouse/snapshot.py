@@ -19,9 +19,9 @@ from kp_batch.contracts import GROWING, PARTITIONED_BY, TABLES
 from kp_batch.errors import WarehouseError
 from kp_batch.run_record import RunRecord, done_runs
 from kp_batch.sql import SQL, identifier, joined, read_parquet, statement
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.delta import additions, files_of
 from kp_batch.warehouse.manifest import Manifest, require_manifest, shown_tables
-from kp_batch.warehouse.places import shown
 
 _BY_PLACE = {"latest": -1, "previous": -2}  # of the runs that are done
 _NAMED = 3  # at most, where a beginning is not unique

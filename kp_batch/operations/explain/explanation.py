@@ -25,7 +25,7 @@ from kp_batch.sql import SQL, set_variables, statement
 from kp_batch.staging import Staging
 from kp_batch.text import encodable, shortened
 from kp_batch.unread import Unread
-from kp_batch.warehouse.places import shown
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.snapshot import frame_of, published
 
 _NAMED = 3  # at most, where a beginning is not unique
@@ -88,7 +88,7 @@ class Explanation:
     run_id: str  # of the run that last scored it
 
 
-def explain(warehouse: Path, staging: Staging, name: str) -> Explanation:
+def explain(warehouse: Path, name: str) -> Explanation:
     """Explain why a published trace has its score.
 
     Its row is as it was published; what it holds, and what the traces hold that it met, is read
@@ -96,13 +96,15 @@ def explain(warehouse: Path, staging: Staging, name: str) -> Explanation:
 
     Args:
         warehouse: the folder of the tables.
-        staging: takes what does not fit into memory.
         name: of the trace, as `find_trace` takes it.
 
     Raises:
         WarehouseError: it is no warehouse, or there is no such trace.
     """
-    with open_snapshot(published(warehouse), staging) as snapshot:
+    with (
+        Staging.temporary() as staging,
+        open_snapshot(published(warehouse), staging) as snapshot,
+    ):
         row = find_trace(snapshot, name)
         met = cache_hits(snapshot, row)
         contents = read_contents(snapshot, row, (other for other, _ in met.nearest))

@@ -1,6 +1,5 @@
 -- Group: live engines
 -- Example: FROM recorded_score_differences;
--- Ranks of equal values are their mean, so that their correlation is Spearman's.
 CREATE VIEW recorded_score_differences AS
 WITH recorded AS (
     SELECT
@@ -17,11 +16,9 @@ WITH recorded AS (
 ranked AS (
     SELECT
         *,
-        rank() OVER (PARTITION BY task_domain, day, is_placeholder ORDER BY score)
-        + count(*) OVER (PARTITION BY task_domain, day, is_placeholder, score) / 2 AS place,
-        rank() OVER (PARTITION BY task_domain, day, is_placeholder ORDER BY recorded_score)
-        + count(*) OVER (PARTITION BY task_domain, day, is_placeholder, recorded_score) / 2
-            AS recorded_place
+        (task_domain, day, is_placeholder) AS scope,
+        average_rank(score, scope) AS place,
+        average_rank(recorded_score, scope) AS recorded_place
     FROM recorded
 )
 SELECT
@@ -31,8 +28,7 @@ SELECT
     count(*) FILTER (is_placeholder) AS placeholders,
     avg(score - recorded_score) FILTER (NOT is_placeholder) AS mean_difference,
     avg(abs(score - recorded_score)) FILTER (NOT is_placeholder) AS mean_absolute_difference,
-    nullif(corr(place, recorded_place) FILTER (NOT is_placeholder), 'nan'::DOUBLE)
-        AS rank_correlation,
+    rank_correlation(if(is_placeholder, NULL, place), recorded_place) AS rank_correlation,
     count(*) FILTER (NOT is_placeholder AND meets_threshold AND NOT met_threshold) AS now_reaching,
     count(*) FILTER (NOT is_placeholder AND met_threshold AND NOT meets_threshold)
         AS no_longer_reaching

@@ -10,26 +10,32 @@ import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from logging import StreamHandler, getLogger
+from importlib.metadata import version
+from logging import LogRecord, StreamHandler, getLogger
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, Concatenate, cast
 
 import polars as pl
+from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WorkerError
-from kp_batch.executor import Executor, Local, P, R, Step, T
-from kp_batch.executors.ray_nodes import PRIVATE, check_nodes, check_room, with_a_core
-from kp_batch.executors.ray_worker import TOLD, Done, carried_out
-from kp_batch.progress import repeat
-from kp_batch.storage.traffic import TRAFFIC
+from kp_batch.files import temporary_sibling
+from kp_batch.progress import overheard, repeat
+from kp_batch.steps.step import PART_BYTES, Executor, P, R, Step, T, ThreadExecutor
+from kp_batch.storage.store import TRAFFIC, Traffic, counted
 from kp_batch.text import one_line, shortened
+from kp_batch.warehouse.layout import make_folder
 
 _PATIENCE_S = 5.0  # for a cluster's answer
+_NODE_PATIENCE_S = 120.0  # for a node's: a worker starts, and imports what it needs
+_PRIVATE = "kp-ray-"  # in the paths of a cluster that belongs to one run
 _SHORT = 25  # letters of a folder for what Ray keeps meanwhile
 _TRIES = 3  # of a part whose worker dies
 _OF_PART = 300  # characters
+_TOLD = "kp_told"  # the attribute of a part's error that holds what the part told before
+_DECIDING = ("kp-batch", "polars", "numpy", "pyarrow", "torch", "tokenizers")  # results' bits
 # Before Ray is imported; what the user's environment sets wins.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -40,25 +46,25 @@ _LOG = StreamHandler(sys.__stderr__)  # as all that is not for the user
 
 
 @contextmanager
-def workers_of(config: RescoreConfig) -> Generator[Executor]:
+def executor_of(config: RescoreConfig) -> Generator[Executor]:
     """What carries out the parts of a run: this process, or Ray where the settings ask for it.
 
     Raises:
         WorkerError: Ray is missing, no such cluster answers, or its nodes cannot do the work.
     """
     if config.workers is None and config.ray is None:
-        yield Local()
+        yield ThreadExecutor()
         return
     ray = _imported()
     # Sockets stand there, and a socket's path is short: 107 letters, of which Ray takes 64.
     place = gettempdir() if len(gettempdir()) <= _SHORT else "/tmp"  # noqa: S108 (as Ray does)
-    with TemporaryDirectory(prefix=PRIVATE, dir=place) as folder:
+    with TemporaryDirectory(prefix=_PRIVATE, dir=place) as folder:
         try:
             _start(ray, config, folder)
             check_room(ray)
             if config.ray is not None:
                 check_nodes(ray, config)
-            yield Cluster(ray)
+            yield RayExecutor(ray)
         finally:
             ray.shutdown()
 
@@ -115,15 +121,134 @@ def _settings(config: RescoreConfig, folder: str) -> Mapping[str, Any]:
     }
 
 
+def check_nodes(ray: Any, config: RescoreConfig) -> None:
+    """Refuse a cluster with a node that lacks the paths of the run or has other versions.
+
+    Args:
+        ray: connected to the cluster.
+        config: of the run.
+
+    Raises:
+        WorkerError: names that node.
+    """
+    make_folder(config.warehouse)
+    probe = temporary_sibling(config.warehouse.absolute() / "probe")
+    probe.touch()
+    try:
+        here = [str(Path(each).absolute()) for each in config.archive if Path(each).exists()]
+        paths = [str(Path.cwd()), str(probe), *here]
+        nodes = [each for each in ray.nodes() if each["Alive"]]
+        for node, asked in [(each, ask_node(ray, each, paths)) for each in nodes]:
+            check_node(ray, node, asked)
+    finally:
+        probe.unlink()
+
+
+def check_room(ray: Any) -> None:
+    """Refuse a cluster of which no node has room for a part, or the model.
+
+    Args:
+        ray: connected to the cluster.
+
+    Raises:
+        WorkerError: says how much there is.
+    """
+    most = max(each.get("memory", 0) for each in with_a_core(ray))
+    if most < PART_BYTES:
+        raise WorkerError(
+            f"no node of the Ray cluster has room for a part of the work, or the model: it takes "
+            f"{PART_BYTES >> 20} MiB, and the largest node has {int(most) >> 20} MiB for tasks"
+        )
+
+
+def with_a_core(ray: Any) -> list[Mapping[str, float]]:
+    """What each node has that can do a part.
+
+    Raises:
+        WorkerError: there is none.
+    """
+    nodes = [each["Resources"] for each in ray.nodes() if each["Alive"]]
+    able = [each for each in nodes if each.get("CPU", 0) >= 1]
+    if not able:
+        raise WorkerError("no node of the Ray cluster has a core for kp-batch")
+    return able
+
+
+def ask_node(ray: Any, node: Mapping[str, Any], paths: Sequence[str]) -> Any:
+    """Ask a node what it has, and which of the paths it lacks; returns the answer to come.
+
+    Args:
+        ray: connected to the cluster.
+        node: as Ray describes it.
+        paths: it has to see each of these.
+    """
+    at = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+    return ray.remote(_seen).options(scheduling_strategy=at, num_cpus=0).remote(paths)
+
+
+def check_node(ray: Any, node: Mapping[str, Any], asked: Any) -> None:
+    """Refuse a node by its answer; see `check_nodes`."""
+    name = f"the Ray node {node['NodeManagerAddress']}"
+    if _PRIVATE in node["ObjectStoreSocketName"]:
+        raise WorkerError(
+            f"{name} is of another run's --workers; start a cluster: ray start --head"
+        )
+    try:
+        versions, lacking = ray.get(asked, timeout=_NODE_PATIENCE_S)
+    except ray.exceptions.GetTimeoutError as error:
+        raise WorkerError(f"{name} did not answer within {_NODE_PATIENCE_S:.0f} s") from error
+    except ray.exceptions.RayError as error:
+        raise WorkerError(f"{name} cannot run kp-batch: {one_line(str(error))}") from error
+    if versions != versions_here():
+        reason = f"has {versions}, and this machine {versions_here()}; install the same"
+        raise WorkerError(f"{name} {reason}")
+    if lacking:
+        reason = f"does not see {lacking[0]}; a cluster needs a disk that all nodes share"
+        raise WorkerError(f"{name} {reason}")
+
+
+def _seen(paths: Sequence[str]) -> tuple[str, list[str]]:
+    """What a node has, and which of the paths it lacks."""
+    return versions_here(), [each for each in paths if not Path(each).exists()]
+
+
+def versions_here() -> str:
+    """What has to be the same on all nodes."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    return ", ".join([f"Python {python}", *(f"{each} {version(each)}" for each in _DECIDING)])
+
+
 @dataclass(frozen=True)
-class Cluster:
-    """Carries each part out as a task of Ray, which takes one core, or one card."""
+class Done:
+    """A part that is done: what it gives, what it told, and what it asked of object stores."""
+
+    result: Any
+    told: list[LogRecord]
+    traffic: Traffic
+
+
+def run_part(common: Any, part: object) -> Done:
+    """Do one part in a worker."""
+    step, args, kwargs, folder = common
+    os.chdir(folder)  # paths may be relative
+    with overheard() as told:
+        try:
+            with counted() as traffic:
+                result = step(part, *args, **kwargs)
+            return Done(result, told, traffic)
+        except PanicException as panic:  # no Exception, which would end the worker
+            error: Exception = RuntimeError(f"PanicException: {panic}")
+        except Exception as fault:  # noqa: BLE001 (it is raised below)
+            error = fault
+    setattr(error, _TOLD, told)
+    raise error
+
+
+@dataclass(frozen=True)
+class RayExecutor:
+    """Carries each part out as a task of Ray, which takes one core, or one GPU."""
 
     ray: Any
-
-    def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """See `Executor`: in this process."""
-        return step(*args, **kwargs)
 
     def map(
         self,
@@ -133,7 +258,7 @@ class Cluster:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Iterator[R]:
-        """See `Executor`; after an error, the rest goes on until `workers_of` ends.
+        """See `Executor`; after an error, the rest goes on until `executor_of` ends.
 
         Ray cannot be told to leave it: a driver that cancels a task just when its result comes is
         ended by Ray itself (2.60: "Tried to complete task that was not pending").
@@ -143,7 +268,7 @@ class Cluster:
         with self._explained(step.name):
             common = self.ray.put((step, args, kwargs, str(Path.cwd())))
             needs = {"name": step.name, "max_retries": _TRIES - 1, **self._needs(step)}
-            task = self.ray.remote(carried_out).options(**needs)
+            task = self.ray.remote(run_part).options(**needs)
             begun = [task.remote(common, part) for part in parts]
         for part, each in zip(parts, begun, strict=True):
             done = self._result(step.name, part, each)
@@ -154,10 +279,10 @@ class Cluster:
     def _needs(self, step: Step[..., Any]) -> dict[str, int]:
         """What a part of a step takes of a node, which one has: it would wait for ever for more."""
         able = with_a_core(self.ray)
-        with_card = [each for each in able if each.get("GPU", 0) >= 1] if step.on_card else []
-        memory = max(int(each.get("memory", 0)) for each in with_card or able)
-        card = int(bool(with_card))
-        return {"num_cpus": 1, "num_gpus": card, "memory": min(step.memory, memory)}
+        with_gpu = [each for each in able if each.get("GPU", 0) >= 1] if step.on_gpu else []
+        memory = max(int(each.get("memory", 0)) for each in with_gpu or able)
+        gpus = int(bool(with_gpu))
+        return {"num_cpus": 1, "num_gpus": gpus, "memory": min(step.memory, memory)}
 
     def _result(self, step: str, part: object, task: Any) -> Done:
         errors = self.ray.exceptions
@@ -165,7 +290,7 @@ class Cluster:
             with self._explained(step, errors.RayTaskError, *_lost(errors)):
                 return self.ray.get(task)
         except errors.RayTaskError as error:
-            repeat(getattr(error.cause, TOLD, ()))
+            repeat(getattr(error.cause, _TOLD, ()))
             raise error.cause from error  # which tells the log where
         except _lost(errors) as error:
             lack = " for want of memory" if isinstance(error, errors.OutOfMemoryError) else ""

@@ -5,11 +5,10 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from polars.exceptions import PanicException
@@ -20,19 +19,18 @@ from prefect.exceptions import MissingContextError
 from prefect.runtime import flow_run
 from prefect.settings import get_current_settings
 
-from kp_batch.clock import PREFECT, START, Clock
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError
-from kp_batch.executor import Executor, P, R, Step, T
-from kp_batch.executors.ray import workers_of
 from kp_batch.failures import known
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary, as_table, as_text
 from kp_batch.progress import hear, say, warn
+from kp_batch.steps.ray import executor_of
+from kp_batch.steps.step import PREFECT, START, Caller, Clock, timed
 from kp_batch.text import code, printable
+from kp_batch.warehouse.bucket.location import folder_of, shown
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.places import folder_of, shown
 
 _LONGEST_NAME = 40  # of a warehouse in a key
 
@@ -57,15 +55,12 @@ FLOW: Any = {
 }
 
 
-def rescore_in_tasks(
-    given: object, clock: Clock, tell: Callable[[Summary], None] = lambda _: None
-) -> Summary:
+def rescore_in_tasks(given: object, tell: Callable[[Summary], None] = lambda _: None) -> Summary:
     """The body of the flow: a task for each step; see `rescore_and_report`.
 
     Args:
         given: the config, or its values as Prefect has them: it checks none itself, since its log
             would tell of each fault by a traceback.
-        clock: began with the wait for this run.
         tell: as for `rescore_and_report`.
     """
 
@@ -77,10 +72,12 @@ def rescore_in_tasks(
         config = RescoreConfig.read(given)
     with (
         told_in_log(str(Layout(config.warehouse).log)),
+        timed() as clock,
+        timed(caller=_as_tasks(clock)),
         clock.on(START),
-        workers_of(config) as workers,
+        executor_of(config) as executor,
     ):
-        summary = rescore_and_report(config, Tasks(workers, clock), clock, log_and_tell)
+        summary = rescore_and_report(config, executor, log_and_tell)
     try:
         name = artifact_name(config.warehouse)
         create_markdown_artifact(report(config.warehouse, "markdown"), f"kp-batch-report-{name}")
@@ -135,18 +132,18 @@ def _silence() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
-def run_flow(config: RescoreConfig, clock: Clock, tell: Callable[[Summary], None]) -> None:
+def run_flow(config: RescoreConfig, tell: Callable[[Summary], None]) -> None:
     """Run the flow that prefect.yaml deploys from here, and say where; see `rescore_in_tasks`."""
     server = urlsplit(get_current_settings().api.url or "")
     shown = server._replace(netloc=server.netloc.rpartition("@")[2]).geturl()  # without a password
     say(f"running as a Prefect flow on {shown or 'a temporary server'}")
 
     def rescore(config: RescoreConfig) -> None:
-        rescore_in_tasks(config, clock, tell)
+        rescore_in_tasks(config, tell)
 
     # As it was asked for: Prefect's page shows no setting that the warehouse may have otherwise.
     asked = config.model_dump(mode="json", exclude_unset=True)
-    with clock.on(PREFECT):
+    with timed() as clock, clock.on(PREFECT):
         cast("Any", flow(**FLOW)(rescore))(asked)
 
 
@@ -156,37 +153,18 @@ def _as_markdown(summary: Summary) -> list[dict[str, str]]:
     return [{**row, **{name: code(row[name]) for name in texts}} for row in as_table(summary)]
 
 
-class Tasks:
-    """Calls each step as a task of the flow that is running; its parts are done within it."""
+def _as_tasks(clock: Clock) -> Caller:
+    """Steps as tasks of the flow that runs: each tries again itself, what Prefect takes is its own.
 
-    def __init__(self, workers: Executor, clock: Clock) -> None:
-        self._workers = workers
-        self._clock = clock
+    Their parts are done within them: there may be thousands, too many to be tasks. The plan knows
+    whether a step has to run: Prefect keeps no result and compares no input.
+    """
 
-    def call(self, step: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """See `Executor`; the step tries again itself, and what Prefect takes is its own."""
-        with self._clock.on(PREFECT):
-            return _task(step)(*args, **kwargs)
+    def as_task(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        made = cast("Any", task)(function, name=name, cache_policy=NO_CACHE, persist_result=False)
+        return clock.on(PREFECT)(made)
 
-    def map(
-        self,
-        step: Step[Concatenate[T, P], R],
-        parts: Sequence[T],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Iterator[R]:
-        """See `Executor`: there may be thousands of parts, too many to be tasks."""
-        return self._workers.map(step, parts, *args, **kwargs)
-
-
-def _task(step: Step[..., Any]) -> Any:
-    @wraps(step.function)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        return step(*args, **kwargs)
-
-    # The plan knows whether a step has to run: Prefect keeps no result and compares no input.
-    return cast("Any", task)(called, name=step.name, cache_policy=NO_CACHE, persist_result=False)
+    return as_task
 
 
 class _RunLog(logging.Handler):

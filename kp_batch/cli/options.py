@@ -1,15 +1,70 @@
-"""The settings of a run as options of the command line: `RescoreConfig` declares them."""
+"""The options of commands: those that several share, and the settings of a run."""
 
+import json
+import os
 from collections.abc import Collection
-from functools import cache
+from dataclasses import asdict
+from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from kp_batch.cli.supervisor import start_ahead
+from kp_batch.warehouse.bucket.location import folder_of, url_of
 
 if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
+
+
+class Warehouse(click.Path):
+    """A folder; of a warehouse in a bucket, its copy here, as the bucket is now."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        """See `click.ParamType`."""
+        folder = Path(os.fsdecode(super().convert(folder_of(value), param, ctx)))
+        # A run does so when it begins, and what a shell completes is read from the copy as it is.
+        if url_of(folder) and ctx and ctx.command.name != "run" and not ctx.resilient_parsing:
+            from kp_batch.warehouse.bucket.mirror import refresh
+
+            refresh(folder)
+        return folder
+
+
+# Where a command can do without a warehouse it says what it takes one for.
+option_of_warehouse = partial(
+    click.option,
+    "--warehouse",
+    envvar="KP_BATCH_WAREHOUSE",
+    show_envvar=True,
+    type=Warehouse(file_okay=False, readable=False, path_type=Path),
+)
+warehouse_option = option_of_warehouse(
+    required=True, help="The folder of the tables, or its URL in a bucket."
+)
+format_option = click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["table", "line", "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="line: one for each value, as of a table that is wider than the terminal.",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="JSON on stdout, of the form that schema tells."
+)
+
+
+def json_line(result: object) -> str:
+    """Write a result as one line of JSON.
+
+    NaN and infinity, which JSON lacks, are `NaN` and `Infinity`, as Python and pydantic read them.
+    """
+    return json.dumps(result, default=asdict)
 
 
 class SettingsCommand(click.Command):
@@ -24,16 +79,6 @@ class SettingsCommand(click.Command):
     def __init__(self, *args: Any, without: Collection[str] = (), **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self._without = without
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Start the working process: to import pydantic and check the settings takes a while."""
-        if not (ctx.resilient_parsing or {*ctx.help_option_names} & {*args}):  # a shell's, or help
-            start_ahead(ctx)
-        try:
-            return super().parse_args(ctx, args)
-        except BaseException:
-            ctx.close()  # which Click leaves open
-            raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """ARCHIVE and --warehouse, the other settings, and the command's further options."""

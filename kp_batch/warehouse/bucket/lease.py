@@ -1,4 +1,9 @@
-"""One writer at a time on a bucket: an object says who, and who holds it renews it meanwhile."""
+"""Who is writing to a bucket: an object says so, which its writer renews meanwhile.
+
+This is advice, by which writers wait for each other, and one that was away for long learns that it
+was taken over. What keeps two of them from harm are the conditions of what they store: see
+`mirror`.
+"""
 
 import json
 import os
@@ -9,16 +14,18 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import uuid4
 
 from kp_batch.errors import BusyError, WarehouseError, busy
-from kp_batch.storage.faults import ConflictError
-from kp_batch.storage.store import Store
+from kp_batch.storage.store import ConflictError, Store, store_at
+from kp_batch.warehouse.bucket.location import Record, folder_of
+from kp_batch.warehouse.lock import locked
 
 LEASE = "kp.lock"  # the object, by which an archive's reader knows a warehouse, too
 _PROBE = "kp.probe"
 _BEAT_S = 20.0
-_FRESH_S = 45.0  # since a beat, while it is held for sure
+_FRESH_S = 45.0  # since a beat, while nobody else takes it
 _DEAD_S = 90.0  # without a beat; by the store's own clock
 
 
@@ -27,16 +34,14 @@ class Lease:
     """Held until it is given back, or somebody takes it from a holder that seems dead."""
 
     store: Store
-    who: Mapping[str, object]
+    holder: bytes
     etag: str
-    beats: int = 0  # no two writes are the same
     is_lost: bool = False
     # By the wall's clock: the monotonic one stands still while a machine sleeps.
     beaten: float = field(default_factory=time.time)
-    _beating: threading.Lock = field(default_factory=threading.Lock)
 
     def check(self) -> None:
-        """Make sure that it is still held; it is renewed unless it was just now.
+        """Stop a writer that was taken over; the lease is renewed unless it was just now.
 
         Raises:
             BusyError: another writer has it by now.
@@ -56,19 +61,13 @@ class Lease:
         Raises:
             OSError: the store cannot be asked; it is held until it is known to be lost.
         """
-        with self._beating:
-            if self.is_lost:
-                return
-            self.beats += 1
-            text, now = json.dumps({**self.who, "beats": self.beats}), time.time()
-            try:
-                self.etag = self.store.write(LEASE, text.encode(), instead_of=self.etag)
-            except (ConflictError, FileNotFoundError):
-                # It may be this one's own, of a beat whose answer was lost.
-                holder, etag, _ = _holder(self.store, 0)
-                self.is_lost = any(holder.get(name) != each for name, each in self.who.items())
-                self.etag = self.etag if self.is_lost else etag
-            self.beaten = now
+        now = time.time()
+        try:
+            if not self.is_lost:
+                self.etag = self.store.write(LEASE, self.holder, instead_of=self.etag)
+        except (ConflictError, FileNotFoundError):
+            self.is_lost = True
+        self.beaten = now
 
 
 @contextmanager
@@ -90,7 +89,7 @@ def leased(store: Store, copy_id: str, archive: str = "") -> Generator[Lease]:
         "host": socket.gethostname(),
         "since": datetime.now(UTC).isoformat(),
     }
-    lease = Lease(store, who, _taken(store, who, archive))
+    lease = _taken(store, who, archive)
     ended = threading.Event()
 
     def renew() -> None:
@@ -110,14 +109,31 @@ def leased(store: Store, copy_id: str, archive: str = "") -> Generator[Lease]:
                 store.write(LEASE, b"{}", instead_of=lease.etag)
 
 
-def _taken(store: Store, who: Mapping[str, object], archive: str) -> str:
-    """Take the lease; returns its ETag."""
+@contextmanager
+def archive_lease(url: str, archive: str) -> Generator[Lease]:
+    """Be the only one who writes below a URL of an archive, where no warehouse stands.
+
+    Raises:
+        BusyError: another process is writing.
+        WarehouseError: nothing can be written there.
+        OSError: it cannot be read or written.
+    """
+    folder = Path(folder_of(url))
+    with locked(folder, wait=False, archive=archive):
+        record = Record.of(folder)
+        record.keep()  # by its id, the lease of one that was killed here is known
+        with leased(store_at(url), record.copy_id, archive) as lease:
+            yield lease
+
+
+def _taken(store: Store, who: Mapping[str, object], archive: str) -> Lease:
     now_ns = _probed(store)
     holder, etag, age_s = _holder(store, now_ns)
     is_own = all(holder.get(name) == who[name] for name in ("copy", "host"))  # and not at work
     if "copy" not in holder or is_own or age_s > _DEAD_S:
         with suppress(ConflictError):  # another one was faster
-            return store.write(LEASE, json.dumps(who).encode(), instead_of=etag, new=not etag)
+            text = json.dumps(who).encode()
+            return Lease(store, text, store.write(LEASE, text, instead_of=etag, new=not etag))
         holder, _, age_s = _holder(store, now_ns)
     told = (
         f"process {holder.get('pid')} on {holder.get('host')} since {holder.get('since')}, "

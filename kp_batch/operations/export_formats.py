@@ -1,4 +1,4 @@
-"""The forms of an export: how its traces are held until they are in order, and written then."""
+"""The formats of an export: how its traces wait until they are in order, and are written then."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,17 +16,17 @@ from kp_batch.text import encodable
 
 
 @dataclass(frozen=True)
-class Form:
-    """One form.
+class ExportFormat:
+    """One format.
 
     Attributes:
-        schema: of the traces as they are held.
-        held: gives traces as a frame of this schema.
+        schema: of the traces as they wait.
+        to_frame: gives traces as a frame of this schema.
         write: writes batches of such rows, with more columns perhaps, in their order into a file.
     """
 
     schema: pl.Schema
-    held: Callable[[Sequence[Mapping[str, Any]]], pl.DataFrame]
+    to_frame: Callable[[Sequence[Mapping[str, Any]]], pl.DataFrame]
     write: Callable[[Iterable[pa.RecordBatch], IO[bytes]], None]
 
 
@@ -34,7 +34,7 @@ _LINE = pl.Schema({"line": pl.String})
 _READ_TRACE = reader(pl.Struct(dict(EXPORTED)))
 
 
-def _held_as_lines(traces: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+def _lines(traces: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     lines = [(encodable(json.dumps(each, ensure_ascii=False)),) for each in traces]
     return pl.DataFrame(lines, schema=_LINE, orient="row")
 
@@ -44,7 +44,7 @@ def _write_lines(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
         file.writelines(f"{line}\n".encode() for line in batch.column("line").to_pylist())
 
 
-def _held_as_columns(traces: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+def _columns(traces: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame([_READ_TRACE(each) for each in traces], schema=EXPORTED, orient="row")
 
 
@@ -57,9 +57,9 @@ def _write_columns(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
 
 
 # By the ending of a file's name.
-FORMS: Mapping[str, Form] = MappingProxyType(
+FORMATS: Mapping[str, ExportFormat] = MappingProxyType(
     {
-        ".jsonl": Form(_LINE, _held_as_lines, _write_lines),
-        ".parquet": Form(EXPORTED, _held_as_columns, _write_columns),
+        ".jsonl": ExportFormat(_LINE, _lines, _write_lines),
+        ".parquet": ExportFormat(EXPORTED, _columns, _write_columns),
     }
 )

@@ -1,33 +1,45 @@
-"""Calling steps: tried again where the disk or the network failed for a while, and timed."""
+"""Steps are timed, tried again where the disk or the network failed, and mapped over parts."""
 
 import errno
 import json
+import pickle
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import duckdb
 import numpy as np
+import polars as pl
 import pytest
 from threadpoolctl import threadpool_info
 
-from kp_batch import executor
-from kp_batch.clock import Clock
 from kp_batch.errors import ArchiveError, StorageError
-from kp_batch.executor import Local, Step, Timed
 from kp_batch.progress import progress
+from kp_batch.steps import step as steps
+from kp_batch.steps.step import Clock, Step, ThreadExecutor, step, timed, work
 
 
 @pytest.fixture(autouse=True)
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that were slept, which take no time."""
     seconds: list[float] = []
-    monkeypatch.setattr(executor.time, "sleep", seconds.append)
+    monkeypatch.setattr(steps.time, "sleep", seconds.append)
     return seconds
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, which the test moves."""
+    told = [1000.0]
+    monkeypatch.setattr(steps.time, "time", lambda: told[0])
+    monkeypatch.setattr(steps.time, "monotonic", lambda: told[0] - 900)
+    return told
 
 
 def failing(*errors: Exception) -> tuple[Callable[[int], int], list[int]]:
@@ -47,7 +59,7 @@ def test_a_step_is_tried_again_after_growing_delays_and_says_so(
     waited: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     work, calls = failing(ConnectionResetError(), TimeoutError("slow"), OSError(errno.EIO, "torn"))
-    assert Local().call(Step("read", work), 1) == 2
+    assert Step("read", work)(1) == 2
     assert calls == [1, 1, 1, 1]
     assert waited == [5.0, 60.0, 300.0]
     assert caplog.messages == [
@@ -58,11 +70,18 @@ def test_a_step_is_tried_again_after_growing_delays_and_says_so(
 
 
 def test_a_task_of_prefect_is_tried_again_like_any_step(waited: list[float]) -> None:
-    from kp_batch.executors.prefect import _task
+    from kp_batch.steps.prefect import _as_tasks
 
     work, calls = failing(OSError(errno.EIO, "torn"))
-    assert _task(Step("report", work)).fn(1) == 2
-    assert (calls, waited) == ([1, 1], [5.0])
+    tasks: list[Any] = []
+
+    def called(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        tasks.append(_as_tasks(Clock())(name, function).__wrapped__)
+        return tasks[0].fn
+
+    with timed(caller=called):
+        assert Step("report", work)(1) == 2
+    assert (calls, waited, tasks[0].name) == ([1, 1], [5.0], "report")
 
 
 def test_parts_that_were_tried_to_the_end_are_not_tried_again_by_what_maps_them(
@@ -70,10 +89,10 @@ def test_parts_that_were_tried_to_the_end_are_not_tried_again_by_what_maps_them(
 ) -> None:
     work, calls = failing(*[TimeoutError("slow")] * 9)
     part = Step("part", work)
-    whole = Step("whole", lambda: list(Local().map(part, [1])))
+    whole = Step("whole", lambda: list(ThreadExecutor().map(part, [1])))
     message = "part failed 4 times in 6 minutes, the last time with: slow; run again when"
-    with pytest.raises(StorageError, match=message):
-        Timed(Local(), Clock()).call(whole)
+    with timed(), pytest.raises(StorageError, match=message):
+        whole()
     assert (calls, waited) == ([1] * 4, [5.0, 60.0, 300.0])
 
 
@@ -93,7 +112,7 @@ def test_parts_that_were_tried_to_the_end_are_not_tried_again_by_what_maps_them(
 def test_what_another_try_cannot_mend_is_not_tried_again(error: Exception) -> None:
     work, calls = failing(error)
     with pytest.raises(type(error)):
-        Local().call(Step("read", work), 1)
+        Step("read", work)(1)
     assert calls == [1]
 
 
@@ -108,7 +127,7 @@ def test_what_another_try_cannot_mend_is_not_tried_again(error: Exception) -> No
 )
 def test_what_may_pass_is_known_by_its_number_or_by_its_words(error: Exception) -> None:
     work, calls = failing(error)
-    assert Local().call(Step("read", work), 1) == 2
+    assert Step("read", work)(1) == 2
     assert calls == [1, 1]
 
 
@@ -120,8 +139,8 @@ def threads_of_blas() -> list[int]:
 def test_as_many_parts_at_once_as_there_are_cores_and_memory_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(executor.pl, "thread_pool_size", lambda: 4)
-    monkeypatch.setattr(executor, "available_bytes", lambda: 3 << 30)
+    monkeypatch.setattr(pl, "thread_pool_size", lambda: 4)
+    monkeypatch.setattr("kp_batch.memory.available_bytes", lambda: 3 << 30)
     for memory, expected in ((1, 4), (1 << 30, 3), (2 << 30, 1), (9 << 30, 1)):
         together = Barrier(expected)
 
@@ -129,21 +148,21 @@ def test_as_many_parts_at_once_as_there_are_cores_and_memory_for(
             together.wait(60)  # for ever, if there are fewer at once
             return part, threads_of_blas()
 
-        found = list(Local().map(Step("work", work, memory), range(12)))
+        found = list(ThreadExecutor().map(Step("work", work, memory), range(12)))
         assert found == [(part, [4 // expected] * len(found[0][1])) for part in range(12)]
         assert found[0][1]
 
 
 def test_fewer_parts_than_cores_share_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor.pl, "thread_pool_size", lambda: 4)
+    monkeypatch.setattr(pl, "thread_pool_size", lambda: 4)
 
     step = Step("work", lambda _: set(threads_of_blas()))
-    assert list(Local().map(step, [1])) == [{4}]
-    assert list(Local().map(step, [])) == []
+    assert list(ThreadExecutor().map(step, [1])) == [{4}]
+    assert list(ThreadExecutor().map(step, [])) == []
 
 
 def test_after_an_error_no_further_part_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor.pl, "thread_pool_size", lambda: 2)
+    monkeypatch.setattr(pl, "thread_pool_size", lambda: 2)
     begun: list[int] = []
 
     def work(part: int) -> int:
@@ -154,7 +173,7 @@ def test_after_an_error_no_further_part_is_begun(monkeypatch: pytest.MonkeyPatch
             time.sleep(0.5)  # all of them take minutes: longer than to see the error
         return part
 
-    mapped = Local().map(Step("work", work), range(1_000))
+    mapped = ThreadExecutor().map(Step("work", work), range(1_000))
     assert next(mapped) == 0
     with pytest.raises(ArchiveError, match="none"):
         next(mapped)
@@ -164,35 +183,105 @@ def test_after_an_error_no_further_part_is_begun(monkeypatch: pytest.MonkeyPatch
 def test_what_is_told_within_a_part_is_told_in_the_context_of_the_run() -> None:
     run = ContextVar("run")
     run.set("this one")
-    assert list(Local().map(Step("look", lambda _: run.get()), [1, 2, 3])) == ["this one"] * 3
+    assert (
+        list(ThreadExecutor().map(Step("look", lambda _: run.get()), [1, 2, 3])) == ["this one"] * 3
+    )
 
 
 def test_the_seconds_of_each_step_are_noted_even_if_it_fails() -> None:
+    with timed() as clock:
+        assert Step("add", failing()[0])(1) == 2
+        with pytest.raises(ArchiveError):
+            Step("fail", failing(ArchiveError("none"))[0])(1)
+        assert list(clock.seconds) == ["start", "add", "fail"]
+
+
+def test_a_step_within_another_one_is_a_part_of_it(now: list[float]) -> None:
+    called: list[str] = []
+
+    def caller(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        called.append(name)
+        return function
+
+    @step("inner")
+    def inner() -> None:
+        now[0] += 2
+
+    @step("outer")
+    def outer() -> None:
+        now[0] += 1
+        inner()
+        list(ThreadExecutor().map(Step("part", lambda _: inner()), [1]))
+
+    with timed(999, caller), timed() as clock:
+        outer()
+        inner()
+    assert clock.seconds == {"start": 1, "outer": 5, "inner": 2}
+    assert called == ["outer", "inner"]
+    outer()  # after the run
+    assert sum(clock.seconds.values()) == 8 + 5
+
+
+@step("reading")
+def read(name: str) -> str:
+    return name * 2
+
+
+def test_a_step_is_pickled_by_its_name() -> None:
+    larger = pickle.dumps(replace(read, memory=1 << 60))
+    assert len(larger) < 200
+    assert pickle.loads(larger) is read
+
+
+def test_each_second_counts_for_the_innermost_thing_alone(now: list[float]) -> None:
+    clock = Clock(began=998.0)  # by another process
+    now[0] += 1
+    with clock.on("prefect"):
+        now[0] += 4
+        with clock.on("read"):
+            now[0] += 8
+        now[0] += 16
+        with clock.on("start"):
+            now[0] += 32
+    now[0] += 64
+    assert clock.seconds == {"start": 2 + 1 + 32 + 64, "prefect": 4 + 16, "read": 8}
+    assert sum(clock.seconds.values()) == now[0] - 998
+    assert work(clock.seconds) == {"read": 8}
+
+
+def test_a_thing_that_fails_has_its_seconds_and_one_that_goes_on_those_so_far(
+    now: list[float],
+) -> None:
     clock = Clock()
-    call = Timed(Local(), clock).call
-    assert call(Step("add", failing()[0]), 1) == 2
-    with pytest.raises(ArchiveError):
-        call(Step("fail", failing(ArchiveError("none"))[0]), 1)
-    assert list(clock.seconds) == ["start", "add", "fail"]
+
+    @clock.on("read")
+    def fail() -> None:
+        now[0] += 1
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        fail()
+    with clock.on("plan"):
+        now[0] += 2
+        assert clock.seconds == {"start": 0, "read": 1, "plan": 2}
 
 
 CALLS = """
 from pathlib import Path
-from kp_batch.executor import Executor, Step
+from kp_batch.steps.step import Executor, step
 
+@step("count")
 def count(source: Path, least: int) -> str:
     return f"{source}{least}"
 
-COUNT = Step("count", count)
-
 def calls(executor: Executor) -> None:
-    one: str = executor.call(COUNT, Path(), 1)
-    several: list[str] = list(executor.map(COUNT, [Path()], 1))
-    executor.call(COUNT, 1, Path())  # wrong
-    executor.call(COUNT, Path())  # wrong
-    executor.map(COUNT, ["a path"], 1)  # wrong
-    executor.map(COUNT, [Path()], "1")  # wrong
-    number: int = executor.call(COUNT, Path(), 1)  # wrong
+    one: str = count(Path(), 1)
+    several: list[str] = list(executor.map(count, [Path()], 1))
+    count(1, Path())  # wrong
+    count(Path())  # wrong
+    executor.map(count, ["a path"], 1)  # wrong
+    executor.map(count, [Path()], "1")  # wrong
+    number: int = count(Path(), 1)  # wrong
     print(one, several, number)
 """
 

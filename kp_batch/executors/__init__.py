@@ -1,1 +1,0 @@
-"""Places to run the steps of a run, besides this process."""

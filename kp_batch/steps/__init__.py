@@ -1,0 +1,1 @@
+"""The steps of a run: timed, tried again, as tasks of Prefect; their parts, here or by Ray."""

@@ -1,0 +1,250 @@
+"""What a step of a run is, what its time goes into, and the parts of its work.
+
+A run calls its steps plainly; each is timed, tried again, and a task where Prefect runs them. What
+a step does part by part, an executor maps: threads of this process, or see `ray`.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+
+from kp_batch.errors import StorageError, is_passing
+from kp_batch.progress import warn
+from kp_batch.text import one_line
+
+# A lost packet is over in 5 s, a server's restart in a minute, and an NFS server lets its clients
+# come back for 90 s after that: the last try is after six minutes.
+RETRY_DELAYS_S = (5.0, 60.0, 300.0)
+PART_BYTES = 1 << 30  # of memory that a part takes at the most and about, its model included
+START, PREFECT = "start", "prefect"  # what time goes into, beside the steps
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+Caller = Callable[[str, Callable[..., Any]], Callable[..., Any]]
+
+
+class Clock:
+    """Counts the seconds of one thing at a time, of the start where nothing else is named.
+
+    So the start is Python's, the imports, the wait for other runs, and the little between steps.
+
+    Args:
+        began: when somebody began to wait, in seconds since the epoch; now, unless given.
+    """
+
+    def __init__(self, began: float | None = None) -> None:
+        now = time.time()
+        self._since = time.monotonic() - (now - (now if began is None else began))
+        self._what = START
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def on(self, what: str) -> Generator[None]:
+        """Count the time of the context for this alone: a step by its name, or Prefect."""
+        before = self._what
+        self._turn(what)
+        try:
+            yield
+        finally:
+            self._turn(before)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By what they went into; their sum is the time since somebody began to wait."""
+        self._turn(self._what)
+        return dict(self._seconds)
+
+    def _turn(self, what: str) -> None:
+        now = time.monotonic()
+        self._seconds[self._what] = self._seconds.get(self._what, 0.0) + now - self._since
+        self._what, self._since = what, now
+
+
+def work(seconds: Mapping[str, float]) -> dict[str, float]:
+    """The seconds of the steps alone."""
+    return {name: spent for name, spent in seconds.items() if name not in {START, PREFECT}}
+
+
+# What times the steps of the run that is open, and calls them. None within a step, so that one that
+# is called there is a part of it.
+_OPEN: ContextVar[tuple[Clock, Caller] | None] = ContextVar("open", default=None)
+
+
+@contextmanager
+def timed(began: float | None = None, caller: Caller | None = None) -> Generator[Clock]:
+    """Time the steps that are called meanwhile: by the clock that runs already, or by a new one.
+
+    Args:
+        began: as for `Clock`, of a new one.
+        caller: given a step's name and its function, returns what is called in its place.
+    """
+    clock, before = _OPEN.get() or (Clock(began), lambda _, function: function)
+    with _opened((clock, caller or before)):
+        yield clock
+
+
+@contextmanager
+def _opened(value: tuple[Clock, Caller] | None) -> Generator[None]:
+    token = _OPEN.set(value)
+    try:
+        yield
+    finally:
+        _OPEN.reset(token)
+
+
+def retried(name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function, again after each of `RETRY_DELAYS_S` where its failure may pass.
+
+    Raises:
+        StorageError: it failed each time; who called this within another step does not try again.
+    """
+    delays = iter(RETRY_DELAYS_S)
+    while True:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            reason, delay = one_line(str(error)) or type(error).__name__, next(delays, None)
+            if delay is None:
+                raise StorageError(
+                    f"{name} failed {1 + len(RETRY_DELAYS_S)} times in "
+                    f"{sum(RETRY_DELAYS_S) / 60:.0f} minutes, the last time with: {reason}; "
+                    "run again when that disk or server is back"
+                ) from error
+        warn(f"{name} failed, and is tried again in {delay:.0f} s: {reason}")
+        time.sleep(delay)
+
+
+@dataclass(frozen=True)
+class Step(Generic[P, R]):
+    """A function that is one step of a run, or does one part of its work; see `step`."""
+
+    name: str  # in `runs.seconds` and in Prefect
+    function: Callable[P, R]
+    memory: int = PART_BYTES  # that it takes for a part
+    on_gpu: bool = False  # whether it computes on a GPU where there is one
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, see `retried`; timed if a run is open, and no step under way."""
+        opened = _OPEN.get()
+        if opened is None:
+            return retried(self.name, self.function, *args, **kwargs)
+        clock, caller = opened
+
+        @wraps(self.function)
+        def called(*args: P.args, **kwargs: P.kwargs) -> R:
+            with clock.on(self.name), _opened(None):
+                return retried(self.name, self.function, *args, **kwargs)
+
+        return caller(self.name, called)(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str]]:
+        """Where a worker finds it: pickled by value, its function would bring all its module."""
+        return _found, (self.function.__module__, self.function.__qualname__)
+
+
+def _found(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)
+
+
+def step(
+    name: str, *, memory: int = PART_BYTES, on_gpu: bool = False
+) -> Callable[[Callable[P, R]], Step[P, R]]:
+    """Make a function a step; it is idempotent: called again, wherever it failed, it does the same.
+
+    Args:
+        name: see `Step`, as for the others.
+        memory: that it takes for a part.
+        on_gpu: whether it computes on a GPU.
+    """
+    return lambda function: Step(name, function, memory, on_gpu)
+
+
+class Executor(Protocol):
+    """Carries the parts of a step out, here or elsewhere."""
+
+    def map(
+        self,
+        step: Step[Concatenate[T, P], R],
+        parts: Sequence[T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Iterator[R]:
+        """Call the step for each part, in any order and wherever there is room.
+
+        Args:
+            step: takes one part. What it makes stands in files that the part names, so that what
+                one worker began is done again by another.
+            parts: values that say what to do: paths, ranges, hashes.
+            args: further arguments, the same for all parts.
+            kwargs: likewise.
+
+        Returns:
+            The results, small values, in the order of the parts.
+        """
+        ...
+
+
+class ThreadExecutor:
+    """Carries parts out in this process, as many at once as there are cores and memory for.
+
+    Each has its share of the cores: NumPy's products take no more. So a part may read while another
+    computes, and what runs on one core by its nature runs on all.
+    """
+
+    def map(
+        self,
+        step: Step[Concatenate[T, P], R],
+        parts: Sequence[T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Iterator[R]:
+        """See `Executor`; after an error, no further part is begun."""
+        from polars import thread_pool_size
+        from threadpoolctl import threadpool_limits
+
+        from kp_batch.memory import available_bytes
+
+        if not parts:
+            return
+        cores = thread_pool_size()
+        at_once = max(min(len(parts), cores, available_bytes() // step.memory), 1)
+        share = cores // at_once
+        with threadpool_limits(share, "blas"), ThreadPoolExecutor(at_once) as pool:
+            # What is told within a part goes where this flow's log goes.
+            begun = [pool.submit(copy_context().run, step, part, *args, **kwargs) for part in parts]
+            try:
+                for each in begun:
+                    yield each.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+
+def cut(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[tuple[T, ...]]:
+    """Cut items into parts of neighbours, each as large as it may be.
+
+    Args:
+        items: in the order that the parts keep.
+        size: of an item.
+        most: the size of a part, the sum of its items'; an item that is larger is a part by itself.
+    """
+    part: list[T] = []
+    total = 0
+    for item in items:
+        if part and total + size(item) > most:
+            yield tuple(part)
+            part, total = [], 0
+        part.append(item)
+        total += size(item)
+    if part:
+        yield tuple(part)

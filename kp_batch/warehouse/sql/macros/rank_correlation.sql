@@ -1,0 +1,11 @@
+CREATE MACRO average_rank(value, scope) AS rank() OVER (PARTITION BY scope ORDER BY value)
+    + (count(*) OVER (PARTITION BY scope, value) - 1) / 2;
+
+COMMENT ON MACRO average_rank IS 'The rank of a value among the rows of the same scope, from 1; equal values have the mean of their ranks.';
+
+-- To 12 decimals for the same reason as score_mean.
+CREATE MACRO rank_correlation(rank_a, rank_b) AS round(
+    nullif(corr(rank_a, rank_b), 'nan'::DOUBLE), 12
+);
+
+COMMENT ON MACRO rank_correlation IS 'An aggregate: the correlation of two average ranks, which is Spearman''s, to 12 decimal places; null where one never varies.';

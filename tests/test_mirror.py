@@ -1,0 +1,233 @@
+"""Writers of one bucket at the same time, whom no lease keeps apart, and a store that fails.
+
+What holds is what `mirror` tells: one publishes, none stores over or deletes what another one
+needs, and a copy is whole.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kp_batch.errors import BusyError, StorageError
+from kp_batch.warehouse.bucket import mirror as mirrors
+from kp_batch.warehouse.bucket.location import Record
+from kp_batch.warehouse.bucket.mirror import Mirror
+from kp_batch.warehouse.delta import files_at
+from kp_batch.warehouse.manifest import Manifest, read_manifest
+from tests.memory_store import FAULTS, FaultError, MemoryStore, Turns
+
+TABLES = ("files", "scores")
+
+
+@dataclass
+class Publication:
+    """What a writer meant to publish."""
+
+    session: int
+    before: str  # the id of what it began from
+    rows: tuple[str, ...]  # of each table
+
+
+@dataclass
+class World:
+    """A bucket, its writers and what they did."""
+
+    folder: Path
+    faults: Iterator[str | None] = field(default_factory=lambda: iter(()))
+    turns: Turns = field(default_factory=lambda: Turns(()))
+    held: dict[str, bytes] = field(default_factory=dict)
+    meant: dict[str, Publication] = field(default_factory=dict)
+    history: list[str] = field(default_factory=list)  # ids, in the order of their publication
+    reported: set[str] = field(default_factory=set)  # by writers that were told so
+    sessions: Iterator[int] = field(default_factory=count)
+
+    def mirror(self, number: int | None) -> Mirror:
+        """The copy of a machine; None: of one that asks a store without faults, at once."""
+
+        def turn() -> str | None:
+            if number is not None:
+                self.turns.take(number)
+            self.observe()
+            return None if number is None else next(self.faults, None)
+
+        folder = self.folder / f"{number}"
+        folder.mkdir(exist_ok=True)
+        return Mirror(Record.of(folder), MemoryStore(self.held, turn))
+
+    def observe(self) -> None:
+        """Note what is published, before each request."""
+        if "manifest.json" in self.held:
+            now = json.loads(self.held["manifest.json"])["publication"]
+            if self.history[-1:] != [now]:
+                self.history.append(now)
+
+    def write(self, number: int | None, *, vacuum: bool = False) -> None:
+        """What a run does, or a vacuum; it may fail."""
+        session = next(self.sessions)
+        mirror = self.mirror(number)
+        with suppressed():
+            mirror.pull()
+            check(mirror.folder, self)
+            published = read_manifest(mirror.folder)
+            name = f"{session}"
+            rows = () if published is None else self.meant[published.publication].rows[-2:]
+            versions = {table: commit(mirror.folder, table, [*rows, name]) for table in TABLES}
+            (mirror.folder / "report.html").write_text(name)
+            for kind in ("hashes", "vectors"):
+                path = mirror.folder / "vectors" / "e" / f"{name}.{kind}.npy"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(name)
+            before = published.publication if published else ""
+            for left in reversed(range(3)):  # a step is tried again
+                manifest = Manifest({}, versions).as_publication(uuid4().hex)
+                self.meant[manifest.publication] = Publication(session, before, (*rows, name))
+                try:
+                    mirror.publish(manifest.as_json())
+                    break
+                except FaultError:
+                    if not left:
+                        raise
+            self.reported.add(manifest.publication)
+            (mirror.folder / "manifest.json").write_text(manifest.as_json())
+            if vacuum:
+                remove_old(mirror.folder, versions)
+            mirror.finish()
+
+    def read(self, number: int | None) -> None:
+        """What a reader does."""
+        mirror = self.mirror(number)
+        with suppressed():
+            mirror.pull()
+            check(mirror.folder, self)
+
+    def judge(self) -> None:
+        """Judge what was done, when all is."""
+        self.observe()
+        self.read(None)
+        assert self.reported <= set(self.history)
+        assert len(self.history) == len(set(self.history))
+        for before, now in zip(["", *self.history], self.history, strict=False):
+            own = before and self.meant[before].session == self.meant[now].session
+            assert own or self.meant[now].before == before  # nothing was published over
+        shutil.rmtree(self.folder / "None")
+        self.read(None)  # by one who comes new
+
+
+@contextmanager
+def suppressed() -> Iterator[None]:
+    """Pass over what a writer may be told."""
+    with suppress(BusyError, StorageError, FaultError):
+        yield
+
+
+def log_of(folder: Path, table: str) -> Path:
+    return folder / table / "_delta_log"
+
+
+def commit(folder: Path, table: str, rows: Sequence[str]) -> int:
+    """Commit what the table has from now on, as Delta does; the last row is a new one."""
+    log = log_of(folder, table)
+    log.mkdir(parents=True, exist_ok=True)
+    version = len(list(log.iterdir()))
+    was = files_at(folder / table, {version - 1} if version else set())
+    kept = {folder / table / f"{row}.parquet" for row in rows}
+    (folder / table / f"{rows[-1]}.parquet").write_text(rows[-1])
+    actions = [{"add": {"path": each.name}} for each in kept - was]
+    actions += [{"remove": {"path": each.name}} for each in was - kept]
+    lines = "".join(f"{json.dumps(each)}\n" for each in [*actions, {"by": rows[-1]}])
+    (log / f"{version:020d}.json").write_text(lines)
+    return version
+
+
+def remove_old(folder: Path, versions: dict[str, int]) -> None:
+    for table, version in versions.items():
+        named = files_at(folder / table, {version})
+        for file in set((folder / table).glob("*.parquet")) - named:
+            file.unlink()
+    for file in sorted((folder / "vectors" / "e").iterdir())[:-2]:
+        file.unlink()
+
+
+def check(folder: Path, world: World) -> None:
+    """A copy has the whole of something that was published."""
+    manifest = read_manifest(folder)
+    if manifest is None:
+        assert not world.history
+        return
+    assert manifest.publication in world.history
+    rows = world.meant[manifest.publication].rows
+    for table, version in manifest.tables.items():
+        files = files_at(folder / table, {version})
+        assert sorted(each.read_text() for each in files) == sorted(rows)
+
+
+@pytest.fixture(autouse=True)
+def one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(work: Callable[[object], object], parts: Sequence[object]) -> None:
+        for part in parts:
+            work(part)
+
+    monkeypatch.setattr(mirrors, "run_parallel", run)
+
+
+@pytest.mark.parametrize("is_vacuum", [False, True])
+def test_a_writer_that_comes_between_any_two_requests_of_another_harms_nobody(
+    tmp_path: Path, *, is_vacuum: bool
+) -> None:
+    base = World(tmp_path / "base")
+    base.folder.mkdir()
+    for _ in range(3):
+        base.write(None)
+    for requests in count():
+        world = World(tmp_path / f"{requests}", turns=Turns([0] * requests + [1] * 1000))
+        shutil.copytree(base.folder, world.folder)
+        world.held |= base.held
+        world.meant |= base.meant
+        world.history += base.history
+        world.sessions = count(3)
+        ended: list[int] = []
+
+        def work(number: int, world: World = world, ended: list[int] = ended) -> None:
+            world.write(number, vacuum=is_vacuum == (number == 0))
+            ended.append(number)
+
+        world.turns.run(lambda: work(0), lambda: work(1))
+        world.judge()
+        assert len(world.reported) >= 1
+        if ended == [0, 1]:
+            break
+    assert requests > 15
+
+
+orders = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 25)), max_size=20)
+faults = st.lists(st.sampled_from([None] * 12 + list(FAULTS)), max_size=150)
+
+
+@settings(max_examples=60, deadline=None)
+@given(orders=orders, faults=faults, vacuums=st.tuples(st.booleans(), st.booleans()))
+def test_whatever_fails_a_reader_sees_one_whole_publication(
+    orders: list[tuple[int, int]], faults: list[str | None], vacuums: tuple[bool, bool]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(
+            Path(folder),
+            iter(faults),
+            Turns([each for each, times in orders for _ in range(times)]),
+        )
+
+        def nights(number: int) -> None:
+            for _ in range(2):
+                world.write(number, vacuum=vacuums[number])
+
+        world.turns.run(lambda: nights(0), lambda: nights(1), lambda: world.read(2))
+        world.judge()
