@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from kp_batch.contracts import VIEWS
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.sql import statement
 from kp_batch.warehouse.delta import DeltaTables, files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import publish
@@ -243,6 +245,21 @@ def test_the_beginning_of_several_runs_is_told_with_some_of_them(
     ):
         pass
     assert f": {', '.join(ids[:3])} and 5 more; write more" in str(caught.value)
+
+
+def test_a_snapshot_names_the_files_of_the_days_that_are_asked_for(
+    folder: Path, left: dict[str, tuple[str, Tables]]
+) -> None:
+    day, others = date(2026, 1, 7), "date=2026-01-05"
+    counts: list[int] = []
+    for run_id, _ in (left["another threshold"], left["another profile"]):
+        snapshot = published(folder / "warehouse", run_id)
+        scores = snapshot.scores_of([day])
+        assert others in snapshot.relation("scores")
+        assert others not in scores
+        rows = duckdb.sql(statement("FROM $scores", scores=scores))
+        counts.append(len(rows))
+    assert counts == [0, 1]
 
 
 def test_a_whole_run_id_is_no_beginning(two_runs: tuple[Path, str]) -> None:
