@@ -275,8 +275,8 @@ class Mirror:
             yield
         except ConflictError as error:
             raise BusyError(
-                f"another writer stored something in {self.store.url} at the same time; nothing of "
-                "this one was published; run again"
+                f"another writer stored something in {self.store.url} at the same time; what is "
+                "published is whole; run again"
             ) from error
 
 
