@@ -104,6 +104,15 @@ class World:
                 remove_old(mirror.folder, versions)
             mirror.finish()
 
+    def publish_again(self, mirror: Mirror) -> None:
+        """Publish the same tables, as a vacuum does."""
+        published = read_manifest(mirror.folder)
+        assert published
+        again = published.as_publication(uuid4().hex)
+        self.meant[again.publication] = self.meant[published.publication]
+        mirror.publish(again.as_json())
+        (mirror.folder / "manifest.json").write_text(again.as_json())
+
     def read(self, number: int | None) -> None:
         """What a reader does."""
         mirror = self.mirror(number)
@@ -292,6 +301,7 @@ def test_vectors_go_with_their_hashes_whether_or_not_they_were_fetched(world: Wo
     [first, second, third] = sorted((mirror.folder / "vectors" / "e").glob("*.hashes.npy"))
     assert not list((mirror.folder / "vectors").glob("*/*.vectors.npy"))
     first.unlink()
+    world.publish_again(mirror)
     mirror.finish()
     stays = {f"vectors/e/{each.name}" for each in (second, third)}
     stays |= {each.replace("hashes", "vectors") for each in stays}
@@ -303,9 +313,21 @@ def test_where_a_disk_lost_what_is_needed_nothing_is_deleted(world: World, lost:
     mirror = world.mirror(None)
     mirror.pull()
     before = set(world.held)
+    world.publish_again(mirror)
     for file in [*mirror.folder.glob(lost), *mirror.folder.glob("vectors/*/*")]:
         file.unlink()
     mirror.finish()
     assert set(world.held) == before
+    world.observe()
     mirror.pull()
     check(mirror.folder, world)
+
+
+def test_without_a_publication_nothing_of_the_tables_is_deleted(world: World) -> None:
+    mirror = world.mirror(None)
+    mirror.pull()
+    before = set(world.held)
+    shutil.rmtree(mirror.folder / "vectors")
+    (mirror.folder / "report.html").unlink()
+    mirror.finish()
+    assert set(world.held) == before - {"report.html"}
