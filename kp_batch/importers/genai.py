@@ -15,7 +15,7 @@ from kp_batch.importers.messages import (
     parsed,
 )
 from kp_batch.importers.payloads import messages_in
-from kp_batch.importers.scores import Score, score
+from kp_batch.importers.scores import Score, scores_of
 from kp_batch.importers.spans import AgentRun, ModelCall, SpanContent, ToolRun
 
 _MODEL = ("chat", "text_completion", "generate_content", "call_llm")
@@ -66,15 +66,14 @@ def payload(span: OtelSpan) -> object:
     return [_usual(each) for each in span.events if each.name in _SPEAKERS] or None
 
 
-def scores(span: OtelSpan) -> Iterator[Score]:
+def scores(span: OtelSpan) -> list[Score]:
     """The scores of a span."""
-    for event in span.events:
-        if event.name == "gen_ai.evaluation.result":
-            name = told(event.attributes, "gen_ai.evaluation.name")
-            value = told(event.attributes, "gen_ai.evaluation.score.value")
-            found = score(name, value, event.time)
-            if found:
-                yield found
+    name, value = "gen_ai.evaluation.name", "gen_ai.evaluation.score.value"
+    return scores_of(
+        (told(each.attributes, name), told(each.attributes, value), each.time)
+        for each in span.events
+        if each.name == "gen_ai.evaluation.result"
+    )
 
 
 def _guessed(span: OtelSpan) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from kp_batch.importers.attributes import agent_named, texts
+from kp_batch.importers.attributes import agent_named, first_text, texts
 from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format
 from kp_batch.importers.json_files import is_empty, read_json, read_json_lines
@@ -20,7 +20,6 @@ from kp_batch.importers.messages import (
     Message,
     ToolCall,
     ToolResult,
-    as_text,
     list_in,
     object_in,
     parsed,
@@ -28,7 +27,7 @@ from kp_batch.importers.messages import (
 from kp_batch.importers.parquet_rows import rows_of, units_of
 from kp_batch.importers.payloads import messages_in, said_in
 from kp_batch.importers.rules import Rules
-from kp_batch.importers.scores import Score, score
+from kp_batch.importers.scores import Score, scores_of
 from kp_batch.importers.spans import (
     AgentRun,
     ModelCall,
@@ -292,27 +291,14 @@ def _calls(row: _Observation) -> Iterator[ToolCall]:
 
 
 def _tool_run(row: _Observation) -> ToolRun:
-    metadata = _metadata(row)
-    name = str(_first(metadata, _TOOL_NAMES) or row.name or "").removeprefix("execute_tool ")
-    told = _first(metadata, _CALL_IDS)
-    call_id = "" if told is None else as_text(told)
-    content, failed = row.output if _is_set(row.output) else None, row.level == "ERROR"
-    if result := _result_message(row.output):  # LangChain's tools give back a message
-        content, failed, call_id = result.content, failed or result.failed, call_id or result.id
-    given = row.input if _is_set(row.input) else None
+    name = str(_told(row, _TOOL_NAMES) or row.name or "").removeprefix("execute_tool ")
+    call_id = _told(row, _CALL_IDS) or ""
+    given, output = (each if _is_set(each) else None for each in (row.input, row.output))
     return ToolRun(
         ToolCall(name, given, call_id),
-        ToolResult(content, call_id, failed),
+        ToolResult(output, call_id, row.level == "ERROR"),
         is_retriever=row.type == "RETRIEVER",
     )
-
-
-def _result_message(output: object) -> ToolResult | None:
-    found = parsed(output)
-    if not isinstance(found, Mapping) or "tool_call_id" not in found:
-        return None
-    results = [result for each in messages_in(cast("Json", found)) for result in each.results]
-    return results[0] if len(results) == 1 else None
 
 
 def _is_set(payload: object) -> bool:
@@ -328,8 +314,7 @@ def _fields(row: _Described, *, with_metadata: bool) -> dict[str, list[str]]:
 
 
 def _origin(row: _Described, model: object = None) -> Origin:
-    agent = _first(_metadata(row), _AGENT_NAMES)
-    told = (agent, model, row.session_id, row.version)
+    told = (_told(row, _AGENT_NAMES), model, row.session_id, row.version)
     return Origin(*(str(each) if each else None for each in told))
 
 
@@ -342,23 +327,18 @@ def _metadata(row: _Described) -> Json:
     return {str(key): parsed(value) for key, value in cast("list[list[object]]", pairs)}
 
 
-def _first(metadata: Json, names: Sequence[str]) -> object:
-    """What stands under the first of these names, be it as an attribute."""
-    attributes = object_in(metadata.get("attributes"))
-    told = (
-        place.get(key)
-        for name in names
-        for place, key in ((metadata, name), (attributes, name), (metadata, f"attributes.{name}"))
-    )
-    return next((each for each in told if each is not None), None)
+def _told(row: _Described, names: Sequence[str]) -> str | None:
+    """What its metadata has under one of these names, be it as an attribute."""
+    metadata = _metadata(row)
+    places = (metadata, object_in(metadata.get("attributes")))
+    return first_text(places, *names, *(f"attributes.{each}" for each in names))
 
 
 def _scores(rows: Sequence[_ScoreRow], places: set[str]) -> list[Score]:
     """The scores of the trace and its roots."""
     ordered = sorted(rows, key=_updated)
-    counted = [each for each in ordered if str(each.observation_id or "") in places]
-    found = (score(x.name, _number(x), nanoseconds(x.timestamp) or 0) for x in counted)
-    return [each for each in found if each]
+    counted = (each for each in ordered if str(each.observation_id or "") in places)
+    return scores_of((x.name, _number(x), nanoseconds(x.timestamp)) for x in counted)
 
 
 def _number(row: _ScoreRow) -> object:

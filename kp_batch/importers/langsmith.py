@@ -15,12 +15,11 @@ from kp_batch.importers.attributes import first_text, texts
 from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.json_files import read_json_lines
-from kp_batch.importers.message_json import message_of
 from kp_batch.importers.messages import Json, Message, ToolCall, ToolResult, object_in, parsed
 from kp_batch.importers.parquet_rows import rows_of, units_of
 from kp_batch.importers.payloads import messages_in, objective_in, without_role
 from kp_batch.importers.rules import Rules
-from kp_batch.importers.scores import Score, score
+from kp_batch.importers.scores import Score, scores_of
 from kp_batch.importers.spans import ModelCall, Span, SpanContent, ToolRun, latest, nanoseconds
 from kp_batch.importers.spans import draft as draft_of
 from kp_batch.limits import TOO_LARGE
@@ -159,8 +158,7 @@ def _content_of(run: _Run) -> SpanContent | None:
     if run.run_type == "llm":
         return ModelCall(messages_in(run.inputs), _answer(run.outputs))
     if run.run_type in ("tool", "retriever"):
-        result = _result(run)
-        return ToolRun(_call(run, result.id), result, is_retriever=run.run_type == "retriever")
+        return ToolRun(_call(run), _result(run), is_retriever=run.run_type == "retriever")
     return None
 
 
@@ -180,12 +178,12 @@ def _text_of(found: object) -> str:
     return objective_in(found) if isinstance(found, str | Mapping) else ""
 
 
-def _call(run: _Run, named: str) -> ToolCall:
-    given = parsed(run.inputs)
+def _call(run: _Run) -> ToolCall:
+    given, named = parsed(run.inputs), ""
     if isinstance(given, Mapping):
         inputs = cast("Json", given)
         if inputs.get("type") == "tool_call" and "args" in inputs:
-            given, named = inputs["args"], named or str(inputs.get("id") or "")
+            given, named = inputs["args"], str(inputs.get("id") or "")
         elif set(inputs) == {"input"} and isinstance(inputs["input"], str):
             given = _arguments(inputs["input"]) or given
     return ToolCall(run.name or "", given, named)
@@ -209,18 +207,7 @@ def _result(run: _Run) -> ToolResult:
         given = None  # what LangSmith has where nothing came out
     if isinstance(given, Mapping) and set(given) == {"output"}:
         given = given["output"]
-    if told := _told(given):
-        return ToolResult(told.content, told.id, failed or told.failed)
     return ToolResult(given, failed=failed)
-
-
-def _told(given: object) -> ToolResult | None:
-    """The result within a tool's message, as LangChain's tools give it back."""
-    if not isinstance(given, Mapping):
-        return None
-    message = message_of(given)
-    messages = [message] if message else messages_in(given) if given.get("lc") else []
-    return next((result for each in messages for result in each.results), None)
 
 
 def _feedback(run: _Run) -> Mapping[str, Json]:
@@ -229,8 +216,7 @@ def _feedback(run: _Run) -> Mapping[str, Json]:
 
 
 def _scores(run: _Run) -> list[Score]:
-    averages = (score(name, each.get("avg")) for name, each in _feedback(run).items())
-    return [each for each in averages if each]
+    return scores_of((name, each.get("avg"), None) for name, each in _feedback(run).items())
 
 
 def _fields(run: _Run) -> dict[str, list[str]]:

@@ -1,12 +1,12 @@
 """OpenInference's dialect of spans: `openinference.span.kind`, `llm.*`, `tool.*`, annotations."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from kp_batch.importers.attributes import OtelSpan, agent_named, first_told, listed, told
 from kp_batch.importers.message_json import message_of
 from kp_batch.importers.messages import Json, Message, ToolCall, ToolResult, parsed
 from kp_batch.importers.payloads import messages_in
-from kp_batch.importers.scores import Score, score
+from kp_batch.importers.scores import Score, scores_of
 from kp_batch.importers.spans import AgentRun, ModelCall, SpanContent, ToolRun, says_anything
 
 _HIDDEN = "__REDACTED__"  # stands where content was left out on purpose
@@ -16,7 +16,7 @@ _FEEDBACK = {"annotations": "annotation", "evaluations": "evaluation"}
 
 def content_of(span: OtelSpan) -> SpanContent | None:
     """What a span tells of an agent; None if it tells nothing in this dialect."""
-    kind = _kind(span)
+    kind = str(told(span.attributes, "openinference.span.kind") or "").upper()
     if kind == "LLM":
         return ModelCall(_given(span), _answer(span))
     if kind in ("TOOL", "RETRIEVER"):
@@ -39,27 +39,13 @@ def payload(span: OtelSpan) -> object:
     return _shown(told(span.attributes, "input.value"))
 
 
-def scores(span: OtelSpan) -> Iterator[Score]:
-    """The scores of a span."""
-    yield from _scores(span, "")
-
-
-def trace_scores(span: OtelSpan) -> Iterator[Score]:
-    """The scores of the whole trace, which may stand at any span."""
-    yield from _scores(span, "trace.")
-
-
-def _kind(span: OtelSpan) -> str:
-    return str(told(span.attributes, "openinference.span.kind") or "").upper()
-
-
-def _scores(span: OtelSpan, scope: str) -> Iterator[Score]:
-    for several, one in _FEEDBACK.items():
-        for item in listed(span.attributes, scope + several):
-            name, value = told(item, f"{one}.name"), told(item, f"{one}.score")
-            found = score(name, value, span.end or span.start or 0)
-            if found:
-                yield found
+def scores(span: OtelSpan, scope: str = "") -> list[Score]:
+    """The scores of a span; in the scope `trace.` those of the trace, which stand at any."""
+    return scores_of(
+        (told(item, f"{one}.name"), told(item, f"{one}.score"), span.end or span.start)
+        for several, one in _FEEDBACK.items()
+        for item in listed(span.attributes, scope + several)
+    )
 
 
 def _given(span: OtelSpan) -> Sequence[Message]:

@@ -139,7 +139,7 @@ def _value(value: object) -> object:
 def draft(trace: str, units: Sequence[Unit], rules: Rules) -> Draft | Refused | PassedOver:
     """See `Format`; the records are those of `OtelSpan`."""
     rows = spans.latest((OtelSpan.of(cast("Json", each.record)) for each in units), _completeness)
-    of_trace = [score for row in rows for score in openinference.trace_scores(row)]
+    of_trace = [score for row in rows for score in openinference.scores(row, "trace.")]
     return spans.draft(trace, map(_span, rows), rules, of_trace)
 
 

@@ -1,5 +1,6 @@
 """What counts as a score."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
 
@@ -13,10 +14,10 @@ class Score:
     time: int = 0  # in nanoseconds after 1970
 
 
-def score(name: object, value: object, time: int = 0) -> Score | None:
-    """A score, where it has a name and is a number."""
-    number = score_of(value)
-    return Score(name, number, time) if isinstance(name, str) and number is not None else None
+def scores_of(told: Iterable[tuple[object, object, int | None]]) -> list[Score]:
+    """The scores among names, values and times: those that have a name, and are numbers."""
+    numbers = ((name, score_of(value), time or 0) for name, value, time in told)
+    return [Score(x, y, z) for x, y, z in numbers if isinstance(x, str) and y is not None]
 
 
 def score_of(value: object) -> float | None:

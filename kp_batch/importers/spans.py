@@ -6,7 +6,7 @@ the same call, of which the outer span counts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import takewhile
 from math import inf
@@ -15,7 +15,13 @@ from typing import Any, Protocol, TypeVar
 from kp_batch.importers.attributes import first
 from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused
 from kp_batch.importers.messages import Message, ToolCall, ToolResult
-from kp_batch.importers.payloads import at_path, messages_in, objective_in, question_in
+from kp_batch.importers.payloads import (
+    at_path,
+    messages_in,
+    objective_in,
+    question_in,
+    result_in,
+)
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.scores import Score
 from kp_batch.importers.transcript import Transcript
@@ -53,35 +59,20 @@ SpanContent = ModelCall | ToolRun | AgentRun
 
 @dataclass(frozen=True)
 class Span:
-    """One span of a trace.
-
-    Attributes:
-        id: its own, within the trace.
-        parent: the span that it is within; '' for a root, None if that is not told.
-        start: in nanoseconds after 1970; None if it is not told.
-        end: likewise.
-        has_ended: False for a span of which more is to come.
-        content: what it tells of an agent; None if it is no part of one.
-        input: what it was given, as its system tells it.
-        sequence: sorts spans that start at once, where their system does.
-        scores: of itself; they count for its trace where it is a root, or the last one.
-        fields: what rules may take values from.
-        origin: who did it, as far as this span tells.
-        release: of the program, where its agent has no version.
-    """
+    """One span of a trace, and what it tells of it."""
 
     id: str
-    parent: str | None
-    start: int | None
+    parent: str | None  # '' for a root, None if it is not told
+    start: int | None  # in nanoseconds after 1970
     end: int | None
-    has_ended: bool = True
-    content: SpanContent | None = None
-    input: object = None
-    sequence: str = ""
-    scores: Sequence[Score] = ()
+    has_ended: bool = True  # no more of it is to come
+    content: SpanContent | None = None  # None: it is no part of an agent
+    input: object = None  # as its system tells it
+    sequence: str = ""  # sorts spans that start at once, where their system does
+    scores: Sequence[Score] = ()  # which count where it is a root, or the last one
     fields: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     origin: Origin = field(default_factory=Origin)
-    release: str | None = None
+    release: str | None = None  # of the program, where its agent has no version
 
 
 class _Row(Protocol):
@@ -235,7 +226,7 @@ def _transcript(tree: _Tree, rules: Rules) -> Transcript:
     for span in filter(tree.counts, tree.spans):
         content = span.content
         if isinstance(content, ToolRun):
-            transcript.add_tool_run(content.call, content.result)
+            transcript.add_tool_run(*_run(content))
         elif content:
             transcript.add_prompt(content.given)
             for message in content.answer:
@@ -244,6 +235,15 @@ def _transcript(tree: _Tree, rules: Rules) -> Transcript:
                 elif not (message.results and tree.has_tool_runs):  # told at their own time
                     transcript.add_prompt([message])
     return transcript
+
+
+def _run(content: ToolRun) -> tuple[ToolCall, ToolResult]:
+    """A call and its result, which may be within a message."""
+    call, result = content.call, content.result
+    if told := result_in(result.content):
+        failed = result.failed or told.failed
+        result = replace(told, id=result.id or told.id, failed=failed)
+    return replace(call, id=call.id or result.id), result
 
 
 def _start(tree: _Tree) -> datetime | None:
