@@ -8,7 +8,7 @@ the same call, of which the outer span counts.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import takewhile
+from itertools import chain, takewhile
 from math import inf
 from typing import Any, Protocol, TypeVar
 
@@ -140,18 +140,13 @@ class _Tree:
     """
 
     def __init__(self, spans: Iterable[Span]) -> None:
-        self._by_id: dict[str | None, Span] = {each.id: each for each in spans}
+        self._by_id: dict[str, Span] = {each.id: each for each in spans}
         self.spans = self._in_order()
         self.roots = [each for each in self.spans if each.parent == ""]
         self.heads = [*self.roots, *self.spans]
         self.calls = [each for each in self.spans if isinstance(each.content, ModelCall)]
         self.has_tool_runs = any(isinstance(each.content, ToolRun) for each in self.spans)
-        self._spoken_for = {
-            above.id
-            for each in self.spans
-            if isinstance(each.content, ModelCall | AgentRun) and says_anything(each.content.answer)
-            for above in self._above(each)
-        }
+        self._silent = self._spoken_for()
 
     @property
     def input(self) -> object:
@@ -165,7 +160,7 @@ class _Tree:
             return not self._is_within_same_call(span)
         if isinstance(content, ToolRun):
             return not self._is_within_same_run(span, content)
-        return content is not None and span.id not in self._spoken_for
+        return content is not None and span.id not in self._silent
 
     def _is_within_same_call(self, span: Span) -> bool:
         for each in self._above(span):
@@ -176,23 +171,35 @@ class _Tree:
         return False
 
     def _is_within_same_run(self, span: Span, run: ToolRun) -> bool:
-        contents = [each.content for each in self._above(span) if each.content]
-        if run.is_retriever and any(isinstance(each, ToolRun) for each in contents):
-            return True
-        outer = contents[0] if contents else None
+        around = (each.content for each in self._above(span) if each.content)
+        if run.is_retriever:
+            return any(isinstance(each, ToolRun) for each in around)
+        outer = next(around, None)
         return isinstance(outer, ToolRun) and run.call.is_same_as(outer.call)
 
     def _above(self, span: Span) -> Iterator[Span]:
         """The span that it is within, the one around that, and so on; sources have circles."""
         seen = {span.id}
-        parent = self._by_id.get(span.parent)
+        parent = self._by_id.get(span.parent or "")
         while parent and parent.id not in seen:
             yield parent
             seen.add(parent.id)
-            parent = self._by_id.get(parent.parent)
+            parent = self._by_id.get(parent.parent or "")
+
+    def _spoken_for(self) -> set[str]:
+        """The ids of the spans that some span below speaks for."""
+        found: set[str] = set()
+        for span in self.spans:
+            content = span.content
+            if isinstance(content, ModelCall | AgentRun) and says_anything(content.answer):
+                for each in self._above(span):
+                    if each.id in found:
+                        break
+                    found.add(each.id)
+        return found
 
     def _in_order(self) -> list[Span]:
-        starts = {each.id: self._begin(each) for each in self._by_id.values()}
+        starts = self._starts()
 
         def place(span: Span) -> tuple[int, str, float, str]:
             return starts[span.id], span.sequence, inf if span.end is None else span.end, span.id
@@ -209,10 +216,16 @@ class _Tree:
                 ordered.setdefault(each.id, each)
         return list(ordered.values())
 
-    def _begin(self, span: Span) -> int:
-        """When it started, or else what it is within."""
-        around = (span, *self._above(span)) if span.start is None else (span,)
-        return next((each.start for each in around if each.start is not None), 0)
+    def _starts(self) -> dict[str, int]:
+        """When each span started, or else what it is within."""
+        spans = self._by_id.values()
+        starts = {each.id: each.start for each in spans if each.start is not None}
+        for span in spans:
+            path = takewhile(lambda x: x.id not in starts, chain([span], self._above(span)))
+            if lacking := [*path]:
+                start = starts.get(lacking[-1].parent or "", 0)
+                starts.update({each.id: start for each in lacking})
+        return starts
 
 
 def says_anything(messages: Sequence[Message]) -> bool:
