@@ -8,14 +8,13 @@ from typing import cast
 import polars as pl
 import pyarrow as pa
 
-from kp_batch.importers.attributes import told
+from kp_batch.importers.attributes import Event, OtelSpan, told
 from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.messages import Json, object_in, parsed
+from kp_batch.importers.otlp import draft
 from kp_batch.importers.parquet_rows import NANOSECONDS, times_as_text, units_of
-from kp_batch.importers.span import Event, Span
-from kp_batch.importers.spans import draft
-from kp_batch.times import time_of, us_of
+from kp_batch.importers.spans import nanoseconds
 
 _ROWS = 500  # that are held at once; each may hold a whole conversation
 _TRACE = "context.trace_id"
@@ -59,7 +58,7 @@ def _unit(row: Json) -> Unit | Refused:
     events = parsed(row.get("events"))
     return Unit(
         trace,
-        Span(
+        OtelSpan(
             id=span,
             parent=str(row.get("parent_id") or ""),
             name=str(row.get("name") or ""),
@@ -85,10 +84,7 @@ def _event(found: object) -> Event:
 
 
 def _nanoseconds(value: object) -> int | None:
-    if isinstance(value, int):
-        return value
-    time = time_of(value)
-    return None if time is None else us_of(time) * 1_000
+    return value if isinstance(value, int) else nanoseconds(value)
 
 
 def _plain(value: object) -> object:
