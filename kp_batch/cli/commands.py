@@ -16,9 +16,9 @@ from kp_batch.operations.results import (
     ExportResult,
     Forgotten,
     Removed,
-    Sweep,
     Verification,
 )
+from kp_batch.operations.sweep_result import Sweep
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.explain_plan import PlanDescription
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
