@@ -8,7 +8,8 @@ from typing import cast
 
 import pyarrow as pa
 
-from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
+from kp_batch.file_faults import UnreadableError
+from kp_batch.importers.draft import PassedOver, Refused, Unit
 from kp_batch.importers.format import Format
 from kp_batch.importers.json_files import is_empty, read_json, read_json_lines
 from kp_batch.importers.langfuse_exports import inputs, tells

@@ -8,8 +8,9 @@ from uuid import UUID
 import pyarrow as pa
 
 from kp_batch.bounded_json import TooLargeError
+from kp_batch.file_faults import MISSING_COLUMN, Fault, UnreadableError
 from kp_batch.importers.attributes import first_text
-from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.draft import PassedOver, Refused, Unit
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.json_files import read_json_lines
 from kp_batch.importers.langsmith_runs import draft
@@ -38,7 +39,7 @@ def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver
 
 def _columns(schema: pa.Schema) -> Callable[[str], bool]:
     if missing := [name for name in _NEEDED if name not in schema.names]:
-        raise UnreadableError(f"it has no column {', '.join(missing)}", "missing_column")
+        raise UnreadableError(Fault(MISSING_COLUMN, f"it has no column {', '.join(missing)}"))
     wanted = {*_TEXTS, *_OTHERS, "error", "extra"}
     return lambda leaf: leaf.split(".")[0] in wanted
 

@@ -6,7 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
-from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
+from kp_batch.file_faults import UnreadableError
+from kp_batch.importers.draft import PassedOver, Refused, Unit
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.json_files import read_json_values
 from kp_batch.importers.messages import Json

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kp_batch.archive.file_faults import UnreadableError
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import described
 from kp_batch.errors import StorageError, is_passing
 from kp_batch.executor import Step
+from kp_batch.file_faults import UnreadableError
 
 R = TypeVar("R")
 T = TypeVar("T")
