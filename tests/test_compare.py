@@ -15,8 +15,8 @@ from pydantic import TypeAdapter
 from scipy.stats import spearmanr
 
 import kp_batch.ingest.contents
-from kp_batch.cli.options import json_line
 from kp_batch.cli.comparison_text import comparison_text
+from kp_batch.cli.options import json_line
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import KpBatchError, WarehouseError

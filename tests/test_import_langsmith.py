@@ -8,7 +8,8 @@ from typing import Any, Literal
 import polars as pl
 import pytest
 
-from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
+from kp_batch.file_faults import UnreadableError
+from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
 from kp_batch.importers.langsmith import FORMAT, draft, units
 from kp_batch.importers.rules import load_rules
 from kp_batch.operations.importing import import_traces

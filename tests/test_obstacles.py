@@ -13,11 +13,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from kp_batch.cli.supervisor import _send, _started
 
 from kp_batch.archive.folders import IS_DELTA
 from kp_batch.archive.sources import discover
 from kp_batch.cli import group
-from kp_batch.cli.supervisor import _send, _started
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
 from kp_batch.failures import explained

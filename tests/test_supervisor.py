@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 import pytest
+from kp_batch.cli.commands import COMMANDS, PLAN, VACUUM
+from kp_batch.cli.supervisor import child_result, start_ahead
 
 from kp_batch.archive.file_changes import FileChanges
 from kp_batch.cli import run, supervisor
-from kp_batch.cli.commands import COMMANDS, PLAN, VACUUM
-from kp_batch.cli.supervisor import child_result, start_ahead
 from kp_batch.errors import KpBatchError
 from kp_batch.operations.results import (
     Comparison,

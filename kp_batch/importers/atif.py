@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from kp_batch.file_faults import UnreadableError
 from kp_batch.importers.attributes import first_text
-from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit
 from kp_batch.importers.format import Format
 from kp_batch.importers.harbor import inputs, tells, trial_of
 from kp_batch.importers.json_files import read_json

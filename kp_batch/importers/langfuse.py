@@ -10,8 +10,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from kp_batch.file_faults import UnreadableError
 from kp_batch.importers.attributes import agent_named, first_text, texts
-from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit
 from kp_batch.importers.format import Format
 from kp_batch.importers.json_files import is_empty, read_json, read_json_lines
 from kp_batch.importers.langfuse_exports import inputs, tells

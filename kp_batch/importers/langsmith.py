@@ -11,8 +11,9 @@ from uuid import UUID
 import pyarrow as pa
 
 from kp_batch.bounded_json import TooLargeError
+from kp_batch.file_faults import MISSING_COLUMN, Fault, UnreadableError
 from kp_batch.importers.attributes import first_text, texts
-from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.json_files import read_json_lines
 from kp_batch.importers.messages import Json, Message, ToolCall, ToolResult, object_in, parsed
@@ -82,7 +83,7 @@ def units(path: Path, _: Sequence[Path]) -> Iterator[Unit | Refused | PassedOver
 
 def _columns(schema: pa.Schema) -> Callable[[str], bool]:
     if missing := [name for name in _NEEDED if name not in schema.names]:
-        raise UnreadableError(f"it has no column {', '.join(missing)}", "missing_column")
+        raise UnreadableError(Fault(MISSING_COLUMN, f"it has no column {', '.join(missing)}"))
     return lambda leaf: leaf.split(".")[0] in (*_TEXTS, *_OTHERS)
 
 

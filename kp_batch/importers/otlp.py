@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+from kp_batch.file_faults import UnreadableError
 from kp_batch.importers import genai, openinference, spans
 from kp_batch.importers.attributes import Event, OtelSpan, first_text, texts
-from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.json_files import read_json_values
 from kp_batch.importers.messages import Json, compact

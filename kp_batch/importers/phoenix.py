@@ -8,8 +8,9 @@ from typing import cast
 import polars as pl
 import pyarrow as pa
 
+from kp_batch.file_faults import MISSING_COLUMN, Fault, UnreadableError
 from kp_batch.importers.attributes import Event, OtelSpan, told
-from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.draft import PassedOver, Refused, Unit
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.messages import Json, object_in, parsed
 from kp_batch.importers.otlp import draft
@@ -42,7 +43,7 @@ def _check(schema: pa.Schema) -> None:
     names = {*schema.names, *(inner.name for each in schema for inner in each.flatten())}
     missing = [each for each in _NEEDED if each not in names]
     if missing:
-        raise UnreadableError(f"it lacks {', '.join(missing)}", "missing_column")
+        raise UnreadableError(Fault(MISSING_COLUMN, f"it lacks {', '.join(missing)}"))
 
 
 def _unit(row: Json) -> Unit | Refused:
