@@ -1,7 +1,6 @@
 """New traces scored: by themselves, and beside a warehouse, as a run would score them there."""
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable

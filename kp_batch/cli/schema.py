@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from kp_batch.cli.main import kp_batch
+from kp_batch.cli import kp_batch
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TRACE = "trace"
