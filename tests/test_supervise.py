@@ -6,13 +6,18 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from kp_batch.config import RescoreConfig
+from kp_batch.pipeline.rescore import rescore_archive
 from tests.archives import trace, write_jsonl
 from tests.holding import holding
-from tests.test_cli import children, is_running, linux, until
+from tests.importing import write_json
+from tests.test_cli import children, is_running, linux, reading, until, working
+from tests.test_import_atif import short
 from tests.test_lock import HOLD
 
 
@@ -289,3 +294,135 @@ def test_a_full_disk_of_the_log_hides_no_error(tmp_path: Path) -> None:
     status, _, told = done(WRITING.format(work), tmp_path / "log")
     assert status == 1
     assert "ZeroDivisionError" in told
+
+
+# --- the commands themselves ---
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """An archive of a pipe that nobody writes into, so that who reads it again waits for ever."""
+
+    pipe: Path
+    warehouse: Path
+    output: Path
+
+    def commands(self) -> dict[str, list[object]]:
+        own = ["--warehouse", self.warehouse]
+        return {
+            "verify": ["verify", *own],
+            "export": ["export", *own, "--min-score", 0, "-o", self.output / "a.jsonl"],
+            "score": ["score", self.pipe],
+            "forget": ["forget", "--from", self.pipe, *own],
+        }
+
+
+@pytest.fixture
+def blocked(tmp_path: Path, temporary: Path) -> Blocked:
+    archive, warehouse, output = (tmp_path / name for name in ("archive", "wh", "output"))
+    path = write_jsonl(archive / "a.jsonl", [trace()])
+    rescore_archive(RescoreConfig(archive=(str(archive),), warehouse=warehouse, embedder="none"))
+    path.unlink()
+    os.mkfifo(path)
+    output.mkdir()
+    assert [*temporary.iterdir()] == []
+    return Blocked(path, warehouse, output)
+
+
+@linux
+@pytest.mark.parametrize("name", ["verify", "export", "score", "forget"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_command_that_is_ended_says_so_and_leaves_nothing(
+    blocked: Blocked, temporary: Path, name: str, number: signal.Signals
+) -> None:
+    with working(*blocked.commands()[name]) as process, reading(blocked.pipe):
+        assert process.stderr
+        [child] = children(process.pid)
+        os.kill(child if number == signal.SIGKILL else process.pid, number)
+        assert process.wait(20) == 128 + number
+        *_, last = process.stderr.read().splitlines()
+    whole = "; what is published is whole, and kp-batch runs tells by which runs"
+    assert f"{last}\n" == (
+        KILLED.format("", "")
+        if number == signal.SIGKILL
+        else f"kp-batch: ended by SIGTERM{whole if name == 'forget' else ''}\n"
+    )
+    left = [each for each in blocked.output.rglob("*") if each.is_file()]
+    assert [*temporary.iterdir(), *blocked.warehouse.glob("*.part"), *left] == []
+
+
+RULES = ("--success", "always", "--confidence", "0.5", "--domain", "=code")
+IMPORTING = """
+from kp_batch import cli
+from kp_batch.importers import archive
+def put(written, path):
+    print("ready", flush=True)
+    time.sleep(600)
+archive.put = put
+return cli._status()
+"""
+
+
+@linux
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_import_that_is_ended_leaves_no_file_half_written(
+    tmp_path: Path, temporary: Path, number: signal.Signals
+) -> None:
+    path, output = write_json(tmp_path / "a.json", short()), tmp_path / "archive"
+    with started(IMPORTING, "import", "atif", path, "-o", output, *RULES) as process:
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.readline() == "ready\n", process.stderr.read()
+        assert len([*output.rglob("*.part")]) == 1
+        [child] = children(process.pid)
+        os.kill(child if number == signal.SIGKILL else process.pid, number)
+        assert process.wait(20) == 128 + number
+    assert [*temporary.iterdir(), *output.rglob("*.part")] == []
+
+
+SMALL = """
+mount -t tmpfs -o size=$1 none full && shift
+"$@" > out 2> err
+echo $?; tail -n 1 err; find full -name '*.part' -o -name 'kp-*'
+"""
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode != 0,
+    reason="may not mount a disk",
+)
+@pytest.mark.parametrize(
+    ("full", "size", "command"),
+    [
+        ("scratch", "24k", "compare previous latest"),
+        ("scratch", "24k", "export -o traces.jsonl"),
+        ("scratch", "24k", "forget a0 --dry-run"),
+        ("scratch", "8k", "import atif session.json -o archive"),
+        ("output", "8k", "export -o full/traces.jsonl"),
+        ("output", "8k", "import atif session.json -o full/archive"),
+    ],
+)
+def test_a_full_disk_is_told_in_one_line_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str, size: str, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("full").mkdir()
+    if full == "scratch":
+        monkeypatch.setenv("TMPDIR", str(tmp_path / "full"))
+    if command.startswith("import"):
+        write_json(tmp_path / "session.json", short(notes="x" * 100_000))
+        words = [*command.split(), *RULES]
+    else:
+        traces = [trace(id=f"a{n}", task={"objective": f"{n} " * 1_000}) for n in range(9)]
+        write_jsonl(tmp_path / "a.jsonl", traces)
+        config = RescoreConfig(archive=("a.jsonl",), warehouse=tmp_path / "wh", embedder="none")
+        rescore_archive(config)
+        rescore_archive(config.model_copy(update={"threshold": 0.3}))
+        words = [*command.split(), "--warehouse", "wh"]
+    told = ["unshare", "-rm", "sh", "-c", SMALL, "sh", size, sys.executable, "-m", "kp_batch"]
+    done = subprocess.run([*told, *words], capture_output=True, text=True, check=True)
+    status, line, *left = done.stdout.splitlines()
+    assert (status, left) == ("1", [])
+    where = f"{tmp_path}/full/kp-" if full == "scratch" else "full"
+    assert line.startswith(f"kp-batch: the disk of {where}")
+    assert line.endswith(" is full; free some space")

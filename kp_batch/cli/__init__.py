@@ -39,7 +39,11 @@ def main() -> NoReturn:
     """Run the command line and leave with its exit status."""
     name, *rest = sys.argv[1:] or [""]
     if name in _LONG and not {"-h", "--help"} & {*rest}:
-        sys.exit(supervised(_long, whole=_WHOLE if name in _PUBLISHING else ""))
+        try:
+            sys.exit(supervised(_long, whole=_WHOLE if name in _PUBLISHING else ""))
+        except OSError as error:  # there is no room for another process, or for its files
+            say(str(explained(error)))
+            sys.exit(1)
     for number in ending_signals():
         signal.signal(number, _end)
     sys.exit(_status())
