@@ -94,6 +94,6 @@ def test_a_question_is_answered_without_frames_and_settings(tmp_path: Path) -> N
 
 
 def test_who_waits_for_a_long_command_has_imported_none_of_its_work() -> None:
-    waiting = imported("import kp_batch.cli")
+    waiting = imported("import sys, kp_batch.cli")
     assert "kp_batch.cli.supervise" in waiting
     assert not waiting & (MODELS | PAGES | REMOTE | FRAMES | {"duckdb", "pydantic"})

@@ -144,15 +144,17 @@ def _told(folder: Path, number: int) -> int:
         if printed.is_symlink() and printed.readlink().suffix != HALF_WRITTEN:
             details = f"; details are in {printed.readlink()}"
     if number == signal.SIGKILL:
-        end = "was killed by SIGKILL, as the system does where memory runs out; "
-        end += f"what is published is whole{details}"
+        end = (
+            "the working process was killed by SIGKILL, as the system does where memory runs out; "
+            f"what is published is whole{details}"
+        )
     else:
         last = said.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        end = f"ended by {_named(number)}: {last or 'it said nothing'}{details}"
+        end = f"the working process ended by {_named(number)}: {last or 'it said nothing'}{details}"
     if (folder / _TOLD).exists():
-        say(f"warning: the working process {end}; the report may be an older one")
+        say(f"warning: {end}; the report may be an older one")
         return 0
-    say(f"the working process {end}")
+    say(end)
     return 128 + number
 
 
