@@ -61,6 +61,7 @@ def supervised(work: Callable[[], int], *, whole: str = "") -> int:
     # They are waited for, and so interrupt nothing that follows.
     signal.signal(signal.SIGCHLD, _heed)  # some systems drop what nobody heeds
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *ending})
+    _open_closed_streams()
     folder, (alive, own) = Path(tempfile.mkdtemp(prefix="kp-")), os.pipe()
     try:
         child = os.fork()
@@ -80,6 +81,14 @@ def supervised(work: Callable[[], int], *, whole: str = "") -> int:
         say(f"ended by {_named(number)}{whole}")
         return 128 + number
     return status
+
+
+def _open_closed_streams() -> None:
+    """Open stdin, stdout and stderr where they are closed: no other file shall have their numbers."""
+    number = 0
+    while number <= 2:
+        number = os.open(os.devnull, os.O_RDWR)
+    os.close(number)
 
 
 def _heed(_number: int, _frame: FrameType | None) -> None:
