@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import signal
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -23,7 +24,7 @@ from pydantic import TypeAdapter
 
 import kp_batch.operations.sweep
 import kp_batch.pipeline.fit
-from kp_batch.cli.main import kp_batch as group
+from kp_batch.cli import kp_batch as group
 from kp_batch.cli.sweeping import sweep_text
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import write_chunk

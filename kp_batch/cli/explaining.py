@@ -8,9 +8,9 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from kp_batch.cli import kp_batch
 from kp_batch.cli.breakdown_text import scored_text
 from kp_batch.cli.explanation_text import explanation_text
-from kp_batch.cli.main import kp_batch
 from kp_batch.cli.options import json_line, json_option, option_of_warehouse, warehouse_option
 from kp_batch.errors import TraceError
 from kp_batch.text import number, printable

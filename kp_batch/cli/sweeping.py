@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import click
 
+from kp_batch.cli import kp_batch
 from kp_batch.cli.exporting import written
-from kp_batch.cli.main import kp_batch
 from kp_batch.cli.options import json_line, json_option, warehouse_option
 from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
 from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep
@@ -115,9 +115,10 @@ def sweep(  # noqa: PLR0913 (each is an option)
     from kp_batch.operations.sweep import page_of
     from kp_batch.operations.sweep import sweep as sweep_of
 
-    asked = {"cache_by": cache_by, "sizes": sizes, "ttls": ttls, "thresholds": thresholds}
     with written(output) if output else nullcontext() as page:
-        found = sweep_of(warehouse, **asked)
+        found = sweep_of(
+            warehouse, cache_by=cache_by, sizes=sizes, ttls=ttls, thresholds=thresholds
+        )
         if page:
             page.write_text(page_of(found), "utf-8")
         click.echo(json_line(found) if as_json else sweep_text(found))

@@ -105,7 +105,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Removed:
+class VacuumResult:
     """How many of each were removed, or would be."""
 
     files: int  # of tables
@@ -117,7 +117,7 @@ class Removed:
 
 
 @dataclass(frozen=True)
-class Forgotten:
+class ForgetResult:
     """What was forgotten, or would be, and what that takes."""
 
     run_id: str | None  # of the run that replayed the others; null: there was none

@@ -29,7 +29,7 @@ from kp_batch.novelty.settings import (
     parse_ttl,
 )
 from kp_batch.novelty.windows import window_starts
-from kp_batch.operations.forget_plan import check_formulas
+from kp_batch.operations.forget import check_formulas
 from kp_batch.operations.sweep_result import COLUMNS, SAME_SCORE, Outcome, Sweep
 from kp_batch.pipeline.fit import check_vectors_fit
 from kp_batch.pipeline.replay import find_vectors, with_room
