@@ -11,7 +11,7 @@ import click
 from kp_batch import progress
 from kp_batch.cli.supervise import ending_signals, say, supervised
 from kp_batch.failures import explained
-from kp_batch.storage.traffic import TRAFFIC
+from kp_batch.storage.store import TRAFFIC
 
 _MODULES = (  # of the commands, in their order
     *("run", "query", "questions", "explaining", "sweeping"),

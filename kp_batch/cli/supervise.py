@@ -84,7 +84,7 @@ def supervised(work: Callable[[], int], *, whole: str = "") -> int:
 
 
 def _open_closed_streams() -> None:
-    """Open stdin, stdout and stderr where they are closed: no other file shall have their number."""
+    """Open stdin, stdout and stderr where they are closed, so that no file has their numbers."""
     number = 0
     while number <= 2:
         number = os.open(os.devnull, os.O_RDWR)
