@@ -6,12 +6,14 @@ import shutil
 from pathlib import Path
 
 from kp_batch.errors import KpBatchError, ResourceError, WarehouseError
+from kp_batch.files import FOLDERS
 from kp_batch.text import one_line
 
 # The last one is DuckDB's, which calls it a lack of memory: it takes nine tenths of what is free.
 _FULL = ("No space left on device", "os error 28", "disk is full", "max_temp_directory_size")
 # DuckDB's and Polars', of files of the tables.
 _GONE = ("IO Error: No files found", "IO Error: Cannot open file", "(os error 2)")
+_ROOM = 1 << 20  # bytes, of a disk that has some
 _NOISE = re.compile(r"\x1b\[[0-9;]*m|^\[Errno \d+\] ")  # delta-rs's colours, Python's numbers
 
 
@@ -58,11 +60,16 @@ def _tells_of_full_disk(error: BaseException | None) -> bool:
 
 
 def _full_disk(log: str | None) -> ResourceError:
-    """Name the fuller of the folders that a command writes to: the warehouse, the temporary one."""
+    """Name the fullest of the folders that a command writes to."""
     temporary = Path(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 (where Python looks as well)
     folders = [Path(log).parent, temporary] if log else [temporary]
-    fullest = min(filter(Path.is_dir, folders), key=lambda each: shutil.disk_usage(each).free)
+    others = [each for each in FOLDERS if _free(each) < _ROOM]
+    fullest = min((each for each in (*others, *folders) if each.is_dir()), key=_free)
     return ResourceError(f"the disk of {fullest} is full{_whole(log)}; free some space")
+
+
+def _free(folder: Path) -> int:
+    return shutil.disk_usage(folder).free if folder.is_dir() else _ROOM
 
 
 def _whole(log: str | None) -> str:

@@ -15,6 +15,7 @@ from uuid import uuid4
 from kp_batch.errors import WarehouseError
 
 HALF_WRITTEN = ".part"  # the ending of a file that is not whole yet
+FOLDERS: set[Path] = set()  # where this process has begun files
 _NOTES: list[int] = []  # the file that names what this process would leave, if there is one
 
 
@@ -25,6 +26,7 @@ def temporary_sibling(path: Path) -> Path:
     over such a file, which a killed worker left.
     """
     written = path.with_name(f"{path.name}.{uuid4().hex}{HALF_WRITTEN}")
+    FOLDERS.add(path.parent)
     note_leftover(written)
     return written
 

@@ -18,7 +18,6 @@ TEXTS = pl.Schema({"text_hash": pl.String, "text": pl.String, "bytes": pl.Int64}
 # The window of a text: all that the encoder reads of it.
 WINDOWS = pl.Schema(
     {
-        "text_hash": pl.String,
         "window_hash": pl.String,
         "pieces": pl.List(pl.UInt16),
         "bytes": pl.Int64,
@@ -116,28 +115,13 @@ class Staging:
 
     @property
     def missing_windows(self) -> Path:
-        """The hashes of these texts' windows that have no vector: `window_hash`."""
+        """The hashes of these texts' windows that have no vector: `text_hash`."""
         return self.folder / "missing_windows.parquet"
 
     @property
     def windows_to_embed(self) -> Path:
         """Where each missing window stands: see inputs.sql."""
         return self.folder / "windows_to_embed.parquet"
-
-    @property
-    def without_vector(self) -> Path:
-        """The hashes of the texts whose windows others have embedded: `text_hash`."""
-        return self.folder / "without_vector.parquet"
-
-    @property
-    def copies(self) -> Path:
-        """These texts: `text_hash` and `window_hash`."""
-        return self.folder / "copies.parquet"
-
-    @property
-    def to_copy(self) -> Path:
-        """Of each of these, where the vector of its window is: `chunks.PLACES`."""
-        return self.folder / "to_copy.parquet"
 
     @property
     def scores(self) -> Path:

@@ -39,3 +39,7 @@ class Opened:
     def keep(self, wanted: pl.Series) -> int:
         self.connection.register("wanted", wanted.to_frame("text_hash").to_arrow())
         return self.store.keep("wanted")
+
+    def count_others(self, wanted: pl.Series) -> int:
+        self.connection.register("wanted", wanted.to_frame("text_hash").to_arrow())
+        return self.store.count_others("wanted")

@@ -18,8 +18,7 @@ import duckdb
 from annotated_types import Ge, Le, MinLen
 
 from kp_batch import limits as read_limits
-from kp_batch.cli import _COMMANDS
-from kp_batch.cli.main import kp_batch
+from kp_batch.cli import _MODULES, kp_batch
 from kp_batch.config import SETTINGS, RescoreConfig
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
@@ -33,7 +32,7 @@ REFERENCE = DOCS / "reference"
 
 def commands() -> Iterator[str]:
     """Every command with its options, as its help has them."""
-    for name in _COMMANDS:
+    for name in _MODULES:
         import_module(f"kp_batch.cli.{name}")
     for name, command in sorted(kp_batch.commands.items()):
         with click.Context(command, info_name=f"kp-batch {name}") as context:

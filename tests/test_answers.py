@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from kp_batch.cli.main import kp_batch as group
+from kp_batch.cli import kp_batch as group
 from kp_batch.cli.query import sql  # noqa: F401 (it adds the command)
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError

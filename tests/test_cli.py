@@ -18,8 +18,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from kp_batch.cli import kp_batch as group
 from kp_batch.cli import run as rescoring
-from kp_batch.cli.main import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.importers.catalogue import FORMATS
@@ -769,7 +769,7 @@ def test_a_disk_with_no_room_is_told_before_anything_starts(
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=5 << 20))
-    monkeypatch.setattr(rescoring, "child_result", pytest.fail)
+    monkeypatch.setattr(rescoring, "logged", pytest.fail)
     with pytest.raises(WarehouseError, match=r"the disk is full: .* has 5 MiB left"):
         group.main(["run", "a", "--warehouse", str(tmp_path)], standalone_mode=False)
 

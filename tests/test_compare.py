@@ -15,14 +15,14 @@ from pydantic import TypeAdapter
 from scipy.stats import spearmanr
 
 import kp_batch.ingest.contents
-from kp_batch.cli.options import json_line
 from kp_batch.cli.comparison_text import comparison_text
+from kp_batch.cli.options import json_line
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.operations import objectives
 from kp_batch.operations.compare import _filled, _rows, compare
-from kp_batch.operations.results import Comparison, Removed
+from kp_batch.operations.results import Comparison, VacuumResult
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.why import FORMULAS
@@ -529,7 +529,7 @@ def test_a_column_without_a_field_and_a_field_without_a_column_are_errors(
         connection.execute(f"CREATE TABLE told AS SELECT {columns}")
         rows = _rows(connection, "told")
     with pytest.raises(TypeError, match=f"'{said}'"):
-        _filled(Removed, rows)
+        _filled(VacuumResult, rows)
 
 
 def test_one_trace_has_no_rank_correlation(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import WarehouseError
 from kp_batch.operations.explain.explanation import explain
-from kp_batch.operations.forget import forget, what_to_forget
+from kp_batch.operations.forget import forget
 from kp_batch.operations.score import score_lines
 from kp_batch.operations.settings import settings
 from kp_batch.operations.sweep import sweep
@@ -169,7 +169,7 @@ def test_forgetting_and_sweeping_mix_no_formulas(
     with pytest.raises(WarehouseError, match=said):
         forget(warehouse, ["t10"])
     with pytest.raises(WarehouseError, match=said):
-        what_to_forget(warehouse, ["t10"])
+        forget(warehouse, ["t10"], dry_run=True)
     with pytest.raises(WarehouseError, match=said):
         sweep(warehouse)
     assert tables(warehouse)["scores"].equals(before)

@@ -26,7 +26,7 @@ from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
 from kp_batch.cli import exporting
-from kp_batch.cli.main import kp_batch as group
+from kp_batch.cli import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import EXPORTED
 from kp_batch.embedding.chunks import write_chunk

@@ -15,8 +15,8 @@ from kp_batch.archive.validation import reasons
 from kp_batch.embedding.hashing import Hashing
 from kp_batch.facts import with_facts
 from kp_batch.novelty.cache import VectorCache, novelty
-from kp_batch.operations.results import Outcome, Sweep
 from kp_batch.operations.sweep import sweep
+from kp_batch.operations.sweep_result import Outcome, Sweep
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import load_profiles

@@ -6,8 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+import tempfile
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,20 +15,19 @@ from typing import Any
 
 import click
 import pytest
-from kp_batch.cli.supervisor import _send
 
 import kp_batch.archive.reading
 import kp_batch.ingest.contents
 import kp_batch.operations.forget
-import kp_batch.operations.removal
+import kp_batch.operations.vacuum
 import kp_batch.pipeline.rescore
+from kp_batch.cli import kp_batch as group
 from kp_batch.cli import maintenance
-from kp_batch.cli.main import kp_batch as group
 from kp_batch.cli.result_texts import forgotten_text, removed_text
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
-from kp_batch.operations.forget import forget, what_to_forget
-from kp_batch.operations.removal import published_rows
-from kp_batch.operations.results import Forgotten, Removed
+from kp_batch.operations.forget import forget
+from kp_batch.operations.results import ForgetResult, VacuumResult
+from kp_batch.operations.retention import published_rows
 from kp_batch.operations.sweep import sweep
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.publish import publish_success
@@ -135,26 +134,26 @@ def test_what_was_forgotten_before_is_no_error_and_changes_nothing(warehouse: Pa
     ids=["one", "two", "refused", "replaced", "with an unseen one", "unseen"],
 )
 def test_a_dry_run_tells_what_forgetting_does_and_changes_nothing(
-    folder: Path, tmp_path: Path, ids: list[str], told: dict[str, Any]
+    folder: Path, ids: list[str], told: dict[str, Any]
 ) -> None:
     warehouse = folder / "warehouse"
     before, could_be_read = listing(warehouse), readable(folder)
-    dry = what_to_forget(warehouse, ids, unseen_too=True)
+    dry = forget(warehouse, ids, unseen_too=True, dry_run=True)
     assert listing(warehouse) == before
     names = ("traces", "rows", "replaced", "unseen", "unseen_named", "vectors")
     assert {name: getattr(dry, name) for name in names if getattr(dry, name)} == told
     done = forget(warehouse, ids, unseen_too=True)
-    assert done == Forgotten(**(vars(dry) | {"run_id": done.run_id}))
+    assert done == ForgetResult(**(vars(dry) | {"run_id": done.run_id}))
     can_be = readable(folder)
     assert done.lost == tuple(run for run in could_be_read if run not in can_be)
     assert len(done.lost) == 3
 
 
-def test_a_dry_run_names_unknown_ids(warehouse: Path, tmp_path: Path) -> None:
-    told = what_to_forget(warehouse, ["kp:trace:1", "bad"])
+def test_a_dry_run_names_unknown_ids(warehouse: Path) -> None:
+    told = forget(warehouse, ["kp:trace:1", "bad"], dry_run=True)
     assert (told.traces, told.unseen) == (1, 1)
     assert told.unseen_named == "bad (did you mean kp:trace:bad?)"
-    told = what_to_forget(warehouse, ["typo"])
+    told = forget(warehouse, ["typo"], dry_run=True)
     assert (told.unseen, told.lost) == (1, ())
 
 
@@ -177,13 +176,13 @@ def test_a_dry_run_ends_as_forgetting_would(warehouse: Path) -> None:
 def killed_in_removal(warehouse: Path) -> None:
     """Leave a warehouse as a `forget` does that is killed while it removes files."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kp_batch.operations.removal, "remove_unneeded", killed)
+        patch.setattr(kp_batch.operations.forget, "remove_unneeded", killed)
         with pytest.raises(Killed):
             forget(warehouse, ["kp:trace:1"])
 
 
 def test_what_a_killed_one_left_is_told_of_and_removed(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     warehouse = folder / "warehouse"
     killed_in_removal(warehouse)
@@ -193,7 +192,7 @@ def test_what_a_killed_one_left_is_told_of_and_removed(
     vacuum(warehouse, timedelta(days=1), datetime.now(UTC))
     assert caplog.text.count("a kp-batch forget was not finished: ") == 2
     before = listing(warehouse)
-    dry = what_to_forget(warehouse, ["kp:trace:1"])
+    dry = forget(warehouse, ["kp:trace:1"], dry_run=True)
     assert listing(warehouse) == before
     done = forget(warehouse, ["kp:trace:1"])
     assert done == dry
@@ -255,8 +254,8 @@ def test_two_that_forget_the_same_at_once_forget_it_once(
 def test_what_fails_while_files_are_removed_leaves_the_trace_forgotten(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warehouse, removal = folder / "warehouse", kp_batch.operations.removal
-    remove = removal.remove_unneeded
+    warehouse, module = folder / "warehouse", kp_batch.operations.forget
+    remove = module.remove_unneeded
 
     def failing(warehouse: Path, name: str, versions: set[int]) -> int:
         if name == "rejects":
@@ -266,7 +265,7 @@ def test_what_fails_while_files_are_removed_leaves_the_trace_forgotten(
     write(folder, NEW, ["kp:trace:1"])
     wanted = of_a_full_run(settings_of(folder, threshold=0.2))
     with monkeypatch.context() as patch:
-        patch.setattr(removal, "remove_unneeded", failing)
+        patch.setattr(module, "remove_unneeded", failing)
         with pytest.raises(StorageError, match=r"are forgotten, but .*\(not ours\); mend that"):
             forget(warehouse, ["kp:trace:1"])
     assert not published(warehouse).failed
@@ -343,15 +342,15 @@ def test_the_files_of_what_grows_may_go(warehouse: Path) -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
-    """What the child process is asked for; it answers nothing of use."""
+    """What the commands ask for; it answers nothing of use."""
     request: dict[str, Any] = {}
 
-    @contextmanager
-    def noting(command: Any, log: Path | None, /, *args: Any, **kwargs: Any) -> Generator[Any]:
-        request.update(command=command.name, log=log, args=args, **kwargs)
-        yield NOTHING
+    def noting(warehouse: Path, *args: Any, **kwargs: Any) -> Any:
+        request.update(warehouse=warehouse, args=args, **kwargs)
+        return NOTHING
 
-    monkeypatch.setattr(maintenance, "child_result", noting)
+    monkeypatch.setattr(kp_batch.operations.forget, "forget", noting)
+    monkeypatch.setattr(kp_batch.operations.vacuum, "vacuum", noting)
     monkeypatch.setattr(maintenance, "forgotten_text", lambda *_, **__: "")
     monkeypatch.setattr(maintenance, "removed_text", lambda *_, **__: "")
     (tmp_path / "manifest.json").write_text(Manifest({}, {}).as_json())
@@ -367,10 +366,13 @@ def test_ids_come_from_a_file_as_well(asked: dict[str, Any], tmp_path: Path) -> 
     path = tmp_path / "ids"
     path.write_bytes("\ufeffone\r\n\n two \n\u2028é日本\n\nlast".encode())
     call("forget", "a\nb", "--from", str(path))
-    assert asked["command"] == "forget"
-    assert asked["args"][-1] == ["a\nb", "one", " two ", "\u2028é日本", "last"]
-    assert asked["log"] == tmp_path / "last-run.log"
-    assert not asked["unseen_too"]
+    assert asked == {
+        "warehouse": tmp_path,
+        "args": (["a\nb", "one", " two ", "\u2028é日本", "last"],),
+        "unseen_too": False,
+        "with_page": True,
+        "dry_run": False,
+    }
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\r\n", b"a\n\xff\n"])
@@ -388,22 +390,16 @@ def test_without_any_id_or_with_other_bytes_the_usage_is_wrong(
 
 
 @pytest.mark.parametrize("words", [["forget", "one", "--unseen-too"], ["vacuum", "--keep", "1d"]])
-def test_a_dry_run_has_a_folder_elsewhere_and_no_log(
-    asked: dict[str, Any], tmp_path: Path, words: list[str]
-) -> None:
+def test_a_dry_run_is_asked_for(asked: dict[str, Any], words: list[str]) -> None:
     call(*words, "--dry-run")
-    assert asked["command"] == f"{words[0]} --dry-run"
-    assert asked["log"] is None
-    assert asked["args"][0] == str(tmp_path)
-    assert not asked["args"][1].startswith(str(tmp_path))
-    assert not Path(asked["args"][1]).exists()
+    assert asked["dry_run"]
     assert asked.get("unseen_too", True)
 
 
 @pytest.mark.parametrize(("keep", "seconds"), [("12h", 43_200), (" 30D", 2_592_000), ("1s", 1)])
 def test_how_long_to_keep(asked: dict[str, Any], keep: str, seconds: int) -> None:
     call("vacuum", "--keep", keep)
-    assert asked["args"][-1] == seconds
+    assert asked["args"][0] == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
@@ -425,17 +421,8 @@ def test_a_time_that_can_be_mistaken_is_refused(
     assert not asked
 
 
-def test_a_request_goes_through_a_pipe_that_takes_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda file, content: write(file, content[:1000]))
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        _send(child, "é" * 3_000)
-        told, _ = child.communicate()
-    assert told.decode() == "é" * 3_000 + "\n"
-
-
-NOTHING = Forgotten(None, 0, 0, 0, 0, 0, "", 0, 0, 0, 0, ())
-ALL = Forgotten("now", 1, 2, 1, 1, 2, "a, b", 1, 1_000, 1, 1, ("first", "last"))
+NOTHING = ForgetResult(None, 0, 0, 0, 0, 0, "", 0, 0, 0, 0, ())
+ALL = ForgetResult("now", 1, 2, 1, 1, 2, "a, b", 1, 1_000, 1, 1, ("first", "last"))
 
 
 def test_what_was_forgotten_is_told() -> None:
@@ -464,8 +451,8 @@ def test_what_was_forgotten_is_told() -> None:
 
 
 def test_what_was_removed_is_told() -> None:
-    assert removed_text(Removed(0, 0, 0, 0)) == "nothing to remove"
-    told = Removed(1, 0, 1, 1_000, lost=("a",), readable=("b", "c"))
+    assert removed_text(VacuumResult(0, 0, 0, 0)) == "nothing to remove"
+    told = VacuumResult(1, 0, 1, 1_000, lost=("a",), readable=("b", "c"))
     assert removed_text(told).splitlines() == [
         "removed: 1 file, 0 facts, 1 raw row, 1,000 vectors",
         "  lost       1 run can no longer be read with --as-of: a",
@@ -555,4 +542,4 @@ def test_a_temporary_folder_of_a_dry_run_may_have_any_name(
     rescore_archive(settings)
     (tmp_path / "a[1]").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a[1]"))
-    assert what_to_forget(settings.warehouse, ["kp:trace:1"]).traces == 1
+    assert forget(settings.warehouse, ["kp:trace:1"], dry_run=True).traces == 1

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kp_batch.file_faults import UnreadableError
 from kp_batch.importers import inspect
-from kp_batch.importers.draft import Draft, Refused, Unit, UnreadableError
+from kp_batch.importers.draft import Draft, Refused, Unit
 from kp_batch.importers.rules import load_rules
 from kp_batch.operations.importing import import_traces
 from tests.importing import imported, refusals, write_json

@@ -10,8 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import polars as pl
 import pytest
 
+from kp_batch.archive.reading import read_rows
+from kp_batch.archive.sources import described
 from kp_batch.importers.draft import Unit
 from kp_batch.importers.knowledgepulse import FORMAT
 from kp_batch.importers.rules import load_rules
@@ -50,7 +53,7 @@ def test_all_of_a_trace_is_carried_over(tmp_path: Path) -> None:
     assert row["metadata"]["visibility"] == "network"
     assert row["source_skill"] == "review"
     assert row["outcome"] == {"result_summary": "done", "confidence": 0.9}
-    assert [each["input"] for each in row["steps"]] == [None, '{"at":1}']
+    assert [each["input"] for each in row["steps"]] == [None, '{"at": 1}']
 
 
 @pytest.mark.parametrize("beside", [("-wal",), ("-wal", "-shm")])
@@ -155,4 +158,28 @@ def test_other_units_are_passed_over(tmp_path: Path) -> None:
     write_json(tmp_path / "b.json", kp_trace("b", steps=[{"type": "thought", "content": {"ü": 1}}]))
     assert import_all(tmp_path, tmp_path / "archive").passed_over == {"ExpertSOP": 1}
     [row] = imported(tmp_path / "archive").values()
-    assert row["steps"][0]["content"] == '{"ü":1}'
+    assert row["steps"][0]["content"] == '{"ü": 1}'
+
+
+def test_a_trace_is_read_as_an_archive_of_it_is(tmp_path: Path) -> None:
+    steps = [
+        {"type": "thought", "content": {"ü": [1, None]}},
+        {"type": "tool_call", "content": 5, "tool": {"name": 7}},
+        {"type": "observation", "content": "\ud800 é"},
+    ]
+    metadata = {"agent_id": 9, "quality_score": 1, "model": ["m"]}
+    given = kp_trace("a", steps=steps, source_skill=3)
+    given["metadata"] |= metadata
+    given["task"] = {"objective": 12}
+    write_json(tmp_path / "direct.jsonl", given)
+    source = write_json(tmp_path / "source" / "a.json", given)
+    import_all(source, tmp_path / "archive")
+    [file] = (tmp_path / "archive").glob("*.parquet")
+    theirs, ours = (
+        pl.concat(read_rows(described(str(path)))).drop("source_file")
+        for path in (tmp_path / "direct.jsonl", file)
+    )
+    assert ours.equals(theirs)
+    assert ours["step_contents"].to_list() == [
+        ['{"ü": [1, null]}', "5", "\N{REPLACEMENT CHARACTER} é"]
+    ]

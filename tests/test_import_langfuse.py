@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
+from kp_batch.file_faults import UnreadableError
 from kp_batch.importers import langfuse
-from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
 from kp_batch.importers.rules import Rules, load_rules
 from kp_batch.operations.importing import import_traces
 from kp_batch.times import time_of

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import polars as pl
 import pytest
 
-from kp_batch.importers.draft import Draft, Refused, Unit, UnreadableError
+from kp_batch.file_faults import UnreadableError
+from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
 from kp_batch.importers.langsmith import FORMAT, draft, units
 from kp_batch.importers.rules import load_rules
 from kp_batch.operations.importing import import_traces
@@ -115,7 +116,7 @@ def write_parquet(path: Path, runs: list[Run], unit: Literal["us", "ns"] = "us")
     return path
 
 
-def made(runs: list[Run], path: Path, **rules: Any) -> Draft | Refused:
+def made(runs: list[Run], path: Path, **rules: Any) -> Draft | Refused | PassedOver:
     found = [each for each in units(write_lines(path, runs), []) if isinstance(each, Unit)]
     result = draft("root", found, load_rules(None, rules))
     again = draft("root", found[::-1], load_rules(None, rules))
@@ -231,11 +232,12 @@ def test_runs_are_taken_in_their_dotted_order(path: Path) -> None:
 def test_the_objective(path: Path) -> None:
     asks = llm("a", 1, {"messages": [said("user", "asked")]}, None)
     history = {"question": "now?", "chat_history": []}
-    assert drafted([root(inputs=history)], path).objective == "now?"
+    hidden = llm("a", 1, None, None)
+    assert drafted([root(inputs=history), hidden], path).objective == "now?"
     assert drafted([root(inputs=history), asks], path).objective == "asked"
-    inner = run("a", 1, inputs={"query": "inner"})
-    assert drafted([root(inputs=None), inner], path).objective == "inner"
-    assert drafted([root(inputs=None)], path).objective == ""
+    inner = run("b", 1, inputs={"query": "inner"})
+    assert drafted([root(inputs=None), hidden, inner], path).objective == "inner"
+    assert drafted([root(inputs=None), hidden], path).objective == ""
     deep = root(inputs={"job": {"texts": ["no", "yes"]}})
     assert drafted([deep, asks], path, objective="job.texts.1").objective == "yes"
 
@@ -264,12 +266,17 @@ def test_of_two_exports_of_a_run_the_later_counts(path: Path) -> None:
     fewer = root(feedback_stats={"right": {"n": 1, "avg": 0}})
     more = root(feedback_stats={"right": {"n": 2, "avg": 0.5}})
     bare = root(feedback_stats=None, inputs=None)
-    assert drafted([more, bare, fewer], path).scores == {"right": 0.5}
+    asks = llm("a", 1, None, None)
+    assert drafted([more, bare, fewer, asks], path).scores == {"right": 0.5}
+
+
+def test_a_trace_without_an_agent_is_passed_over(path: Path) -> None:
+    assert made([root(), run("a", 1)], path) == PassedOver("no span of an agent")
 
 
 def test_fields(path: Path) -> None:
     extra = {"metadata": {"team": "x", "size": 3}}
-    result = drafted([root(extra=extra, session_name="shop")], path)
+    result = drafted([root(extra=extra, session_name="shop"), llm("a", 1, None, None)], path)
     assert result.fields == {
         "tags": ["a", "b"],
         "name": ["root"],

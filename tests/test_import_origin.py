@@ -12,8 +12,8 @@ from kp_batch.archive.formats.parquet_columns import is_read
 from kp_batch.importers.catalogue import FORMATS
 from kp_batch.importers.rules import Rules, load_rules
 from kp_batch.operations.importing import import_traces
+from tests.import_kits import AT, SECONDS, inspect, langfuse, langsmith, otlp, scout
 from tests.importing import imported, kp_trace, write_json
-from tests.test_import_extremes import ASK, AT, SECONDS, SO, inspect, langfuse, langsmith, otlp
 
 Row = dict[str, Any]
 ALWAYS = {
@@ -40,10 +40,10 @@ def lines(folder: Path, *rows: object) -> Path:
 
 
 def spans(folder: Path, told: Mapping[str, str], resource: Mapping[str, str]) -> Path:
-    (request,) = otlp("a", str(SECONDS * 10**9), 1).values()
-    (each,) = request["resourceSpans"]  # type: ignore[index]
+    _, request = otlp("a", str(SECONDS * 10**9), 1)["spans.jsonl"]
+    (each,) = request["resourceSpans"]
     (span,) = each["scopeSpans"][0]["spans"]
-    span["name"] = "agent_run [helper]"
+    span |= {"name": "agent_run [helper]", "parentSpanId": ""}
     span["attributes"] += [{"key": x, "value": {"stringValue": told[x]}} for x in told]
     each["resource"] = {
         "attributes": [{"key": x, "value": {"stringValue": resource[x]}} for x in resource]
@@ -100,7 +100,7 @@ def test_phoenix(tmp_path: Path) -> None:
     ],
 )
 def test_langfuse(tmp_path: Path, name: str, metadata: object) -> None:
-    root, asked = langfuse("t", AT, 1)["observations.jsonl"]  # type: ignore[misc]
+    root, asked = langfuse("t", AT, 1)["observations.jsonl"]
     agent = {**root, "id": "agent", "parent_observation_id": root["id"]}
     root |= {"type": "SPAN", "session_id": "s", "release": "r1"}
     agent |= {"name": name, "metadata": metadata}
@@ -110,15 +110,15 @@ def test_langfuse(tmp_path: Path, name: str, metadata: object) -> None:
 
 
 def test_an_agent_may_have_no_name(tmp_path: Path) -> None:
-    root, asked = langfuse("t", AT, 1)["observations.jsonl"]  # type: ignore[misc]
+    root, asked = langfuse("t", AT, 1)["observations.jsonl"]
     path = lines(tmp_path / "source", root | {"name": "invoke_agent"}, asked)
     assert written("langfuse", path.parent) == [None] * 4
 
 
 def test_langsmith(tmp_path: Path) -> None:
-    (run,) = langsmith("t", AT, 1).values()
+    (run,) = langsmith("t", AT, 1)["runs.jsonl"]
     metadata = {"lc_agent_name": "helper", "thread_id": "s", "revision_id": "r1"}
-    run["extra"] = {"metadata": {**metadata, "ls_model_name": "m-1"}}  # type: ignore[index]
+    run["extra"] = {"metadata": {**metadata, "ls_model_name": "m-1"}}
     assert written("langsmith", lines(tmp_path / "source", run).parent) == [
         *("helper", "m-1", "s", "r1")
     ]
@@ -139,17 +139,17 @@ def test_atif(tmp_path: Path) -> None:
     ("solver", "agent"), [("helper", "react"), (None, "helper"), ("helper", None)]
 )
 def test_inspect(tmp_path: Path, solver: str | None, agent: str | None) -> None:
-    (sample,) = inspect("t", AT, 1).values()
+    (log,) = inspect("t", AT, 1)["t.json"]
     begins = [{"event": "span_begin", "type": "solver", "name": "generate", "id": "1"}]
     begins += [{"event": "span_begin", "type": "agent", "name": agent, "id": "2"}] if agent else []
-    sample["events"] = begins  # type: ignore[index]
-    log = {"eval": {"task": "t", "solver": solver, "model": "m-1"}, "samples": [sample]}
+    log["samples"][0]["events"] = begins
+    log["eval"] |= {"solver": solver, "model": "m-1"}
     path = write_json(tmp_path / "source" / "log.json", log)
     assert written("inspect", path.parent) == ["helper", "m-1", None, None]
 
 
 def test_scout(tmp_path: Path) -> None:
-    row = {"transcript_id": "t", "date": AT, "messages": json.dumps([ASK, SO])}
+    (row,) = scout("t", AT, 1)["t.parquet"]
     (tmp_path / "source").mkdir()
     frame = pl.DataFrame([{**row, "agent": "helper", "model": "m-1"}])
     frame.write_parquet(tmp_path / "source" / "t.parquet")

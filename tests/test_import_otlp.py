@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from kp_batch.file_faults import UnreadableError
 from kp_batch.importers import otlp
-from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
 from kp_batch.importers.rules import load_rules
 from kp_batch.operations.importing import import_traces
 from tests.importing import imported, refusals

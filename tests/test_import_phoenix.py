@@ -8,8 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from kp_batch.file_faults import UnreadableError
 from kp_batch.importers import phoenix
-from kp_batch.importers.draft import Draft, Refused, Unit, UnreadableError
+from kp_batch.importers.draft import Draft, Refused, Unit
 from kp_batch.importers.rules import load_rules
 from kp_batch.operations.importing import import_traces
 from tests.importing import imported, refusals
@@ -167,7 +168,7 @@ def test_a_file_without_ids_is_told(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", [{"name": "x", "start_time": START}])
     with pytest.raises(UnreadableError, match=r"lacks context\.trace_id") as told:
         units_of(path)
-    assert told.value.code == "missing_column"
+    assert [each.code for each in told.value.faults] == ["missing_column"]
 
 
 def test_traces_of_several_files_are_imported(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import pytest
 from adbc_driver_postgresql import dbapi
 
 from kp_batch.errors import KpBatchError
+from kp_batch.file_faults import UnreadableError
 from kp_batch.importers.day_files import DayFiles
-from kp_batch.importers.draft import UnreadableError
 from kp_batch.importers.knowledgepulse import FORMAT
 from kp_batch.importers.knowledgepulse_postgres import rows_of
 from kp_batch.importers.rules import load_rules

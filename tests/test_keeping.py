@@ -14,7 +14,6 @@ import polars as pl
 import pytest
 
 import kp_batch.operations.forget
-import kp_batch.operations.removal
 import kp_batch.operations.vacuum
 import kp_batch.pipeline.rescore
 from kp_batch.archive.validation import CHECKS
@@ -24,8 +23,8 @@ from kp_batch.embedding.chunks import write_chunk
 from kp_batch.embedding.hashing import Hashing
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
-from kp_batch.operations.results import Removed
-from kp_batch.operations.vacuum import vacuum, what_to_remove
+from kp_batch.operations.results import VacuumResult
+from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.delta import DeltaTables, files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
@@ -184,7 +183,7 @@ class Nights:
         with connect(self.warehouse) as connection:
             self.left.append(views(connection))
 
-    def vacuum(self, kept: int) -> Removed:
+    def vacuum(self, kept: int) -> VacuumResult:
         """Remove what is older than the last so many runs."""
         return vacuum(self.warehouse, *self.keeping(kept))
 
@@ -199,7 +198,7 @@ class Nights:
         return tuple(run for run in self.runs if can_be_read(self.warehouse, run))
 
 
-def counted(removed: Removed) -> tuple[int, ...]:
+def counted(removed: VacuumResult) -> tuple[int, ...]:
     return removed.files, removed.facts, removed.raw_rows, removed.vectors
 
 
@@ -242,14 +241,14 @@ def test_vacuum_keeps_what_the_last_runs_left_and_all_that_is_published(
 @pytest.mark.parametrize("before", [[], [0], [0, 0]])
 @pytest.mark.parametrize("kept", [3, 2, 1, 0])
 def test_a_dry_run_tells_what_vacuum_removes_and_changes_nothing(
-    nights: Nights, tmp_path: Path, kept: int, before: list[int]
+    nights: Nights, kept: int, before: list[int]
 ) -> None:
     needless = nights.warehouse / "vectors" / "hashing-8-v0"
     write_chunk(needless, pl.Series([text_hash("other")]), np.eye(1, 8, dtype=np.float32))
     for each in before:
         nights.vacuum(each)
     files, could_be_read = listing(nights.warehouse), nights.readable()
-    told = what_to_remove(nights.warehouse, *nights.keeping(kept))
+    told = vacuum(nights.warehouse, *nights.keeping(kept), dry_run=True)
     assert listing(nights.warehouse) == files
     assert nights.vacuum(kept) == told
     can_be = nights.readable()
@@ -384,7 +383,7 @@ def test_vacuum_waits_for_no_other_writer(nights: Nights) -> None:
     assert parquet(nights.warehouse) == before
 
 
-@pytest.mark.parametrize("work", ["remove_files", "publish"])
+@pytest.mark.parametrize("work", ["remove", "publish"])
 def test_a_killed_vacuum_takes_nothing_away_and_the_next_one_ends_it(
     nights: Nights, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
@@ -669,11 +668,11 @@ def killed_after(work: Callable[..., Any]) -> Callable[..., Any]:
     [
         (kp_batch.pipeline.rescore, "publish_success", killed),
         (
-            kp_batch.operations.removal,
+            kp_batch.operations.forget,
             "remove_unneeded",
-            killed_after(kp_batch.operations.removal.remove_unneeded),
+            killed_after(kp_batch.operations.forget.remove_unneeded),
         ),
-        (kp_batch.operations.removal, "keep_vectors", killed),
+        (kp_batch.operations.forget, "keep_vectors", killed),
     ],
     ids=["before publishing", "between two tables", "before the vectors"],
 )

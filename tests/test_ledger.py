@@ -8,7 +8,6 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
@@ -24,12 +23,12 @@ from kp_batch.archive.validation import reasons
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.facts import FACTS_VERSION
+from kp_batch.operations.plan import plan
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary, as_text
 from kp_batch.progress import show_news_alone, show_on_stderr
-from kp_batch.staging import Staging
 from kp_batch.storage.store import TRAFFIC, store_at
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_damaged, write_jsonl, write_parquet
@@ -292,7 +291,7 @@ def test_a_damaged_file_that_was_gone_is_looked_at_when_it_is_back(night: Night)
 
 @pytest.mark.parametrize("stricter", [False, True])
 def test_a_file_renamed_before_a_new_version_of_the_facts_leaves_no_mark(
-    night: Night, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, stricter: bool
+    night: Night, monkeypatch: pytest.MonkeyPatch, *, stricter: bool
 ) -> None:
     night.run()
     (night.archive / "b.jsonl").rename(night.archive / "z.jsonl")

@@ -16,10 +16,10 @@ import duckdb
 import pytest
 
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.operations.forget import forget, what_to_forget
+from kp_batch.operations.forget import forget
 from kp_batch.operations.import_archive import place_of
-from kp_batch.operations.results import Removed
-from kp_batch.operations.vacuum import vacuum, what_to_remove
+from kp_batch.operations.results import VacuumResult
+from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.staging import Staging
@@ -64,12 +64,12 @@ def run(folder: Path) -> None:
     rescore_and_report(config(folder, folder / "archive", threshold=0.1))
 
 
-def vacuumed(folder: Path) -> Removed:
+def vacuumed(folder: Path) -> VacuumResult:
     return vacuum(folder / "warehouse", NOTHING, datetime.now(UTC))
 
 
-def to_vacuum(folder: Path) -> Removed:
-    return what_to_remove(folder / "warehouse", NOTHING, datetime.now(UTC))
+def to_vacuum(folder: Path) -> VacuumResult:
+    return vacuum(folder / "warehouse", NOTHING, datetime.now(UTC), dry_run=True)
 
 
 def forgotten(folder: Path) -> None:
@@ -77,7 +77,7 @@ def forgotten(folder: Path) -> None:
 
 
 def to_forget(folder: Path) -> None:
-    what_to_forget(folder / "warehouse", ["kp:trace:2"])
+    forget(folder / "warehouse", ["kp:trace:2"], dry_run=True)
 
 
 def untouched(folder: Path) -> bool:

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -102,6 +103,15 @@ class World:
             if vacuum:
                 remove_old(mirror.folder, versions)
             mirror.finish()
+
+    def publish_again(self, mirror: Mirror) -> None:
+        """Publish the same tables, as a vacuum does."""
+        published = read_manifest(mirror.folder)
+        assert published
+        again = published.as_publication(uuid4().hex)
+        self.meant[again.publication] = self.meant[published.publication]
+        mirror.publish(again.as_json())
+        (mirror.folder / "manifest.json").write_text(again.as_json())
 
     def read(self, number: int | None) -> None:
         """What a reader does."""
@@ -231,3 +241,93 @@ def test_whatever_fails_a_reader_sees_one_whole_publication(
 
         world.turns.run(lambda: nights(0), lambda: nights(1), lambda: world.read(2))
         world.judge()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A warehouse of three rows."""
+    world = World(tmp_path)
+    for _ in range(3):
+        world.write(None)
+    return world
+
+
+def test_of_two_writers_that_take_turns_one_gets_through(world: World) -> None:
+    world.turns, before = Turns([0, 1] * 500), len(world.reported)
+    world.turns.run(lambda: world.write(0), lambda: world.write(1))
+    world.judge()
+    assert len(world.reported) - before == 1
+
+
+def test_a_publication_whose_answer_was_lost_is_followed_by_the_next_try(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, lost = MemoryStore.write, iter(["lost"])
+
+    def without_answer(store: MemoryStore, path: str, *given: Any, **how: Any) -> str:
+        etag = write(store, path, *given, **how)
+        if path == "manifest.json" and next(lost, None):
+            raise FaultError
+        return etag
+
+    monkeypatch.setattr(MemoryStore, "write", without_answer)
+    before = len(world.reported)
+    world.write(None)
+    world.judge()
+    assert len(world.reported) - before == 1
+    assert world.history[-1] in world.reported
+    assert len({world.meant[each].session for each in world.history[-2:]}) == 1
+
+
+def test_who_was_overtaken_replaces_neither_the_page_nor_the_mark(world: World) -> None:
+    sleeping, other = world.mirror(None), world.mirror(None)
+    other.record = Record.of(world.folder / "other")
+    other.folder.mkdir()
+    for mirror in (sleeping, other):
+        mirror.pull()
+    for mirror in (other, sleeping):
+        (mirror.folder / "report.html").write_text(f"of {mirror.folder.name}")
+    other.finish()
+    with pytest.raises(BusyError, match="another writer stored something"):
+        sleeping.finish()
+    assert world.held["report.html"] == b"of other"
+
+
+def test_vectors_go_with_their_hashes_whether_or_not_they_were_fetched(world: World) -> None:
+    mirror = world.mirror(None)
+    shutil.rmtree(mirror.folder)
+    mirror = world.mirror(None)
+    mirror.pull()
+    [first, second, third] = sorted((mirror.folder / "vectors" / "e").glob("*.hashes.npy"))
+    assert not list((mirror.folder / "vectors").glob("*/*.vectors.npy"))
+    first.unlink()
+    world.publish_again(mirror)
+    mirror.finish()
+    stays = {f"vectors/e/{each.name}" for each in (second, third)}
+    stays |= {each.replace("hashes", "vectors") for each in stays}
+    assert {each for each in world.held if each.startswith("vectors")} == stays
+
+
+@pytest.mark.parametrize("lost", ["scores/_delta_log/*.json", "files/2.parquet", "manifest.json"])
+def test_where_a_disk_lost_what_is_needed_nothing_is_deleted(world: World, lost: str) -> None:
+    mirror = world.mirror(None)
+    mirror.pull()
+    before = set(world.held)
+    world.publish_again(mirror)
+    for file in [*mirror.folder.glob(lost), *mirror.folder.glob("vectors/*/*")]:
+        file.unlink()
+    mirror.finish()
+    assert set(world.held) == before
+    world.observe()
+    mirror.pull()
+    check(mirror.folder, world)
+
+
+def test_without_a_publication_nothing_of_the_tables_is_deleted(world: World) -> None:
+    mirror = world.mirror(None)
+    mirror.pull()
+    before = set(world.held)
+    shutil.rmtree(mirror.folder / "vectors")
+    (mirror.folder / "report.html").unlink()
+    mirror.finish()
+    assert set(world.held) == before - {"report.html"}

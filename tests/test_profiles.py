@@ -215,6 +215,8 @@ def test_every_fault_of_dates_is_reported_at_once(file: Path) -> None:
             dated("clock", "07:30:00"),
             dated("number", "20260601"),
             dated("text", '"soon"'),
+            dated("spaced", '"2026-06-01 00:00"'),
+            dated("compact", '"20260601"'),
             dated("early", "", "0001-01-01T00:00:00+02:00"),
             dated("sum", "").replace("0.8", "0.9"),
         ]
@@ -229,8 +231,10 @@ def test_every_fault_of_dates_is_reported_at_once(file: Path) -> None:
         f"clock: {day} datetime.time(7, 30)",
         f"number: {day} 20260601",
         f"text: {day} 'soon'",
+        "spaced: from has no zone, write 2026-06-01 00:00Z say",
+        f"compact: {day} '20260601'",
         *(each for each in found if each.startswith("early (entry 2): from is a day")),
         "sum: the weights sum to 1.1, not 1",
         "empty: no table of weights",
     ]
-    assert len(found) == 10
+    assert len(found) == 12

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from kp_batch.archive import reading
 from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
-from kp_batch.archive.file_faults import UnreadableError
 from kp_batch.archive.formats import jsonl, parquet_batches
 from kp_batch.archive.reading import read_raw, read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.archive.timestamps import from_text
 from kp_batch.contracts import ROWS, TIMESTAMP, TRACE
+from kp_batch.file_faults import UnreadableError
 from kp_batch.times import time_of
 from tests.archives import (
     OUTCOME,

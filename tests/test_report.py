@@ -12,9 +12,9 @@ import pytest
 from markupsafe import escape
 
 from kp_batch import memory
-from kp_batch.operations.forget import forget
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
+from kp_batch.operations.forget import forget
 from kp_batch.pipeline import report as reporting
 from kp_batch.pipeline.report import leave_report, report
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive

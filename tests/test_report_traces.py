@@ -10,10 +10,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kp_batch.operations.forget import forget
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import STEP_TYPES
 from kp_batch.errors import ArchiveError
+from kp_batch.operations.forget import forget
 from kp_batch.pipeline import report_texts
 from kp_batch.pipeline.report import leave_report, report
 from kp_batch.pipeline.report_texts import read_texts

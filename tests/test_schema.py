@@ -17,8 +17,8 @@ from jsonschema import Draft202012Validator
 
 from kp_batch.archive.formats.json_values import rows_from_objects
 from kp_batch.archive.validation import CHECKS, reasons
-from kp_batch.cli import _COMMANDS
-from kp_batch.cli.main import kp_batch as group
+from kp_batch.cli import _MODULES
+from kp_batch.cli import kp_batch as group
 from kp_batch.cli.schema import NAMES, schema_of
 from kp_batch.operations.score import score_lines
 from kp_batch.scoring.profiles import load_profiles
@@ -67,7 +67,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
 
 
 def test_a_command_has_a_schema_where_it_prints_json() -> None:
-    for module in _COMMANDS:
+    for module in _MODULES:
         import_module(f"kp_batch.cli.{module}")
     print_json = {
         name

@@ -276,6 +276,7 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
     assert (empty.returncode, empty.stderr) == (1, "kp-batch: there is no trace in <stdin>\n")
     for options, message in (
         (("--warehouse", tmp_path, "--at", "soon"), "'soon' is no time such as 2026-01-31T12"),
+        (("--at", "20260131"), "'20260131' is no time such as 2026-01-31T12"),
         (("--group", "host"), "'host' is not KEY=VALUE, such as host=a"),
         (("--group", "host=a"), "--group is of a warehouse; name it with --warehouse"),
         (("--group", "host=a", "--group", "host=b"), "--group gives one of its keys twice"),

@@ -1,4 +1,5 @@
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from kp_batch.embedding.chunks import count_vectors, write_chunk
+from kp_batch.embedding.chunks import count_vectors, window_hashes, write_chunk, write_windows
 from kp_batch.errors import WarehouseError
 from tests.opened import Opened
 
@@ -191,6 +192,103 @@ def test_a_text_in_two_chunks_is_kept_once(folder: Path) -> None:
     assert Opened(folder).keep(hashes("a", "b", "c")) == 1
     assert count_vectors(folder) == 3
     assert Opened(folder).missing(hashes("a", "b", "c")) == set()
+
+
+# --- texts that share their windows
+
+
+WINDOWS = pl.Series([each.replace("0", "f") for each in hashes("v", "w")])
+
+
+@pytest.fixture
+def shared(folder: Path) -> Opened:
+    """The texts a, b and c have the first window, d and e the second one."""
+    write_chunk(folder, WINDOWS, random(2))
+    write_windows(folder, FIRST, pl.Series([WINDOWS[0]] * 3))
+    write_windows(folder, SECOND, pl.Series([WINDOWS[1]] * 2))
+    return Opened(folder)
+
+
+def test_texts_have_the_vector_of_their_window(shared: Opened) -> None:
+    assert shared.missing(hashes("a", "c", "d", "f")) == set(hashes("f"))
+    first, second = random(2)
+    gathered = shared.gather(hashes("e", "a", "c"))
+    assert gathered.tobytes() == np.stack([second, first, first]).tobytes()
+
+
+def test_windows_have_their_own_vectors(shared: Opened) -> None:
+    other = hashes("u")
+    assert shared.missing(pl.concat([WINDOWS, other])) == set(other)
+
+
+def test_a_text_of_a_window_without_a_vector_is_missing(shared: Opened) -> None:
+    write_windows(shared.folder, hashes("f"), hashes("u"))
+    assert Opened(shared.folder).missing(hashes("e", "f")) == set(hashes("f"))
+
+
+def test_a_text_whose_window_stands_twice_has_one_vector(shared: Opened) -> None:
+    """As where two runs, each blind to the other, store the windows of the same texts."""
+    write_windows(shared.folder, hashes("c", "b", "f"), pl.Series([WINDOWS[0]] * 3))
+    again = Opened(shared.folder)
+    assert again.missing(hashes("b", "c", "x")) == set(hashes("x"))
+    assert again.gather(hashes("c", "b", "c")).tobytes() == random(2)[[0, 0, 0]].tobytes()
+    assert again.keep(hashes("b", "f")) == 1
+    pairs = [
+        pair
+        for path in shared.folder.glob("*.windows.npy")
+        for pair in window_hashes(shared.folder, path.name.partition(".")[0]).T.astype(str).tolist()
+    ]
+    assert sorted(pairs) == sorted([each, WINDOWS[0]] for each in hashes("b", "f"))
+
+
+def test_a_vector_stays_as_long_as_a_text_has_its_window(shared: Opened) -> None:
+    assert shared.count_others(hashes("b", "d", "e")) == 0
+    before = {path.name for path in shared.folder.iterdir()}
+    assert shared.keep(hashes("b", "d", "e")) == 0
+    after = {path.name for path in shared.folder.iterdir()}
+    assert (len(before & after), len(after)) == (3, 4)  # the windows of a and c are forgotten
+    left = Opened(shared.folder)
+    assert left.missing(hashes("a", "b", "c", "d")) == set(hashes("a", "c"))
+    assert left.count_others(hashes("b")) == 1
+    assert left.keep(hashes("b")) == 1
+    last = Opened(shared.folder)
+    assert last.missing(hashes("b", "d")) == set(hashes("d"))
+    assert last.gather(hashes("b")).tobytes() == random(2)[0].tobytes()
+    assert last.keep(hashes()) == 1
+    assert not [*shared.folder.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: b"",
+        lambda content: content[:-1],
+        lambda content: bytes(len(content)),
+        lambda content: content.replace(b"(2, 3)", b"(6,)  "),  # as earlier ones had it
+        lambda content: content.replace(b"|S64", b"|S32").replace(b"(2, 3)", b"(2, 6)"),
+    ],
+    ids=["empty", "all but one byte", "zeros", "of one row", "of other hashes"],
+)
+def test_the_texts_of_damaged_windows_are_missing(
+    shared: Opened, damage: Callable[[bytes], bytes]
+) -> None:
+    [path] = [
+        path
+        for path in shared.folder.glob("*.windows.npy")
+        if window_hashes(shared.folder, path.name.partition(".")[0]).shape == (2, 3)
+    ]
+    content = path.read_bytes()
+    path.write_bytes(damage(content))
+    assert Opened(shared.folder).missing(pl.concat([FIRST, SECOND])) == set(FIRST)
+    write_windows(shared.folder, FIRST, pl.Series([WINDOWS[0]] * 3))
+    assert path.read_bytes() == content
+
+
+def test_a_vector_that_stands_under_its_text_is_found_though_others_have_windows(
+    shared: Opened,
+) -> None:
+    write_chunk(shared.folder, hashes("x"), random(1))
+    assert Opened(shared.folder).gather(hashes("x")).tobytes() == random(1).tobytes()
 
 
 def test_a_lookup_leaves_the_connection_as_it_was(store: Opened) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import signal
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -23,7 +24,7 @@ from pydantic import TypeAdapter
 
 import kp_batch.operations.sweep
 import kp_batch.pipeline.fit
-from kp_batch.cli.main import kp_batch as group
+from kp_batch.cli import kp_batch as group
 from kp_batch.cli.sweeping import sweep_text
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import write_chunk
@@ -31,8 +32,8 @@ from kp_batch.errors import KpBatchError, ResourceError, WarehouseError
 from kp_batch.novelty.cache import VectorCache, novelty
 from kp_batch.novelty.settings import CacheSettings
 from kp_batch.operations.forget import forget
-from kp_batch.operations.results import Outcome, Sweep
 from kp_batch.operations.sweep import SWEPT, Grouping, page_of, sweep, sweep_span, sweep_spans
+from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles
@@ -432,6 +433,13 @@ def test_a_cache_fits_better_where_half_as_many_differ_or_by_half_as_much(
     assert ("fits better" in told) == ("fits better" in page_of(found)) == fits
 
 
+def test_a_cell_is_a_value_in_its_form_and_empty_where_there_is_none() -> None:
+    row = outcome(mean_change=-1e-9, cache_size=1_000, traces=80, threshold=1.0)
+    names = ("mean_change", "cache_size", "rank_correlation", "worth_sharing", "threshold")
+    assert [row.cell(name) for name in names] == ["+0.0000", "1,000", "", "1 (1.2%)", "1"]
+    assert {*COLUMNS, "task_domain", "in_force"} == asdict(row).keys()
+
+
 @pytest.mark.parametrize(("domains", "more"), [(10, None), (11, "1 more domain"), (12, "2 more d")])
 def test_a_terminal_shows_the_domains_with_the_most_traces(domains: int, more: str | None) -> None:
     one = outcome()
@@ -513,8 +521,8 @@ def test_the_page_draws_its_charts_without_a_word_of_complaint(
         overall = [row for row in found.outcomes if row.task_domain is None]
         novelty = {f"{row.mean_novelty:.4f}" for row in overall}
         assert points(shown, "mean_novelty", "mean_novelty") == novelty
-        shares = {f"{row.worth_sharing / row.traces:.2%}" for row in overall}
-        assert points(shown, "share", "share") == shares
+        shares = {row.cell("worth_sharing") for row in overall}
+        assert points(shown, "share", "worth_sharing") == shares
 
 
 @in_browser

@@ -1,5 +1,6 @@
 """What a model reads of a text, and that it reads no window twice."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -14,14 +15,17 @@ from tokenizers import Tokenizer
 
 from kp_batch.embedding import attention, precision
 from kp_batch.embedding.attention import _by_length, _on_the_card
+from kp_batch.embedding.chunks import count_vectors
 from kp_batch.embedding.minilm import WINDOW, MiniLM
 from kp_batch.embedding.model_files import find_minilm
 from kp_batch.embedding.pieces import first_pieces
 from kp_batch.operations.forget import forget
 from kp_batch.operations.verify import VECTOR_TOLERANCE, verify
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.windows import _hash
 from kp_batch.staging import Staging
 from tests.archives import trace, write_jsonl
+from tests.opened import Opened
 from tests.test_rescore import config, scores
 
 pytestmark = pytest.mark.model
@@ -194,14 +198,10 @@ def rescored(tmp_path: Path) -> Callable[..., object]:
 
 
 def vectors_by_trace(folder: Path, encoder_id: str) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
-    store = folder / "warehouse" / "vectors" / encoder_id
-    for path in store.glob("*.hashes.npy"):
-        vectors = np.load(str(path).replace(".hashes.", ".vectors."))
-        pairs = zip(np.load(path), vectors, strict=True)
-        found |= {text_hash.decode(): vector.tobytes() for text_hash, vector in pairs}
-    rows = scores(config(folder, folder / "a.jsonl")).select("trace_id", "text_hash").iter_rows()
-    return {trace_id: found[text_hash] for trace_id, text_hash in rows}
+    rows = scores(config(folder, folder / "a.jsonl"))
+    store = Opened(folder / "warehouse" / "vectors" / encoder_id)
+    vectors = store.gather(rows.get_column("text_hash"))
+    return dict(zip(rows.get_column("trace_id"), map(bytes, vectors), strict=True))
 
 
 def test_a_window_is_embedded_once_in_a_run_and_across_runs(
@@ -214,13 +214,15 @@ def test_a_window_is_embedded_once_in_a_run_and_across_runs(
         long_trace(1, "fails"), long_trace(2, "works"), other, long_trace(3, "works!")
     )
     assert (second.counts.embedded, second.counts.windows) == (1, 0)
-    found = vectors_by_trace(tmp_path, model("float32").encoder_id)
+    encoder_id = model("float32").encoder_id
+    assert count_vectors(tmp_path / "warehouse" / "vectors" / encoder_id) == 2
+    found = vectors_by_trace(tmp_path, encoder_id)
     assert found["t1"] == found["t2"] == found["t3"] != found["t9"]
     third = rescored(long_trace(1, "fails"), long_trace(3, "works!"), other, precision="bf16")
     assert (third.counts.embedded, third.counts.windows) == (3, 2)
 
 
-def test_a_copy_is_verified_kept_and_forgotten_as_any_other_vector(
+def test_a_shared_vector_is_verified_and_kept_until_its_last_text_is_forgotten(
     tmp_path: Path, rescored: Callable[..., object]
 ) -> None:
     rescored(long_trace(1, "fails"), long_trace(2, "works"))
@@ -229,13 +231,38 @@ def test_a_copy_is_verified_kept_and_forgotten_as_any_other_vector(
     staging.make()
     told = verify(warehouse, staging, traces=2, seed=0, embed=True)
     assert (told.checked, told.wrong) == (2, "")
-    forget(warehouse, ["t1"])
+    assert forget(warehouse, ["t1"]).vectors == 0
     encoder_id = model("float32").encoder_id
     assert vectors_by_trace(tmp_path, encoder_id).keys() == {"t2"}
     left = [np.load(path) for path in (warehouse / "vectors").rglob("*.windows.npy")]
-    assert sum(map(len, left)) == 1
+    assert [each.shape for each in left] == [(2, 1)]
     again = rescored(long_trace(2, "works"), long_trace(3, "works!"))
     assert (again.counts.embedded, again.counts.windows) == (1, 0)
+    assert forget(warehouse, ["t2", "t3"]).vectors == 1
+    assert not [*(warehouse / "vectors").rglob("*.npy")]
+
+
+@pytest.mark.parametrize("lost", ["windows", "hashes", "vectors"])
+def test_a_lost_file_of_vectors_costs_no_more_than_to_embed_again(
+    tmp_path: Path, rescored: Callable[..., object], lost: str
+) -> None:
+    """As a run leaves it that was killed between two of its files."""
+    rescored(*(long_trace(number, f"{number}") for number in (1, 2)))
+    encoder_id = model("float32").encoder_id
+    before = vectors_by_trace(tmp_path, encoder_id)
+    folder = tmp_path / "warehouse" / "vectors" / encoder_id
+    [path] = folder.glob(f"*.{lost}.npy")
+    path.unlink()
+    again = rescored(
+        *(long_trace(number, f"{number}") for number in (1, 2)), long_trace(3, "works")
+    )
+    assert (again.counts.embedded, again.counts.windows) == (3, int(lost != "windows"))
+    assert vectors_by_trace(tmp_path, encoder_id) == {**before, "t3": before["t1"]}
+
+
+def test_no_text_has_the_hash_of_a_window() -> None:
+    window = np.frombuffer(b"like", dtype="<u2")  # its pieces are those of a text, as UTF-8
+    assert _hash(window) != hashlib.sha256(b"like").hexdigest()
 
 
 def test_texts_without_a_space_and_of_one_word_have_windows() -> None:

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from kp_batch import limits
-from kp_batch.archive.file_faults import UnreadableError
 from kp_batch.archive.formats import jsonl, parquet_batches
 from kp_batch.archive.formats.parquet_pages import Care, care_for
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.sources import discover
+from kp_batch.file_faults import UnreadableError
 from tests.archives import SCHEMA, read, retyped, step, trace, write_parquet
 from tests.hostile import FILES, lower_limits
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kp_batch import limits
-from kp_batch.importers import langsmith_runs
+from kp_batch.importers import langsmith
 from kp_batch.importers.catalogue import FORMATS
 from kp_batch.importers.rules import load_rules
 from kp_batch.operations.importing import import_traces
@@ -30,7 +30,7 @@ MESSAGES = {
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     lower_limits(monkeypatch, REFUSED=1 << 10, TRACE_BYTES=1 << 20, MEMBER_BYTES=8 << 20)
-    monkeypatch.setattr(langsmith_runs, "_LITERAL", 1 << 10)
+    monkeypatch.setattr(langsmith, "_LITERAL", 1 << 10)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -25,7 +25,7 @@ CALL = ToolCall("look", {"at": 1}, "c1", "maps")
 
 def test_a_conversation_becomes_an_objective_and_steps() -> None:
     transcript = Transcript()
-    transcript.converse(
+    transcript.add_conversation(
         [
             Message("system", "be kind"),
             user("go"),
@@ -59,11 +59,11 @@ def test_history_is_counted_once() -> None:
     transcript = Transcript()
     first, answer = user("yes?"), Message("assistant", "no", calls=(CALL,))
     result = Message("tool", results=(ToolResult("found", "c1"),))
-    transcript.recall([first])
-    transcript.say(answer)
-    transcript.recall([first, answer, result, user("yes?")])  # the same words once more
-    transcript.say(Message("assistant", "done"))
-    transcript.recall([first, answer, result, user("yes?"), Message("assistant", "done")])
+    transcript.add_prompt([first])
+    transcript.add_answer(answer)
+    transcript.add_prompt([first, answer, result, user("yes?")])  # the same words once more
+    transcript.add_answer(Message("assistant", "done"))
+    transcript.add_prompt([first, answer, result, user("yes?"), Message("assistant", "done")])
     assert transcript.objective == "yes?"
     assert told(transcript) == [
         ("thought", "no"),
@@ -87,10 +87,10 @@ def test_a_call_in_a_message_and_in_a_span_is_one(
     ran = ToolCall("look", arguments, call_id)
     for each in order:
         if each == "say":
-            transcript.say(Message("assistant", calls=(CALL,)))
+            transcript.add_answer(Message("assistant", calls=(CALL,)))
         else:
-            transcript.run(ran, ToolResult("found"))
-    transcript.recall([Message("tool", results=(ToolResult("found", told_id),))])
+            transcript.add_tool_run(ran, ToolResult("found"))
+    transcript.add_prompt([Message("tool", results=(ToolResult("found", told_id),))])
     assert sorted(map(str, told(transcript))) == [
         "('observation', 'found')",
         "('tool_call', 'look')",
@@ -99,18 +99,18 @@ def test_a_call_in_a_message_and_in_a_span_is_one(
 
 def test_other_calls_of_the_same_tool_are_others() -> None:
     transcript = Transcript()
-    transcript.say(Message("assistant", calls=(ToolCall("look", {"at": 1}), CALL)))
-    transcript.run(ToolCall("look", {"at": 2}), ToolResult("b"))
+    transcript.add_answer(Message("assistant", calls=(ToolCall("look", {"at": 1}), CALL)))
+    transcript.add_tool_run(ToolCall("look", {"at": 2}), ToolResult("b"))
     assert [each for each, _ in told(transcript)] == ["tool_call"] * 3 + ["observation"]
 
 
 def test_the_first_thought_after_a_failed_tool_recovers_where_that_is_asked_for() -> None:
     for asked, kind in ((True, "error_recovery"), (False, "thought")):
         transcript = Transcript(recovery=asked)
-        transcript.run(CALL, ToolResult("no such place", failed=True))
-        transcript.say(Message("assistant", calls=(ToolCall("turn"),)))
-        transcript.say(Message("assistant", "try the other way"))
-        transcript.say(Message("assistant", "there"))
+        transcript.add_tool_run(CALL, ToolResult("no such place", failed=True))
+        transcript.add_answer(Message("assistant", calls=(ToolCall("turn"),)))
+        transcript.add_answer(Message("assistant", "try the other way"))
+        transcript.add_answer(Message("assistant", "there"))
         assert [each for each, _ in told(transcript)] == [
             "tool_call",
             "observation",

@@ -612,6 +612,7 @@ def kp_batch(*arguments: object, warehouse: str) -> subprocess.CompletedProcess[
     ("url", "name", "places"),
     [
         ("s3://b/w", "AWS_ENDPOINT_URL", ("http://127.0.0.1:9000", "https://minio.example.com")),
+        ("s3://b/w", "AWS_REGION", ("us-east-1", "us-gov-west-1")),
         ("az://b/w", "AZURE_STORAGE_ACCOUNT_NAME", ("first", "second")),
     ],
 )

@@ -13,7 +13,7 @@ from kp_batch.cli.query import _RUNS as LISTED
 from kp_batch.operations.compare import compare
 from kp_batch.operations.explain.explanation import explain
 from kp_batch.operations.settings import settings
-from kp_batch.operations.vacuum import what_to_remove
+from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import rescore
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_archive
@@ -102,18 +102,14 @@ def test_latest_as_of_is_the_last(warehouse: Path) -> None:
         assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(6,)]
 
 
-def test_the_past_of_a_trace_is_told_by_it(
-    tmp_path: Path, warehouse: Path, runs: list[str]
-) -> None:
+def test_the_past_of_a_trace_is_told_by_it(warehouse: Path, runs: list[str]) -> None:
     told = explain(warehouse, "1-0")
     assert told.history[0].run_id == runs[1]
     moved = compare(warehouse, "previous", "latest")
     assert (moved.first, moved.second, moved.only_in_second) == (runs[1], runs[2], 2)
 
 
-def test_a_vacuum_looks_back_in_that_order(
-    tmp_path: Path, warehouse: Path, runs: list[str]
-) -> None:
+def test_a_vacuum_looks_back_in_that_order(warehouse: Path, runs: list[str]) -> None:
     now = datetime.now(UTC)
-    told = what_to_remove(warehouse, AHEAD / 2, now)
+    told = vacuum(warehouse, AHEAD / 2, now, dry_run=True)
     assert told.readable == tuple(runs)

@@ -7,12 +7,12 @@ import polars as pl
 from polars.exceptions import PanicException
 
 from kp_batch import limits
-from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
 from kp_batch.archive.formats.json_values import BATCH_BYTES, MALFORMED_JSON, Batch, begun
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import open_file
 from kp_batch.archive.validation import any_rejected, reasons
 from kp_batch.errors import is_of_machine
+from kp_batch.file_faults import UnreadableError
 
 # Rows a batch: long traces hold some 50 kB of text, so that a batch stays below 200 MB.
 BATCH_ROWS = 4_096
@@ -118,7 +118,7 @@ def read_raw(source: SourceFile, rows: Iterable[int]) -> Iterator[tuple[int, str
 
 def _batches(source: SourceFile) -> Iterator[Batch]:
     if source.size == 0:
-        raise UnreadableError([Fault(UNREADABLE_FILE, "the file is empty (0 bytes)")])
+        raise UnreadableError("the file is empty (0 bytes)")
     with _unreadable_if_damaged(), open_file(source.path, source.copy) as file:
         yield from source.format.read_batches(source.path, file, BATCH_ROWS)
 
@@ -133,4 +133,4 @@ def _unreadable_if_damaged() -> Generator[None]:
         if is_of_machine(error):
             raise
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise UnreadableError([Fault(UNREADABLE_FILE, reason)]) from error
+        raise UnreadableError(reason) from error

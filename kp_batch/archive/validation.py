@@ -9,9 +9,9 @@ from typing import Any
 import polars as pl
 
 from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS
-from kp_batch.archive.file_faults import MISSING_COLUMN, UNREADABLE_FILE, WRONG_COLUMN_TYPE
 from kp_batch.archive.formats.json_values import MALFORMED_JSON, value_at
 from kp_batch.contracts import STEP_TYPES
+from kp_batch.file_faults import MISSING_COLUMN, UNREADABLE_FILE, WRONG_COLUMN_TYPE
 from kp_batch.limits import TOO_LARGE
 from kp_batch.times import ISO_8601
 

@@ -133,4 +133,4 @@ def _parts(row: DomainMoves | Mover) -> dict[str, str]:
 
 
 def _signed(value: float) -> str:
-    return f"{round(value, 4) + 0.0:+.4f}"  # + 0.0: no minus before a zero
+    return f"{value:+z.4f}"  # z: no minus before a zero

@@ -8,12 +8,13 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from kp_batch.cli import kp_batch
 from kp_batch.cli.breakdown_text import scored_text
 from kp_batch.cli.explanation_text import explanation_text
-from kp_batch.cli.main import kp_batch
 from kp_batch.cli.options import json_line, json_option, option_of_warehouse, warehouse_option
 from kp_batch.errors import TraceError
 from kp_batch.text import number, printable
+from kp_batch.times import time_of
 
 if TYPE_CHECKING:
     from kp_batch.operations.score import Meet
@@ -41,11 +42,8 @@ class _Time(click.ParamType[datetime]):
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> datetime:
         """See `click.ParamType`."""
-        try:
-            time = datetime.fromisoformat(value)
-            return time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC)
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is no time such as 2026-01-31T12:00:00Z", param, ctx)
+        time = time_of(value)
+        return time or self.fail(f"{value!r} is no time such as 2026-01-31T12:00:00Z", param, ctx)
 
 
 class _Value(click.ParamType[tuple[str, str | None]]):

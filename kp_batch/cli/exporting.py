@@ -1,5 +1,6 @@
 """`export`: the best traces out of a warehouse."""
 
+import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -9,12 +10,11 @@ from math import isnan
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
-from kp_batch.cli import completion
-from kp_batch.cli.main import kp_batch
+from kp_batch.cli import completion, kp_batch
 from kp_batch.cli.options import json_line, json_option, warehouse_option
 from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
@@ -178,7 +178,7 @@ def written(output: str, *, private: bool = False) -> Generator[Path]:
                 else:
                     copyfileobj(file, sys.stdout.buffer)
                 return
-            with _told(output), target.open("wb") as out:
+            with _told(output), _opened(target) as out:
                 copyfileobj(file, out)
         return
     with atomic_write(target) as made:
@@ -199,6 +199,14 @@ def _is_device(target: Path) -> bool:
     """Whether a file stays and is written into, such as a pipe, or stdout by its name."""
     is_stream = str(target.absolute()).startswith(("/dev/std", "/dev/fd/", "/proc/"))
     return target.exists() and (is_stream or not target.is_file())
+
+
+def _opened(device: Path) -> BinaryIO:
+    """Open a device; stdout and stderr by their names are those of `sys`: see `supervise`."""
+    if of := re.fullmatch("/dev/std(out|err)|/(?:dev|proc/self)/fd/([12])", str(device)):
+        stream = sys.stdout if "out" in of.groups() or "1" in of.groups() else sys.stderr
+        return open(stream.fileno(), "wb", closefd=False)
+    return device.open("wb")
 
 
 @contextmanager

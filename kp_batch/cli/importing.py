@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from kp_batch.cli import completion
-from kp_batch.cli.main import kp_batch
+from kp_batch.cli import completion, kp_batch
 from kp_batch.cli.options import json_line, json_option
 from kp_batch.operations.import_limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
 from kp_batch.storage.urls import is_url

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO
 
 import click
 
-from kp_batch.cli.main import kp_batch
+from kp_batch.cli import kp_batch
 from kp_batch.cli.options import warehouse_option
 from kp_batch.cli.result_texts import forgotten_text, removed_text
 from kp_batch.cli.supervise import logged
@@ -64,15 +64,11 @@ def vacuum(warehouse: Path, keep: str, dry_run: bool) -> None:  # noqa: FBT001 (
     """Remove old versions, vectors that nothing needs, and the raw rows of old rejects."""
     kept = _time(keep)
     from kp_batch.operations.vacuum import vacuum as vacuum_warehouse
-    from kp_batch.operations.vacuum import what_to_remove
     from kp_batch.warehouse.manifest import require_manifest
 
     require_manifest(warehouse)  # where no warehouse is, not even a log is made
-    if dry_run:
-        removed = what_to_remove(warehouse, kept, datetime.now(UTC))
-    else:
-        with logged(Layout(warehouse).log):
-            removed = vacuum_warehouse(warehouse, kept, datetime.now(UTC))
+    with nullcontext() if dry_run else logged(Layout(warehouse).log):
+        removed = vacuum_warehouse(warehouse, kept, datetime.now(UTC), dry_run=dry_run)
     click.echo(removed_text(removed, dry_run=dry_run))
 
 
@@ -97,15 +93,13 @@ def forget(
     """
     asked = _ids(ids, file)
     from kp_batch.operations.forget import forget as forget_traces
-    from kp_batch.operations.forget import what_to_forget
     from kp_batch.warehouse.manifest import require_manifest
 
     require_manifest(warehouse)
-    if dry_run:
-        forgotten = what_to_forget(warehouse, asked, unseen_too=unseen_too)
-    else:
-        with logged(Layout(warehouse).log):
-            forgotten = forget_traces(warehouse, asked, unseen_too=unseen_too, with_page=True)
+    with nullcontext() if dry_run else logged(Layout(warehouse).log):
+        forgotten = forget_traces(
+            warehouse, asked, unseen_too=unseen_too, with_page=True, dry_run=dry_run
+        )
     click.echo(forgotten_text(forgotten, dry_run=dry_run))
     if forgotten.refusal:
         raise KpBatchError(forgotten.refusal)

@@ -7,10 +7,9 @@ from typing import IO
 
 import click
 
-from kp_batch.cli import completion
+from kp_batch.cli import completion, kp_batch
 from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.cli.exporting import written
-from kp_batch.cli.main import kp_batch
 from kp_batch.cli.options import format_option, json_line, json_option, warehouse_option
 from kp_batch.cli.questions import QuestionsHelp
 from kp_batch.cli.result_texts import settings_text, verification_text

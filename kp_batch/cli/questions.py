@@ -4,8 +4,7 @@ from itertools import groupby
 
 import click
 
-from kp_batch.cli import completion
-from kp_batch.cli.main import kp_batch
+from kp_batch.cli import completion, kp_batch
 from kp_batch.cli.options import json_line, json_option
 from kp_batch.warehouse.questions import Question
 from kp_batch.warehouse.questions import questions as all_questions

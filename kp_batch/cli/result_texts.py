@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from kp_batch.operations.results import Forgotten, Removed, Setting, Verification
+from kp_batch.operations.results import ForgetResult, Setting, VacuumResult, Verification
 from kp_batch.reasons import in_words
 from kp_batch.text import aligned, number, padded, printable, shortened, width
 
@@ -36,7 +36,7 @@ def verification_text(result: Verification) -> str:
 _UNCHANGED = "nothing was changed"
 
 
-def removed_text(result: Removed, *, dry_run: bool = False) -> str:
+def removed_text(result: VacuumResult, *, dry_run: bool = False) -> str:
     """Format what was removed for a terminal, or what would be."""
     counts = [
         (result.files, "file"),
@@ -55,7 +55,7 @@ def removed_text(result: Removed, *, dry_run: bool = False) -> str:
     return "\n".join([*lines, *([_UNCHANGED] if dry_run else [])])
 
 
-def forgotten_text(result: Forgotten, *, dry_run: bool = False) -> str:
+def forgotten_text(result: ForgetResult, *, dry_run: bool = False) -> str:
     """Format what was forgotten for a terminal, or what would be."""
     traces = f"{number(result.traces, 'scored trace')}, {number(result.rows, 'rejected row')}"
     ids = [

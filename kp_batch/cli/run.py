@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kp_batch.cli.main import kp_batch
+from kp_batch.cli import kp_batch
 from kp_batch.cli.options import SettingsCommand, checked, json_line, json_option, warehouse_option
 from kp_batch.cli.query import ask
 from kp_batch.cli.supervise import has_told, logged

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from kp_batch.cli.main import kp_batch
+from kp_batch.cli import kp_batch
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TRACE = "trace"
@@ -58,10 +58,10 @@ def _types() -> dict[str, Any]:
         ExportResult,
         Imported,
         Setting,
-        Sweep,
         Verification,
     )
     from kp_batch.operations.score import Scored, Unscored
+    from kp_batch.operations.sweep_result import Sweep
     from kp_batch.pipeline.summary import Summary
     from kp_batch.planning.explain_plan import PlanDescription
     from kp_batch.warehouse.questions import Question

@@ -20,7 +20,9 @@ import threading
 import traceback
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn, TextIO
 
 import click
@@ -36,7 +38,7 @@ _LEFT, _PRINTED, _TOLD = "left", "printed", "told"
 _OWN: list[Path] = []  # that folder, in the child alone
 
 
-def ending_signals() -> set[int]:
+def ending_signals() -> set[signal.Signals]:
     """The signals that end a command; what nohup began goes on where its terminal is closed."""
     ending = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     return ending - {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else ending
@@ -57,8 +59,9 @@ def supervised(work: Callable[[], int], *, whole: str = "") -> int:
     """
     ending = ending_signals()
     # They are waited for, and so interrupt nothing that follows.
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # some systems keep no signal that is ignored
+    signal.signal(signal.SIGCHLD, _heed)  # some systems drop what nobody heeds
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *ending})
+    _open_closed_streams()
     folder, (alive, own) = Path(tempfile.mkdtemp(prefix="kp-")), os.pipe()
     try:
         child = os.fork()
@@ -78,6 +81,18 @@ def supervised(work: Callable[[], int], *, whole: str = "") -> int:
         say(f"ended by {_named(number)}{whole}")
         return 128 + number
     return status
+
+
+def _open_closed_streams() -> None:
+    """Open stdin, stdout and stderr where they are closed, so that no file has their numbers."""
+    number = 0
+    while number <= 2:
+        number = os.open(os.devnull, os.O_RDWR)
+    os.close(number)
+
+
+def _heed(_number: int, _frame: FrameType | None) -> None:
+    pass
 
 
 def _begin(folder: Path, alive: int, ending: Collection[int]) -> None:
@@ -106,8 +121,8 @@ def _end(status: int) -> NoReturn:
     """End the child; to take the interpreter down would need a tenth of a second."""
     if "prefect" in sys.modules:  # it sends its last logs when the interpreter ends
         sys.exit(status)
-    for each in filter(None, (sys.__stdout__, sys.__stderr__)):
-        with suppress(OSError):  # the log's disk may be full
+    for each in filter(None, (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)):
+        with suppress(OSError):  # its disk may be full
             each.flush()
     os._exit(status)
 
@@ -138,15 +153,17 @@ def _told(folder: Path, number: int) -> int:
         if printed.is_symlink() and printed.readlink().suffix != HALF_WRITTEN:
             details = f"; details are in {printed.readlink()}"
     if number == signal.SIGKILL:
-        end = "was killed by SIGKILL, as the system does where memory runs out; "
-        end += f"what is published is whole{details}"
+        end = (
+            "the working process was killed by SIGKILL, as the system does where memory runs out; "
+            f"what is published is whole{details}"
+        )
     else:
         last = said.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        end = f"ended by {_named(number)}: {last or 'it said nothing'}{details}"
+        end = f"the working process ended by {_named(number)}: {last or 'it said nothing'}{details}"
     if (folder / _TOLD).exists():
-        say(f"warning: the working process {end}; the report may be an older one")
+        say(f"warning: {end}; the report may be an older one")
         return 0
-    say(f"the working process {end}")
+    say(end)
     return 128 + number
 
 
@@ -173,8 +190,12 @@ def _moved(stream: TextIO | None) -> TextIO | None:
     """Another stream to where one leads, as it is otherwise."""
     if stream is None:  # who began the command has closed it
         return None
-    form = {"encoding": stream.encoding, "errors": stream.errors}
-    return os.fdopen(os.dup(stream.fileno()), "w", 1 if stream.line_buffering else -1, **form)
+    return TextIOWrapper(
+        os.fdopen(os.dup(stream.fileno()), "wb"),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=bool(stream.line_buffering),
+    )
 
 
 def _lead_output_into(path: Path) -> None:
@@ -201,7 +222,7 @@ def logged(log: Path) -> Generator[None]:
         return
     from kp_batch.warehouse.publication import when_writing
 
-    begun = _Log(log.absolute(), _OWN[0] / _PRINTED)
+    begun = _Log(log, _OWN[0] / _PRINTED)
     when_writing(begun.take_place)
     try:
         yield
@@ -264,4 +285,4 @@ class _Log:
     def _link_to(self, log: Path) -> None:
         with suppress(OSError):  # the disk of temporary files may be full
             self._printed.unlink()
-            self._printed.symlink_to(log)
+            self._printed.symlink_to(log.absolute())

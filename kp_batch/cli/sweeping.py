@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import click
 
+from kp_batch.cli import kp_batch
 from kp_batch.cli.exporting import written
-from kp_batch.cli.main import kp_batch
 from kp_batch.cli.options import json_line, json_option, warehouse_option
 from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
-from kp_batch.operations.results import Outcome, Sweep
+from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep
 from kp_batch.text import aligned, number, printable, shortened
 
 T = TypeVar("T")
@@ -115,9 +115,10 @@ def sweep(  # noqa: PLR0913 (each is an option)
     from kp_batch.operations.sweep import page_of
     from kp_batch.operations.sweep import sweep as sweep_of
 
-    asked = {"cache_by": cache_by, "sizes": sizes, "ttls": ttls, "thresholds": thresholds}
     with written(output) if output else nullcontext() as page:
-        found = sweep_of(warehouse, **asked)
+        found = sweep_of(
+            warehouse, cache_by=cache_by, sizes=sizes, ttls=ttls, thresholds=thresholds
+        )
         if page:
             page.write_text(page_of(found), "utf-8")
         click.echo(json_line(found) if as_json else sweep_text(found))
@@ -159,44 +160,21 @@ def _table(rows: Sequence[Outcome]) -> Iterator[str]:
     domain = rows[0].task_domain
     name = "all domains" if domain is None else shortened(domain, _DOMAIN)
     yield f"{name}, {number(rows[0].traces, 'trace')}"
-    yield from aligned([_row(row) for row in rows])
+    yield from aligned([_cells(row, "scores") for row in rows])
 
 
-def _row(row: Outcome) -> dict[str, str]:
-    return {
-        **_cache(row),
-        "threshold": f"{row.threshold:g}",
-        "novelty": f"{row.mean_novelty:.4f}",
-        "score": f"{row.mean_score:.4f}",
-        "change": f"{round(row.mean_change, 4) + 0.0:+.4f}",  # + 0.0: no minus before a zero
-        "rank corr": "" if row.rank_correlation is None else f"{row.rank_correlation:.4f}",
-        "worth sharing": f"{row.worth_sharing:,} ({row.worth_sharing / row.traces:.1%})",
-        "now reach": f"{row.now_reach:,}",
-        "no longer": f"{row.no_longer_reach:,}",
-        "": "in force" if row.in_force else "",
-    }
-
-
-def _cache(row: Outcome) -> dict[str, str]:
-    return {"cache by": row.cache_by, "size": f"{row.cache_size:,}", "ttl": row.ttl}
+def _cells(row: Outcome, table: str) -> dict[str, str]:
+    """A row of one of the two kinds of tables, by its headings; see `Shown`."""
+    headings = {name: getattr(shown, table) for name, shown in COLUMNS.items()}
+    cells = {heading: row.cell(name) for name, heading in headings.items() if heading}
+    return {**cells, "": "in force" if row.in_force else ""}
 
 
 def _recorded(result: Sweep) -> Iterator[str]:
-    rows = [_fit(row) for row in result.caches if row.recorded]
+    rows = [_cells(row, "recorded") for row in result.caches if row.recorded]
     if not rows:
         return
     yield "recorded scores, with a restart of its engine wherever an empty cache alone explains one"
     yield from aligned(rows)
     if result.better_fit:
         yield f"  {result.better_fit}"
-
-
-def _fit(row: Outcome) -> dict[str, str]:
-    return {
-        **_cache(row),
-        "traces": f"{row.recorded:,}",
-        "error": f"{row.recorded_error:.6f}",
-        "same score": f"{row.recorded_share:.1%}",
-        "restarts": f"{row.implied_restarts:,}",
-        "": "in force" if row.in_force else "",
-    }

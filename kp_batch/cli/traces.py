@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from kp_batch.cli.main import kp_batch
+from kp_batch.cli import kp_batch
 from kp_batch.text import number
 
 

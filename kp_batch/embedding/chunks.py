@@ -1,16 +1,16 @@
-"""A chunk of vectors: NumPy files beside each other, of vectors and of the hashes of their texts.
+"""The files of a vector store: NumPy arrays, of vectors, of hashes, and of which text has which.
 
-Where the encoder reads no more of a text than its window, a third one has the windows' hashes. All
-are mapped into memory, so that a vector is read without the others, and hashes pass by without
-being held. The texts' hashes are written last, so a chunk appears whole or not at all.
+A chunk is two files of a common name: vectors, and the hashes of what the encoder read: of texts,
+or, where it reads no more of a text than its window, of windows. Then further files have the hashes
+of texts beside those of their windows. All are mapped into memory, so that a vector is read without
+the others, and hashes pass by without being held. A chunk's hashes are written after its vectors,
+so that it appears whole or not at all.
 """
 
 import hashlib
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +25,7 @@ from kp_batch.warehouse.bucket.location import is_remote, local_copy
 PLACES = pl.Schema({"chunk": pl.String, "row": pl.Int32})
 HASH = np.dtype("S64")  # SHA-256 in hex
 Hashes = npt.NDArray[np.bytes_]
-Key = Literal["text_hash", "window_hash"]
-_VECTORS = ".vectors.npy"
-_HASHES: Mapping[Key, str] = MappingProxyType(
-    {"text_hash": ".hashes.npy", "window_hash": ".windows.npy"}
-)
+_VECTORS, _HASHES, _WINDOWS = ".vectors.npy", ".hashes.npy", ".windows.npy"
 # Of a chunk, or what a killed run left of one.
 _FILE = re.compile(r"[0-9a-f]{64}\.(?:vectors|hashes|windows)\.npy(?:\..+)?")
 _DAMAGED = (ValueError, OSError, IndexError, EOFError, SyntaxError)  # what NumPy then raises
@@ -37,12 +33,20 @@ _DAMAGED = (ValueError, OSError, IndexError, EOFError, SyntaxError)  # what NumP
 
 def chunk_names(folder: Path) -> list[str]:
     """The names of the chunks in a folder, ascending; the folder may be missing."""
-    ending = _HASHES["text_hash"]
+    return _names(folder, _HASHES)
+
+
+def window_names(folder: Path) -> list[str]:
+    """Likewise those of the files of which text has which window."""
+    return _names(folder, _WINDOWS)
+
+
+def _names(folder: Path, ending: str) -> list[str]:
     return sorted(path.name.removesuffix(ending) for path in folder.glob(f"*{ending}"))
 
 
 def chunk_files(folder: Path) -> list[Path]:
-    """The files of all chunks in a folder, half-written ones, too; whatever else is not ours.
+    """The files of the store in a folder, half-written ones, too; whatever else is not ours.
 
     Raises:
         WarehouseError: the folder is a link, or holds one.
@@ -66,43 +70,46 @@ def stored_dimensions(folder: Path) -> int | None:
     return None
 
 
-def write_chunk(
-    folder: Path, text_hashes: pl.Series, vectors: Float32s, window_hashes: pl.Series | None = None
-) -> str:
+def write_chunk(folder: Path, hashes: pl.Series, vectors: Float32s) -> str:
     """Store a chunk. Done again, by whomever, it is replaced by itself.
 
     Args:
         folder: of the store; made where it is missing.
-        text_hashes: at least one string.
+        hashes: at least one string.
         vectors: float32, shape (hashes, dimensions).
-        window_hashes: as many strings; None where texts are read whole.
 
     Returns:
         The chunk's name, a digest of its hashes.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    hashes = np.array(text_hashes.to_list(), dtype=HASH)
-    name = hashlib.sha256(hashes.tobytes()).hexdigest()
+    known = np.array(hashes.to_list(), dtype=HASH)
+    name = hashlib.sha256(known.tobytes()).hexdigest()
     # The hashes of a damaged chunk of that name would be taken for those of the new vectors.
-    (folder / (name + _HASHES["text_hash"])).unlink(missing_ok=True)
+    (folder / (name + _HASHES)).unlink(missing_ok=True)
     _save(folder / (name + _VECTORS), np.ascontiguousarray(vectors, dtype="<f4"))
-    if window_hashes is not None:
-        windows = np.array(window_hashes.to_list(), dtype=HASH)
-        _save(folder / (name + _HASHES["window_hash"]), windows)
-    _save(folder / (name + _HASHES["text_hash"]), hashes)
+    _save(folder / (name + _HASHES), known)
     return name
 
 
-def chunk_hashes(folder: Path, name: str, key: Key = "text_hash") -> Hashes:
-    """The hashes of a chunk's texts or windows, in the order of its vectors; none if it is damaged.
+def write_windows(folder: Path, text_hashes: pl.Series, window_hashes: pl.Series) -> str:
+    """Store which windows texts have; returns the file's name. See `write_chunk`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pairs = np.array([text_hashes.to_list(), window_hashes.to_list()], dtype=HASH)
+    name = hashlib.sha256(pairs.tobytes()).hexdigest()
+    _save(folder / (name + _WINDOWS), pairs)
+    return name
 
-    The texts of a damaged chunk count as missing: they are embedded again, which replaces it.
+
+def chunk_hashes(folder: Path, name: str) -> Hashes:
+    """The hashes of a chunk, in the order of its vectors; none if it is damaged.
+
+    What a damaged chunk had counts as missing: it is embedded again, which replaces it.
 
     Returns:
-        S64, shape (vectors,), mapped into memory; shape (0,) if it has no such hashes.
+        S64, shape (vectors,), mapped into memory; shape (0,) if it is damaged.
     """
     try:
-        hashes = np.load(folder / (name + _HASHES[key]), mmap_mode="r", allow_pickle=False)
+        hashes = np.load(folder / (name + _HASHES), mmap_mode="r", allow_pickle=False)
         if _is_remote(folder, name):  # and whole, as far as is known from here
             return hashes
         vectors = _vectors(folder, name)
@@ -110,6 +117,16 @@ def chunk_hashes(folder: Path, name: str, key: Key = "text_hash") -> Hashes:
         return np.empty(0, dtype=HASH)
     fit = hashes.dtype == HASH and vectors.ndim == 2 and hashes.shape == vectors.shape[:1]
     return hashes if fit else np.empty(0, dtype=HASH)
+
+
+def window_hashes(folder: Path, name: str) -> Hashes:
+    """The hashes of texts, and of their windows: S64, shape (2, texts); (2, 0) if it is damaged."""
+    try:
+        pairs = np.load(folder / (name + _WINDOWS), mmap_mode="r", allow_pickle=False)
+    except _DAMAGED:
+        return np.empty((2, 0), dtype=HASH)
+    fit = pairs.dtype == HASH and pairs.ndim == 2 and len(pairs) == 2
+    return pairs if fit else np.empty((2, 0), dtype=HASH)
 
 
 def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:

@@ -1,13 +1,13 @@
--- Of each chunk, the rows whose texts are wanted; of a text that stands in several, in the first.
--- Given: the stream stored, and wanted (a relation).
+-- Of each file, the rows whose hashes are wanted; of a hash that stands in several, in the first.
+-- Given: stored (a stream), key (its column of hashes), and wanted (a relation).
 SELECT
-    place >> 32 AS chunk,
+    place >> 32 AS file,
     list((place & 4294967295)::INTEGER ORDER BY place) AS "rows"
 FROM (
     SELECT min(place) AS place
-    FROM stored
-    SEMI JOIN $wanted AS wanted USING (text_hash)
-    GROUP BY text_hash
+    FROM $stored
+    SEMI JOIN $wanted AS wanted USING ($key)
+    GROUP BY $key
 )
-GROUP BY chunk
-ORDER BY chunk;
+GROUP BY file
+ORDER BY file;

@@ -1,8 +1,9 @@
 -- The wanted hashes that have no vector.
--- Given: the stream stored, wanted (a relation), key (their column of hashes), and the variable path.
+-- Given: the stream stored, wanted (a relation), and the variable path.
 COPY (
-    SELECT $key
+    SELECT wanted.text_hash
     FROM stored
-    RIGHT JOIN $wanted AS wanted USING ($key)
-    WHERE stored.place IS NULL
+    RIGHT JOIN $wanted AS wanted USING (hash)
+    GROUP BY wanted.text_hash
+    HAVING min(stored.place) IS NULL
 ) TO (getvariable('path')) (FORMAT parquet, COMPRESSION lz4);

@@ -1,7 +1,6 @@
 -- Where the vectors are; of a hash that stands in several chunks, in the first. The row groups suit
 -- the spans of a replay, which read slices.
--- Given: the stream stored, wanted (a relation), key (their column of hashes), and the variables
--- chunks (names) and path.
+-- Given: the stream stored, wanted (a relation), and the variables chunks (names) and path.
 COPY (
     SELECT
         (getvariable('chunks')::VARCHAR[])[1 + (place >> 32)] AS chunk,
@@ -9,7 +8,7 @@ COPY (
     FROM (
         SELECT wanted.position, min(stored.place) AS place
         FROM stored
-        RIGHT JOIN $wanted AS wanted USING ($key)
+        RIGHT JOIN $wanted AS wanted USING (hash)
         GROUP BY wanted.position
         ORDER BY wanted.position
     )

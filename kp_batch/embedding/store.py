@@ -5,9 +5,10 @@ looked for, all hashes stream by, which DuckDB joins by the million in a fractio
 is held follows what is looked for, not what is stored; where that is much, DuckDB spills it.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -18,61 +19,51 @@ import pyarrow as pa
 from kp_batch.embedding.chunks import (
     HASH,
     Hashes,
-    Key,
     chunk_files,
     chunk_hashes,
     chunk_names,
     count_vectors,
     read_vectors,
+    window_hashes,
+    window_names,
     write_chunk,
+    write_windows,
 )
 from kp_batch.files import HALF_WRITTEN
-from kp_batch.sql import set_variables, sql
+from kp_batch.sql import SQL, Value, set_variables, sql, statement
+
+# A text's vector stands under the hash of its window, or else of the text itself: one in which no
+# window is known, or a window that is looked for. No text has the hash of a window: see `MiniLM`.
+_BY_HASH = """(
+    SELECT wanted.*, coalesce(window_hash, text_hash) AS hash
+    FROM windows RIGHT JOIN $wanted AS wanted USING (text_hash)
+)"""
 
 
 class VectorStore:
     """The vectors of one encoder, as they are when it is opened.
 
-    What is looked for is a relation, in SQL, with a string column of the key's name.
+    What is looked for is a relation, in SQL, with the string column `text_hash`.
 
     Args:
         folder: where its chunks are; there may be none.
         connection: looks things up, within its memory.
-        key: whether vectors are found by the hash of their text or of its window.
     """
 
-    def __init__(
-        self, folder: Path, connection: duckdb.DuckDBPyConnection, key: Key = "text_hash"
-    ) -> None:
+    def __init__(self, folder: Path, connection: duckdb.DuckDBPyConnection) -> None:
         self._folder, self._connection = folder, connection
-        self._key: Key = key
-        self._chunks = chunk_names(folder)
+        self._chunks, self._windows = chunk_names(folder), window_names(folder)
 
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Stream all hashes, a column of the key's name, and where their vectors are, `place`."""
-        # A place is one number: the chunk's among the store's, and in the lower 32 bits the row.
-        stored = pa.schema({self._key: pa.string(), "place": pa.int64()})
-        batches = (self._batch(chunk, stored) for chunk in range(len(self._chunks)))
-        stream = pa.RecordBatchReader.from_batches(stored, batches)
-        return stream.__arrow_c_stream__(requested_schema)
-
-    def _batch(self, chunk: int, stored: pa.Schema) -> pa.RecordBatch:
-        """The hashes of a chunk, where they are mapped, and their places."""
-        hashes = chunk_hashes(self._folder, self._chunks[chunk], self._key)
-        ends = np.arange(len(hashes) + 1, dtype=np.int32) * HASH.itemsize
-        texts = pa.StringArray.from_buffers(len(hashes), pa.py_buffer(ends), pa.py_buffer(hashes))
-        return pa.record_batch([texts, np.arange(len(hashes)) + (chunk << 32)], schema=stored)
-
-    def write_missing(self, wanted: str, path: Path) -> int:
+    def write_missing(self, wanted: Value, path: Path) -> int:
         """Write the hashes that have no vector into a Parquet file, and return their number.
 
         Args:
-            wanted: the relation; each hash stands in it once.
-            path: the file, whose column is the key.
+            wanted: the relation.
+            path: the file, whose column is `text_hash`; each hash stands in it once.
         """
         return self._copy("missing.sql", wanted, path)
 
-    def write_places(self, wanted: str, path: Path) -> None:
+    def write_places(self, wanted: Value, path: Path) -> None:
         """Write where vectors are into a Parquet file.
 
         Args:
@@ -82,14 +73,12 @@ class VectorStore:
         """
         self._copy("places.sql", wanted, path)
 
-    def count_others(self, wanted: str) -> int:
+    def count_others(self, wanted: Value) -> int:
         """Count the vectors that `keep` would remove."""
-        with self._attached():
-            kept = self._connection.execute(sql(__name__, "count_kept.sql", wanted=wanted))
-            [(count,)] = kept.fetchall()
-        return count_vectors(self._folder) - int(count)
+        kept = sum(len(rows) for _, rows in self._rows("stored", "hash", _by_hash(wanted)))
+        return count_vectors(self._folder) - kept
 
-    def keep(self, wanted: str) -> int:
+    def keep(self, wanted: Value) -> int:
         """Remove all other vectors from the disk, and the half-written files of killed runs.
 
         The store cannot be used afterwards.
@@ -99,16 +88,25 @@ class VectorStore:
         """
         held, kept = count_vectors(self._folder), 0
         names: set[str] = set()
-        with self._attached():
-            found = self._connection.sql(sql(__name__, "kept.sql", wanted=wanted))
-            for batch in found.to_arrow_reader():
-                for chunk, rows in zip(*batch.columns, strict=True):
-                    names.add(self._reduced(self._chunks[chunk.as_py()], rows.values.to_numpy()))
-                    kept += len(rows)
+        for chunk, rows in self._rows("stored", "hash", _by_hash(wanted)):
+            names.add(self._reduced(self._chunks[chunk], rows))
+            kept += len(rows)
+        for file, rows in self._rows("windows", "text_hash", wanted):
+            names.add(self._reduced_windows(self._windows[file], rows))
         for path in chunk_files(self._folder):  # a chunk's hashes before its vectors
             if path.name.partition(".")[0] not in names or path.suffix == HALF_WRITTEN:
                 path.unlink()
         return held - kept
+
+    def _rows(
+        self, stored: str, key: str, wanted: Value
+    ) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
+        """Of each file, by its number, the rows that are wanted; of a hash the first one."""
+        query = sql(__name__, "kept.sql", stored=stored, key=key, wanted=wanted)
+        with self._attached():
+            for batch in self._connection.sql(query).to_arrow_reader():
+                for number, rows in zip(*batch.columns, strict=True):
+                    yield number.as_py(), rows.values.to_numpy()
 
     def _reduced(self, name: str, rows: npt.NDArray[np.int32]) -> str:
         """The chunk that holds these rows of another, written before any is removed."""
@@ -116,28 +114,34 @@ class VectorStore:
         if len(rows) == len(hashes):
             return name
         places = pl.DataFrame({"row": rows}).select(pl.lit(name).alias("chunk"), "row")
-        vectors = read_vectors(self._folder, places)
-        windows = chunk_hashes(self._folder, name, "window_hash")
         return write_chunk(
-            self._folder,
-            _as_series(hashes[rows]),
-            vectors,
-            _as_series(windows[rows]) if len(windows) else None,
+            self._folder, _as_series(hashes[rows]), read_vectors(self._folder, places)
         )
 
-    def _copy(self, query: str, wanted: str, path: Path) -> int:
+    def _reduced_windows(self, name: str, rows: npt.NDArray[np.int32]) -> str:
+        """Likewise the file of windows."""
+        pairs = window_hashes(self._folder, name)
+        if len(rows) == pairs.shape[1]:
+            return name
+        return write_windows(self._folder, *map(_as_series, pairs[:, rows]))
+
+    def _copy(self, query: str, wanted: Value, path: Path) -> int:
         with self._attached():
-            set_variables(self._connection, path=str(path))
-            query = sql(__name__, query, wanted=wanted, key=self._key)
-            answer = self._connection.execute(query)
+            set_variables(self._connection, path=str(path), chunks=self._chunks)
+            answer = self._connection.execute(sql(__name__, query, wanted=_by_hash(wanted)))
             [(count,)] = answer.fetchall()
         return int(count)
 
     @contextmanager
     def _attached(self) -> Generator[None]:
-        """Let the connection see the stream as the table stored, and the names of its chunks."""
-        self._connection.register("stored", self)
-        set_variables(self._connection, chunks=self._chunks)
+        """Let the connection see all hashes stream by, for one query.
+
+        As the tables `stored`, of `hash`, and `windows`, of `text_hash` and `window_hash`.
+        """
+        chunks = ([chunk_hashes(self._folder, each)] for each in self._chunks)
+        windows = (window_hashes(self._folder, each) for each in self._windows)
+        self._connection.register("stored", _stream(chunks, "hash"))
+        self._connection.register("windows", _stream(windows, "text_hash", "window_hash"))
         # DuckDB takes a stream for a single row: it would hold all of it, and let pass what is
         # looked for. Left alone, a join holds its right side.
         self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
@@ -146,6 +150,32 @@ class VectorStore:
         finally:
             self._connection.execute("RESET disabled_optimizers")
             self._connection.unregister("stored")
+            self._connection.unregister("windows")
+
+
+def _by_hash(wanted: Value) -> SQL:
+    return statement(_BY_HASH, wanted=wanted)
+
+
+def _stream(files: Iterable[Any], *names: str) -> pa.RecordBatchReader:
+    """The columns of hashes of some files, each with its `place`.
+
+    A place is one number: the file's among them, and in the lower 32 bits the row.
+    """
+    schema = pa.schema({**dict.fromkeys(names, pa.string()), "place": pa.int64()})
+    batches = (
+        pa.record_batch(
+            [*map(_as_strings, columns), np.arange(len(columns[0])) + (number << 32)], schema
+        )
+        for number, columns in enumerate(files)
+    )
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _as_strings(hashes: Hashes) -> pa.StringArray:
+    """The hashes where they are mapped."""
+    ends = np.arange(len(hashes) + 1, dtype=np.int32) * HASH.itemsize
+    return pa.StringArray.from_buffers(len(hashes), pa.py_buffer(ends), pa.py_buffer(hashes))
 
 
 def _as_series(hashes: Hashes) -> pl.Series:

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from kp_batch.file_faults import UnreadableError
 from kp_batch.importers.attributes import first_text
-from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit
 from kp_batch.importers.format import Format
 from kp_batch.importers.harbor import inputs, tells, trial_of
 from kp_batch.importers.json_files import read_json
@@ -59,9 +60,9 @@ def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Draft | Refused | 
     transcript = Transcript(recovery=rules.recovers)
     copied, own = _parted(told)
     # A continuation's question stands in what it copied, whose steps the trace before it has.
-    transcript.converse(map(_message, copied))
+    transcript.add_conversation(map(_message, copied))
     transcript.steps.clear()
-    transcript.converse(map(_message, own))
+    transcript.add_conversation(map(_message, own))
     named = at_path(told, rules.objective) if rules.objective else ""
     times = [time_of(step.get("timestamp")) for step in own]
     after = len(own) if copied else 1  # A continuation began later than its trial.

@@ -1,12 +1,50 @@
-"""Attributes of spans, which some transports keep under dotted names, and others nested."""
+"""OpenTelemetry's spans as every transport tells them, and attributes.
+
+Some transports keep attributes under dotted names, and others nested.
+"""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from kp_batch.importers.messages import Json, parsed
 
 _AGENT_SPAN = re.compile(r"(?:invoke_agent|agent_run)(?: (?:\[(.*)\]|(.*)))?")
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened within a span."""
+
+    name: str
+    time: int  # in nanoseconds after 1970; 0 if it is not told
+    attributes: Json
+
+
+@dataclass(frozen=True)
+class OtelSpan:
+    """One span of OpenTelemetry."""
+
+    id: str
+    parent: str  # '' for a root
+    name: str
+    start: int | None  # in nanoseconds after 1970
+    end: int | None
+    failed: bool
+    attributes: Json
+    resource: Json
+    events: Sequence[Event]
+
+    def record(self) -> dict[str, object]:
+        """The span as JSON."""
+        return {**vars(self), "events": [vars(each) for each in self.events]}
+
+    @classmethod
+    def of(cls, record: Json) -> "OtelSpan":
+        """The span that a record tells of."""
+        told: dict[str, Any] = {**record, "events": [Event(**each) for each in record["events"]]}
+        return cls(**told)
 
 
 def told(attributes: object, name: str) -> Any:

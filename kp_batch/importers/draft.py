@@ -64,11 +64,3 @@ class Unit:
     trace: str  # the trace's native id
     record: object  # JSON; None: it is too large to be read
     line: int | None = None
-
-
-class UnreadableError(Exception):
-    """A file that cannot be read, with the code of the reason."""
-
-    def __init__(self, message: str, code: str = "unreadable_file") -> None:
-        super().__init__(message)
-        self.code = code

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from kp_batch import limits
 from kp_batch.bounded_json import Room, TooLargeError, loads, room_of_trace, weight
-from kp_batch.importers.draft import Refused, UnreadableError
+from kp_batch.file_faults import UnreadableError
+from kp_batch.importers.draft import Refused
 from kp_batch.importers.messages import Json
 
 _HEADERS = ("header.json", "_journal/start.json")  # the other one while a run goes on

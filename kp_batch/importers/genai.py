@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
-from kp_batch.importers.attributes import first_told, listed, told
+from kp_batch.importers.attributes import Event, OtelSpan, first_told, listed, told
 from kp_batch.importers.message_json import message_of
 from kp_batch.importers.messages import (
     Json,
@@ -15,24 +15,19 @@ from kp_batch.importers.messages import (
     parsed,
 )
 from kp_batch.importers.payloads import messages_in
-from kp_batch.importers.span import (
-    AgentRun,
-    Event,
-    ModelCall,
-    Said,
-    Score,
-    Span,
-    ToolRun,
-    score,
-)
+from kp_batch.importers.scores import Score, scores_of
+from kp_batch.importers.spans import AgentRun, ModelCall, SpanContent, ToolRun
 
 _MODEL = ("chat", "text_completion", "generate_content", "call_llm")
 _AGENT = ("invoke_agent", "create_agent", "invoke_workflow", "plan")
-_TOOL = "execute_tool"
+_TOOL, _RETRIEVER = "execute_tool", "retrieval"
 _GIVEN = "gen_ai.input.messages"
 _ANSWER = "gen_ai.output.messages"
-_ARGUMENTS = ("gen_ai.tool.call.arguments", "gen_ai.tool.args")
-_RESULT = ("gen_ai.tool.call.result", "gen_ai.tool.call.response", "gen_ai.output")
+_ARGUMENTS = ("gen_ai.tool.call.arguments", "gen_ai.tool.args", "gen_ai.retrieval.query.text")
+_RESULT = (
+    *("gen_ai.tool.call.result", "gen_ai.tool.call.response", "gen_ai.output"),
+    "gen_ai.retrieval.documents",
+)
 _CHOICE = "gen_ai.choice"
 _SPEAKERS = {
     "gen_ai.system.message": "system",
@@ -43,26 +38,27 @@ _SPEAKERS = {
 }
 
 
-def said(span: Span) -> Said | None:
-    """What a span says; None if it says nothing in this dialect."""
+def content_of(span: OtelSpan) -> SpanContent | None:
+    """What a span tells of an agent; None if it tells nothing in this dialect."""
     operation = told(span.attributes, "gen_ai.operation.name")
-    if operation not in (*_MODEL, *_AGENT, _TOOL):
+    if operation not in (*_MODEL, *_AGENT, _TOOL, _RETRIEVER):
         operation = _guessed(span)
     if operation in _MODEL:
         return ModelCall(_given(span), _answer(span))
     if operation in _AGENT:
         return AgentRun(_given(span), _answer(span))
-    if operation == _TOOL:
-        name = told(span.attributes, "gen_ai.tool.name") or span.name.removeprefix(f"{_TOOL} ")
+    if operation in (_TOOL, _RETRIEVER):
+        name = told(span.attributes, "gen_ai.tool.name") or span.name.removeprefix(f"{operation} ")
         called = str(told(span.attributes, "gen_ai.tool.call.id") or "")
         return ToolRun(
             ToolCall(str(name), first_told(span.attributes, _ARGUMENTS), called),
             ToolResult(first_told(span.attributes, _RESULT), called, span.failed),
+            is_retriever=operation == _RETRIEVER,
         )
     return None
 
 
-def payload(span: Span) -> object:
+def payload(span: OtelSpan) -> object:
     """The input of a span; None if it is not told."""
     found = _held(span, _GIVEN)
     if found is not None:
@@ -70,18 +66,17 @@ def payload(span: Span) -> object:
     return [_usual(each) for each in span.events if each.name in _SPEAKERS] or None
 
 
-def scores(span: Span) -> Iterator[Score]:
+def scores(span: OtelSpan) -> list[Score]:
     """The scores of a span."""
-    for event in span.events:
-        if event.name == "gen_ai.evaluation.result":
-            name = told(event.attributes, "gen_ai.evaluation.name")
-            value = told(event.attributes, "gen_ai.evaluation.score.value")
-            found = score(name, value, event.time)
-            if found:
-                yield found
+    name, value = "gen_ai.evaluation.name", "gen_ai.evaluation.score.value"
+    return scores_of(
+        (told(each.attributes, name), told(each.attributes, value), each.time)
+        for each in span.events
+        if each.name == "gen_ai.evaluation.result"
+    )
 
 
-def _guessed(span: Span) -> str | None:
+def _guessed(span: OtelSpan) -> str | None:
     """The operation of a span that does not name one of these."""
     if told(span.attributes, "gen_ai.tool.name"):
         return _TOOL
@@ -89,18 +84,18 @@ def _guessed(span: Span) -> str | None:
     return _MODEL[0] if speaks or _held(span, _ANSWER) is not None else None
 
 
-def _held(span: Span, name: str) -> object:
+def _held(span: OtelSpan, name: str) -> object:
     """An attribute of the span, or of one of its events."""
     holders = (span.attributes, *(each.attributes for each in span.events))
     return next((found for each in holders if (found := told(each, name)) is not None), None)
 
 
-def _given(span: Span) -> Sequence[Message]:
+def _given(span: OtelSpan) -> Sequence[Message]:
     told_ones = messages_in(_held(span, _GIVEN))
     return told_ones or _spoken(each for each in span.events if each.name != _CHOICE)
 
 
-def _answer(span: Span) -> Sequence[Message]:
+def _answer(span: OtelSpan) -> Sequence[Message]:
     found = messages_in(_held(span, _ANSWER))
     found = found or _spoken(each for each in span.events if each.name == _CHOICE)
     return found or _vendors_answer(told(span.attributes, "gen_ai.output"))

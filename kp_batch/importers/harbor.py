@@ -8,7 +8,8 @@ from typing import cast
 
 from kp_batch.bounded_json import TooLargeError, loads
 from kp_batch.errors import is_passing
-from kp_batch.importers.draft import Refused, UnreadableError
+from kp_batch.file_faults import UnreadableError
+from kp_batch.importers.draft import Refused
 from kp_batch.importers.format import Input, Look
 from kp_batch.importers.json_files import read_json
 from kp_batch.importers.messages import Json

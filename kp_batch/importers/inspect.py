@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import cast
 
 from kp_batch.bounded_json import TooLargeError
+from kp_batch.file_faults import UnreadableError
 from kp_batch.importers import scout
-from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.draft import PassedOver, Refused, Unit
 from kp_batch.importers.eval_file import EvalFile
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.inspect_samples import Log, draft, record_of

@@ -168,7 +168,7 @@ def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Draft:
     """See `Format`: of several samples of one id, the one that was changed last counts."""
     record = max((cast("Json", each.record) for each in found), key=_newest)
     transcript = Transcript(recovery=rules.recovers)
-    transcript.converse(conversation(record["messages"]))
+    transcript.add_conversation(conversation(record["messages"]))
     asked = at_path(record["input"], rules.objective) if rules.objective else ""
     fields = cast("Mapping[str, Sequence[str]]", record["fields"])
     agents = [*fields.get("agent", ()), *fields.get("solver", ()), record.get("agent")]

@@ -11,7 +11,8 @@ from typing import IO, TYPE_CHECKING, cast
 
 from kp_batch import limits
 from kp_batch.bounded_json import Room, TooLargeError, lines_of, loads, room_of_refused
-from kp_batch.importers.draft import Refused, UnreadableError
+from kp_batch.file_faults import UnreadableError
+from kp_batch.importers.draft import Refused
 from kp_batch.importers.messages import Json
 
 if TYPE_CHECKING:

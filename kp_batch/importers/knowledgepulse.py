@@ -7,15 +7,19 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import cast
+from typing import Any, cast
+
+import polars as pl
 
 from kp_batch import limits
+from kp_batch.archive.formats.json_values import reader
 from kp_batch.bounded_json import MOST, TooLargeError, loads
-from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit, UnreadableError
+from kp_batch.contracts import TRACE
+from kp_batch.file_faults import UnreadableError
+from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit
 from kp_batch.importers.format import Format, Input, Look, by_ending
 from kp_batch.importers.json_files import read_json
 from kp_batch.importers.knowledgepulse_postgres import rows_of
-from kp_batch.importers.messages import Json, as_text
 from kp_batch.importers.rules import Rules
 from kp_batch.importers.scores import score_of
 from kp_batch.sql import statement
@@ -30,6 +34,7 @@ _IS_STORED = "SELECT rootpage > 0 FROM sqlite_master WHERE name = 'knowledge_uni
 _STATUS = "quarantine_status"
 _ORIGIN = ("agent_id", "model", "session", "version")
 _OURS = "ReasoningTrace"
+_READ_TRACE = reader(pl.Struct(dict(TRACE)))  # as an archive's
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -115,7 +120,7 @@ def _of_row(name: str, text: str, updated: str | None, status: str | None) -> Un
 def _exported(content: object) -> Sequence[object] | None:
     if not isinstance(content, Mapping):
         return None
-    payload = cast("Json", content)
+    payload = cast("Mapping[str, Any]", content)
     inner = payload.get("data")
     listed = (inner if isinstance(inner, Mapping) else payload).get("knowledge_units")
     if isinstance(listed, list):
@@ -128,7 +133,7 @@ def _unit(
 ) -> Unit | Refused | PassedOver:
     if not isinstance(found, Mapping):
         return Refused(["malformed_json"], "a unit that is no JSON object")
-    trace = cast("Json", found)
+    trace = cast("Mapping[str, Any]", found)
     kind = str(trace.get("@type") or _OURS)
     if kind != _OURS:
         return PassedOver(kind)
@@ -140,62 +145,31 @@ def _unit(
 
 def draft(trace: str, found: Sequence[Unit], _: Rules) -> Draft | Refused | PassedOver:
     """See `Format`: of several units of one id, the one that was updated last counts."""
-    records = [cast("Json", each.record) for each in found]
+    records = [cast("Mapping[str, Any]", each.record) for each in found]
     last = max(records, key=lambda each: time_of(each["updated"]) or _NEVER)
     if "refused" in last:
         reasons, message = cast("list[str]", last["refused"]), cast("str", last["message"])
         return Refused(reasons, message, id=trace)
-    told = cast("Json", last["trace"])
-    metadata, task, outcome = (_object(told.get(each)) for each in ("metadata", "task", "outcome"))
-    given = told.get("steps")
-    steps = cast("list[object]", given) if isinstance(given, list) else []
+    told = _READ_TRACE(last["trace"])
+    metadata, task, outcome = (told[name] or {} for name in ("metadata", "task", "outcome"))
+    steps = told["steps"] or []
     return Draft(
         id=trace,
         created_at=time_of(metadata.get("created_at")),
-        objective=_text(task.get("objective")) or "",
-        steps=[_step(each) for each in steps] if all(map(_is_object, steps)) else [],
+        objective=task.get("objective") or "",
+        steps=steps if all(steps) else [],
         faults=["quarantined"] if last["quarantined"] else [],
-        success=metadata["success"] if isinstance(metadata.get("success"), bool) else None,
-        confidence=_number(outcome.get("confidence")),
-        task_domain=_text(metadata.get("task_domain")),
-        origin=Origin(*(_text(metadata.get(each)) for each in _ORIGIN)),
-        framework=_text(metadata.get("framework")),
-        source_skill=_text(told.get("source_skill")),
-        quality_score=_number(metadata.get("quality_score")),
-        visibility=_text(metadata.get("visibility")),
-        privacy_level=_text(metadata.get("privacy_level")),
-        result_summary=_text(outcome.get("result_summary")),
+        success=metadata.get("success"),
+        confidence=score_of(outcome.get("confidence")),
+        task_domain=metadata.get("task_domain"),
+        origin=Origin(*(metadata.get(name) for name in _ORIGIN)),
+        framework=metadata.get("framework"),
+        source_skill=told["source_skill"],
+        quality_score=score_of(metadata.get("quality_score")),
+        visibility=metadata.get("visibility"),
+        privacy_level=metadata.get("privacy_level"),
+        result_summary=outcome.get("result_summary"),
     )
-
-
-def _step(value: object) -> dict[str, object]:
-    step, tool = _object(value), _object(_object(value).get("tool"))
-    given = step.get("input")
-    return {
-        "step_id": step.get("step_id") if isinstance(step.get("step_id"), int) else None,
-        "type": _text(step.get("type")),
-        "content": None if step.get("content") is None else as_text(step["content"]),
-        "tool": {name: _text(tool.get(name)) for name in ("name", "mcp_server")} if tool else None,
-        "input": None if given is None else as_text(given),
-        "output_summary": _text(step.get("output_summary")),
-        "latency_ms": _number(step.get("latency_ms")),
-    }
-
-
-def _is_object(value: object) -> bool:
-    return isinstance(value, Mapping)
-
-
-def _object(value: object) -> Json:
-    return cast("Json", value) if isinstance(value, Mapping) else {}
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _number(value: object) -> float | None:
-    return None if isinstance(value, bool) else score_of(value)
 
 
 FORMAT = Format(

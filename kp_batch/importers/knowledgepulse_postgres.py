@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 
 from kp_batch.errors import KpBatchError
-from kp_batch.importers.draft import UnreadableError
+from kp_batch.file_faults import UnreadableError
 from kp_batch.sql import literal, sql
 from kp_batch.text import one_line
 from kp_batch.times import time_of

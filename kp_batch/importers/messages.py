@@ -20,6 +20,14 @@ class ToolCall:
     id: str = ""  # empty where the format has none
     server: str | None = None  # the MCP server, where it is known
 
+    def is_same_as(self, other: "ToolCall") -> bool:
+        """Whether another one may tell of the same call."""
+        if self.id and other.id:
+            return self.id == other.id
+        one, another = unfolded(self.arguments), unfolded(other.arguments)
+        # Frameworks that stream their calls tell them with no arguments yet: {}.
+        return self.name == other.name and (not one or not another or one == another)
+
 
 @dataclass(frozen=True)
 class ToolResult:

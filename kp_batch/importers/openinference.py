@@ -1,80 +1,54 @@
 """OpenInference's dialect of spans: `openinference.span.kind`, `llm.*`, `tool.*`, annotations."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from kp_batch.importers.attributes import agent_named, listed, told
+from kp_batch.importers.attributes import OtelSpan, agent_named, first_told, listed, told
 from kp_batch.importers.message_json import message_of
 from kp_batch.importers.messages import Json, Message, ToolCall, ToolResult, parsed
 from kp_batch.importers.payloads import messages_in
-from kp_batch.importers.span import (
-    AgentRun,
-    ModelCall,
-    Said,
-    Score,
-    Span,
-    ToolRun,
-    said_text,
-    score,
-)
+from kp_batch.importers.scores import Score, scores_of
+from kp_batch.importers.spans import AgentRun, ModelCall, SpanContent, ToolRun, says_anything
 
 _HIDDEN = "__REDACTED__"  # stands where content was left out on purpose
 _CALLED = "message.tool_call_id"
 _FEEDBACK = {"annotations": "annotation", "evaluations": "evaluation"}
 
 
-def said(span: Span) -> Said | None:
-    """What a span says; None if it says nothing in this dialect."""
-    kind = _kind(span)
+def content_of(span: OtelSpan) -> SpanContent | None:
+    """What a span tells of an agent; None if it tells nothing in this dialect."""
+    kind = str(told(span.attributes, "openinference.span.kind") or "").upper()
     if kind == "LLM":
         return ModelCall(_given(span), _answer(span))
-    if kind == "TOOL":
+    if kind in ("TOOL", "RETRIEVER"):
         name = told(span.attributes, "tool.name") or span.name
         called = str(told(span.attributes, "tool.id") or "")
+        output = first_told(span.attributes, ("output.value", "retrieval.documents"))
         return ToolRun(
             ToolCall(str(name), payload(span), called),
-            ToolResult(_shown(told(span.attributes, "output.value")), called, span.failed),
+            ToolResult(_shown(output), called, span.failed),
+            is_retriever=kind == "RETRIEVER",
         )
     if kind == "AGENT":
-        return AgentRun(
-            _messages(span, "llm.input_messages"), _messages(span, "llm.output_messages")
-        )
+        given, answer = (_messages(span, f"llm.{each}_messages") for each in ("input", "output"))
+        return AgentRun(given, answer, agent_named(span.name))
     return None
 
 
-def payload(span: Span) -> object:
+def payload(span: OtelSpan) -> object:
     """The input of a span; None if it is not told."""
     return _shown(told(span.attributes, "input.value"))
 
 
-def agent(span: Span) -> str:
-    """The name of the agent that a span is a run of; '' if it is none."""
-    return agent_named(span.name) if _kind(span) == "AGENT" else ""
+def scores(span: OtelSpan, scope: str = "") -> list[Score]:
+    """The scores of a span; in the scope `trace.` those of the trace, which stand at any."""
+    return scores_of(
+        (told(item, f"{one}.name"), told(item, f"{one}.score"), span.end or span.start)
+        for several, one in _FEEDBACK.items()
+        for item in listed(span.attributes, scope + several)
+    )
 
 
-def scores(span: Span) -> Iterator[Score]:
-    """The scores of a span."""
-    yield from _scores(span, "")
-
-
-def trace_scores(span: Span) -> Iterator[Score]:
-    """The scores of the whole trace, which may stand at any span."""
-    yield from _scores(span, "trace.")
-
-
-def _kind(span: Span) -> str:
-    return str(told(span.attributes, "openinference.span.kind") or "").upper()
-
-
-def _scores(span: Span, scope: str) -> Iterator[Score]:
-    for several, one in _FEEDBACK.items():
-        for item in listed(span.attributes, scope + several):
-            name, value = told(item, f"{one}.name"), told(item, f"{one}.score")
-            found = score(name, value, span.end or span.start or 0)
-            if found:
-                yield found
-
-
-def _given(span: Span) -> Sequence[Message]:
+def _given(span: OtelSpan) -> Sequence[Message]:
     messages = _messages(span, "llm.input_messages")
     if messages:
         return messages
@@ -85,9 +59,9 @@ def _given(span: Span) -> Sequence[Message]:
     return messages_in(value) or ([Message("user", str(value))] if is_text and value else [])
 
 
-def _answer(span: Span) -> Sequence[Message]:
+def _answer(span: OtelSpan) -> Sequence[Message]:
     messages = _messages(span, "llm.output_messages")
-    if said_text(messages):
+    if says_anything(messages):
         return messages
     if choices := _texts(span, "llm.choices", "completion.text"):
         return [Message("assistant", text) for text in choices]
@@ -98,13 +72,13 @@ def _answer(span: Span) -> Sequence[Message]:
     return found
 
 
-def _texts(span: Span, several: str, one: str) -> list[str]:
+def _texts(span: OtelSpan, several: str, one: str) -> list[str]:
     """What models without messages are given, or give back."""
     found = (_shown(told(each, one)) for each in listed(span.attributes, several))
     return [str(text) for text in found if text]
 
 
-def _messages(span: Span, name: str) -> list[Message]:
+def _messages(span: OtelSpan, name: str) -> list[Message]:
     found = (message_of(_usual(each)) for each in listed(span.attributes, name))
     return [each for each in found if each]
 

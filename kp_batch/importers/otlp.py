@@ -1,23 +1,30 @@
-"""OpenTelemetry's spans as OTLP JSON: one export request a file, or one a line."""
+"""OpenTelemetry's spans, and OTLP JSON: one export request of them a file, or one a line."""
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
+from kp_batch.file_faults import UnreadableError
+from kp_batch.importers import genai, openinference, spans
+from kp_batch.importers.attributes import Event, OtelSpan, first_text, texts
+from kp_batch.importers.draft import Draft, Origin, PassedOver, Refused, Unit
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.json_files import read_json_values
-from kp_batch.importers.messages import Json
-from kp_batch.importers.span import Event, Span
-from kp_batch.importers.spans import draft
+from kp_batch.importers.messages import Json, compact
+from kp_batch.importers.rules import Rules
+from kp_batch.importers.spans import AgentRun, ModelCall, Span, SpanContent, ToolRun
 
 _ENDINGS = (".json", ".jsonl", ".ndjson")
 _REQUEST = "resourceSpans"
 _OTHER_SIGNALS = {"resourceLogs": "logs", "resourceMetrics": "metrics"}
 _ERROR = (2, "STATUS_CODE_ERROR")
 _MALFORMED = "malformed_json"
+_AGENT = ("gen_ai.agent.name", "agent.name")
+_MODEL = ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name")
+_SESSION = ("gen_ai.conversation.id", "session.id")
 _FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
@@ -53,9 +60,9 @@ def _units(request: Json, line: int | None) -> Iterator[Unit | Refused]:
 
 def _found(request: Json) -> Iterator[tuple[Json, Json]]:
     """The spans of a request, with the attributes of their resources."""
-    for spans in request[_REQUEST] or ():
-        resource = _attributes(spans.get("resource"))
-        for scope in spans.get("scopeSpans") or ():
+    for group in request[_REQUEST] or ():
+        resource = _attributes(group.get("resource"))
+        for scope in group.get("scopeSpans") or ():
             for each in scope.get("spans") or ():
                 yield each, resource
 
@@ -65,15 +72,15 @@ def _unit(told: Json, resource: Json, line: int | None) -> Unit | Refused:
         trace, span = _id(told.get("traceId"), 16), _id(told.get("spanId"), 8)
         if not trace or not span:
             return Refused(["missing_id"], "a span without its ids", line=line)
-        return Unit(trace, _span(told, span, resource).record(), line)
+        return Unit(trace, _row(told, span, resource).record(), line)
     except _FAULTS as error:
         return Refused([_MALFORMED], f"no span: {error}", line=line)
 
 
-def _span(told: Json, span: str, resource: Json) -> Span:
+def _row(told: Json, span: str, resource: Json) -> OtelSpan:
     attributes = _attributes(told)
     code = (told.get("status") or {}).get("code")
-    return Span(
+    return OtelSpan(
         id=span,
         parent=_id(told.get("parentSpanId"), 8),
         name=str(told.get("name") or ""),
@@ -128,6 +135,52 @@ def _value(value: object) -> object:
             return {each["key"]: _value(each.get("value")) for each in inner.get("values") or ()}
         return inner
     return None
+
+
+def draft(trace: str, units: Sequence[Unit], rules: Rules) -> Draft | Refused | PassedOver:
+    """See `Format`; the records are those of `OtelSpan`."""
+    rows = spans.latest((OtelSpan.of(cast("Json", each.record)) for each in units), _completeness)
+    of_trace = [score for row in rows for score in openinference.scores(row, "trace.")]
+    return spans.draft(trace, map(_span, rows), rules, of_trace)
+
+
+def _completeness(row: OtelSpan) -> tuple[bool, int, str]:
+    record = compact(row.record())
+    return row.end is not None, len(record), record
+
+
+def _span(row: OtelSpan) -> Span:
+    given = openinference.payload(row)
+    told = [row.attributes]
+    return Span(
+        id=row.id,
+        parent=row.parent,
+        start=row.start,
+        end=row.end,
+        has_ended=row.end is not None,
+        content=_content_of(row),
+        input=genai.payload(row) if given is None else given,
+        scores=[*openinference.scores(row), *genai.scores(row)],
+        fields={} if row.parent else dict(texts(row.resource)) | dict(texts(row.attributes)),
+        origin=Origin(
+            agent=first_text(told, *_AGENT),
+            model=first_text(told, *_MODEL),
+            session=first_text(told, *_SESSION),
+            version=first_text(told, "gen_ai.agent.version"),
+        ),
+        release=first_text([row.resource], "service.version"),
+    )
+
+
+def _content_of(row: OtelSpan) -> SpanContent | None:
+    """What it tells; where one dialect leaves the content to the other, what that one has."""
+    one, other = openinference.content_of(row), genai.content_of(row)
+    if isinstance(one, ToolRun) and isinstance(other, ToolRun):
+        has_content = one.call.arguments is not None or one.result.content is not None
+        return one if has_content else other
+    if isinstance(one, ModelCall | AgentRun) and isinstance(other, ModelCall | AgentRun):
+        return replace(one, given=one.given or other.given, answer=one.answer or other.answer)
+    return one or other
 
 
 FORMAT = Format(

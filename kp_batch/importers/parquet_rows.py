@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from kp_batch import limits
-from kp_batch.archive import file_faults
 from kp_batch.archive.formats.parquet_batches import ParquetRows, large_rows
-from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
+from kp_batch.file_faults import UnreadableError
+from kp_batch.importers.draft import PassedOver, Refused, Unit
 from kp_batch.importers.messages import Json
 from kp_batch.times import time_of_ns
 
@@ -42,15 +42,12 @@ def units_of(
         UnreadableError: it unpacks to too much, or rows of it are missing.
     """
     number = 0
-    try:
-        with path.open("rb") as file:
-            rows = ParquetRows(file)
-            for batch in rows.batches(most, columns(rows.schema)):
-                batch.validate(full=True)  # Polars panics at text that is not UTF-8
-                number += len(batch)
-                yield from _units_of(batch, units, trace)
-    except file_faults.UnreadableError as error:
-        raise UnreadableError(str(error), error.faults[0].code) from error
+    with path.open("rb") as file:
+        rows = ParquetRows(file)
+        for batch in rows.batches(most, columns(rows.schema)):
+            batch.validate(full=True)  # Polars panics at text that is not UTF-8
+            number += len(batch)
+            yield from _units_of(batch, units, trace)
     if number != rows.number:  # a column is cut, at which pyarrow ends without a word
         raise UnreadableError(f"it tells of {rows.number:,} rows, and has {number:,}")
 

@@ -9,6 +9,7 @@ from kp_batch.importers.message_parts import text_of
 from kp_batch.importers.messages import (
     Json,
     Message,
+    ToolResult,
     as_text,
     joined,
     list_in,
@@ -42,12 +43,20 @@ def messages_in(payload: object) -> list[Message]:
 def said_in(payload: object) -> list[Message]:
     """What a model gave back: its messages; else one of the assistant's, without a role or text."""
     found = parsed(payload)
-    if messages := list(_messages(found)):
+    if messages := messages_in(found):
         return messages
     parts = list_in(found)
     if parts and all(isinstance(each, Mapping) for each in parts):
         found = {"content": found}
     return [without_role(found) or Message("assistant", as_text(payload))]
+
+
+def result_in(payload: object) -> ToolResult | None:
+    """The result in a tool's message, which LangChain's tools give back; None if it is none."""
+    found = parsed(payload)
+    told = unwrapped(cast("Json", found)) if isinstance(found, Mapping) else {}
+    message = message_of(told) if "tool_call_id" in told else None
+    return next(iter(message.results), None) if message else None
 
 
 def without_role(found: object) -> Message | None:

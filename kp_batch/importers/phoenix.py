@@ -8,14 +8,14 @@ from typing import cast
 import polars as pl
 import pyarrow as pa
 
-from kp_batch.importers.attributes import told
-from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
+from kp_batch.file_faults import MISSING_COLUMN, Fault, UnreadableError
+from kp_batch.importers.attributes import Event, OtelSpan, told
+from kp_batch.importers.draft import PassedOver, Refused, Unit
 from kp_batch.importers.format import Format, by_ending
 from kp_batch.importers.messages import Json, object_in, parsed
+from kp_batch.importers.otlp import draft
 from kp_batch.importers.parquet_rows import NANOSECONDS, times_as_text, units_of
-from kp_batch.importers.span import Event, Span
-from kp_batch.importers.spans import draft
-from kp_batch.times import time_of, us_of
+from kp_batch.importers.spans import nanoseconds
 
 _ROWS = 500  # that are held at once; each may hold a whole conversation
 _TRACE = "context.trace_id"
@@ -43,7 +43,7 @@ def _check(schema: pa.Schema) -> None:
     names = {*schema.names, *(inner.name for each in schema for inner in each.flatten())}
     missing = [each for each in _NEEDED if each not in names]
     if missing:
-        raise UnreadableError(f"it lacks {', '.join(missing)}", "missing_column")
+        raise UnreadableError(Fault(MISSING_COLUMN, f"it lacks {', '.join(missing)}"))
 
 
 def _unit(row: Json) -> Unit | Refused:
@@ -59,7 +59,7 @@ def _unit(row: Json) -> Unit | Refused:
     events = parsed(row.get("events"))
     return Unit(
         trace,
-        Span(
+        OtelSpan(
             id=span,
             parent=str(row.get("parent_id") or ""),
             name=str(row.get("name") or ""),
@@ -85,10 +85,7 @@ def _event(found: object) -> Event:
 
 
 def _nanoseconds(value: object) -> int | None:
-    if isinstance(value, int):
-        return value
-    time = time_of(value)
-    return None if time is None else us_of(time) * 1_000
+    return value if isinstance(value, int) else nanoseconds(value)
 
 
 def _plain(value: object) -> object:

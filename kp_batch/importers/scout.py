@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from kp_batch.file_faults import MISSING_COLUMN, Fault, UnreadableError
 from kp_batch.importers.attributes import texts
-from kp_batch.importers.draft import PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.draft import PassedOver, Refused, Unit
 from kp_batch.importers.inspect_messages import slim
 from kp_batch.importers.inspect_samples import Events, numbers
 from kp_batch.importers.messages import Json, list_in, parsed
@@ -27,7 +28,7 @@ def units(path: Path) -> Iterator[Unit | Refused | PassedOver]:
 
 def _columns(schema: pa.Schema) -> Callable[[str], bool]:
     if _ID not in schema.names:
-        raise UnreadableError(f"it has no column {_ID}", "missing_column")
+        raise UnreadableError(Fault(MISSING_COLUMN, f"it has no column {_ID}"))
     return lambda leaf: leaf.split(".")[0] not in _UNREAD
 
 

@@ -34,15 +34,15 @@ class Transcript:
     _ahead: list[ToolCall] = field(default_factory=list[ToolCall])  # run, and not told yet
     _failed: bool = False
 
-    def converse(self, messages: Iterable[Message]) -> None:
+    def add_conversation(self, messages: Iterable[Message]) -> None:
         """Take a conversation, in which nothing stands twice."""
         for message in messages:
             if message.role == "assistant":
-                self.say(message)
+                self.add_answer(message)
             else:
-                self._hear(message)
+                self._add_message(message)
 
-    def say(self, message: Message) -> None:
+    def add_answer(self, message: Message) -> None:
         """Take what the assistant says: a thought, and tool calls."""
         if message.thought:
             self._add("error_recovery" if self._failed else "thought", message.thought)
@@ -57,7 +57,7 @@ class Transcript:
         for result in message.results:  # of tools that the model's provider runs
             self._observe(result)
 
-    def recall(self, messages: Iterable[Message]) -> None:
+    def add_prompt(self, messages: Iterable[Message]) -> None:
         """Take the input of a model's call: of it, what the user and tools said since the last."""
         users, results = Counter[str](), Counter[str]()
         for message in messages:
@@ -68,9 +68,9 @@ class Transcript:
             if message.role == "user" and message.text:
                 users[message.text] += 1
                 if users[message.text] > self._users[message.text]:
-                    self._hear_user(message.text)
+                    self._add_user(message.text)
 
-    def run(self, call: ToolCall, result: ToolResult) -> None:
+    def add_tool_run(self, call: ToolCall, result: ToolResult) -> None:
         """Take the run of a tool: its call, unless a message had it, and its result."""
         told = _taken(self._open, call)
         if not told and isinstance(unfolded(call.arguments), str):
@@ -83,13 +83,13 @@ class Transcript:
         if not (named and self._results[f"id {named}"]):
             self._observe(ToolResult(result.content, named, result.failed))
 
-    def _hear(self, message: Message) -> None:
+    def _add_message(self, message: Message) -> None:
         for result in message.results:
             self._observe(result)
         if message.role == "user" and (message.text or not message.results):
-            self._hear_user(message.text)
+            self._add_user(message.text)
 
-    def _hear_user(self, text: str) -> None:
+    def _add_user(self, text: str) -> None:
         self._users[text] += 1
         if not self.objective:
             self.objective = text
@@ -100,7 +100,7 @@ class Transcript:
         self._failed = self._failed or (self.recovery and result.failed)
         if result.content is None:
             return
-        # Told again, it may have lost its id, or gained one: see `say`.
+        # Told again, it may have lost its id, or gained one: see `add_answer`.
         self._results.update({_key(result), _key(ToolResult(result.content))})
         self._add("observation", as_text(result.content))
 
@@ -139,17 +139,9 @@ def _key(result: ToolResult) -> str:
 
 def _taken(calls: list[ToolCall], call: ToolCall) -> ToolCall | None:
     """Take the call out of a list that tells of the same one; None if there is none."""
-    same = [each for each in calls if _is_same(each, call)]
+    same = [each for each in calls if each.is_same_as(call)]
     given = unfolded(call.arguments)
     for each in (*(each for each in same if unfolded(each.arguments) == given), *same):
         calls.remove(each)
         return each
     return None
-
-
-def _is_same(one: ToolCall, other: ToolCall) -> bool:
-    if one.id and other.id:
-        return one.id == other.id
-    given, ran = unfolded(one.arguments), unfolded(other.arguments)
-    # Frameworks that stream their calls tell them with no arguments yet: {}.
-    return one.name == other.name and (not given or not ran or given == ran)

@@ -11,11 +11,12 @@ from polars.exceptions import PanicException
 
 from kp_batch.bounded_json import TooLargeError, room_of_refused
 from kp_batch.errors import KpBatchError, ResourceError, is_of_machine, is_passing
+from kp_batch.file_faults import UnreadableError
 from kp_batch.importers.archive import Archive
 from kp_batch.importers.attributes import first
 from kp_batch.importers.day_files import DayFiles
 from kp_batch.importers.decide import Row, decided
-from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit, UnreadableError
+from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
 from kp_batch.importers.format import Format, Here, Input
 from kp_batch.importers.new_traces import NewTraces
 from kp_batch.importers.refusals import Refusals
@@ -109,7 +110,8 @@ class Work:
         except TooLargeError as error:
             return self._refuse_file(given, Refused([TOO_LARGE], str(error)))
         except UnreadableError as error:
-            return self._refuse_file(given, Refused([error.code], str(error)))
+            codes = [each.code for each in error.faults]
+            return self._refuse_file(given, Refused(codes, str(error)))
         return beside
 
     def _found(self, given: Input) -> Iterator[Unit | Refused | PassedOver]:

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
 from kp_batch.archive.reading import BATCH_ROWS, read_rows, read_rows_with_raw
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import content_digest, described, is_outside
 from kp_batch.errors import is_of_machine, is_passing
 from kp_batch.facts import FACTS_VERSION, id_hash, with_text
+from kp_batch.file_faults import UnreadableError
 from kp_batch.ingest.each_file import Unreadable, read_each
 from kp_batch.ingest.hashes import Hashes, forgotten_hashes, stand_in
 from kp_batch.ingest.staged_rows import StagedRows, parquet_batches, staged_rows, texts_of
@@ -52,14 +52,14 @@ def identify(part: Sequence[SourceFile]) -> list[str | Unreadable]:
 
 def _file_id(source: SourceFile) -> str:
     if source.fault:
-        raise UnreadableError([Fault(UNREADABLE_FILE, source.fault)])
+        raise UnreadableError(source.fault)
     try:
         return content_digest(source) + VERSION
     except OSError as error:
         if is_of_machine(error):
             raise
         reason = error.strerror or str(error)
-        raise UnreadableError([Fault(UNREADABLE_FILE, reason)]) from error
+        raise UnreadableError(reason) from error
 
 
 @step("stage")
@@ -168,7 +168,7 @@ def is_unchanged(source: SourceFile) -> bool:
 def _check_unchanged(source: SourceFile) -> None:
     if not is_unchanged(source):
         message = "the file changed while it was read; the next run reads it again"
-        raise UnreadableError([Fault(UNREADABLE_FILE, message)])
+        raise UnreadableError(message)
 
 
 @step("read again")

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kp_batch.archive.file_faults import UnreadableError
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import described
 from kp_batch.errors import StorageError, is_passing
+from kp_batch.file_faults import UnreadableError
 from kp_batch.steps.step import retried
 
 R = TypeVar("R")

@@ -2,50 +2,59 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 
 import polars as pl
 from polars.exceptions import PanicException
 
-from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.errors import KpBatchError, StorageError, WarehouseError
 from kp_batch.facts import id_hash
-from kp_batch.operations.forget_plan import (
-    check_formulas,
-    lost_runs,
-    plan_from_published,
-    stage_ids,
-    told_of,
-)
-from kp_batch.operations.known_ids import KnownIds, known_ids
-from kp_batch.operations.removal import (
+from kp_batch.ingest.observe import observe_published
+from kp_batch.operations.results import ForgetResult
+from kp_batch.operations.retention import (
+    FactsRewrite,
+    RunIds,
     count_other_vectors,
+    keep_vectors,
     published_rows,
-    remove_what_held,
-    rewrite_facts,
+    restored_tables,
+    sorted_runs,
 )
-from kp_batch.operations.results import Forgotten
 from kp_batch.pipeline.report import leave_report, shows_older
 from kp_batch.pipeline.rescore import execute, open_run, say_plan
+from kp_batch.planning.plan import Plan, make_plan
+from kp_batch.planning.scorer import Scorer
+from kp_batch.planning.why import is_as_published
 from kp_batch.progress import warn
 from kp_batch.run import Run, last_config
 from kp_batch.sql import read_parquet, statement
 from kp_batch.staging import Staging
-from kp_batch.steps.step import ThreadExecutor
+from kp_batch.steps.step import ThreadExecutor, step
+from kp_batch.text import are, number, one_line, shortened
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import keeps_versions
-from kp_batch.warehouse.delta import DeltaTables
+from kp_batch.warehouse.delta import DeltaTables, remove_unneeded
 from kp_batch.warehouse.layout import Layout, check_links
-from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.publication import writing
+from kp_batch.warehouse.manifest import Manifest, require_manifest
+from kp_batch.warehouse.publication import publish, writing
+from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 _HOLDING_TRACES = ("scores", "rejects", "facts")
+_NAMED = 3
+_LETTERS = 80  # of an id that is shown
 
 
 def forget(
-    warehouse: Path, ids: Sequence[str], *, unseen_too: bool = False, with_page: bool = False
-) -> Forgotten:
+    warehouse: Path,
+    ids: Sequence[str],
+    *,
+    unseen_too: bool = False,
+    with_page: bool = False,
+    dry_run: bool = False,
+) -> ForgetResult:
     """Remove traces for good, as if they had never been in the archive.
 
     They leave scores, rejects, facts and all history of these; the traces after them are replayed;
@@ -57,74 +66,98 @@ def forget(
         ids: the traces' ids.
         unseen_too: whether to keep ids out of later runs that no row has ever had.
         with_page: whether to make the page anew, which may name what is forgotten.
+        dry_run: tell what would be done, and change nothing; that an id is unknown is the `refusal`
+            of what is told.
 
     Raises:
         KpBatchError: an id is unknown; nothing was changed.
         WarehouseError: it is no warehouse, nothing was ever scored in it, or a run is writing.
     """
+    if dry_run:
+        return _told_before(warehouse, ids, unseen_too=unseen_too)
     known = _accepted(warehouse, ids, unseen_too=unseen_too)
     if not _is_work(warehouse, known):
-        return told_of(known)
+        return _result(known)
     with writing(warehouse, wait=False):
         known = _accepted(warehouse, ids, unseen_too=unseen_too)  # another may have ended meanwhile
-        return _work(warehouse, known, with_page) if _is_work(warehouse, known) else told_of(known)
+        return _work(warehouse, known, with_page) if _is_work(warehouse, known) else _result(known)
 
 
-def what_to_forget(warehouse: Path, ids: Sequence[str], *, unseen_too: bool = False) -> Forgotten:
-    """Tell what `forget` would do; nothing in the warehouse is changed.
-
-    Args:
-        warehouse: the folder of the tables.
-        ids: the traces' ids, which may be unknown.
-        unseen_too: as for `forget`.
-
-    Raises:
-        WarehouseError: it is no warehouse, or nothing was ever scored in it.
-    """
+def _told_before(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> ForgetResult:
+    """Tell what would be done; of unknown ids that would be refused, what would be without them."""
     check_links(warehouse)
-    published = require_manifest(warehouse)
-    known = known_ids(warehouse, published, ids)
+    known = known_ids(published(warehouse), ids)
     refusal = "" if unseen_too else known.refusal
-    goes = len(known.seen) or (unseen_too and len(known.unseen))
-    finishes = Layout(warehouse).forgetting.exists()
-    if not (goes or finishes):
-        return replace(told_of(known), refusal=refusal)
-    with Staging.temporary() as staging:
-        run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
-        check_formulas(run)
-        stage_ids(run, known)
-        plan = plan_from_published(run) if goes else None
-        forgotten = read_parquet(staging.to_forget)
-        without = statement("ANTI JOIN $gone AS gone USING (trace_id)", gone=forgotten)
-        folders = Layout(warehouse).all_vectors.glob("*")
-        vectors = count_other_vectors(warehouse, published, staging, folders, without)
-    told = told_of(known, plan, lost_runs(warehouse, published, plan))
-    return replace(told, vectors=vectors, refusal=refusal, finishes=finishes)
+    taken = replace(known, unseen=known.unseen.clear()) if refusal else known
+    result = _planned(warehouse, taken) if _is_work(warehouse, taken) else _result(taken)
+    return replace(result, unseen=len(known.unseen), refusal=refusal)
 
 
-def _accepted(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> KnownIds:
+def _accepted(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> "KnownIds":
     """Look ids up, and refuse unknown ones unless they are to be kept out of later runs."""
-    known = known_ids(warehouse, require_manifest(warehouse), ids)
+    known = known_ids(published(warehouse), ids)
     if known.refusal and not unseen_too:
         raise KpBatchError(known.refusal)
     return known
 
 
-def _going(known: KnownIds) -> int:
-    return len(known.seen) + len(known.unseen)
+def _is_work(warehouse: Path, known: "KnownIds") -> bool:
+    return not known.going.is_empty() or Layout(warehouse).forgetting.exists()
 
 
-def _is_work(warehouse: Path, known: KnownIds) -> bool:
-    return bool(_going(known)) or Layout(warehouse).forgetting.exists()
+def _planned(warehouse: Path, known: "KnownIds") -> ForgetResult:
+    """Plan, in a temporary folder; without ids that go, to end what an earlier one has begun."""
+    with Staging.temporary() as staging:
+        run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
+        known.going.write_parquet(staging.to_forget)
+        if known.going.is_empty():
+            return _result_of(run, known, None)
+        check_formulas(run)
+        return _result_of(run, known, plan_from_published(run))
 
 
-def _work(warehouse: Path, known: KnownIds, with_page: bool) -> Forgotten:  # noqa: FBT001 (private)
+def _result_of(run: Run, known: "KnownIds", plan: Plan | None) -> ForgetResult:
+    """What comes of a plan, before it is carried out; its ids are staged."""
+    warehouse = run.config.warehouse
+    without = statement(
+        "ANTI JOIN $gone AS gone USING (trace_id)", gone=read_parquet(run.staging.to_forget)
+    )
+    folders = Layout(warehouse).all_vectors.glob("*")
+    return replace(
+        _result(known),
+        replayed=plan.counts.replayed if plan else 0,
+        restated=plan.counts.restated if plan else 0,
+        partitions=len(plan.days) if plan else 0,
+        vectors=count_other_vectors(warehouse, run.published, run.staging, folders, without),
+        lost=_lost_runs(warehouse, run.published, plan),
+        finishes=Layout(warehouse).forgetting.exists(),
+    )
+
+
+def _result(known: "KnownIds") -> ForgetResult:
+    return ForgetResult(
+        run_id=None,
+        traces=known.traces,
+        rows=known.rows,
+        replaced=known.replaced,
+        before=known.forgotten,
+        unseen=len(known.unseen),
+        unseen_named=known.unseen_named,
+        replayed=0,
+        restated=0,
+        partitions=0,
+        vectors=0,
+        lost=(),
+    )
+
+
+def _work(warehouse: Path, known: "KnownIds", with_page: bool) -> ForgetResult:  # noqa: FBT001 (private)
     """Forget, and remove what held the traces; of an earlier forget that was not finished, too."""
     marker, page = Layout(warehouse).forgetting, Layout(warehouse).report
-    finishes = marker.exists()
     try:
-        told = _forget(warehouse, known) if _going(known) else _finish(warehouse, known)
-        vectors = remove_what_held(warehouse, _HOLDING_TRACES)
+        is_run = not known.going.is_empty()
+        result = _forget(warehouse, known) if is_run else _planned(warehouse, known)
+        _purge_forgotten(warehouse)
     finally:
         if with_page:
             leave_report(warehouse, ThreadExecutor())
@@ -139,27 +172,23 @@ def _work(warehouse: Path, known: KnownIds, with_page: bool) -> Forgotten:  # no
             f"{shown(warehouse)} keeps older versions of its objects, which still hold the traces: "
             "delete the versions that are not current, by a lifecycle rule say"
         )
-    return replace(told, vectors=vectors, finishes=finishes)
+    return result
 
 
-def _finish(warehouse: Path, known: KnownIds) -> Forgotten:
-    return told_of(known, lost=lost_runs(warehouse, require_manifest(warehouse), None))
-
-
-def _forget(warehouse: Path, known: KnownIds) -> Forgotten:
+def _forget(warehouse: Path, known: "KnownIds") -> ForgetResult:
     """Publish the tables without the traces; their older versions still hold them."""
     with open_run(last_config(warehouse)) as opened:
-        check_formulas(opened.run)
-        opened.begun = True
         run = opened.run
-        stage_ids(run, known)
+        check_formulas(run)
+        opened.begun = True
+        known.going.write_parquet(run.staging.to_forget)
         opened.plan = plan = plan_from_published(run)
         say_plan(run, plan)
-        lost = lost_runs(warehouse, run.published, plan)
+        result = _result_of(run, known, plan)
         with _marked(run):
             opened.run = replace(run, tables=_without(run))
             execute(opened, plan)
-    return replace(told_of(known, plan, lost), run_id=run.run_id)
+    return replace(result, run_id=run.run_id)
 
 
 @contextmanager
@@ -186,9 +215,156 @@ def _without(run: Run) -> dict[str, int]:
     hashes = pl.read_parquet(run.staging.to_forget, glob=False).select(id_hash=id_hash())
     tables.overwrite("forgotten", pl.concat([known, hashes]).unique(maintain_order=True))
     ids = pl.scan_parquet(run.staging.to_forget, glob=False)
-    rewrite_facts(
+    rewrite = FactsRewrite.of(
         warehouse,
-        tables,
+        tables.versions,
         lambda rows: rows.join(ids, on="trace_id", how="anti", maintain_order="left"),
     )
+    rewrite.carry_out(warehouse, tables)
     return tables.versions
+
+
+def _purge_forgotten(warehouse: Path) -> None:
+    """Remove the files of tables that hold forgotten traces, and the vectors of their texts.
+
+    Only when all is published: a run may fail, and what it fails over is what was published before.
+
+    Raises:
+        StorageError: not all could be removed.
+    """
+    try:
+        now = require_manifest(warehouse)
+        left = replace(now, tables=restored_tables(warehouse, now).versions)
+        publish(warehouse, left)
+        for name in _HOLDING_TRACES:
+            remove_unneeded(warehouse, name, {left.tables[name]} if name in left.tables else set())
+        keep_vectors(warehouse, left)
+    except (Exception, PanicException) as error:
+        raise StorageError(
+            f"the traces are forgotten, but not all files that hold them are removed "
+            f"({one_line(str(error))}); mend that, and give the same command again"
+        ) from error
+
+
+def check_formulas(run: Run, what: str = "forgetting") -> None:
+    """Refuse to replay some traces by other formulas than the scores of the others bear.
+
+    Args:
+        run: the run that would.
+        what: it would do, for the message.
+
+    Raises:
+        WarehouseError: this kp_batch has other ones.
+    """
+    if not is_as_published(run, Scorer.as_published(run)):
+        config = run.config
+        archive, warehouse = " ".join(map(quote, config.archive)), quote(shown(config.warehouse))
+        raise WarehouseError(
+            f"the scores are of another version of kp_batch, and {what} would mix them with "
+            f"its own; first: kp-batch run {archive} --warehouse {warehouse}"
+        )
+
+
+@step("plan")
+def plan_from_published(run: Run) -> Plan:
+    """Plan without a look at the archive, and without the model."""
+    return make_plan(run, observe_published(run), Scorer.as_published(run))
+
+
+def _lost_runs(warehouse: Path, published: Manifest, plan: Plan | None) -> RunIds:
+    """The earlier runs that --as-of cannot read afterwards; without a plan, no table is written."""
+    snapshot, written = PublishedSnapshot(warehouse, published.tables), plan.days if plan else ()
+    days = snapshot.days.items()
+    scores = {path for day, paths in days if day not in written for path in paths}
+    rejects = () if plan else snapshot.files("rejects")
+    stays = {"scores": scores, "rejects": set(rejects)}
+    lost, _ = sorted_runs(warehouse.resolve(), snapshot.runs(), stays)
+    return lost
+
+
+@dataclass(frozen=True)
+class KnownIds:
+    """Ids, each once, sorted by what is known of them; frames of `trace_id`."""
+
+    seen: pl.DataFrame  # those of any row that was ever read
+    unseen: pl.DataFrame
+    forgotten: int  # how many others were forgotten before
+    traces: int  # that are scored
+    rows: int  # that are rejected
+    replaced: int  # ids that stand only in content which counts no more
+    unseen_named: str  # a few of the unseen ones, and which ones may be meant
+
+    @property
+    def going(self) -> pl.DataFrame:
+        """Those that are forgotten now."""
+        return pl.concat([self.seen, self.unseen])
+
+    @property
+    def refusal(self) -> str:
+        """Which ids were never seen, and what to do about that, in words; empty: none."""
+        if not len(self.unseen):
+            return ""
+        given = number(len(self.seen) + len(self.unseen) + self.forgotten, "id")
+        return (
+            f"{len(self.unseen):,} of {given} {are(len(self.unseen))} unknown: "
+            f"{self.unseen_named}; nothing was changed; --unseen-too also keeps out of later runs "
+            "what was never seen"
+        )
+
+
+def known_ids(snapshot: PublishedSnapshot, ids: Sequence[str]) -> KnownIds:
+    """Look ids up in what is published, and read nothing else.
+
+    Args:
+        snapshot: what is published.
+        ids: in any number; those given twice count once.
+    """
+
+    def having(name: str, sought: pl.DataFrame) -> pl.DataFrame:
+        """The ids of a table's rows that are sought, as often as they stand there."""
+        rows = snapshot.scan(name).select("trace_id")
+        found = rows.join(sought.lazy(), on="trace_id", how="semi")
+        return found.collect(engine="streaming")
+
+    sought = pl.DataFrame({"trace_id": ids}, schema={"trace_id": pl.String})
+    given = sought.unique(maintain_order=True).with_columns(id_hash=id_hash())
+    forgotten = snapshot.scan("forgotten").collect()
+    new = given.join(forgotten, on="id_hash", how="anti", maintain_order="left").drop("id_hash")
+    scores, rejects, facts = (having(name, new) for name in ("scores", "rejects", "facts"))
+    counting = pl.concat([scores, rejects]).unique()
+    found = pl.concat([counting, facts])
+    seen, unseen = (
+        new.join(found, on="trace_id", how=how, maintain_order="left") for how in ("semi", "anti")
+    )
+    return KnownIds(
+        seen=seen,
+        unseen=unseen,
+        forgotten=len(given) - len(new),
+        traces=len(scores),
+        rows=len(rejects),
+        replaced=len(seen) - len(counting),
+        unseen_named=_named(snapshot, unseen),
+    )
+
+
+def _named(snapshot: PublishedSnapshot, unseen: pl.DataFrame) -> str:
+    """Name a few ids that are unknown, each with the known ones that it is a part of."""
+    named = unseen.head(_NAMED).get_column("trace_id").to_list()
+    if not named:
+        return ""
+    ids = snapshot.scan("facts").select("trace_id")
+    parts = [pl.col("trace_id").str.contains(each, literal=True) for each in named]
+    known = ids.filter(pl.any_horizontal(parts)).unique().collect(engine="streaming")
+    words = [_with_meant(each, known.filter(part)) for each, part in zip(named, parts, strict=True)]
+    more = len(unseen) - len(named)
+    return ", ".join([*words, *([f"{more:,} more"] if more else [])])
+
+
+def _with_meant(unknown: str, known: pl.DataFrame) -> str:
+    shown = shortened(unknown, _LETTERS)
+    if not len(known):
+        return shown
+    first = shortened(known.get_column("trace_id").sort().item(0), _LETTERS)
+    if len(known) == 1:
+        return f"{shown} (did you mean {first}?)"
+    return f"{shown} (part of {len(known):,} ids, such as {first})"

@@ -17,7 +17,8 @@ from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import absolute, open_file
 from kp_batch.errors import ArchiveError, KpBatchError
-from kp_batch.importers.draft import Refused, UnreadableError
+from kp_batch.file_faults import UnreadableError
+from kp_batch.importers.draft import Refused
 from kp_batch.importers.format import Format, Input
 from kp_batch.importers.knowledgepulse_postgres import state_of
 from kp_batch.importers.looks import Looks
@@ -142,7 +143,7 @@ def _database(url: str) -> dict[str, str]:
     try:
         until, state = state_of(url)
     except UnreadableError as error:
-        return {url: _fault(str(error), error.code)}
+        return {url: _fault(str(error), error.faults[0].code)}
     return {url: json.dumps({"until": until, "state": state})}
 
 

@@ -37,7 +37,7 @@ from kp_batch.operations.recognising import recognised
 from kp_batch.operations.results import Imported
 from kp_batch.progress import progress, warn
 
-IMPORTER = 3  # the version of how formats become traces
+IMPORTER = 4  # the version of how formats become traces
 _FORMAT = "kp_batch.format"
 _CLOSED = "closed"  # how many folders could not be looked into
 

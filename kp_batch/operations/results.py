@@ -11,9 +11,6 @@ from kp_batch.unread import Unread
 
 Quantiles = tuple[float, float, float, float, float]  # 0.05, 0.25, 0.5, 0.75, 0.95
 
-# Scores that differ by no more are taken for the same one, however it was written.
-SAME_SCORE = 1e-6
-
 
 @dataclass(frozen=True)
 class DomainMoves:
@@ -108,7 +105,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Removed:
+class VacuumResult:
     """How many of each were removed, or would be."""
 
     files: int  # of tables
@@ -120,7 +117,7 @@ class Removed:
 
 
 @dataclass(frozen=True)
-class Forgotten:
+class ForgetResult:
     """What was forgotten, or would be, and what that takes."""
 
     run_id: str | None  # of the run that replayed the others; null: there was none
@@ -168,85 +165,3 @@ class ExportResult:
     unread_files: tuple[str, ...]  # the first few of these files
     beyond: int = 0  # the best ones that were asked for
     conditions: tuple[str, ...] = ()  # that a chosen trace meets, in words
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the scores of one domain are with one combination of a cache and a threshold.
-
-    Beside each stands the combination in force, the warehouse's own.
-    """
-
-    task_domain: str | None  # null: all domains
-    cache_by: str  # none, agent_id, agent_id+host
-    cache_size: int  # vectors
-    ttl: str  # none, 90m, 12h, 7d
-    threshold: float  # 0..1
-    in_force: bool  # whether this is the combination in force
-    traces: int
-    mean_novelty: float  # 0..1
-    mean_score: float  # 0..1
-    mean_change: float  # of a score, from the cache in force to this one
-    rank_correlation: float | None  # Spearman's; null where all scores of one cache are one
-    recorded: int  # traces whose recorded score shows their novelty, but for `implied_restarts`
-    recorded_error: float | None  # mean absolute difference of their scores, after these restarts
-    # 0..1: how many of them get the recorded score within 1e-6; no implied restart does.
-    recorded_share: float | None
-    implied_restarts: int  # traces that an empty cache explains, and not this one
-    worth_sharing: int  # traces that reach the threshold
-    now_reach: int  # of these: below the threshold in force, with the cache in force
-    no_longer_reach: int  # traces that reach the threshold in force, and not this one
-
-    @property
-    def cache(self) -> tuple[str, int, str]:
-        """What decides about novelty: cache_by, cache_size and ttl."""
-        return self.cache_by, self.cache_size, self.ttl
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """What a run would make of the scores, with each of some combinations."""
-
-    encoder_id: str  # in force, as are the weights
-    traces: int
-    # All domains first, then each; by cache_by, cache size, ttl and threshold.
-    outcomes: tuple[Outcome, ...]
-
-    @property
-    def caches(self) -> tuple[Outcome, ...]:
-        """An outcome over all domains for each cache, of the one in force that in force."""
-        overall = [each for each in self.outcomes if each.task_domain is None]
-        in_force = {each.cache: each for each in overall if each.in_force}
-        return tuple(({each.cache: each for each in overall} | in_force).values())
-
-    @property
-    def better_fit(self) -> str:
-        """Which cache fits the recorded scores at least twice as well as the one in force.
-
-        The best one gives most of them again, to a percent, and of several is nearest to the
-        others. In words; empty: none does. What differs by less may do so by chance.
-        """
-        rows = [each for each in self.caches if each.recorded_share is not None]
-        best = max(rows, key=_share_and_error, default=None)
-        now = next((each for each in rows if each.in_force), None)
-        if best is None or now is None or not _is_twice_as_good(best, now):
-            return ""
-        return (
-            f"--cache-by {best.cache_by} --cache-size {best.cache_size} --ttl {best.ttl} fits "
-            f"better: {_fit_text(best)}; in force {_fit_text(now)}"
-        )
-
-
-def _share_and_error(row: Outcome) -> tuple[float, float]:
-    return round(row.recorded_share or 0.0, 2), -(row.recorded_error or 0.0)
-
-
-def _is_twice_as_good(best: Outcome, now: Outcome) -> bool:
-    """Whether half as many differ, or they differ by half as much."""
-    other, other_now = (1 - (each.recorded_share or 0.0) for each in (best, now))
-    error, error_now = (each.recorded_error or 0.0 for each in (best, now))
-    return 2 * other < other_now or max(2 * error, SAME_SCORE) < error_now
-
-
-def _fit_text(row: Outcome) -> str:
-    return f"{row.recorded_share:.1%} the same, {row.recorded_error or 0:.2g} off"

@@ -29,8 +29,8 @@ from kp_batch.novelty.settings import (
     parse_ttl,
 )
 from kp_batch.novelty.windows import window_starts
-from kp_batch.operations.forget_plan import check_formulas
-from kp_batch.operations.results import SAME_SCORE, Outcome, Sweep
+from kp_batch.operations.forget import check_formulas
+from kp_batch.operations.sweep_result import COLUMNS, SAME_SCORE, Outcome, Sweep
 from kp_batch.pipeline.fit import check_vectors_fit
 from kp_batch.pipeline.replay import find_vectors, with_room
 from kp_batch.planning.cache_groups import group_of
@@ -363,6 +363,13 @@ def page_of(found: Sweep) -> str:
     """Write a sweep as a page: its charts and its table."""
     from kp_batch.report.sweep_page import sweep_page  # charts take a while to import
 
-    summary = asdict(found)
-    outcomes = pl.DataFrame(summary.pop("outcomes"), infer_schema_length=None)
-    return sweep_page(outcomes, better_fit=found.better_fit, **summary)
+    names = {name: name.replace("_", " ") for name in COLUMNS}
+    rows = [asdict(each) | {"share": each.share} for each in found.outcomes]
+    texts = [{names[each]: row.cell(each) for each in names} for row in found.outcomes]
+    return sweep_page(
+        pl.DataFrame(rows, infer_schema_length=None),
+        pl.DataFrame(texts),
+        better_fit=found.better_fit,
+        encoder_id=found.encoder_id,
+        traces=found.traces,
+    )

@@ -8,7 +8,6 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.archive.file_faults import UnreadableError
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import described, holds
@@ -18,6 +17,7 @@ from kp_batch.dimensions import DIMENSIONS
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
 from kp_batch.facts import with_facts
+from kp_batch.file_faults import UnreadableError
 from kp_batch.ingest.each_file import Unreadable, read_each
 from kp_batch.novelty.settings import CACHE_COLUMNS, parse_cache_by
 from kp_batch.operations.reference import Reference, ReplayedNovelty, ScoredTrace
@@ -155,9 +155,9 @@ def _facts_in(path: str, file_id: str, rows: pl.Series) -> pl.DataFrame:
         source = described(path)
         is_same = holds(source, file_id)
     except OSError as error:
-        raise UnreadableError([]) from error
+        raise UnreadableError from error
     if not is_same:
-        raise UnreadableError([])
+        raise UnreadableError
     wanted = pl.col("row").is_in(rows.implode())
     batches = [with_facts(batch.filter(wanted), reasons()) for batch in read_rows(source)]
     return pl.concat(batches).with_columns(file_id=pl.lit(file_id))

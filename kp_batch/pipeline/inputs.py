@@ -7,7 +7,6 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from kp_batch.embedding.chunks import Key
 from kp_batch.sql import read_parquet, set_variables, sql
 from kp_batch.staging import Staging
 from kp_batch.vectors import Int64s
@@ -19,15 +18,15 @@ Rows = tuple[int, int]  # from the first to the last one, which is excluded
 
 
 def stage_inputs(
-    staging: Staging, files: Sequence[Path], missing: Path, key: Key, inputs: Path
+    staging: Staging, files: Sequence[Path], missing: Path, key: str, inputs: Path
 ) -> None:
     """Stage where each missing input stands; see inputs.sql.
 
     Args:
         staging: the run's files.
         files: staged ones, at least one, with the columns `bytes` and the key.
-        missing: the file of the hashes of what is missing.
-        key: the column of the hashes.
+        missing: the file of the hashes of what is missing, `text_hash`.
+        key: the column of the staged files that has them.
         inputs: the file that is written.
     """
     paths = sorted(map(str, files))

@@ -11,8 +11,8 @@ COPY (
         SELECT
             min((file_index::BIGINT << 40) | file_row_number) AS place,
             any_value(bytes) AS bytes
-        FROM $staged
-        SEMI JOIN $missing AS missing USING ($key)
+        FROM $staged AS staged
+        SEMI JOIN $missing AS missing ON staged.$key = missing.text_hash
         GROUP BY $key
         ORDER BY place
     )

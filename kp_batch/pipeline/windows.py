@@ -1,32 +1,28 @@
-"""Embeds texts by their windows, what the model reads of them: each window once, for all its texts.
+"""Embeds texts by their windows, what a model reads of them: each once, for all texts that have it.
 
-Attempts at one long task often differ only behind their window. A text whose window has a vector,
-of an earlier run or of another text, gets a copy of it under its own hash.
+Attempts at one long task often differ only behind their window.
 """
 
 import hashlib
 from collections.abc import Sequence
-from glob import escape
 from pathlib import Path
 from typing import cast
 
-import duckdb
 import numpy as np
 import polars as pl
 
-from kp_batch.embedding.chunks import read_vectors, write_chunk
+from kp_batch.embedding.chunks import write_chunk, write_windows
 from kp_batch.embedding.minilm import MiniLM, Window
 from kp_batch.embedding.store import VectorStore
 from kp_batch.files import atomic_write
 from kp_batch.pipeline.inputs import Rows, parts_of, read_inputs, stage_inputs
 from kp_batch.pipeline.loaded import EncoderName, loaded_encoder
 from kp_batch.progress import progress
-from kp_batch.sql import set_variables, sql, statement
+from kp_batch.sql import read_parquet, statement
 from kp_batch.staging import WINDOWS, Staging
 from kp_batch.steps.step import Executor, step
 
 _TEXTS_AT_ONCE = 4_096
-_COPIES_AT_ONCE = 16_384
 
 
 def embed_by_window(staging: Staging, vectors: Path, name: EncoderName, executor: Executor) -> int:
@@ -39,7 +35,7 @@ def embed_by_window(staging: Staging, vectors: Path, name: EncoderName, executor
         staging: the run's files.
         vectors: the folder of the vector store.
         name: of the encoder.
-        executor: tokenises, embeds and copies.
+        executor: tokenises and embeds.
 
     Returns:
         How many windows were embedded.
@@ -49,7 +45,8 @@ def embed_by_window(staging: Staging, vectors: Path, name: EncoderName, executor
         return 0
     files: list[Path] = []
     with progress("tokenising", texts[-1][1], "text") as shown:
-        for rows, path in zip(texts, executor.map(tokenise, texts, name, staging), strict=True):
+        tokenised = executor.map(tokenise, texts, staging, name, vectors)
+        for rows, path in zip(texts, tokenised, strict=True):
             files.append(path)
             shown.add(rows[1] - rows[0])
     windows = _stage_new(staging, vectors, files)
@@ -57,56 +54,36 @@ def embed_by_window(staging: Staging, vectors: Path, name: EncoderName, executor
     with progress("embedding", windows, "window") as shown:
         for count in executor.map(embed_windows, parts, staging, name, vectors):
             shown.add(count)
-    copies = _stage_copies(staging, vectors, files)
-    firsts = range(0, copies, _COPIES_AT_ONCE)
-    with progress("copying", copies, "vector") as shown:
-        for count in executor.map(copy_vectors, firsts, staging, vectors):
-            shown.add(count)
     return windows
 
 
 @step("tokenise")
-def tokenise(part: Rows, name: EncoderName, staging: Staging) -> Path:
-    """Stage the windows of some texts of `to_embed`; returns the file, of `WINDOWS`."""
+def tokenise(part: Rows, staging: Staging, name: EncoderName, vectors: Path) -> Path:
+    """Stage the windows of some texts of `to_embed`, and store which is whose.
+
+    Returns:
+        The file, of `WINDOWS`.
+    """
     texts = read_inputs(part, staging.to_embed, ("text_hash", "text"))
     windows = _minilm(name).windows(texts.get_column("text").to_list())
+    hashes = pl.Series([_hash(each) for each in windows], dtype=pl.String)
+    sizes = [each.nbytes for each in windows]
+    rows = pl.DataFrame({"window_hash": hashes, "pieces": windows, "bytes": sizes}, schema=WINDOWS)
     path = staging.windows(part[0])
-    rows = pl.DataFrame(
-        {
-            "text_hash": texts.get_column("text_hash"),
-            "window_hash": [_hash(each) for each in windows],
-            "pieces": windows,
-            "bytes": [each.nbytes for each in windows],
-        },
-        schema=WINDOWS,
-    )
     with atomic_write(path) as written:
         rows.write_parquet(written, row_group_size=MiniLM.chunk_size)
+    write_windows(vectors, texts.get_column("text_hash"), hashes)
     return path
 
 
 @step("embed windows", on_gpu=True)
 def embed_windows(part: Rows, staging: Staging, name: EncoderName, vectors: Path) -> int:
-    """Embed some windows, each for the first text that has it, and store them as one chunk."""
-    columns = ("text_hash", "window_hash", "pieces")
-    rows = read_inputs(part, staging.windows_to_embed, columns)
+    """Embed some windows, and store them as one chunk; returns how many."""
+    rows = read_inputs(part, staging.windows_to_embed, ("window_hash", "pieces"))
     pieces = rows.get_column("pieces")
     ends = pieces.list.len().cum_sum().to_numpy()
     windows = np.split(pieces.explode().to_numpy(), ends[:-1])
-    made = _minilm(name).encode_windows(windows)
-    write_chunk(vectors, rows.get_column("text_hash"), made, rows.get_column("window_hash"))
-    return len(rows)
-
-
-@step("copy vectors")
-def copy_vectors(first: int, staging: Staging, vectors: Path) -> int:
-    """Store the vectors of known windows under the hashes of more texts, as one chunk."""
-    rows, places = (
-        pl.scan_parquet(path, glob=False).slice(first, _COPIES_AT_ONCE).collect()
-        for path in (staging.copies, staging.to_copy)
-    )
-    copied = read_vectors(vectors, places)
-    write_chunk(vectors, rows.get_column("text_hash"), copied, rows.get_column("window_hash"))
+    write_chunk(vectors, rows.get_column("window_hash"), _minilm(name).encode_windows(windows))
     return len(rows)
 
 
@@ -115,40 +92,17 @@ def _minilm(name: EncoderName) -> MiniLM:
 
 
 def _hash(window: Window) -> str:
-    return hashlib.sha256(window.astype("<u2").tobytes()).hexdigest()
+    """The hash of a window, which no text has: none begins with this byte, as UTF-8 has none."""
+    return hashlib.sha256(b"\xff" + window.astype("<u2").tobytes()).hexdigest()
 
 
 def _stage_new(staging: Staging, vectors: Path, files: Sequence[Path]) -> int:
     """Stage where each window stands that has no vector; returns how many these are."""
+    windows = read_parquet(*files)
+    wanted = statement("(SELECT DISTINCT window_hash AS text_hash FROM $windows)", windows=windows)
     with staging.connect() as connection:
-        _view(connection, "windows", files)
-        store = VectorStore(vectors, connection, "window_hash")
-        wanted = statement("(SELECT DISTINCT window_hash FROM windows)")
-        count = store.write_missing(wanted, staging.missing_windows)
+        count = VectorStore(vectors, connection).write_missing(wanted, staging.missing_windows)
     if count:
-        inputs = staging.windows_to_embed
-        stage_inputs(staging, files, staging.missing_windows, "window_hash", inputs)
+        missing, inputs = staging.missing_windows, staging.windows_to_embed
+        stage_inputs(staging, files, missing, "window_hash", inputs)
     return count
-
-
-def _stage_copies(staging: Staging, vectors: Path, files: Sequence[Path]) -> int:
-    """Stage the texts without a vector, and where those of their windows are; returns how many."""
-    with staging.connect() as connection:
-        _view(connection, "windows", files)
-        wanted = statement("(SELECT text_hash FROM windows)")
-        count = VectorStore(vectors, connection).write_missing(wanted, staging.without_vector)
-        if count:
-            _view(connection, "without_vector", [staging.without_vector])
-            set_variables(connection, copies=str(staging.copies))
-            connection.execute(sql(__name__, "copies.sql"))
-            _view(connection, "copies", [staging.copies])
-            wanted = statement("(SELECT window_hash, file_row_number AS position FROM copies)")
-            VectorStore(vectors, connection, "window_hash").write_places(wanted, staging.to_copy)
-    return count
-
-
-def _view(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path]) -> None:
-    """See files as a view, with the columns filename and file_row_number."""
-    names = [escape(str(each)) for each in files]
-    rows = connection.read_parquet(names, file_row_number=True, filename=True)
-    rows.create_view(name)

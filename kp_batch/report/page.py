@@ -2,15 +2,16 @@
 
 import hashlib
 from base64 import b64encode
+from collections.abc import Sequence
 from importlib.resources import files
 from shlex import quote
-from typing import Any
+from typing import Any, TypeVar
 
 from jinja2 import Environment, FunctionLoader, Template
 
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.report.findings import findings
-from kp_batch.report.panels import PANELS
+from kp_batch.report.panels import PANELS, Panel
 from kp_batch.report.report_data import ReportData
 from kp_batch.report.sentences import Untrusted
 from kp_batch.report.themes import THEMES
@@ -19,6 +20,7 @@ from kp_batch.report.vega import vega
 from kp_batch.text import age, bar_line, number, of_group, shortened
 from kp_batch.unread import UNREAD
 
+T = TypeVar("T")
 _ID = 80  # characters of a trace's id that are shown
 _COMMAND = 300  # of an id that a command names
 
@@ -29,31 +31,34 @@ def page(data: ReportData, traces: Traces) -> str:
     All text from the archive is escaped. The page's policy lets only the page's own scripts run,
     and lets nothing be fetched.
     """
-    panels = [(each, each.rows(data), each.spec(data)) for each in PANELS]
     by_rank = data.traces.partition_by("which", as_dict=True)
     told = data.traces.unique("trace_id", keep="first", maintain_order=True).to_dicts()
     return rendered(
         "page.html",
         bins=data.bins,
-        data=data,
         details=traces.details,
         dimensions=DIMENSIONS,
         domains=data.domains.to_dicts(),
         findings=findings(data),
-        labels=data.labels,
         numbers={row["trace_id"]: number for number, row in enumerate(told)},
-        panels=panels,
         run=data.run,
-        shown={
-            panel.name: {"spec": spec, "domains": rows["domain"].unique().sort().to_list()}
-            for panel, rows, spec in panels
-            if spec
-        },
         texts=traces.texts,
         told=told,
         traces={which: rows.to_dicts() for (which,), rows in by_rank.items()},
         unread=UNREAD,
+        **drawn(PANELS, data),
     )
+
+
+def drawn(panels: Sequence[Panel[T]], data: T) -> dict[str, Any]:
+    """The panels of a page as its template takes them, see panels.html, and page.js."""
+    found = [(each, each.rows(data), each.spec(data)) for each in panels]
+    shown = {
+        panel.name: {"spec": spec, "domains": rows["domain"].unique().sort().to_list()}
+        for panel, rows, spec in found
+        if spec
+    }
+    return {"data": data, "panels": found, "shown": shown}
 
 
 def rendered(name: str, **values: Any) -> str:

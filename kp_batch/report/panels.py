@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import polars as pl
 
@@ -12,8 +12,10 @@ from kp_batch.report.comparability import no_trend
 from kp_batch.report.report_data import ReportData
 from kp_batch.text import number
 
+T = TypeVar("T")
 
-def _no_notes(_data: ReportData) -> Iterator[str]:
+
+def _no_notes(_: object) -> Iterator[str]:
     yield from ()
 
 
@@ -36,29 +38,29 @@ def _unlike_before(data: ReportData) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Panel:
-    """One chart of the report, drawn from the frame of its name, or of the name `of`."""
+class Panel(Generic[T]):
+    """One chart of a page, drawn from the frame of its name, or of the name `of`, in its data."""
 
     name: str
     title: str
     about: str  # what the chart shows, in which units
-    draw: Callable[[ReportData, pl.DataFrame], Drawing]
+    draw: Callable[[T, pl.DataFrame], Drawing]
     of: str = ""
     is_wide: bool = False
     has_table: bool = False  # a table of its numbers stands below it
-    notes: Callable[[ReportData], Iterator[str]] = _no_notes  # what else must be known of it
+    notes: Callable[[T], Iterator[str]] = _no_notes  # what else must be known of it
     empty: str = "Nothing to show yet: no trace is scored."
 
-    def rows(self, data: ReportData) -> pl.DataFrame:
+    def rows(self, data: T) -> pl.DataFrame:
         """The rows of its frame that are of a domain: what the chart is drawn from."""
         frame: pl.DataFrame = getattr(data, self.of or self.name)
         return frame.drop_nulls("domain")
 
-    def caption(self, data: ReportData) -> str:
+    def caption(self, data: T) -> str:
         """What the chart shows, and what must be known of it; also its text for screen readers."""
         return " ".join([self.about, *self.notes(data)])
 
-    def spec(self, data: ReportData) -> dict[str, Any] | None:
+    def spec(self, data: T) -> dict[str, Any] | None:
         """The chart as Vega-Lite, see `as_spec`; None if it has no rows."""
         rows = self.rows(data)
         if rows.is_empty():

@@ -1,6 +1,6 @@
 """The data of the report as small frames: DuckDB aggregates them, however many traces there are."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from importlib.resources import files
@@ -155,12 +155,10 @@ def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], str | None
     domains = "SELECT task_domain FROM kept GROUP BY ALL ORDER BY count(*) DESC, task_domain"
     names = pl.DataFrame(connection.sql(domains).to_arrow_table())
     apart = len(names) if len(names) <= _APART + 1 else _APART
-    labels: list[str] = []
-    for (name,) in names.head(apart).iter_rows():
-        labels.append(distinct_label(labels, shortened(name, LABEL)))
+    labels = distinct_labels(names.get_column("task_domain").head(apart))
     others = len(names) - apart
     if others:
-        labels.append(distinct_label(labels, f"{others:,} others"))
+        labels.append(_distinct(labels, f"{others:,} others"))
     rank = pl.int_range(pl.len())
     rows = names.with_columns(
         domain=pl.lit(pl.Series(labels, dtype=pl.String)).gather(rank.clip(upper_bound=apart)),
@@ -170,7 +168,15 @@ def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], str | None
     return labels, labels[-1] if others else None
 
 
-def distinct_label(labels: list[str], label: str) -> str:
+def distinct_labels(domains: Iterable[str]) -> list[str]:
+    """A label for each domain: its name, in short, and no other's."""
+    labels: list[str] = []
+    for name in domains:
+        labels.append(_distinct(labels, shortened(name, LABEL)))
+    return labels
+
+
+def _distinct(labels: list[str], label: str) -> str:
     """Add stars to the label until no other label is the same."""
     while label in labels or label in _TAKEN:
         label += "*"

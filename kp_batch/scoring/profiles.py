@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ProfileError
 from kp_batch.text import number
+from kp_batch.times import time_of
 
 # Raised with any change to the composite or to the effect of an override: every profile_id bears
 # it.
@@ -194,27 +195,13 @@ def _begin(table: Mapping[str, Any]) -> datetime | None:
     """
     if _FROM not in table:
         return None
-    given = table[_FROM]
-    try:
-        begin = _day_or_time(given) if isinstance(given, str) else given
-        if isinstance(begin, datetime):
-            if begin.tzinfo is None:
-                raise ValueError(f"from has no zone, write {begin.isoformat()}Z say")
-            return begin.astimezone(UTC)
-        if isinstance(begin, date):
-            return datetime(begin.year, begin.month, begin.day, tzinfo=UTC)
-    except OverflowError:  # of the year 0 or 10000 in UTC
-        pass
-    raise ValueError(f"from is a day such as 2026-01-31, or a time with a zone, got {given!r}")
-
-
-def _day_or_time(text: str) -> date | None:
-    for kind in (date, datetime):
-        try:
-            return kind.fromisoformat(text)
-        except ValueError:
-            continue
-    return None
+    given = table[_FROM]  # TOML has days and times of its own
+    text = given.isoformat() if isinstance(given, date) else given
+    if time_of(f"{text}Z"):
+        raise ValueError(f"from has no zone, write {text}Z say")
+    if not (begin := time_of(text)):
+        raise ValueError(f"from is a day such as 2026-01-31, or a time with a zone, got {given!r}")
+    return begin
 
 
 def _faults(content: Mapping[str, Any]) -> Iterator[str]:

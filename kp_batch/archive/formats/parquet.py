@@ -10,11 +10,11 @@ from typing import IO, Any, cast
 import polars as pl
 import pyarrow as pa
 
-from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
 from kp_batch.archive.formats.json_values import Batch, finite, refuse_large
 from kp_batch.archive.formats.parquet_batches import ParquetRows
 from kp_batch.archive.formats.parquet_columns import columns_read, is_read, row_expressions
 from kp_batch.errors import is_of_machine, is_passing
+from kp_batch.file_faults import Fault, UnreadableError
 
 _AT_ONCE = 128  # rows as Python objects, which take far more memory than in Arrow
 
@@ -29,7 +29,7 @@ def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]
     rows = ParquetRows(file)
     columns, faults = _expressions(rows.schema)
     if faults:
-        raise UnreadableError(faults)
+        raise UnreadableError(*faults)
     whole = _WholeRows(rows.batches(batch_rows))
     first = 0
     for batch in rows.batches(batch_rows, is_read):
@@ -51,7 +51,7 @@ def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]
     # Where a column is cut, pyarrow ends without a word.
     if first != rows.number:
         fault = f"the file tells of {rows.number:,} rows, and only {first:,} can be read"
-        raise UnreadableError([Fault(UNREADABLE_FILE, fault)])
+        raise UnreadableError(fault)
 
 
 class _WholeRows:

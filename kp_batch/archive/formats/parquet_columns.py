@@ -8,9 +8,9 @@ import polars as pl
 import pyarrow as pa
 
 from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
-from kp_batch.archive.file_faults import MISSING_COLUMN, WRONG_COLUMN_TYPE, Fault
 from kp_batch.archive.timestamps import from_text
 from kp_batch.contracts import ROWS, TIMESTAMP
+from kp_batch.file_faults import MISSING_COLUMN, WRONG_COLUMN_TYPE, Fault
 from kp_batch.text import shortened
 
 _MICROSECONDS = {"us": 1, "ms": 1_000, "d": 86_400_000_000}

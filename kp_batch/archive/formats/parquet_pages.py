@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kp_batch import limits
-from kp_batch.archive.file_faults import UNREADABLE_FILE, Fault, UnreadableError
+from kp_batch.file_faults import Fault, UnreadableError
 
 _ROWS = 128  # to decode before they are measured: one may take far more than those before it
 VALUE_BYTES = 16  # that a value takes in memory, empty or null as it may be
@@ -55,7 +55,7 @@ class Unpacked:
         self._size += size
         if self._size > self._most:
             told = f"the file unpacks to more than {self._most >> 20:,} MiB"
-            raise UnreadableError([Fault(limits.TOO_LARGE, told)])
+            raise UnreadableError(Fault(limits.TOO_LARGE, told))
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def care_for(file: IO[bytes], parquet: pq.ParquetFile, packed: int, batch: int) 
     """
     if parquet.metadata.num_columns > limits.COLUMNS:
         told = f"the file has more than {limits.COLUMNS:,} columns"
-        raise UnreadableError([Fault(limits.TOO_LARGE, told)])
+        raise UnreadableError(Fault(limits.TOO_LARGE, told))
     unpacked, rows, folded = Unpacked(packed), _ROWS, set[str]()
     for number in range(parquet.metadata.num_row_groups):
         group = parquet.metadata.row_group(number)
@@ -189,7 +189,7 @@ class _Header:
             return self.struct()
         if kind in _LISTS:
             told = "the header of a page holds a list, which no page has"
-            raise UnreadableError([Fault(UNREADABLE_FILE, told)])
+            raise UnreadableError(told)
         length = _SKIPPED[kind] or self._unsigned()
         self.at += length
         return None

@@ -27,10 +27,13 @@ if TYPE_CHECKING:
 # By what a bucket is told from one of the same name in another place.
 # Without gs: obstore makes its conditions of generations, which lists lack.
 _BUCKETS = {
-    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "s3": (
+        *("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+        *("AWS_REGION", "AWS_DEFAULT_REGION"),  # some are clouds of their own
+    ),
     "az": (
         *("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_USE_EMULATOR"),
-        *("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+        *("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "AZURE_USE_FABRIC_ENDPOINT"),
     ),
 }
 _SLASH = ","  # in the name of a copy's folder: one copy must not stand in another

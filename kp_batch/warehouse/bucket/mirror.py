@@ -17,7 +17,8 @@ Several writers may be at work, though a lease asks them to take turns. That har
   says what they are: those of two writers are the same.
 - *None deletes what another one needs.* Only who has published deletes, and nothing that its own
   manifest names. A later manifest names those files, and new ones that this copy does not know.
-  Who published at the same time from the same manifest did not. Vectors are a cache.
+  Who was at work from the same manifest as this one can no longer publish. Vectors and the page
+  may be lost: they are made again.
 - *A copy is whole.* All that a manifest names was stored before it, and is deleted only after a
   later one; so what was listed while the manifest stayed the same is complete.
 """
@@ -225,12 +226,13 @@ class Mirror:
         self.record.keep()
 
     def _removed(self) -> list[str]:
-        """The objects whose files are gone from here.
+        """The objects whose files are gone from here; without a publication, the page alone.
 
         None where one of them is needed, which no writer removes: a disk or a user has lost it, and
         who knows what else.
         """
-        gone = [path for path in self.record.known if not self.record.is_present(path)]
+        asked = self.record.known if self.tried else {*_SINGLE} & self.record.known.keys()
+        gone = [path for path in asked if not self.record.is_present(path)]
         is_lost = any(_is_log(path) or path == _MANIFEST for path in gone)
         return [] if is_lost or not self._named(gone).isdisjoint(gone) else sorted(gone)
 
@@ -275,8 +277,8 @@ class Mirror:
             yield
         except ConflictError as error:
             raise BusyError(
-                f"another writer stored something in {self.store.url} at the same time; nothing of "
-                "this one was published; run again"
+                f"another writer stored something in {self.store.url} at the same time; what is "
+                "published is whole; run again"
             ) from error
 
 

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from kp_batch.contracts import FACTS
-from kp_batch.operations.removal import Keep, rewrite_facts
+from kp_batch.operations.retention import FactsRewrite, Keep
 from kp_batch.warehouse.data_files import write_data_file
 from kp_batch.warehouse.delta import DeltaTables, files_of
 from kp_batch.warehouse.snapshot import PublishedSnapshot
@@ -29,6 +29,13 @@ def without(*ids: str) -> Keep:
     return lambda rows: rows.join(gone, on="trace_id", how="anti", maintain_order="left")
 
 
+def rewritten(warehouse: Path, tables: DeltaTables, keep: Keep, **how: int) -> int:
+    """Rewrite; how many facts were removed."""
+    rewrite = FactsRewrite.of(warehouse, tables.versions.get("facts"), keep, **how)
+    rewrite.carry_out(warehouse, tables)
+    return rewrite.removed
+
+
 def held(warehouse: Path, tables: DeltaTables) -> dict[str, str]:
     """The traces of each file; one that was made just now is named `new`."""
     paths = files_of(warehouse, "facts", tables.versions["facts"])
@@ -42,7 +49,7 @@ def held(warehouse: Path, tables: DeltaTables) -> dict[str, str]:
 def test_only_the_files_that_lose_rows_are_rewritten(tmp_path: Path) -> None:
     tables = written(tmp_path, a="abc", b="de", c="fgh")
     untouched = (tmp_path / "facts" / "b.parquet").stat()
-    assert rewrite_facts(tmp_path, tables, without("b", "g", "z")) == 2
+    assert rewritten(tmp_path, tables, without("b", "g", "z")) == 2
     assert held(tmp_path, tables) == {"b": "de", "new": "acfh"}
     assert (tmp_path / "facts" / "b.parquet").stat().st_mtime_ns == untouched.st_mtime_ns
     rows = PublishedSnapshot(tmp_path, {"facts": tables.versions["facts"]}).scan("facts").collect()
@@ -65,13 +72,13 @@ def test_small_files_become_one(
 ) -> None:
     tables = written(tmp_path, **files)
     removed = sum(each.count("x") for each in files.values())
-    assert rewrite_facts(tmp_path, tables, without("x"), at_least=least) == removed
+    assert rewritten(tmp_path, tables, without("x"), at_least=least) == removed
     assert held(tmp_path, tables) == left
 
 
 def test_with_nothing_to_remove_no_version_is_made(tmp_path: Path) -> None:
     tables = written(tmp_path, a="abc", b="de")
     before = dict(tables.versions)
-    assert rewrite_facts(tmp_path, tables, without("z")) == 0
+    assert rewritten(tmp_path, tables, without("z")) == 0
     assert tables.versions == before
-    assert rewrite_facts(tmp_path / "none", DeltaTables(tmp_path, {}, "run"), without("z")) == 0
+    assert rewritten(tmp_path / "none", DeltaTables(tmp_path, {}, "run"), without("z")) == 0

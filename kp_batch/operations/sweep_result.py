@@ -1,0 +1,137 @@
+"""What a sweep tells: how the scores of each domain are with each combination, and how it is shown.
+
+A column of a sweep is a field of `Outcome`, which sweep.sql computes: its JSON, its place in the
+tables of a terminal and what the page has of it follow from the field.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, get_type_hints
+
+# Scores that differ by no more are taken for the same one, however it was written.
+SAME_SCORE = 1e-6
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How a field is shown: on the page, and in a terminal's tables where it has a heading there.
+
+    Attributes:
+        form: of its value, as `format` takes it; empty: as it is.
+        scores: its heading in the tables of scores; empty: it is in none.
+        recorded: its heading in the table of recorded scores, likewise.
+        text: the outcome in its place, as a template of `{0}`; empty: the value in its form.
+    """
+
+    form: str = ""
+    scores: str = ""
+    recorded: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the scores of one domain are with one combination of a cache and a threshold.
+
+    Beside each stands the combination in force, the warehouse's own.
+    """
+
+    task_domain: str | None  # null: all domains
+    cache_by: Annotated[str, Shown("", "cache by", "cache by")]  # none, agent_id, agent_id+host
+    cache_size: Annotated[int, Shown(",", "size", "size")]  # vectors
+    ttl: Annotated[str, Shown("", "ttl", "ttl")]  # none, 90m, 12h, 7d
+    threshold: Annotated[float, Shown("g", "threshold")]  # 0..1
+    in_force: bool  # whether this is the combination in force
+    traces: Annotated[int, Shown(",")]
+    mean_novelty: Annotated[float, Shown(".4f", "novelty")]  # 0..1
+    mean_score: Annotated[float, Shown(".4f", "score")]  # 0..1
+    # Of a score, from the cache in force to this one; z: no minus before a zero.
+    mean_change: Annotated[float, Shown("+z.4f", "change")]
+    # Spearman's; null where all scores of one cache are one.
+    rank_correlation: Annotated[float | None, Shown(".4f", "rank corr")]
+    # Traces whose recorded score shows their novelty, but for `implied_restarts`.
+    recorded: Annotated[int, Shown(",", "", "traces")]
+    # Mean absolute difference of their scores, after these restarts.
+    recorded_error: Annotated[float | None, Shown(".6f", "", "error")]
+    # 0..1: how many of them get the recorded score within 1e-6; no implied restart does.
+    recorded_share: Annotated[float | None, Shown(".1%", "", "same score")]
+    # Traces that an empty cache explains, and not this one.
+    implied_restarts: Annotated[int, Shown(",", "", "restarts")]
+    # Traces that reach the threshold.
+    worth_sharing: Annotated[
+        int, Shown(",", "worth sharing", text="{0.worth_sharing:,} ({0.share:.1%})")
+    ]
+    # Of these: below the threshold in force, with the cache in force.
+    now_reach: Annotated[int, Shown(",", "now reach")]
+    # Traces that reach the threshold in force, and not this one.
+    no_longer_reach: Annotated[int, Shown(",", "no longer")]
+
+    @property
+    def cache(self) -> tuple[str, int, str]:
+        """What decides about novelty: cache_by, cache_size and ttl."""
+        return self.cache_by, self.cache_size, self.ttl
+
+    @property
+    def share(self) -> float:
+        """0..1: which share of the traces reaches the threshold."""
+        return self.worth_sharing / self.traces
+
+    def cell(self, name: str) -> str:
+        """The text of one of `COLUMNS`; empty where its value is null."""
+        text = COLUMNS[name].text or f"{{0.{name}:{COLUMNS[name].form}}}"
+        return "" if getattr(self, name) is None else text.format(self)
+
+
+COLUMNS = {
+    name: shown
+    for name, hint in get_type_hints(Outcome, include_extras=True).items()
+    for shown in getattr(hint, "__metadata__", ())
+}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a run would make of the scores, with each of some combinations."""
+
+    encoder_id: str  # in force, as are the weights
+    traces: int
+    # All domains first, then each; by cache_by, cache size, ttl and threshold.
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def caches(self) -> tuple[Outcome, ...]:
+        """An outcome over all domains for each cache, of the one in force that in force."""
+        overall = [each for each in self.outcomes if each.task_domain is None]
+        in_force = {each.cache: each for each in overall if each.in_force}
+        return tuple(({each.cache: each for each in overall} | in_force).values())
+
+    @property
+    def better_fit(self) -> str:
+        """Which cache fits the recorded scores at least twice as well as the one in force.
+
+        The best one gives most of them again, to a percent, and of several is nearest to the
+        others. In words; empty: none does. What differs by less may do so by chance.
+        """
+        rows = [each for each in self.caches if each.recorded_share is not None]
+        best = max(rows, key=_share_and_error, default=None)
+        now = next((each for each in rows if each.in_force), None)
+        if best is None or now is None or not _is_twice_as_good(best, now):
+            return ""
+        return (
+            f"--cache-by {best.cache_by} --cache-size {best.cache_size} --ttl {best.ttl} fits "
+            f"better: {_fit_text(best)}; in force {_fit_text(now)}"
+        )
+
+
+def _share_and_error(row: Outcome) -> tuple[float, float]:
+    return round(row.recorded_share or 0.0, 2), -(row.recorded_error or 0.0)
+
+
+def _is_twice_as_good(best: Outcome, now: Outcome) -> bool:
+    """Whether half as many differ, or they differ by half as much."""
+    other, other_now = (1 - (each.recorded_share or 0.0) for each in (best, now))
+    error, error_now = (each.recorded_error or 0.0 for each in (best, now))
+    return 2 * other < other_now or max(2 * error, SAME_SCORE) < error_now
+
+
+def _fit_text(row: Outcome) -> str:
+    return f"{row.recorded_share:.1%} the same, {row.recorded_error or 0:.2g} off"

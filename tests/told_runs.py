@@ -1,0 +1,349 @@
+"""Runs of agents, and how each system of spans tells them."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+Row = dict[str, Any]
+START = datetime(2026, 8, 3, 9, tzinfo=UTC)
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A span of a run, told by no system yet.
+
+    Attributes:
+        kind: agent, model, tool, retriever or chain.
+        id: one letter.
+        parent: the step that it is within; '' for the root.
+        start: in seconds after the run's start.
+        end: likewise.
+        given: the messages of a model, in the shape of OpenAI's; the arguments of a tool.
+        answer: the message of a model; the result of a tool. None: not told.
+        name: of the tool or agent.
+        call: the id of the call.
+        failed: whether the tool has.
+    """
+
+    kind: str
+    id: str
+    parent: str
+    start: float
+    end: float
+    given: Any = None
+    answer: Any = None
+    name: str = ""
+    call: str = ""
+    failed: bool = False
+
+
+def user(text: str) -> Row:
+    """What a user says."""
+    return {"role": "user", "content": text}
+
+
+def says(text: str = "", *calls: Row) -> Row:
+    """What a model answers."""
+    return {"role": "assistant", "content": text, **({"tool_calls": [*calls]} if calls else {})}
+
+
+def call(name: str, number: str, **given: Any) -> Row:
+    """A call in what a model answers."""
+    function = {"name": name, "arguments": json.dumps(given)}
+    return {"id": number, "type": "function", "function": function}
+
+
+def result(number: str, text: str) -> Row:
+    """What a model is told of a call."""
+    return {"role": "tool", "tool_call_id": number, "content": text}
+
+
+def _at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def _span_id(letter: str) -> str:
+    return f"{ord(letter):016x}" if letter else ""
+
+
+def _genai(step: Step) -> Row:
+    if step.kind == "agent":
+        return {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": step.name}
+    if step.kind == "model":
+        answer = [] if step.answer is None else [step.answer]
+        return {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.input.messages": json.dumps(step.given),
+            "gen_ai.output.messages": json.dumps(answer),
+        }
+    told = {"gen_ai.tool.name": step.name, "gen_ai.tool.call.id": step.call}
+    named = {"gen_ai.operation.name": {"tool": "execute_tool"}.get(step.kind, "retrieval")}
+    what = ("tool.call.arguments", "tool.call.result")
+    if step.kind == "retriever":
+        what = ("retrieval.query.text", "retrieval.documents")
+    return {**named, **told, **dict(zip((f"gen_ai.{x}" for x in what), _texts(step), strict=True))}
+
+
+def _texts(step: Step) -> tuple[str, Any]:
+    return json.dumps(step.given), step.answer
+
+
+def _openinference(step: Step) -> Row:
+    kind = {"openinference.span.kind": {"model": "LLM"}.get(step.kind, step.kind.upper())}
+    if step.kind == "model":
+        told = {"llm.input_messages": [_message(each) for each in step.given]}
+        if step.answer is not None:
+            told["llm.output_messages"] = [_message(step.answer)]
+        return {**kind, **{name: json.dumps(each) for name, each in told.items()}}
+    if step.kind in ("tool", "retriever"):
+        given, answer = _texts(step)
+        told = {"tool.name": step.name, "tool.id": step.call, "input.value": given}
+        return {**kind, **told, "output.value": answer}
+    return kind
+
+
+def _message(told: Row) -> Row:
+    calls = [
+        {
+            "tool_call.id": each["id"],
+            "tool_call.function.name": each["function"]["name"],
+            "tool_call.function.arguments": each["function"]["arguments"],
+        }
+        for each in told.get("tool_calls", ())
+    ]
+    found = {
+        "message.role": told["role"],
+        "message.content": told["content"],
+        "message.tool_calls": calls or None,
+        "message.tool_call_id": told.get("tool_call_id"),
+    }
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def otlp(folder: Path, run: Sequence[Step], attributes: Callable[[Step], Row] = _genai) -> None:
+    """As OTLP JSON, a span a line, in the conventions of OpenTelemetry."""
+    lines: list[object] = []
+    for step in run:
+        told = {} if step.kind == "chain" else attributes(step)
+        span = {
+            "traceId": TRACE,
+            "spanId": _span_id(step.id),
+            "parentSpanId": _span_id(step.parent),
+            "name": step.name,
+            "startTimeUnixNano": str(int(_at(step.start).timestamp() * 10**6) * 1_000),
+            "endTimeUnixNano": str(int(_at(step.end).timestamp() * 10**6) * 1_000),
+            "status": {"code": 2 if step.failed else 1},
+            "attributes": [
+                {"key": key, "value": {"stringValue": each}}
+                for key, each in told.items()
+                if each is not None
+            ],
+        }
+        lines.append({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
+    _write(folder / "spans.jsonl", lines)
+
+
+def openinference(folder: Path, run: Sequence[Step]) -> None:
+    """Likewise, in OpenInference's conventions."""
+    otlp(folder, run, _openinference)
+
+
+def phoenix(folder: Path, run: Sequence[Step]) -> None:
+    """As Phoenix's data frame of spans."""
+    rows = [
+        {
+            "context.trace_id": TRACE,
+            "context.span_id": _span_id(step.id),
+            "parent_id": _span_id(step.parent) or None,
+            "name": step.name,
+            "start_time": _at(step.start),
+            "end_time": _at(step.end),
+            "status_code": "ERROR" if step.failed else "OK",
+            **{f"attributes.{name}": each for name, each in _openinference(step).items()},
+        }
+        for step in run
+    ]
+    folder.mkdir(parents=True)
+    pl.DataFrame(rows, infer_schema_length=None).write_parquet(folder / "spans.parquet")
+
+
+def langfuse(folder: Path, run: Sequence[Step]) -> None:
+    """As rows of Langfuse's observations."""
+    kinds = {"model": "GENERATION", "chain": "SPAN"}
+    rows = [
+        {
+            "id": step.id,
+            "trace_id": TRACE,
+            "parent_observation_id": step.parent,
+            "type": kinds.get(step.kind, step.kind.upper()),
+            "name": step.name,
+            "start_time": _at(step.start).isoformat(),
+            "end_time": _at(step.end).isoformat(),
+            "level": "ERROR" if step.failed else "DEFAULT",
+            "input": _json(step.given),
+            "output": step.answer if isinstance(step.answer, str) else _json(step.answer),
+            "metadata": {"tool_call_id": step.call} if step.call else {},
+        }
+        for step in run
+    ]
+    _write(folder / "observations.jsonl", rows)
+
+
+def _json(payload: object) -> str:
+    return "" if payload is None else json.dumps(payload)
+
+
+def langsmith(folder: Path, run: Sequence[Step]) -> None:
+    """As LangSmith's runs, which have no kind for agents."""
+    rows: list[Row] = []
+    orders: dict[str, str] = {"": ""}
+    for step in run:
+        dotted = f"{_at(step.start):%Y%m%dT%H%M%S%f}Z{step.id}"
+        orders[step.id] = ".".join(filter(None, [orders[step.parent], dotted]))
+        given, answer = step.given, step.answer
+        if step.kind == "model":
+            given, answer = {"messages": given}, {"messages": [answer] if answer else []}
+        elif answer is not None:
+            told = {"type": "tool", "tool_call_id": step.call, "content": answer}
+            answer = {"output": told}
+        rows.append(
+            {
+                "id": step.id,
+                "trace_id": TRACE,
+                "parent_run_id": step.parent or None,
+                "run_type": {"model": "llm", "agent": "chain"}.get(step.kind, step.kind),
+                "name": step.name,
+                "status": "error" if step.failed else "success",
+                "start_time": _at(step.start).isoformat(),
+                "end_time": _at(step.end).isoformat(),
+                "dotted_order": orders[step.id],
+                "inputs": given,
+                "outputs": answer,
+            }
+        )
+    _write(folder / "runs.jsonl", rows)
+
+
+def _write(path: Path, rows: Sequence[object]) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in rows), "utf-8")
+
+
+SYSTEMS: Mapping[str, Callable[[Path, Sequence[Step]], None]] = {
+    "otlp": otlp,
+    "otlp in OpenInference": openinference,
+    "phoenix": phoenix,
+    "langfuse": langfuse,
+    "langsmith": langsmith,
+}
+
+
+ASK = [user("where is it?")]
+LOOK = call("look", "c1", at=1)
+ROOT = Step("agent", "a", "", 0, 60, name="helper")
+AFTER = [*ASK, says("hm", LOOK), result("c1", "found")]
+LOOKS = Step("model", "m", "a", 1, 2, ASK, says("hm", LOOK))
+LOOKED = Step("tool", "t", "a", 3, 8, {"at": 1}, "found", "look", "c1")
+THERE = Step("model", "z", "a", 9, 10, AFTER, says("there"))
+T, C, R = "thought", "tool_call", "observation"
+# What was done, and the types of the steps that it comes to.
+RUNS: dict[str, tuple[Sequence[Step], list[str]]] = {
+    "a model, a tool, a model": ([ROOT, LOOKS, LOOKED, THERE], [T, C, R, T]),
+    "a model within the tool that a model's span holds": (
+        [
+            ROOT,
+            replace(LOOKS, end=8),
+            replace(LOOKED, parent="m", end=7),
+            Step("model", "i", "t", 4, 5, [user("look at 1")], says("it is here")),
+            THERE,
+        ],
+        [T, C, R, R, T, T],
+    ),
+    "a model within a chain within a tool within a model, and no more": (
+        [
+            ROOT,
+            Step("model", "m", "a", 1, 8, ASK, says("hm")),
+            Step("tool", "t", "m", 2, 7, {"at": 1}, "found", "look", "c1"),
+            Step("chain", "c", "t", 3, 6, name="inner"),
+            Step("model", "i", "c", 4, 5, ASK, says("it is here")),
+        ],
+        [T, C, R, T],
+    ),
+    "an agent below an agent": (
+        [
+            ROOT,
+            LOOKS,
+            LOOKED,
+            Step("agent", "b", "t", 4, 7, name="finder"),
+            Step("model", "i", "b", 5, 6, [user("look at 1")], says("it is here")),
+            THERE,
+        ],
+        [T, C, R, R, T, T],
+    ),
+    "a call of a model that is tried again": (
+        [ROOT, replace(LOOKS, id="l", start=0.5, end=0.7, answer=None), LOOKS, LOOKED, THERE],
+        [T, C, R, T],
+    ),
+    "a tool that is tried again": (
+        [
+            ROOT,
+            LOOKS,
+            replace(LOOKED, answer="no", failed=True, end=4),
+            Step("model", "n", "a", 5, 6, [*ASK], says("again", call("look", "c2", at=1))),
+            replace(LOOKED, id="u", call="c2", start=7),
+            THERE,
+        ],
+        [T, C, R, "error_recovery", C, R, T],
+    ),
+    "tools at once": (
+        [
+            ROOT,
+            replace(LOOKS, answer=says("both", LOOK, call("see", "c2", at=2))),
+            replace(LOOKED, id="y", end=4),
+            replace(LOOKED, id="b", name="see", call="c2", given={"at": 2}, answer="seen"),
+            replace(THERE, given=[*AFTER, result("c2", "seen")]),
+        ],
+        [T, C, C, R, R, T],
+    ),
+    "spans of one call within each other": (
+        [
+            ROOT,
+            replace(LOOKS, end=2.5),
+            Step("chain", "c", "m", 1, 2.4, name="client"),
+            replace(LOOKS, id="n", parent="c", start=1, end=2),
+            replace(LOOKS, id="o", parent="n", start=1.5, end=2),
+            LOOKED,
+            replace(LOOKED, id="u", parent="t", start=3, end=7),
+            THERE,
+        ],
+        [T, C, R, T],
+    ),
+    "a span around a call that tells no answer": (
+        [
+            ROOT,
+            replace(LOOKS, answer=None, end=2.5),
+            replace(LOOKS, id="n", parent="m"),
+            LOOKED,
+            THERE,
+        ],
+        [T, C, R, T],
+    ),
+    "a retriever, and one that a tool asks": (
+        [
+            ROOT,
+            Step("retriever", "r", "a", 0.5, 0.9, {"query": "it"}, "a page", "find", "c0"),
+            LOOKS,
+            LOOKED,
+            Step("chain", "c", "t", 4, 6, name="search"),
+            Step("retriever", "q", "c", 5, 6, {"query": "at 1"}, "a page", "find", "c9"),
+            THERE,
+        ],
+        [C, R, T, C, R, T],
+    ),
+}
