@@ -83,7 +83,6 @@ class World:
             name = f"{session}"
             rows = () if published is None else self.meant[published.publication].rows[-2:]
             versions = {table: commit(mirror.folder, table, [*rows, name]) for table in TABLES}
-            (mirror.folder / "report.html").write_text(name)
             for kind in ("hashes", "vectors"):
                 path = mirror.folder / "vectors" / "e" / f"{name}.{kind}.npy"
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,6 +99,7 @@ class World:
                         raise
             self.reported.add(manifest.publication)
             (mirror.folder / "manifest.json").write_text(manifest.as_json())
+            (mirror.folder / "report.html").write_text(name)
             if vacuum:
                 remove_old(mirror.folder, versions)
             mirror.finish()
