@@ -10,7 +10,7 @@ import pytest
 
 import kp_batch.archive.reading
 import kp_batch.ingest.new_files
-import kp_batch.pipeline.windows
+import kp_batch.pipeline.embed
 import kp_batch.planning.sizes
 import kp_batch.planning.timeline
 from kp_batch.embedding.hashing import Hashing
@@ -91,8 +91,7 @@ def test_a_part_that_a_killed_worker_began_is_done_by_another(tmp_path: Path) ->
 def test_the_parts_of_texts_that_are_embedded_by_their_windows_are_done_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kp_batch.pipeline.windows, "_TEXTS_AT_ONCE", 2)
-    monkeypatch.setattr(kp_batch.pipeline.windows, "_COPIES_AT_ONCE", 2)
+    monkeypatch.setattr(kp_batch.pipeline.embed, "_TEXTS_AT_ONCE", 2)
     monkeypatch.setattr(MiniLM, "chunk_size", 1)
     beginning = "many words " * 300
     traces = [trace(id=f"t{n}", objective=beginning + str(n)) for n in range(6)]
@@ -101,7 +100,6 @@ def test_the_parts_of_texts_that_are_embedded_by_their_windows_are_done_by_anoth
     dying = Dying(settings.warehouse)
     rescore_archive(settings, dying)
     assert (dying.parts["tokenise"], dying.parts["embed windows"]) == (4, 2)
-    assert dying.parts["copy vectors"] == 3
     novelty = tables(settings.warehouse)["scores"].sort("trace_id").get_column("novelty")
     assert novelty.filter(novelty < 1e-6).len() == 5
 

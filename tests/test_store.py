@@ -229,6 +229,7 @@ def test_a_text_of_a_window_without_a_vector_is_missing(shared: Opened) -> None:
 def test_a_text_whose_window_stands_twice_has_one_vector(shared: Opened) -> None:
     """As where two runs, each blind to the other, store the windows of the same texts."""
     write_windows(shared.folder, hashes("c", "b", "f"), pl.Series([WINDOWS[0]] * 3))
+    write_windows(shared.folder, hashes("c"), hashes("u"))  # and one that no vector has
     again = Opened(shared.folder)
     assert again.missing(hashes("b", "c", "x")) == set(hashes("x"))
     assert again.gather(hashes("c", "b", "c")).tobytes() == random(2)[[0, 0, 0]].tobytes()

@@ -21,8 +21,8 @@ from kp_batch.embedding.model_files import find_minilm
 from kp_batch.embedding.pieces import first_pieces
 from kp_batch.operations.forget import forget
 from kp_batch.operations.verify import VECTOR_TOLERANCE, verify
+from kp_batch.pipeline.embed import _hash
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.pipeline.windows import _hash
 from kp_batch.staging import Staging
 from tests.archives import trace, write_jsonl
 from tests.opened import Opened
