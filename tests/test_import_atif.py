@@ -178,8 +178,6 @@ def test_a_subagents_trajectory_is_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        "",
-        "{",
         "[]",
         "{}",
         '{"schema_version": "ATIF-v2.0", "steps": []}',

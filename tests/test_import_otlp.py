@@ -439,9 +439,7 @@ def test_bad_lines_and_spans_are_refused_and_the_others_are_read(tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("cut.json", request([agent()])[:90].encode()),
         ("cut.json.gz", gzip.compress(request([agent()]).encode(), mtime=0)[:60]),
-        ("empty.jsonl", b""),
         ("table.json", b"a,b\n1,2\n"),
         ("other.json", b'{"error": {"code": 401}}'),
     ],

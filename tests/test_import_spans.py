@@ -44,9 +44,9 @@ def steps(row: dict[str, Any]) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_system_tells_the_same_run(tmp_path: Path, name: str) -> None:
+def test_every_system_tells_the_same_run_in_whatever_order(tmp_path: Path, name: str) -> None:
     run, types = RUNS[name]
-    rows = {system: told(tmp_path, system, run) for system in SYSTEMS}
+    rows = {system: told(tmp_path, system, run[:: (-1) ** n]) for n, system in enumerate(SYSTEMS)}
     first = rows["otlp"]
     assert (first["id"], first["task"]["objective"]) == (f"kp:trace:{TRACE}", "where is it?")
     assert [each["type"] for each in first["steps"]] == types

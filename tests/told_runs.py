@@ -202,10 +202,8 @@ def _json(payload: object) -> str:
 def langsmith(folder: Path, run: Sequence[Step]) -> None:
     """As LangSmith's runs, which have no kind for agents."""
     rows: list[Row] = []
-    orders: dict[str, str] = {"": ""}
+    by_id = {step.id: step for step in run}
     for step in run:
-        dotted = f"{_at(step.start):%Y%m%dT%H%M%S%f}Z{step.id}"
-        orders[step.id] = ".".join(filter(None, [orders[step.parent], dotted]))
         given, answer = step.given, step.answer
         if step.kind == "model":
             given, answer = {"messages": given}, {"messages": [answer] if answer else []}
@@ -222,12 +220,17 @@ def langsmith(folder: Path, run: Sequence[Step]) -> None:
                 "status": "error" if step.failed else "success",
                 "start_time": _at(step.start).isoformat(),
                 "end_time": _at(step.end).isoformat(),
-                "dotted_order": orders[step.id],
+                "dotted_order": _dotted(step, by_id),
                 "inputs": given,
                 "outputs": answer,
             }
         )
     _write(folder / "runs.jsonl", rows)
+
+
+def _dotted(step: Step, by_id: Mapping[str, Step]) -> str:
+    own = f"{_at(step.start):%Y%m%dT%H%M%S%f}Z{step.id}"
+    return f"{_dotted(by_id[step.parent], by_id)}.{own}" if step.parent else own
 
 
 def _write(path: Path, rows: Sequence[object]) -> None:
