@@ -1,19 +1,19 @@
 """Compares the scores of two runs: what differs between these, how the scores moved, and why."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
 
 from kp_batch.errors import KpBatchError
-from kp_batch.ingest.again import find_places
-from kp_batch.operations.objectives import objectives
+from kp_batch.ingest.again import Place, find_places, read_again
 from kp_batch.operations.results import Comparison, DomainMoves, Mover
 from kp_batch.reasons import OF_ENCODER, Reason, file_changes, listed, setting_changes
 from kp_batch.run_record import RunRecord, incomparable
 from kp_batch.sql import set_variables, sql, statement
 from kp_batch.staging import Staging
+from kp_batch.unread import Unread
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.reader import connect
@@ -21,6 +21,9 @@ from kp_batch.warehouse.relations import create_view, kept_files, parquet_relati
 from kp_batch.warehouse.runs import find_run, manifest_left
 
 _TABLES = ("scores", "profiles", "files")
+_OBJECTIVE = 200  # characters
+# Ten files of this size are 2.5 GiB: half a minute of a disk or a network.
+_MOST_BYTES = 256 << 20
 
 T = TypeVar("T")
 
@@ -100,10 +103,28 @@ def _changes(
 
 def _movers(connection: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
     """The traces that moved most, with the start of their objectives."""
-    read_again = objectives(find_places(connection, "moved", "second.files", "facts"))
+    read = _objectives(find_places(connection, "moved", "second.files", "facts"))
     for row in _rows(connection, "movers"):
-        objective = read_again[row["trace_id"]]
-        yield {**row, "objective": objective.start, "unread": objective.unread}
+        yield {**row, **read[row["trace_id"]]}
+
+
+def _objectives(places: Iterable[Place]) -> dict[str, dict[str, str | None]]:
+    """Of each trace the fields of a `Mover` that tell its objective, as far as it can be read.
+
+    Args:
+        places: in the order of their files, in each by row; few, since every file is read that is
+            not too large.
+    """
+    found: dict[str, dict[str, str | None]] = {}
+
+    def unread(place: Place, why: Unread) -> None:
+        found[place.trace_id] = {"objective": None, "unread": why}
+
+    for batch in read_again(places, unread, most_bytes=_MOST_BYTES):
+        for place, trace in batch:
+            start = str(trace["task"]["objective"])[:_OBJECTIVE]
+            found[place.trace_id] = {"objective": start, "unread": None}
+    return found
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, name: str) -> list[dict[str, Any]]:
