@@ -15,12 +15,12 @@ from pydantic import TypeAdapter
 from scipy.stats import spearmanr
 
 import kp_batch.ingest.contents
+import kp_batch.operations.compare
 from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.cli.options import json_line
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.operations import objectives
 from kp_batch.operations.compare import _filled, _rows, compare
 from kp_batch.operations.results import Comparison, VacuumResult
 from kp_batch.operations.vacuum import vacuum
@@ -424,7 +424,7 @@ def test_the_objectives_of_large_files_are_not_read(
     first, second = run(0.9), run(0.1)
     sizes = [(two.archive / f"{name}.jsonl").stat().st_size for name in ("small", "large")]
     for most, why in ((sizes[1], None), (sizes[1] - 1, "large")):
-        monkeypatch.setattr(objectives, "_MOST_BYTES", most)
+        monkeypatch.setattr(kp_batch.operations.compare, "_MOST_BYTES", most)
         told = compared(two.warehouse, first, second)
         assert {each.trace_id: each.unread for each in told.movers} == {"small": None, "large": why}
     shown = comparison_text(told).splitlines()

@@ -1,14 +1,13 @@
 """Compares the scores of two runs: what differs between these, how the scores moved, and why."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
 
 from kp_batch.errors import KpBatchError
-from kp_batch.ingest.reread import find_places
-from kp_batch.operations.objectives import objectives
+from kp_batch.ingest.reread import Place, find_places, reread
 from kp_batch.operations.results import Comparison, DomainMoves, Mover
 from kp_batch.reasons import OF_ENCODER, Reason, file_changes, listed, setting_changes
 from kp_batch.run_record import RunRecord, incomparable
@@ -18,6 +17,9 @@ from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.snapshot import create_view, published
 
 _TABLES = ("scores", "profiles", "files")
+_OBJECTIVE = 200  # characters
+# Ten files of this size are 2.5 GiB: half a minute of a disk or a network.
+_MOST_BYTES = 256 << 20
 
 T = TypeVar("T")
 
@@ -95,10 +97,24 @@ def _changes(
 
 def _movers(connection: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
     """The traces that moved most, with the start of their objectives."""
-    read_again = objectives(find_places(connection, "moved", "second.files", "facts"))
+    read = _objectives(find_places(connection, "moved", "second.files", "facts"))
     for row in _rows(connection, "movers"):
-        objective = read_again[row["trace_id"]]
-        yield {**row, "objective": objective.start, "unread": objective.unread}
+        yield {**row, **read[row["trace_id"]]}
+
+
+def _objectives(places: Iterable[Place]) -> dict[str, dict[str, str | None]]:
+    """Of each trace the fields of a `Mover` that tell its objective, as far as it can be read.
+
+    Args:
+        places: in the order of their files, in each by row; few, since every file is read that is
+            not too large.
+    """
+    return {
+        place.trace_id: {"objective": None, "unread": read}
+        if isinstance(read, str)
+        else {"objective": str(read["task"]["objective"])[:_OBJECTIVE], "unread": None}
+        for place, read in reread(places, most_bytes=_MOST_BYTES)
+    }
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, name: str) -> list[dict[str, Any]]:
