@@ -166,6 +166,13 @@ os.write(1, b"library"); os.write(2, b"library"); subprocess.run(["echo", "libra
     assert out.read_text() == "\n"
 
 
+def test_no_file_takes_the_numbers_of_closed_streams() -> None:
+    opening = "import os, sys; from kp_batch.cli.supervise import _open_closed_streams as opened; "
+    script = f"{opening} opened(); sys.exit(min(os.pipe()) <= 2)"
+    closing = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", script]
+    assert subprocess.run(closing, check=False).returncode == 0
+
+
 LEAVING = """
 folder, log = map(Path, sys.argv[1:])
 from kp_batch.staging import Staging
