@@ -1,4 +1,4 @@
-"""Questions to a warehouse: `sql`, `questions`, `runs`, `settings`, `compare`, `verify`, `report`."""
+"""Questions to a warehouse: sql, questions, runs, settings, compare, verify and report."""
 
 import shutil
 import sys
