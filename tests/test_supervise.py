@@ -81,7 +81,7 @@ HEAD = """
 import os, signal, subprocess, sys, tempfile, time
 from pathlib import Path
 from kp_batch.cli.supervise import has_told, logged, supervised
-from kp_batch.whole_files import beside, whole
+from kp_batch.files import beside, whole
 def kill(number):
     os.kill(os.getpid(), number)
 def work():
@@ -164,6 +164,13 @@ os.write(1, b"library"); os.write(2, b"library"); subprocess.run(["echo", "libra
         command = [sys.executable, "-c", HEAD.format(work=work.replace("\n", "\n    "))]
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, check=True)
     assert out.read_text() == "\n"
+
+
+def test_no_file_takes_the_numbers_of_closed_streams() -> None:
+    opening = "import os, sys; from kp_batch.cli.supervise import _open_closed_streams as opened; "
+    script = f"{opening} opened(); sys.exit(min(os.pipe()) <= 2)"
+    closing = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", script]
+    assert subprocess.run(closing, check=False).returncode == 0
 
 
 LEAVING = """

@@ -14,8 +14,8 @@ from kp_batch.failures import explained
 from kp_batch.storage.store import TRAFFIC
 
 _MODULES = (  # of the commands, in their order
-    *("run", "query", "questions", "explaining", "sweeping"),
-    *("traces", "maintenance", "importing", "exporting", "schema"),
+    *("run", "query", "explaining", "sweeping"),
+    *("maintenance", "importing", "exporting", "schema"),
 )
 _PUBLISHING = {"forget", "run", "vacuum"}  # commands; all others publish nothing
 _LONG = {
@@ -59,7 +59,7 @@ def _long() -> int:
     """Do it as the child of a supervisor."""
     progress.show_on_stderr()
     status = _status()
-    if TRAFFIC.requests:
+    if TRAFFIC.requests and not status:  # what failed says why in its last line
         progress.say(f"object storage: {TRAFFIC}")
     return status
 

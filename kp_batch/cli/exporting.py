@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 
 import click
 
-from kp_batch.cli import completion, kp_batch
-from kp_batch.cli.options import json_line, json_option, warehouse_option
+from kp_batch.cli import kp_batch
+from kp_batch.cli.options import complete_domains, json_line, json_option, warehouse_option
 from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
 from kp_batch.operations.results import ExportResult
@@ -57,7 +57,7 @@ _day = click.DateTime(["%Y-%m-%d"])
     "--domain",
     "domains",
     multiple=True,
-    shell_complete=completion.domains,
+    shell_complete=complete_domains,
     help="Of that domain; may be given several times.",
 )
 @click.option("--since", type=_day, metavar="DATE", help="Made on that day or later, in UTC.")

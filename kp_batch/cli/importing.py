@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from kp_batch.cli import completion, kp_batch
-from kp_batch.cli.options import json_line, json_option
+from kp_batch.cli import kp_batch
+from kp_batch.cli.options import complete_formats, json_line, json_option
 from kp_batch.operations.import_limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
 from kp_batch.storage.urls import is_url
 
@@ -67,7 +67,7 @@ def _limit(_context: click.Context, _option: click.Parameter, value: str | None)
 
 
 @kp_batch.command("import")
-@click.argument("name", metavar="FORMAT", shell_complete=completion.formats)
+@click.argument("name", metavar="FORMAT", shell_complete=complete_formats)
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.option(
     "-o",

@@ -1,19 +1,36 @@
-"""The options of commands: those that several share, and the settings of a run."""
+"""The options of commands: those that several share, the settings of a run, and completion."""
 
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import folder_of, url_of
 
 if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
+
+
+_IMPORT_FORMATS = (  # of `importers.catalogue.FORMATS`, which take long to import
+    *("atif", "auto", "inspect", "knowledgepulse"),
+    *("langfuse", "langsmith", "otlp", "phoenix"),
+)
+_RUNS = """
+    SELECT run_id FROM runs WHERE starts_with(run_id, $beginning)
+    ORDER BY number DESC LIMIT 100
+"""
+_DOMAINS = """
+    SELECT task_domain FROM distributions
+    WHERE run_id = latest() AND starts_with(task_domain, $beginning)
+    ORDER BY task_domain LIMIT 100
+"""
 
 
 class Warehouse(click.Path):
@@ -148,3 +165,52 @@ def checked(settings: dict[str, Any]) -> "RescoreConfig":
         return RescoreConfig(**{name: each for name, each in settings.items() if each is not None})
     except ValidationError as error:
         raise click.UsageError(faults(error)) from error
+
+
+# What a shell completes besides options. A shell waits, and shows whatever is written: kp.duckdb is
+# read as it stands, and nothing is told of one that cannot be read.
+
+
+def complete_runs(context: click.Context, _: click.Parameter, beginning: str) -> list[str]:
+    """Names of runs, the last one first."""
+    return [*_beginning(("latest", "previous"), beginning), *_told(context, _RUNS, beginning)]
+
+
+def complete_domains(context: click.Context, _: click.Parameter, beginning: str) -> list[str]:
+    """The domains of the current scores."""
+    return _told(context, _DOMAINS, beginning)
+
+
+def complete_questions(_context: click.Context, _: click.Parameter, beginning: str) -> list[str]:
+    """Names of questions."""
+    from kp_batch.warehouse.questions import questions as all_questions
+
+    return _beginning((each.name for each in all_questions()), beginning)
+
+
+def complete_formats(_context: click.Context, _: click.Parameter, beginning: str) -> list[str]:
+    """Formats of imports."""
+    return _beginning(_IMPORT_FORMATS, beginning)
+
+
+def _beginning(names: Iterable[str], beginning: str) -> list[str]:
+    return [name for name in names if name.startswith(beginning)]
+
+
+def _told(context: click.Context, query: str, beginning: str) -> list[str]:
+    """Ask the warehouse that the command line names so far."""
+    import duckdb
+
+    from kp_batch.warehouse.manifest import copy_catalog
+
+    try:
+        with (
+            TemporaryDirectory() as folder,
+            duckdb.connect(
+                str(copy_catalog(context.params["warehouse"], folder)), read_only=True
+            ) as catalog,
+        ):
+            rows = catalog.execute(query, {"beginning": beginning}).fetchall()
+    except Exception:  # noqa: BLE001 (whatever it is, the command itself tells it)
+        return []
+    return [name for (name,) in rows if name == printable(name)]

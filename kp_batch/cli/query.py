@@ -1,20 +1,29 @@
-"""`sql`, `runs`, `settings`, `report`, `compare` and `verify`: questions to a warehouse."""
+"""Questions to a warehouse: sql, questions, runs, settings, compare, verify and report."""
 
 import shutil
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import IO
 
 import click
 
-from kp_batch.cli import completion, kp_batch
+from kp_batch.cli import kp_batch
 from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.cli.exporting import written
-from kp_batch.cli.options import format_option, json_line, json_option, warehouse_option
-from kp_batch.cli.questions import QuestionsHelp
+from kp_batch.cli.options import (
+    complete_questions,
+    complete_runs,
+    format_option,
+    json_line,
+    json_option,
+    warehouse_option,
+)
 from kp_batch.cli.result_texts import settings_text, verification_text
 from kp_batch.errors import KpBatchError
 from kp_batch.text import printable
+from kp_batch.warehouse.questions import Question
+from kp_batch.warehouse.questions import questions as all_questions
 
 _ANY_WIDTH = 10**6  # characters, where nothing says how wide it is
 _RUN = "its id, the beginning of it, latest or previous"
@@ -39,6 +48,21 @@ _RUNS = """
 """
 
 
+class QuestionsHelp(click.Command):
+    """A command whose help names the questions."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See `click.Command`."""
+        super().format_epilog(ctx, formatter)
+        with formatter.section("Questions, of which kp-batch questions tells more"):
+            formatter.write_dl(
+                [
+                    (group, ", ".join(each.call for each in found))
+                    for group, found in groupby(all_questions(), lambda each: each.group)
+                ]
+            )
+
+
 @kp_batch.command(cls=QuestionsHelp)
 @click.argument("query", required=False)
 @click.option("-f", "--file", type=click.File("rb"), help="A file that holds QUERY; - is stdin.")
@@ -47,7 +71,7 @@ _RUNS = """
 @click.option(
     "--as-of",
     metavar="RUN",
-    shell_complete=completion.runs,
+    shell_complete=complete_runs,
     help=f"The tables as that run left them: {_RUN}.",
 )
 @click.option("--fail-if-rows", is_flag=True, help="Exit with 1 where the answer has a row.")
@@ -66,6 +90,27 @@ def sql(  # noqa: PLR0913 (each is an option)
     """
     if ask(warehouse, _query(query, file), output_format, as_of) and fail_if_rows:
         raise KpBatchError("the query of --fail-if-rows has rows")
+
+
+@kp_batch.command()
+@click.argument("name", required=False, shell_complete=complete_questions)
+@json_option
+def questions(name: str | None, *, as_json: bool) -> None:
+    """Tell the questions that sql answers by name, or one of them, with an example of each."""
+    found = [each for each in all_questions() if name in {None, each.name}]
+    if not found:
+        raise click.BadParameter(
+            f"there is no question {name!r}; kp-batch questions tells them all", param_hint="NAME"
+        )
+    click.echo(json_line(found) if as_json else _questions_text(found))
+
+
+def _questions_text(questions: list[Question]) -> str:
+    return "\n".join(
+        f"{group}\n"
+        + "".join(f"  {each.call}\n    {each.comment}\n    {each.example}\n" for each in found)
+        for group, found in groupby(questions, lambda each: each.group)
+    ).rstrip("\n")
 
 
 @kp_batch.command()
@@ -88,8 +133,8 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
 
 
 @kp_batch.command()
-@click.argument("first", metavar="RUN", shell_complete=completion.runs)
-@click.argument("second", metavar="RUN", shell_complete=completion.runs)
+@click.argument("first", metavar="RUN", shell_complete=complete_runs)
+@click.argument("second", metavar="RUN", shell_complete=complete_runs)
 @warehouse_option
 @click.option("--force", is_flag=True, help="Compare different encoders or formulas, too.")
 @json_option

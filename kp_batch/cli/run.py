@@ -1,4 +1,4 @@
-"""`run`, `plan` and `demo`."""
+"""`run` and `plan`, `demo` and `sample`."""
 
 import os
 import time
@@ -13,6 +13,7 @@ from kp_batch.cli.options import SettingsCommand, checked, json_line, json_optio
 from kp_batch.cli.query import ask
 from kp_batch.cli.supervise import has_told, logged
 from kp_batch.progress import show_news_alone
+from kp_batch.text import number
 from kp_batch.warehouse.layout import Layout, check_apart, make_folder
 
 if TYPE_CHECKING:
@@ -88,6 +89,41 @@ def demo(folder: Path) -> None:
     for question, query in DEMO_QUERIES.items():
         click.echo(f"\n{question}\n  {query}")
         ask(warehouse, query, "table")
+
+
+@kp_batch.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--traces",
+    type=click.IntRange(min=1),
+    default=600,
+    show_default=True,
+    help="How many.",
+)
+@click.option(
+    "--days",
+    type=click.IntRange(min=1),
+    default=21,
+    show_default=True,
+    help="Over so many days, from 2026-01-05 on.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=7,
+    show_default=True,
+    help="The same seed makes the same traces.",
+)
+@click.option(
+    "--dirty", type=click.FloatRange(0, 1), default=0.0, help="Share of rows with a fault."
+)
+def sample(folder: Path, **shape: Any) -> None:
+    """Make a synthetic archive in FOLDER, one Parquet file a day."""
+    from kp_batch.sample import write_sample
+
+    files = len(write_sample(folder, **shape))
+    told = f"{number(shape['traces'], 'trace')} in {number(files, 'file')}"
+    click.echo(f"kp-batch: {told} in {folder}", err=True)
 
 
 def _run(

@@ -62,7 +62,7 @@ def supervised(work: Callable[[], int], *, whole: str = "") -> int:
     signal.signal(signal.SIGCHLD, _heed)  # some systems drop what nobody heeds
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *ending})
     _open_closed_streams()
-    folder, (alive, own) = Path(tempfile.mkdtemp(prefix="kp-")), os.pipe()
+    (alive, own), folder = os.pipe(), Path(tempfile.mkdtemp(prefix="kp-"))
     try:
         child = os.fork()
     except OSError:
@@ -84,7 +84,7 @@ def supervised(work: Callable[[], int], *, whole: str = "") -> int:
 
 
 def _open_closed_streams() -> None:
-    """Open stdin, stdout and stderr where they are closed, so that no file has their numbers."""
+    """Open stdin, stdout and stderr where they are closed: no other file takes their numbers."""
     number = 0
     while number <= 2:
         number = os.open(os.devnull, os.O_RDWR)
