@@ -353,7 +353,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     monkeypatch.setattr(kp_batch.operations.vacuum, "vacuum", noting)
     monkeypatch.setattr(maintenance, "forgotten_text", lambda *_, **__: "")
     monkeypatch.setattr(maintenance, "removed_text", lambda *_, **__: "")
-    (tmp_path / "manifest.json").write_text(Manifest({}, {}).as_json())
+    (tmp_path / "manifest.json").write_text(Manifest({}, {}).as_publication("0" * 32).as_json())
     monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(tmp_path))
     return request
 

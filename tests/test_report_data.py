@@ -517,7 +517,7 @@ def publishing(folder: Path, scores: pl.DataFrame) -> Path:
     scores.select(pl.exclude("meets_threshold", "domain")).write_parquet(folder / "scores.parquet")
     rows = {name: PublishedSnapshot(folder, {}).relation(name) for name in VIEWS}
     rows["scores"] = read_parquet(folder / "scores.parquet")
-    manifest = Manifest({"threshold": 0.6}, {})
+    manifest = Manifest({"threshold": 0.6}, {}).as_publication("0" * 32)
     build(Layout(folder).catalog, str(folder.resolve()), manifest, rows)
     Layout(folder).manifest.write_text(manifest.as_json())
     return folder
