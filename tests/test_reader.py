@@ -247,6 +247,15 @@ def test_the_beginning_of_several_runs_is_told_with_some_of_them(
     assert f": {', '.join(ids[:3])} and 5 more; write more" in str(caught.value)
 
 
+def test_what_grows_ends_with_the_run_for_polars_too(
+    folder: Path, left: dict[str, tuple[str, Tables]]
+) -> None:
+    for run_id, before in left.values():
+        snapshot = published(folder / "warehouse", run_id)
+        assert {run.run_id for run in snapshot.runs()} == {row[0] for row in before["runs"]}
+        assert len(snapshot.scan("distributions").collect()) == len(before["distributions"])
+
+
 def test_a_snapshot_names_the_files_of_the_days_that_are_asked_for(
     folder: Path, left: dict[str, tuple[str, Tables]]
 ) -> None:

@@ -75,7 +75,13 @@ class PublishedSnapshot:
         paths = self.files(name)
         if not paths:
             return TABLES[name].to_frame().lazy()
-        return pl.scan_parquet(paths, glob=False, hive_partitioning=False)
+        rows = pl.scan_parquet(paths, glob=False, hive_partitioning=False)
+        if self.left_by and name in GROWING:
+            added_to = pl.col("published").str.json_path_match("$.tables.runs").cast(pl.Int64)
+            runs = pl.scan_parquet(self.files("runs"), glob=False)
+            until = runs.filter(added_to.fill_null(-1) <= self.left_by.added_to)
+            return rows.join(until, on="run_id", how="semi", maintain_order="left")
+        return rows
 
     def relation(self, name: str) -> SQL:
         """SQL for the rows of a table, without its partition column."""
