@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from kp_batch.operations.importing import import_traces
 from kp_batch.pipeline.rescore import rescore_archive
 from tests.answers import ask
 from tests.importing import imported
-from tests.told_runs import RUNS, SYSTEMS, TRACE, Step
+from tests.told_runs import LOOKS, ROOT, RUNS, SYSTEMS, TRACE, Step
 
 RULES = load_rules(
     None,
@@ -54,6 +55,15 @@ def test_every_system_tells_the_same_run_in_whatever_order(tmp_path: Path, name:
         assert steps(row) == steps(first), system
         assert row["task"] == first["task"]
         assert row["metadata"]["created_at"] == "2026-08-03T09:00:00.000000Z"
+
+
+def test_a_text_that_a_model_is_given_is_no_message_of_a_user(tmp_path: Path) -> None:
+    first = replace(LOOKS, given="look for it", answer="hm")
+    run = [ROOT, first, replace(first, id="n", given="is it there?", answer="yes", start=2)]
+    for system in [each for each in SYSTEMS if each != "otlp"]:  # in which all are messages
+        row = told(tmp_path, system, run)
+        assert row["task"]["objective"] == "look for it", system
+        assert [each["content"] for each in row["steps"]] == ["hm", "yes"], system
 
 
 def test_and_so_it_has_the_same_complexity_and_score(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ class Step:
         parent: the step that it is within; '' for the root.
         start: in seconds after the run's start.
         end: likewise.
-        given: the messages of a model, in the shape of OpenAI's; the arguments of a tool.
-        answer: the message of a model; the result of a tool. None: not told.
+        given: the messages of a model, in OpenAI's shape, or a text; the arguments of a tool.
+        answer: the message of a model, or a text; the result of a tool. None: not told.
         name: of the tool or agent.
         call: the id of the call.
         failed: whether the tool has.
@@ -96,6 +96,8 @@ def _texts(step: Step) -> tuple[str, Any]:
 
 def _openinference(step: Step) -> Row:
     kind = {"openinference.span.kind": {"model": "LLM"}.get(step.kind, step.kind.upper())}
+    if step.kind == "model" and isinstance(step.given, str):
+        return {**kind, "input.value": step.given, "output.value": step.answer}
     if step.kind == "model":
         told = {"llm.input_messages": [_message(each) for each in step.given]}
         if step.answer is not None:
@@ -187,7 +189,7 @@ def langfuse(folder: Path, run: Sequence[Step]) -> None:
             "end_time": _at(step.end).isoformat(),
             "level": "ERROR" if step.failed else "DEFAULT",
             "input": _json(step.given),
-            "output": step.answer if isinstance(step.answer, str) else _json(step.answer),
+            "output": _json(step.answer),
             "metadata": {"tool_call_id": step.call} if step.call else {},
         }
         for step in run
@@ -196,7 +198,7 @@ def langfuse(folder: Path, run: Sequence[Step]) -> None:
 
 
 def _json(payload: object) -> str:
-    return "" if payload is None else json.dumps(payload)
+    return payload if isinstance(payload, str) else "" if payload is None else json.dumps(payload)
 
 
 def langsmith(folder: Path, run: Sequence[Step]) -> None:
@@ -205,7 +207,9 @@ def langsmith(folder: Path, run: Sequence[Step]) -> None:
     by_id = {step.id: step for step in run}
     for step in run:
         given, answer = step.given, step.answer
-        if step.kind == "model":
+        if step.kind == "model" and isinstance(given, str):
+            given, answer = {"input": given}, {"output": answer}
+        elif step.kind == "model":
             given, answer = {"messages": given}, {"messages": [answer] if answer else []}
         elif answer is not None:
             told = {"type": "tool", "tool_call_id": step.call, "content": answer}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from kp_batch.importers.attributes import OtelSpan, agent_named, first_told, listed, told
 from kp_batch.importers.message_json import message_of
-from kp_batch.importers.messages import Json, Message, ToolCall, ToolResult, parsed
+from kp_batch.importers.messages import Json, Message, ToolCall, ToolResult
 from kp_batch.importers.payloads import messages_in
 from kp_batch.importers.scores import Score, scores_of
 from kp_batch.importers.spans import AgentRun, ModelCall, SpanContent, ToolRun, says_anything
@@ -54,9 +54,7 @@ def _given(span: OtelSpan) -> Sequence[Message]:
         return messages
     if prompts := _texts(span, "llm.prompts", "prompt.text"):
         return [Message("user", text) for text in prompts]
-    value = payload(span)
-    is_text = isinstance(value, str) and parsed(value) is value
-    return messages_in(value) or ([Message("user", str(value))] if is_text and value else [])
+    return messages_in(payload(span))
 
 
 def _answer(span: OtelSpan) -> Sequence[Message]:
