@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from kp_batch.archive import reading
 from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
 from kp_batch.archive.formats import jsonl, parquet_batches
+from kp_batch.archive.formats.parquet_batches import ParquetRows
 from kp_batch.archive.reading import read_raw, read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.archive.timestamps import from_text
@@ -764,3 +765,16 @@ def test_batches_of_large_rows_are_short(
     assert max(map(len, batches)) <= 3
     assert pl.concat(batches).get_column("trace_id").to_list() == ids
     assert pl.concat(batches).get_column("row").to_list() == list(range(12))
+
+
+def test_texts_that_repeat_within_steps_are_read_across_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_batches, "BATCH_BYTES", 20_000)
+    inputs = ["a" * 2_000, "b" * 2_000]
+    steps = [{"type": "thought", "content": "", "input": each} for each in inputs * 10]
+    rows = [trace(id=str(number), steps=steps) for number in range(4)]
+    path = write_parquet(tmp_path / "a.parquet", rows, row_group_size=2)
+    with path.open("rb") as file:
+        found = [each for batch in ParquetRows(file).batches(100) for each in batch.to_pylist()]
+    assert [[each["input"] for each in row["steps"]] for row in found] == [inputs * 10] * 4

@@ -1,7 +1,6 @@
 """The rows of a Parquet file, some at a time: no more than memory holds, whatever the file says."""
 
 from collections.abc import Callable, Iterator
-from itertools import chain
 from os import SEEK_END
 from typing import IO, Any
 
@@ -77,12 +76,19 @@ class ParquetRows:
 
     def _parts(self, most: int, columns: list[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Some rows at a time, with the bytes that they take."""
-        # Each part of an archive is read in a thread of its own.
-        decoded = self._parquet.iter_batches(
-            batch_size=min(most, self._care.rows), columns=columns, use_threads=False
-        )
         unpacked = Unpacked(self._size)
-        return chain.from_iterable(_cut(batch, unpacked, folded=self._folded) for batch in decoded)
+        # pyarrow 26 cannot give the dictionaries of two row groups in one batch.
+        groups = [[each] for each in range(self._parquet.num_row_groups)]
+        for some in groups if self._folded else [None]:
+            # Each part of an archive is read in a thread of its own.
+            decoded = self._parquet.iter_batches(
+                batch_size=min(most, self._care.rows),
+                row_groups=some,
+                columns=columns,
+                use_threads=False,
+            )
+            for batch in decoded:
+                yield from _cut(batch, unpacked, folded=self._folded)
 
 
 def _cut(
