@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 
 from kp_batch.importers.catalogue import FORMATS
 from kp_batch.importers.rules import Rules, load_rules
-from kp_batch.operations.importing import import_traces
-from kp_batch.operations.results import Imported
+from kp_batch.operations.importing import Imported, import_traces
 from tests.importing import kp_trace
 
 Row = dict[str, Any]

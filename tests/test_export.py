@@ -36,10 +36,15 @@ from kp_batch.ingest import reread
 from kp_batch.novelty import distinct
 from kp_batch.novelty.candidates import BAND
 from kp_batch.novelty.distinct import Distinct
-from kp_batch.operations.export import ExportFilter, check_output, export, keep_distinct
+from kp_batch.operations.export import (
+    ExportFilter,
+    ExportResult,
+    check_output,
+    export,
+    keep_distinct,
+)
 from kp_batch.operations.export_formats import FORMATS
 from kp_batch.operations.forget import forget
-from kp_batch.operations.results import ExportResult
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.vectors import Float32s, cosines, normalised

@@ -25,11 +25,10 @@ from kp_batch.cli import kp_batch as group
 from kp_batch.cli import maintenance
 from kp_batch.cli.result_texts import forgotten_text, removed_text
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
-from kp_batch.operations.forget import forget
-from kp_batch.operations.results import ForgetResult, VacuumResult
+from kp_batch.operations.forget import ForgetResult, forget
 from kp_batch.operations.retention import published_rows
 from kp_batch.operations.sweep import sweep
-from kp_batch.operations.vacuum import vacuum
+from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.pipeline.publish import publish_success
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.delta import changes_of, files_of

@@ -18,8 +18,7 @@ from kp_batch.archive.sources import described
 from kp_batch.importers.draft import Unit
 from kp_batch.importers.knowledgepulse import FORMAT
 from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import import_traces
-from kp_batch.operations.results import Imported
+from kp_batch.operations.importing import Imported, import_traces
 from tests.importing import imported, kp_trace, refusals, write_json
 
 

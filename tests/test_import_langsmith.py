@@ -12,8 +12,7 @@ from kp_batch.file_faults import UnreadableError
 from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
 from kp_batch.importers.langsmith import FORMAT, draft, units
 from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import import_traces
-from kp_batch.operations.results import Imported
+from kp_batch.operations.importing import Imported, import_traces
 from tests.importing import imported, refusals
 
 RULES = {

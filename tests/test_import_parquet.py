@@ -16,8 +16,7 @@ from kp_batch.archive.formats import parquet_batches
 from kp_batch.importers import inspect, langfuse, langsmith, phoenix
 from kp_batch.importers.format import Format
 from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import import_traces
-from kp_batch.operations.results import Imported
+from kp_batch.operations.importing import Imported, import_traces
 from tests.hostile import lower_limits
 from tests.importing import imported, refusals
 

@@ -21,8 +21,7 @@ from kp_batch.importers.day_files import DayFiles
 from kp_batch.importers.knowledgepulse import FORMAT
 from kp_batch.importers.knowledgepulse_postgres import rows_of
 from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import import_traces
-from kp_batch.operations.results import Imported
+from kp_batch.operations.importing import Imported, import_traces
 from tests.importing import imported, kp_trace, refusals, write_json
 from tests.postgres import POSTGRES, Registry, make_registry, postgres_server
 

@@ -15,8 +15,7 @@ from kp_batch.importers.format import Format
 from kp_batch.importers.rules import Rules, load_rules
 from kp_batch.operations.import_limits import ImportLimits
 from kp_batch.operations.import_text import as_text
-from kp_batch.operations.importing import import_traces
-from kp_batch.operations.results import Imported
+from kp_batch.operations.importing import Imported, import_traces
 from tests.importing import imported, kp_trace, refusals, write_json
 from tests.pages import ROOT
 from tests.test_importing import RULES, _spans, span, write_lines

@@ -29,8 +29,7 @@ from kp_batch.importers.json_files import read_json_lines
 from kp_batch.importers.knowledgepulse import FORMAT
 from kp_batch.importers.rules import Rules, load_rules
 from kp_batch.operations import importing
-from kp_batch.operations.importing import import_traces
-from kp_batch.operations.results import Imported
+from kp_batch.operations.importing import Imported, import_traces
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.times import time_of
 from kp_batch.warehouse.reader import connect

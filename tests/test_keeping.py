@@ -23,8 +23,7 @@ from kp_batch.embedding.chunks import write_chunk
 from kp_batch.embedding.hashing import Hashing
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
-from kp_batch.operations.results import VacuumResult
-from kp_batch.operations.vacuum import vacuum
+from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.delta import DeltaTables, files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest

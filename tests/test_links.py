@@ -18,8 +18,7 @@ import pytest
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.import_archive import place_of
-from kp_batch.operations.results import VacuumResult
-from kp_batch.operations.vacuum import vacuum
+from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.staging import Staging

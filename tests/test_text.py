@@ -7,7 +7,7 @@ import pytest
 
 from kp_batch.cli.result_texts import settings_text
 from kp_batch.errors import WarehouseError
-from kp_batch.operations.results import Setting
+from kp_batch.operations.settings import Setting
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.text import aligned, width
 from kp_batch.warehouse.bucket.location import folder_of

@@ -17,9 +17,8 @@ from kp_batch.config import RescoreConfig
 from kp_batch.embedding.hashing import Hashing
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
-from kp_batch.operations.results import Verification
 from kp_batch.operations.vacuum import vacuum
-from kp_batch.operations.verify import VECTOR_TOLERANCE, verify
+from kp_batch.operations.verify import VECTOR_TOLERANCE, Verification, verify
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import read_manifest

@@ -2,17 +2,20 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
+from typing import TYPE_CHECKING
 
-from kp_batch.operations.results import Comparison, DomainMoves, Mover
 from kp_batch.reasons import Reason
 from kp_batch.text import aligned, number, one_line, printable, shortened
 from kp_batch.unread import UNREAD
+
+if TYPE_CHECKING:
+    from kp_batch.operations.compare import Comparison, DomainMoves, Mover
 
 _DOMAINS = 50  # shown at the most
 _DOMAIN, _IDENTITY, _LINE = 17, 45, 120  # characters: the row of a mover fits into its line
 
 
-def comparison_text(result: Comparison) -> str:
+def comparison_text(result: "Comparison") -> str:
     """Format a comparison: what differs, how the scores moved and by what, and the threshold."""
     lines = [
         f"from {result.first} to {result.second}",
@@ -45,13 +48,13 @@ def _differing(changes: Sequence[Reason]) -> Iterator[str]:
     yield from (f"  {printable(each.words)}" for each in changes)
 
 
-def _largest(domains: Sequence[DomainMoves]) -> list[DomainMoves]:
+def _largest(domains: Sequence["DomainMoves"]) -> list["DomainMoves"]:
     """The row of all domains, and those with the most traces, in their order."""
     most = nlargest(_DOMAINS, range(1, len(domains)), key=lambda each: domains[each].traces)
     return [domains[each] for each in sorted([0, *most])]
 
 
-def _crossings(result: Comparison, shown: Iterable[DomainMoves]) -> Iterator[str]:
+def _crossings(result: "Comparison", shown: Iterable["DomainMoves"]) -> Iterator[str]:
     """Which traces came to reach the threshold, and which no longer do."""
     old, new = result.first_threshold, result.second_threshold
     threshold = f"{old}" if old == new else f"{old} \N{RIGHTWARDS ARROW} {new}"
@@ -63,7 +66,7 @@ def _crossings(result: Comparison, shown: Iterable[DomainMoves]) -> Iterator[str
         yield f"no trace crossed the threshold {threshold}"
 
 
-def _crossing(row: DomainMoves, *, has_moved: bool) -> dict[str, str]:
+def _crossing(row: "DomainMoves", *, has_moved: bool) -> dict[str, str]:
     now, no_longer = row.now_reach_by_threshold, row.no_longer_reach_by_threshold
     return {
         **_domain(row),
@@ -74,7 +77,7 @@ def _crossing(row: DomainMoves, *, has_moved: bool) -> dict[str, str]:
     }
 
 
-def _movements(result: Comparison, shown: Iterable[DomainMoves]) -> Iterator[str]:
+def _movements(result: "Comparison", shown: Iterable["DomainMoves"]) -> Iterator[str]:
     """What moved the scores, and the traces that moved most, two lines each."""
     if not result.movers:
         yield "no score moved"
@@ -88,7 +91,7 @@ def _movements(result: Comparison, shown: Iterable[DomainMoves]) -> Iterator[str
         yield from (line, f"    {shortened(_objective(mover), _LINE - 4)}")
 
 
-def _scores(row: DomainMoves) -> dict[str, str]:
+def _scores(row: "DomainMoves") -> dict[str, str]:
     return {
         **_domain(row),
         "traces": f"{row.traces:,}",
@@ -102,7 +105,7 @@ def _scores(row: DomainMoves) -> dict[str, str]:
     }
 
 
-def _mover(row: Mover) -> dict[str, str]:
+def _mover(row: "Mover") -> dict[str, str]:
     return {
         "trace": shortened(row.trace_id, _IDENTITY),
         "domain": shortened(row.task_domain, _DOMAIN),
@@ -112,18 +115,18 @@ def _mover(row: Mover) -> dict[str, str]:
     }
 
 
-def _objective(row: Mover) -> str:
+def _objective(row: "Mover") -> str:
     single = f"(a single thought in the {row.single_thought} run) " if row.single_thought else ""
     if row.objective is None:
         return f"{single}({UNREAD[row.unread or 'unreadable']})"
     return single + one_line(row.objective)
 
 
-def _domain(row: DomainMoves) -> dict[str, str]:
+def _domain(row: "DomainMoves") -> dict[str, str]:
     return {"domain": "all" if row.task_domain is None else shortened(row.task_domain, _DOMAIN)}
 
 
-def _parts(row: DomainMoves | Mover) -> dict[str, str]:
+def _parts(row: "DomainMoves | Mover") -> dict[str, str]:
     return {
         "facts": _signed(row.from_facts),
         "novelty": _signed(row.from_novelty),

@@ -10,7 +10,7 @@ from math import isnan
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import NamedTemporaryFile
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -18,8 +18,10 @@ from kp_batch.cli import kp_batch
 from kp_batch.cli.options import complete_domains, json_line, json_option, warehouse_option
 from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
-from kp_batch.operations.results import ExportResult
 from kp_batch.text import Terminal, number, printable
+
+if TYPE_CHECKING:
+    from kp_batch.operations.export import ExportResult
 
 _STDOUT = "-"
 _ENDINGS = (".jsonl", ".parquet")  # of `FORMATS`, which take long to import
@@ -129,7 +131,7 @@ def export(  # noqa: PLR0913 (each is an option)
             )
 
 
-def exported_text(result: ExportResult, output: str) -> str:
+def exported_text(result: "ExportResult", output: str) -> str:
     """Format what was exported for a terminal."""
     skipped = [
         ("private", result.private),

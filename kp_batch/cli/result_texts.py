@@ -1,16 +1,21 @@
 """Formats what the works on a warehouse tell for a terminal, in a few lines each."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from kp_batch.operations.results import ForgetResult, Setting, VacuumResult, Verification
 from kp_batch.reasons import in_words
 from kp_batch.text import aligned, number, padded, printable, shortened, width
+
+if TYPE_CHECKING:
+    from kp_batch.operations.forget import ForgetResult
+    from kp_batch.operations.settings import Setting
+    from kp_batch.operations.vacuum import VacuumResult
+    from kp_batch.operations.verify import Verification
 
 _ID = 100  # characters
 
 
-def verification_text(result: Verification) -> str:
+def verification_text(result: "Verification") -> str:
     """Format a verification for a terminal."""
     skipped = result.sampled - result.checked
     files = "its file is" if skipped == 1 else "their files are"
@@ -36,7 +41,7 @@ def verification_text(result: Verification) -> str:
 _UNCHANGED = "nothing was changed"
 
 
-def removed_text(result: VacuumResult, *, dry_run: bool = False) -> str:
+def removed_text(result: "VacuumResult", *, dry_run: bool = False) -> str:
     """Format what was removed for a terminal, or what would be."""
     counts = [
         (result.files, "file"),
@@ -55,7 +60,7 @@ def removed_text(result: VacuumResult, *, dry_run: bool = False) -> str:
     return "\n".join([*lines, *([_UNCHANGED] if dry_run else [])])
 
 
-def forgotten_text(result: ForgetResult, *, dry_run: bool = False) -> str:
+def forgotten_text(result: "ForgetResult", *, dry_run: bool = False) -> str:
     """Format what was forgotten for a terminal, or what would be."""
     traces = f"{number(result.traces, 'scored trace')}, {number(result.rows, 'rejected row')}"
     ids = [
@@ -101,7 +106,7 @@ def _line(name: str, told: str) -> str:
     return f"  {name:<10} {told}"
 
 
-def settings_text(settings: Iterable[Setting]) -> str:
+def settings_text(settings: Iterable["Setting"]) -> str:
     """Format the settings of a warehouse for a terminal."""
     rows = [(printable(each.name), _value(each.value), each.run_id) for each in settings]
     widths = [max(width(row[column]) for row in rows) for column in (0, 1)]

@@ -52,16 +52,14 @@ def _as_printed(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _types() -> dict[str, Any]:
     """What each command prints as JSON."""
+    from kp_batch.operations.compare import Comparison
     from kp_batch.operations.explain.explanation import Explanation
-    from kp_batch.operations.results import (
-        Comparison,
-        ExportResult,
-        Imported,
-        Setting,
-        Verification,
-    )
+    from kp_batch.operations.export import ExportResult
+    from kp_batch.operations.importing import Imported
     from kp_batch.operations.score import Scored, Unscored
+    from kp_batch.operations.settings import Setting
     from kp_batch.operations.sweep_result import Sweep
+    from kp_batch.operations.verify import Verification
     from kp_batch.pipeline.summary import Summary
     from kp_batch.planning.explain_plan import PlanDescription
     from kp_batch.warehouse.questions import Question

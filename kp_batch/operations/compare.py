@@ -1,18 +1,19 @@
 """Compares the scores of two runs: what differs between these, how the scores moved, and why."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import duckdb
 
 from kp_batch.errors import KpBatchError
 from kp_batch.ingest.reread import Place, find_places, reread
-from kp_batch.operations.results import Comparison, DomainMoves, Mover
 from kp_batch.reasons import OF_ENCODER, Reason, file_changes, listed, setting_changes
 from kp_batch.run_record import RunRecord, incomparable
 from kp_batch.sql import SQL, Value, set_variables, sql, statement
 from kp_batch.staging import Staging
+from kp_batch.unread import Unread
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.snapshot import create_view, published
 
@@ -22,6 +23,70 @@ _OBJECTIVE = 200  # characters
 _MOST_BYTES = 256 << 20
 
 T = TypeVar("T")
+
+
+Quantiles = tuple[float, float, float, float, float]  # 0.05, 0.25, 0.5, 0.75, 0.95
+
+
+@dataclass(frozen=True)
+class DomainMoves:
+    """How the scores of one domain moved, over the traces that both runs scored."""
+
+    task_domain: str | None  # of the second run; null: all domains
+    traces: int
+    first_mean: float  # of the scores, 0..1, as are the quantiles
+    second_mean: float
+    mean_absolute_change: float  # of a score: how far it rose or fell
+    first_quantiles: Quantiles
+    second_quantiles: Quantiles
+    stability_index: float  # of populations, over ten bins of equal width; 0: as they were
+    rank_correlation: float | None  # Spearman's, -1..1; null where all scores of a run are one
+    rose: int  # traces; a score rises or falls whatever the thresholds are
+    fell: int
+    stayed: int
+    now_reach: int  # traces below the first run's threshold that reach the second's
+    now_reach_by_threshold: int  # of these: would not, had the threshold stayed
+    no_longer_reach: int  # traces that reached the first run's threshold and are below the second's
+    no_longer_reach_by_threshold: int  # of these: would reach it still, had the threshold stayed
+    from_facts: float  # mean change of a score by the traces' own facts; the four sum to all of it
+    from_novelty: float
+    from_weights: float
+    from_overrides: float
+    single_thoughts: int  # traces that are a single thought in either run
+
+
+@dataclass(frozen=True)
+class Mover:
+    """How the score of one trace moved."""
+
+    trace_id: str
+    task_domain: str  # of the second run
+    first_score: float  # 0..1
+    second_score: float
+    change: float  # the second score less the first
+    single_thought: Literal["first", "second"] | None  # in which run; null: in neither
+    from_facts: float  # change by the trace's own facts; the four sum to `change`
+    from_novelty: float
+    from_weights: float
+    from_overrides: float
+    objective: str | None  # its first 200 characters, read again from the archive
+    unread: Unread | None  # why it is null: what has become of the trace's file
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How the scores moved from one run to another."""
+
+    first: str  # run_id
+    second: str  # run_id
+    changes: tuple[Reason, ...]  # what differs between the two: `files_new` etc. is the archive
+    first_threshold: float  # 0..1
+    second_threshold: float
+    in_both: int  # traces
+    only_in_first: int
+    only_in_second: int
+    domains: tuple[DomainMoves, ...]  # all domains first, then each; empty: no trace is in both
+    movers: tuple[Mover, ...]  # the traces that moved most, the first one most; none that stayed
 
 
 def compare(warehouse: Path, first: str, second: str, *, force: bool = False) -> Comparison:

@@ -25,7 +25,6 @@ from kp_batch.ingest.reread import Trace, places_query, reread_batches
 from kp_batch.memory import duckdb_limit
 from kp_batch.novelty.distinct import Distinct
 from kp_batch.operations.export_formats import ExportFormat
-from kp_batch.operations.results import ExportResult
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.progress import progress
 from kp_batch.run_record import last_done
@@ -54,6 +53,20 @@ _KEY = {
     "encoder_id": pl.String(),
     "text_hash": pl.String(),
 }
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What an export has written, and what it has left out."""
+
+    chosen: int  # traces that meet the conditions; the others are these, by what became of them
+    exported: int
+    private: int
+    similar: int  # to a better one
+    unread: dict[Unread, int]  # not in their files any more as they were scored, by what is wrong
+    unread_files: tuple[str, ...]  # the first few of these files
+    beyond: int = 0  # the best ones that were asked for
+    conditions: tuple[str, ...] = ()  # that a chosen trace meets, in words
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from polars.exceptions import PanicException
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
 from kp_batch.facts import id_hash
 from kp_batch.ingest.observe import observe_published
-from kp_batch.operations.results import ForgetResult
 from kp_batch.operations.retention import (
     FactsRewrite,
     RunIds,
@@ -45,6 +44,26 @@ from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 _HOLDING_TRACES = ("scores", "rejects", "facts")
 _NAMED = 3
 _LETTERS = 80  # of an id that is shown
+
+
+@dataclass(frozen=True)
+class ForgetResult:
+    """What was forgotten, or would be, and what that takes."""
+
+    run_id: str | None  # of the run that replayed the others; null: there was none
+    traces: int  # scored
+    rows: int  # rejected
+    replaced: int  # ids that stand only in content which counts no more
+    before: int  # ids that were forgotten before
+    unseen: int  # ids that no row has ever had
+    unseen_named: str  # a few of them, and which ones may be meant
+    replayed: int  # traces
+    restated: int  # traces
+    partitions: int  # days that are written anew
+    vectors: int  # that are removed
+    lost: tuple[str, ...]  # the runs that --as-of could read until now, the first one first
+    refusal: str = ""  # why it would not be done, in words; empty: it would
+    finishes: bool = False  # whether what an earlier one left is removed, too
 
 
 def forget(

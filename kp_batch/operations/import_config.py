@@ -11,8 +11,7 @@ from kp_batch.importers.catalogue import FORMATS
 from kp_batch.importers.format import Format
 from kp_batch.importers.rules import load_rules
 from kp_batch.operations.import_limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
-from kp_batch.operations.importing import import_traces
-from kp_batch.operations.results import Imported
+from kp_batch.operations.importing import Imported, import_traces
 from kp_batch.setting_types import Limit
 
 _AUTO = "auto"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from kp_batch.importers.refusals import NAMES
-from kp_batch.operations.results import Imported
+from kp_batch.operations.importing import Imported
 from kp_batch.text import number, shortened
 
 _WHAT = 60  # characters: it may be a name from the source

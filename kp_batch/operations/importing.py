@@ -3,9 +3,11 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import duckdb
 
@@ -34,12 +36,28 @@ from kp_batch.operations.import_sources import (
     unread,
 )
 from kp_batch.operations.recognising import recognised
-from kp_batch.operations.results import Imported
 from kp_batch.progress import progress, warn
 
 IMPORTER = 4  # the version of how formats become traces
 _FORMAT = "kp_batch.format"
 _CLOSED = "closed"  # how many folders could not be looked into
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import has come to."""
+
+    traces: int  # new ones, changed ones, and those that were read again with them
+    files: int  # of the sources
+    files_read: int  # of these: new or changed ones
+    files_changed: int  # of the archive
+    left: int  # traces that stay as they were: a file that told of them is gone or damaged
+    refused: dict[str, int]  # by reason; see `_refused.jsonl` in the archive
+    waiting: dict[str, int]  # likewise; see `_waiting.jsonl`
+    standing: dict[str, int]  # how many are `refused` and `waiting` in all, of earlier imports too
+    passed_over: dict[str, int]  # what is no agent's trace, by what it is
+    unmapped_domains: dict[str, int]  # values that the map of domains lacks
+    rules: dict[str, Any]
 
 
 def import_traces(

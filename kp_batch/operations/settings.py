@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kp_batch.errors import WarehouseError
-from kp_batch.operations.results import Setting
 from kp_batch.reasons import dated, weights_by_date
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.reader import connect
@@ -14,6 +14,15 @@ from kp_batch.warehouse.reader import connect
 _DONE = """
     SELECT run_id, published->'settings' FROM runs WHERE status = 'done' ORDER BY number DESC
 """
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a warehouse."""
+
+    name: str  # of `config.SETTINGS`, or `weights of` a profile
+    value: Any  # a JSON value
+    run_id: str  # of the run that set it
 
 
 def settings(warehouse: Path) -> tuple[Setting, ...]:

@@ -12,7 +12,6 @@ from kp_batch.archive.reject_messages import with_message
 from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.contracts import GROWING, TABLES
 from kp_batch.embedding.chunks import chunk_files, count_vectors
-from kp_batch.operations.results import VacuumResult
 from kp_batch.operations.retention import (
     FactsRewrite,
     Keep,
@@ -33,6 +32,18 @@ from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 _ROWS_IN_FILE = 1_000_000  # of facts, at the least: some 100 MB
 _ROW = ("file_id", "row")  # of content, whatever files have it
+
+
+@dataclass(frozen=True)
+class VacuumResult:
+    """How many of each were removed, or would be."""
+
+    files: int  # of tables
+    facts: int  # rows, of replaced files
+    raw_rows: int  # the JSON of rejects
+    vectors: int
+    lost: tuple[str, ...] = ()  # the runs that --as-of could read until now, the first one first
+    readable: tuple[str, ...] = ()  # those that it still can
 
 
 def vacuum(

@@ -1,7 +1,7 @@
 """Computes some traces again, from the archive's files, and compares them with the scores."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +21,6 @@ from kp_batch.file_faults import UnreadableError
 from kp_batch.ingest.each_file import Unreadable, read_each
 from kp_batch.novelty.settings import CACHE_COLUMNS, parse_cache_by
 from kp_batch.operations.reference import Reference, ReplayedNovelty, ScoredTrace
-from kp_batch.operations.results import Difference, Verification
 from kp_batch.planning.cache_groups import groups_of
 from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
 from kp_batch.progress import progress
@@ -39,6 +38,28 @@ VECTOR_TOLERANCE: Mapping[Precision, float] = MappingProxyType({"float32": 1e-5,
 _NO_RUN_DONE: Mapping[str, Any] = {"embedder": "none", "precision": "float32", "cache_by": "none"}
 _OF_ARCHIVE = (*OWN_COLUMNS, "cache_group")  # what it tells now, without a replay
 _COMPARED = (*_OF_ARCHIVE, *NOVELTY, "composite", "score")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far one column of the scores is off, at the most."""
+
+    column: str  # of `scores`, or `vector`: the stored one, by its components
+    greatest: float  # in the column's unit; 0 or 1 where it is no number; infinite for no vector
+    tolerance: float  # the greatest that is none yet
+    trace_id: str | None  # which trace shows it; null where nothing is off
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How some published scores differ from the same ones computed from scratch."""
+
+    seed: int  # of the choice of traces
+    missing: int  # traces of the archive that have no score
+    sampled: int  # traces
+    checked: int  # of these; the others' files are gone, unreadable or changed
+    differences: tuple[Difference, ...]  # one a column
+    wrong: str  # what is beyond tolerance, in words; empty: nothing
 
 
 def verify(warehouse: Path, *, traces: int, seed: int, embed: bool) -> Verification:
