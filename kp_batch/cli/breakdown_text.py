@@ -7,7 +7,7 @@ from kp_batch.dimensions import Breakdown, Counts
 from kp_batch.text import age, aligned, number, printable, shortened
 
 if TYPE_CHECKING:
-    from kp_batch.operations.score import Scored, Unscored
+    from kp_batch.operations.score import ScoredLine
 
 _NAME, _FINGERPRINT = 30, 60  # characters
 _WHEN = {
@@ -53,7 +53,7 @@ def breakdown_lines(
         yield f"{row}    {note}".rstrip()
 
 
-def scored_text(result: "Scored | Unscored") -> str:
+def scored_text(result: "ScoredLine") -> str:
     """Format the score of a new trace, or why it has none."""
     from kp_batch.operations.score import Unscored
 

@@ -1,6 +1,7 @@
 """`schema`: the forms of what commands print as JSON, and of a row of an archive."""
 
 import json
+from importlib import import_module
 from typing import Any
 
 import click
@@ -9,10 +10,22 @@ from kp_batch.cli import kp_batch
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TRACE = "trace"
-NAMES = (  # of `_types`, which take long to import
-    *("compare", "explain", "export", "import", "plan", "questions"),
-    *("run", "score", "settings", "sweep", _TRACE, "verify"),
-)
+# What each command prints as JSON: a module, which may take long to import, and its type there.
+_PRINTED = {
+    "compare": ("operations.compare", "Comparison"),
+    "explain": ("operations.explain.explanation", "Explanation"),
+    "export": ("operations.export", "ExportResult"),
+    "import": ("operations.importing", "Imported"),
+    "plan": ("planning.explain_plan", "PlanDescription"),
+    "questions": ("warehouse.questions", "Question"),
+    "run": ("pipeline.summary", "Summary"),
+    "score": ("operations.score", "ScoredLine"),
+    "settings": ("operations.settings", "Setting"),
+    "sweep": ("operations.sweep_result", "Sweep"),
+    "verify": ("operations.verify", "Verification"),
+}
+_LISTED = {"questions", "settings"}  # which print a list of these
+NAMES = sorted([*_PRINTED, _TRACE])
 
 
 @kp_batch.command()
@@ -34,7 +47,10 @@ def schema_of(name: str) -> dict[str, Any]:
     else:
         from pydantic import TypeAdapter
 
-        found = _as_printed(TypeAdapter(_types()[name]).json_schema(mode="serialization"))
+        module, printed = _PRINTED[name]
+        kind = getattr(import_module(f"kp_batch.{module}"), printed)
+        adapter: Any = TypeAdapter(list[kind] if name in _LISTED else kind)
+        found = _as_printed(adapter.json_schema(mode="serialization"))
         title = f"kp-batch {name}" + ("" if name == "score" else " --json")
     return {"$schema": _DIALECT, **found, "title": title}
 
@@ -48,32 +64,3 @@ def _as_printed(schema: dict[str, Any]) -> dict[str, Any]:
                 field.pop("title", None)
                 field.pop("default", None)
     return schema
-
-
-def _types() -> dict[str, Any]:
-    """What each command prints as JSON."""
-    from kp_batch.operations.compare import Comparison
-    from kp_batch.operations.explain.explanation import Explanation
-    from kp_batch.operations.export import ExportResult
-    from kp_batch.operations.importing import Imported
-    from kp_batch.operations.score import Scored, Unscored
-    from kp_batch.operations.settings import Setting
-    from kp_batch.operations.sweep_result import Sweep
-    from kp_batch.operations.verify import Verification
-    from kp_batch.pipeline.summary import Summary
-    from kp_batch.planning.explain_plan import PlanDescription
-    from kp_batch.warehouse.questions import Question
-
-    return {
-        "compare": Comparison,
-        "explain": Explanation,
-        "export": ExportResult,
-        "import": Imported,
-        "plan": PlanDescription,
-        "questions": list[Question],
-        "run": Summary,
-        "score": Scored | Unscored,
-        "settings": list[Setting],
-        "sweep": Sweep,
-        "verify": Verification,
-    }

@@ -62,6 +62,9 @@ class Unscored:
     message: str
 
 
+ScoredLine = Scored | Unscored
+
+
 def meet_nobody(facts: pl.DataFrame) -> list[Met]:
     """What traces meet that come first: each an empty cache."""
     return [(None, ())] * len(facts)
@@ -69,7 +72,7 @@ def meet_nobody(facts: pl.DataFrame) -> list[Met]:
 
 def score_lines(
     file: IO[bytes], versions: ProfileVersions, moment: datetime, meet: Meet = meet_nobody
-) -> Iterator[Scored | Unscored]:
+) -> Iterator[ScoredLine]:
     """Score new traces, each by itself: none meets another one of them.
 
     Neither id nor created_at is needed. Memory is that of some lines.
