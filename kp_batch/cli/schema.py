@@ -2,6 +2,7 @@
 
 import json
 from importlib import import_module
+from types import GenericAlias
 from typing import Any
 
 import click
@@ -48,8 +49,8 @@ def schema_of(name: str) -> dict[str, Any]:
         from pydantic import TypeAdapter
 
         module, printed = _PRINTED[name]
-        kind = getattr(import_module(f"kp_batch.{module}"), printed)
-        adapter: Any = TypeAdapter(list[kind] if name in _LISTED else kind)
+        kind: Any = getattr(import_module(f"kp_batch.{module}"), printed)
+        adapter = TypeAdapter[Any](GenericAlias(list, kind) if name in _LISTED else kind)
         found = _as_printed(adapter.json_schema(mode="serialization"))
         title = f"kp-batch {name}" + ("" if name == "score" else " --json")
     return {"$schema": _DIALECT, **found, "title": title}
