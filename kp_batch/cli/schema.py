@@ -50,8 +50,8 @@ def schema_of(name: str) -> dict[str, Any]:
 
         module, printed = _PRINTED[name]
         kind: Any = getattr(import_module(f"kp_batch.{module}"), printed)
-        adapter = TypeAdapter[Any](GenericAlias(list, kind) if name in _LISTED else kind)
-        found = _as_printed(adapter.json_schema(mode="serialization"))
+        kind = GenericAlias(list, kind) if name in _LISTED else kind
+        found = _as_printed(TypeAdapter[Any](kind).json_schema(mode="serialization"))
         title = f"kp-batch {name}" + ("" if name == "score" else " --json")
     return {"$schema": _DIALECT, **found, "title": title}
 
