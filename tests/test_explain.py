@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import duckdb
 import polars as pl
@@ -26,6 +26,8 @@ from kp_batch.operations.explain.texts import Content, diff_contents, diff_texts
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.run_record import RunRecord
+from kp_batch.warehouse import snapshot
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish
 from tests.archives import step, trace, write_jsonl, write_parquet
@@ -224,6 +226,22 @@ def test_the_past_tells_what_each_run_changed(tmp_path: Path) -> None:
             assert sum(part or 0 for part in parts) == pytest.approx(each.change, abs=1e-15)
     assert "weights of code" in explanation_text(explained(tmp_path, "t0"))
     vacuum(tmp_path / "warehouse", timedelta(0), datetime.now(UTC) + timedelta(days=1))
+    assert [each.change for each in explained(tmp_path, "t0").history] == [None]
+
+
+def test_the_past_ends_where_the_row_of_a_run_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, 0)
+    settings = settings_of(tmp_path)
+    rescore_archive(settings)
+    rescore_archive(settings.model_copy(update={"cache_size": 1}))
+    assert len(explained(tmp_path, "t0").history) == 2
+
+    def damaged(run: RunRecord) -> NoReturn:
+        raise WarehouseError(f"what run {run.run_id} published is damaged")
+
+    monkeypatch.setattr(snapshot, "manifest_left", damaged)
     assert [each.change for each in explained(tmp_path, "t0").history] == [None]
 
 

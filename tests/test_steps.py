@@ -222,6 +222,12 @@ def test_a_step_within_another_one_is_a_part_of_it(now: list[float]) -> None:
     assert sum(clock.seconds.values()) == 8 + 5
 
 
+def test_parts_that_are_mapped_outside_of_steps_count_as_what_maps_them() -> None:
+    with timed() as clock:
+        assert list(ThreadExecutor().map(Step("part", lambda part: part), [1, 2])) == [1, 2]
+    assert list(clock.seconds) == ["start"]
+
+
 @step("reading")
 def read(name: str) -> str:
     return name * 2

@@ -437,6 +437,7 @@ def test_a_cell_is_a_value_in_its_form_and_empty_where_there_is_none() -> None:
     row = outcome(mean_change=-1e-9, cache_size=1_000, traces=80, threshold=1.0)
     names = ("mean_change", "cache_size", "rank_correlation", "worth_sharing", "threshold")
     assert [row.cell(name) for name in names] == ["+0.0000", "1,000", "", "1 (1.2%)", "1"]
+    assert outcome(threshold=0.1234567).cell("threshold") == "0.1234567"
     assert {*COLUMNS, "task_domain", "in_force"} == asdict(row).keys()
 
 
@@ -521,6 +522,7 @@ def test_the_page_draws_its_charts_without_a_word_of_complaint(
         overall = [row for row in found.outcomes if row.task_domain is None]
         novelty = {f"{row.mean_novelty:.4f}" for row in overall}
         assert points(shown, "mean_novelty", "mean_novelty") == novelty
+        assert len(marks(shown, "mean_novelty", "circle")) == len(overall) / 2  # thresholds
         shares = {row.cell("worth_sharing") for row in overall}
         assert points(shown, "share", "worth_sharing") == shares
 

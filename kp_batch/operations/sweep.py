@@ -110,12 +110,12 @@ def sweep(
         scorer = _scorer(run)
         check_formulas(run, "a sweep")
         asked = _asked(run.config, cache_by, sizes, ttls, thresholds)
-        with open_snapshot(run.snapshot, staging) as state:
-            traces = int(state.ask("SELECT count(*) FROM published.scores").item())
+        with open_snapshot(run.snapshot, staging) as snapshot:
+            traces = int(snapshot.ask("SELECT count(*) FROM published.scores").item())
             if not traces:
                 where = shown(warehouse)
                 raise WarehouseError(f"no trace is scored in {where}; run an archive first")
-            _check_keys(state, asked)
+            _check_keys(snapshot, asked)
             outcomes: list[Outcome] = []
             with progress(
                 "replaying", traces * sum(len(each.caches) for each in asked), "trace"
@@ -123,10 +123,10 @@ def sweep(
                 for number, grouping in enumerate(asked):
                     part = replace(run, staging=Staging(staging.folder / f"{number}"))
                     files: list[Path] = []
-                    for file, rows in _swept(part, state, scorer, grouping):
+                    for file, rows in _swept(part, snapshot, scorer, grouping):
                         files.append(file)
                         bar.add(rows)
-                    outcomes += _outcomes(run, state, files, grouping)
+                    outcomes += _outcomes(run, snapshot, files, grouping)
     outcomes.sort(key=lambda row: row.task_domain or "")
     return Sweep(encoder_id=scorer.encoder_id, traces=traces, outcomes=tuple(outcomes))
 
@@ -162,19 +162,19 @@ def _scorer(run: Run) -> Scorer:
     return scorer
 
 
-def _check_keys(state: OpenSnapshot, asked: Iterable[Grouping]) -> None:
-    keys = state.ask("SELECT DISTINCT unnest(json_keys(path_keys)) FROM published.files")
+def _check_keys(snapshot: OpenSnapshot, asked: Iterable[Grouping]) -> None:
+    keys = snapshot.ask("SELECT DISTINCT unnest(json_keys(path_keys)) FROM published.files")
     check_cache_by({name for each in asked for name in each.cache_by}, set(keys.to_series()))
 
 
 def _swept(
-    run: Run, state: OpenSnapshot, scorer: Scorer, grouping: Grouping
+    run: Run, snapshot: OpenSnapshot, scorer: Scorer, grouping: Grouping
 ) -> Iterator[tuple[Path, int]]:
     """Replay all traces with each cache; yields files of `SWEPT`, and how many rows each has."""
     run.staging.make()
-    set_variables(state.connection, replay=str(run.staging.replay))
+    set_variables(snapshot.connection, replay=str(run.staging.replay))
     query = sql(__name__, "sweep_rows.sql", cache_group=group_of(grouping.cache_by))
-    state.connection.execute(query)
+    snapshot.connection.execute(query)
     vectors = Layout(run.config.warehouse).vectors(scorer.encoder_id)
     if lacking := find_vectors(run.staging, vectors):
         raise WarehouseError(_without_vectors(run, scorer, lacking))
@@ -338,17 +338,17 @@ def _scores(rows: pl.DataFrame) -> Float64s:
 
 
 def _outcomes(
-    run: Run, state: OpenSnapshot, files: Iterable[Path], grouping: Grouping
+    run: Run, snapshot: OpenSnapshot, files: Iterable[Path], grouping: Grouping
 ) -> Iterator[Outcome]:
     """Aggregate what was replayed, a cache at a time, by cache size, ttl and threshold."""
     query = sql(__name__, "sweep.sql", files=read_parquet(*files))
-    connection, in_force = state.connection, run.config.threshold
+    connection, in_force = snapshot.connection, run.config.threshold
     set_variables(connection, threshold_in_force=in_force, tolerance=SAME_SCORE)
     number_of = {cache: number for number, cache in enumerate(grouping.caches)}
     for cache in sorted(number_of, key=lambda each: (each.size, each.ttl or timedelta.max)):
         thresholds = list(grouping.thresholds[cache])
         set_variables(connection, cache=number_of[cache], thresholds=thresholds)
-        for row in state.ask(query).iter_rows(named=True):
+        for row in snapshot.ask(query).iter_rows(named=True):
             is_in_force = cache == grouping.published and row["threshold"] == in_force
             yield Outcome(
                 cache_by=format_cache_by(grouping.cache_by),
@@ -363,7 +363,12 @@ def page_of(found: Sweep) -> str:
     """Write a sweep as a page: its charts and its table."""
     from kp_batch.report.sweep_page import sweep_page  # charts take a while to import
 
-    names = {name: name.replace("_", " ") for name in COLUMNS}
+    has_recorded = any(each.recorded for each in found.outcomes)
+    names = {
+        name: name.replace("_", " ")
+        for name, shown in COLUMNS.items()
+        if has_recorded or shown.scores or not shown.recorded
+    }
     rows = [asdict(each) | {"share": each.share} for each in found.outcomes]
     texts = [{names[each]: row.cell(each) for each in names} for row in found.outcomes]
     return sweep_page(

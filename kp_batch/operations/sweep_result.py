@@ -39,7 +39,7 @@ class Outcome:
     cache_by: Annotated[str, Shown("", "cache by", "cache by")]  # none, agent_id, agent_id+host
     cache_size: Annotated[int, Shown(",", "size", "size")]  # vectors
     ttl: Annotated[str, Shown("", "ttl", "ttl")]  # none, 90m, 12h, 7d
-    threshold: Annotated[float, Shown("g", "threshold")]  # 0..1
+    threshold: Annotated[float, Shown(".12g", "threshold")]  # 0..1
     in_force: bool  # whether this is the combination in force
     traces: Annotated[int, Shown(",")]
     mean_novelty: Annotated[float, Shown(".4f", "novelty")]  # 0..1

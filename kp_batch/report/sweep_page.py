@@ -13,6 +13,7 @@ from kp_batch.report.report_data import distinct_labels
 
 _DOMAINS = 10  # shown at the most
 _CACHE = ("cache size", "ttl", "cache by")  # texts that tell caches apart
+_BY_THRESHOLD = ("threshold", "worth sharing", "now reach", "no longer reach")
 _DRAWN = ("share", "mean_novelty", "mean_score", "rank_correlation", "recorded_error")
 _ROW = 16  # pixels of a domain, for each threshold
 _GREY = "#8a8f98"  # of legends for what is no colour, on either paper
@@ -64,25 +65,31 @@ class SweepData:
         """The rows of caches that recorded scores tell of."""
         return self.rows.drop_nulls("recorded_error")
 
-    @property
-    def tooltip(self) -> list[alt.Tooltip]:
+    def tooltip(self, *, has_thresholds: bool = True) -> list[alt.Tooltip]:
         """All that a point stands for."""
-        return [alt.Tooltip(f"{name}:N") for name in ("domain", *self.texts)]
+        left_out = () if has_thresholds else _BY_THRESHOLD
+        names = (name for name in ("domain", *self.texts) if name not in left_out)
+        return [alt.Tooltip(f"{name}:N") for name in names]
 
 
 def _over_caches(name: str, form: str) -> Callable[[SweepData, pl.DataFrame], Drawing]:
     """Draw a number over the caches, in its format: a line for each that is not along the axis."""
+    has_thresholds = name == "share"
 
     def draw(data: SweepData, rows: pl.DataFrame) -> Drawing:
+        if not has_thresholds:  # of several, one point a cache
+            cache = ["domain", *_CACHE]
+            rows = rows.with_columns(pl.col("in_force").any().over(cache))
+            rows = rows.unique(cache, keep="first", maintain_order=True)
         base = alt.Chart(rows).transform_filter(f"datum.domain == {CHOSEN}")
         base = base.encode(
             alt.X("along:O", sort=None, title=data.along),
             alt.Y(f"{name}:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(format=form)),
-            tooltip=data.tooltip,
+            tooltip=data.tooltip(has_thresholds=has_thresholds),
         )
         coloured = base.encode(alt.Color("apart:N", sort=None, title=data.apart, scale=_COLOURS))
         lines = coloured.mark_line(strokeWidth=2)
-        if name == "share" and rows["threshold"].n_unique() > 1:
+        if has_thresholds and rows["threshold"].n_unique() > 1:
             legend = alt.Legend(symbolType="stroke", symbolStrokeColor=_GREY, symbolStrokeWidth=2)
             lines = lines.encode(alt.StrokeDash("threshold:N", legend=legend))
         ring = base.transform_filter("datum.in_force").mark_point(size=220, strokeWidth=2)
@@ -94,12 +101,12 @@ def _over_caches(name: str, form: str) -> Callable[[SweepData, pl.DataFrame], Dr
 
 def _domains(data: SweepData, rows: pl.DataFrame) -> Drawing:
     """A row for each domain and threshold: a point for each cache, a tick for the one in force."""
-    thresholds = rows["threshold"].unique().sort().to_list()
+    thresholds = rows["threshold"].unique(maintain_order=True).to_list()  # the lowest first
     base = chosen(rows.filter(pl.col("domain") != "")).encode(
         alt.X("share:Q", title="share worth sharing", axis=alt.Axis(format=".1%", tickCount=8)),
         alt.Y("domain:N", title=None, scale=alt.Scale(domain=data.labels)),
         alt.YOffset("threshold:N", scale=alt.Scale(domain=thresholds)),
-        tooltip=data.tooltip,
+        tooltip=data.tooltip(),
     )
     shapes = alt.Legend(symbolFillColor=_GREY)
     points = base.mark_point(filled=True, size=60, opacity=0.85).encode(

@@ -220,8 +220,8 @@ class ThreadExecutor:
         cores = thread_pool_size()
         at_once = max(min(len(parts), cores, available_bytes() // step.memory), 1)
         share = cores // at_once
-        with threadpool_limits(share, "blas"), ThreadPoolExecutor(at_once) as pool:
-            # What is told within a part goes where this flow's log goes.
+        # Parts count as part of the step that maps; what they tell goes where this flow's log goes.
+        with threadpool_limits(share, "blas"), ThreadPoolExecutor(at_once) as pool, _opened(None):
             begun = [pool.submit(copy_context().run, step, part, *args, **kwargs) for part in parts]
             try:
                 for each in begun:

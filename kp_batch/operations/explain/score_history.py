@@ -61,11 +61,12 @@ def _scored(snapshot: OpenSnapshot, row: Row) -> Iterator[_Scored]:
     set_variables(snapshot.connection, trace_id=row["trace_id"])
     done = done_runs(snapshot.runs())
     places = {run.run_id: place for place, run in enumerate(done)}
-    then: PublishedSnapshot = snapshot
+    before: RunRecord | None = None
     while True:
         try:
+            then: PublishedSnapshot = snapshot.as_of(before) if before else snapshot
             scores, profiles = _rows(then, row), then.relation("profiles")
-        except WarehouseError:  # its tables were removed
+        except WarehouseError:  # its tables were removed, or its row of runs is damaged
             return
         found = snapshot.ask(scores)
         place = None if found.is_empty() else places.get(found.item(0, "run_id"))
@@ -74,7 +75,7 @@ def _scored(snapshot: OpenSnapshot, row: Row) -> Iterator[_Scored]:
         yield _Scored(done[place], found.row(0, named=True), scores, profiles)
         if place == 0:
             return
-        then = snapshot.as_of(done[place - 1])
+        before = done[place - 1]
 
 
 def _rows(snapshot: PublishedSnapshot, row: Row) -> SQL:
