@@ -78,7 +78,7 @@ def test_a_database_is_read_as_a_file_is(registry: Registry, archive: Path) -> N
     assert (done.traces, done.refused) == (2, {"quarantined": 1})
     assert done.passed_over == {"ExpertSOP": 1}
     row = imported(archive)["kp:trace:a"]
-    assert [each["input"] for each in row["steps"]] == [None, '{"at":1}']
+    assert [each["input"] for each in row["steps"]] == [None, '{"at": 1}']
     assert row["metadata"]["quality_score"] == 0.5
 
 

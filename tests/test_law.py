@@ -12,9 +12,8 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -38,7 +37,6 @@ from kp_batch.pipeline import rescore
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.staging import Staging
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
@@ -471,20 +469,16 @@ class Nights(RuleBasedStateMachine):
         here = intact(self.files, self.present)
         readable = [row.trace_id for row in count.accepted if row.source_file in here]
         warehouse = self.last.warehouse
-        with self.staging() as staging:
-            told = verify(warehouse, staging, traces=1_000, seed=0, embed=False)
+        told = verify(warehouse, traces=1_000, seed=0, embed=False)
         is_unchecked = bool(count.accepted) and not readable
         assert told.wrong.startswith("nothing could be checked" if is_unchecked else "")
         assert (bool(told.wrong), told.sampled) == (is_unchecked, len(count.accepted))
         assert told.checked == len(readable)
-        with self.staging() as staging:
-            wanted, output = ExportFilter(min_score=0, private=True), self.folder / "export.jsonl"
-            export(warehouse, staging, wanted, FORMATS[".jsonl"], output)
-            written = [json.loads(line)["id"] for line in output.read_text().splitlines()]
-            assert written == readable
+        wanted, output = ExportFilter(min_score=0, private=True), self.folder / "export.jsonl"
+        export(warehouse, wanted, FORMATS[".jsonl"], output)
+        assert [json.loads(line)["id"] for line in output.read_text().splitlines()] == readable
         for name in readable[:1]:
-            with self.staging() as staging:
-                assert explain(warehouse, staging, f"{name}").unread is None
+            assert explain(warehouse, f"{name}").unread is None
 
     # How.
 
@@ -519,14 +513,6 @@ class Nights(RuleBasedStateMachine):
         path.write_bytes(content)
         self.time += 1
         os.utime(path, ns=(self.time, self.time))
-
-    @contextmanager
-    def staging(self) -> Generator[Staging]:
-        """For a command that only reads."""
-        staging = Staging(self.folder / "staging")
-        staging.make()
-        yield staging
-        shutil.rmtree(staging.folder)
 
     def ask(self, query: str) -> list[Any]:
         with connect(self.last.warehouse) as connection:

@@ -23,7 +23,6 @@ from kp_batch.operations.forget import forget
 from kp_batch.operations.verify import VECTOR_TOLERANCE, verify
 from kp_batch.pipeline.embed import _hash
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.staging import Staging
 from tests.archives import trace, write_jsonl
 from tests.opened import Opened
 from tests.test_rescore import config, scores
@@ -227,9 +226,7 @@ def test_a_shared_vector_is_verified_and_kept_until_its_last_text_is_forgotten(
 ) -> None:
     rescored(long_trace(1, "fails"), long_trace(2, "works"))
     warehouse = tmp_path / "warehouse"
-    staging = Staging(tmp_path / "staging")
-    staging.make()
-    told = verify(warehouse, staging, traces=2, seed=0, embed=True)
+    told = verify(warehouse, traces=2, seed=0, embed=True)
     assert (told.checked, told.wrong) == (2, "")
     assert forget(warehouse, ["t1"]).vectors == 0
     encoder_id = model("float32").encoder_id

@@ -284,7 +284,11 @@ def test_every_code_in_the_sources_is_a_reason() -> None:
     package = ROOT / "kp_batch"
     sql = "".join(path.read_text("utf-8") for path in package.rglob("*.sql"))
     assert set(re.findall(r"\['(\w+)'\]", sql)) == {"superseded"} < set(REASONS)
-    rooms = [package / "limits.py", *(package / "archive").rglob("*.py")]
+    rooms = [
+        package / "limits.py",
+        package / "file_faults.py",
+        *(package / "archive").rglob("*.py"),
+    ]
     room = "".join(path.read_text("utf-8") for path in rooms)
     assert [room.count(f'"{code}"') for code in REASONS] == [1] * len(REASONS)
     faults = (package / "sample" / "faults.py").read_text("utf-8")

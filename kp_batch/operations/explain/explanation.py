@@ -21,7 +21,7 @@ from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
 from kp_batch.scoring.breakdown import breakdowns
 from kp_batch.scoring.composite import scores_by_profile
 from kp_batch.scoring.profiles import WeightProfile, parse_profiles
-from kp_batch.sql import SQL, set_variables, statement
+from kp_batch.sql import set_variables, statement
 from kp_batch.staging import Staging
 from kp_batch.text import encodable, shortened
 from kp_batch.unread import Unread
@@ -191,7 +191,7 @@ def _beginning_with(snapshot: OpenSnapshot, name: str) -> pl.DataFrame:
     known = snapshot.scores_of(snapshot.ask(_KNOWN_DAYS).get_column("day"))
     found = snapshot.ask(statement(_MEANT, scores=known))
     if found.is_empty():
-        return snapshot.ask(statement(_MEANT, scores=SQL("published.scores")))
+        return snapshot.ask(statement(_MEANT, scores=statement("published.scores")))
     return found
 
 
