@@ -101,6 +101,7 @@ class World:
             (mirror.folder / "manifest.json").write_text(manifest.as_json())
             (mirror.folder / "report.html").write_text(name)
             if vacuum:
+                mirror.removes = True
                 remove_old(mirror.folder, versions)
             mirror.finish()
 
@@ -300,8 +301,9 @@ def test_vectors_go_with_their_hashes_whether_or_not_they_were_fetched(world: Wo
     mirror.pull()
     [first, second, third] = sorted((mirror.folder / "vectors" / "e").glob("*.hashes.npy"))
     assert not list((mirror.folder / "vectors").glob("*/*.vectors.npy"))
-    first.unlink()
     world.publish_again(mirror)
+    mirror.removes = True
+    first.unlink()
     mirror.finish()
     stays = {f"vectors/e/{each.name}" for each in (second, third)}
     stays |= {each.replace("hashes", "vectors") for each in stays}
@@ -314,20 +316,45 @@ def test_where_a_disk_lost_what_is_needed_nothing_is_deleted(world: World, lost:
     mirror.pull()
     before = set(world.held)
     world.publish_again(mirror)
+    mirror.removes = True
     for file in [*mirror.folder.glob(lost), *mirror.folder.glob("vectors/*/*")]:
         file.unlink()
-    mirror.finish()
+    with pytest.raises(StorageError, match="is needed, is lost from .* give the same command"):
+        mirror.finish()
     assert set(world.held) == before
     world.observe()
     mirror.pull()
     check(mirror.folder, world)
 
 
-def test_without_a_publication_nothing_of_the_tables_is_deleted(world: World) -> None:
+@pytest.mark.parametrize("is_run", [False, True])
+def test_what_a_copy_loses_while_nothing_is_removed_stays_in_the_bucket(
+    world: World, *, is_run: bool
+) -> None:
     mirror = world.mirror(None)
     mirror.pull()
     before = set(world.held)
+    if is_run:
+        world.publish_again(mirror)
     shutil.rmtree(mirror.folder / "vectors")
     (mirror.folder / "report.html").unlink()
     mirror.finish()
     assert set(world.held) == before - {"report.html"}
+
+
+@pytest.mark.parametrize("removed", ["vectors/*/*.hashes.npy", "forgetting"])
+def test_what_is_removed_here_stays_in_the_bucket_once_another_one_has_published(
+    world: World, removed: str
+) -> None:
+    world.held["forgetting"] = b""
+    mirror = world.mirror(None)
+    mirror.pull()
+    world.publish_again(mirror)
+    mirror.removes = True
+    for file in mirror.folder.glob(removed):
+        file.unlink()
+    world.turns.run(lambda: world.write(0))
+    before = set(world.held)
+    with pytest.raises(BusyError, match="another writer published .* nothing more was deleted"):
+        mirror.finish()
+    assert set(world.held) == before

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _PIECE = 8 << 20  # bytes that pass through memory at once
-_AT_ONCE = 1_000  # objects of one request that lists or deletes
+AT_ONCE = 1_000  # objects of one request that lists or deletes
 _PARALLEL = 16  # objects that are on their way
 # A request may last as long as its bytes keep coming: obstore's own limit is 30 s for all of it.
 _PATIENCE = {"timeout": "1h", "read_timeout": "60s"}
@@ -132,7 +132,7 @@ class Store:
         import obstore
 
         with self._errors_of(below):
-            for page in obstore.list(self._store, below or None, chunk_size=_AT_ONCE):
+            for page in obstore.list(self._store, below or None, chunk_size=AT_ONCE):
                 TRAFFIC.count()
                 yield from (Object.of(each) for each in page)
 
@@ -259,9 +259,9 @@ class Store:
         """
         import obstore
 
-        for first in range(0, len(paths), _AT_ONCE):
+        for first in range(0, len(paths), AT_ONCE):
             TRAFFIC.count()
-            some = list(paths[first : first + _AT_ONCE])
+            some = list(paths[first : first + AT_ONCE])
             try:
                 with self._errors_of(""):
                     obstore.delete(self._store, some)

@@ -15,10 +15,11 @@ Several writers may be at work, though a lease asks them to take turns. That har
   was never published stays, and whoever writes next restores the published version after it. What
   else is replaced, such as the page, is replaced only as the copy knows it. Of vectors the name
   says what they are: those of two writers are the same.
-- *None deletes what another one needs.* Only who has published deletes, and nothing that its own
-  manifest names. A later manifest names those files, and new ones that this copy does not know.
-  Who was at work from the same manifest as this one can no longer publish. Vectors and the page
-  may be lost: they are made again.
+- *None deletes what another one needs.* Only who has published, and says so, deletes anything but
+  the page, nothing that its own manifest names, and only while that is the published one. A later
+  manifest names those files, and new ones that this copy does not know. Who was at work from the
+  same manifest as this one can no longer publish. Vectors and the page may be lost: they are made
+  again.
 - *A copy is whole.* All that a manifest names was stored before it, and is deleted only after a
   later one; so what was listed while the manifest stayed the same is complete.
 """
@@ -34,7 +35,7 @@ from filelock import FileLock
 
 from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
 from kp_batch.files import HALF_WRITTEN, atomic_write, files_below
-from kp_batch.storage.store import ConflictError, Object, Store, run_parallel, store_at
+from kp_batch.storage.store import AT_ONCE, ConflictError, Object, Store, run_parallel, store_at
 from kp_batch.warehouse.bucket.lease import leased
 from kp_batch.warehouse.bucket.location import (
     FETCHED_NS,
@@ -48,7 +49,8 @@ from kp_batch.warehouse.lock import locked
 
 _ROOT = Layout(Path())
 _MANIFEST, _MARKER = _ROOT.manifest.name, _ROOT.forgetting.name
-_SINGLE = (_MANIFEST, _ROOT.report.name, _MARKER)
+_PAGE = _ROOT.report.name
+_SINGLE = (_MANIFEST, _PAGE, _MARKER)
 _VECTORS = _ROOT.all_vectors.name
 _FOLDERS = (*TABLE_NAMES, _VECTORS)
 _LOG, _LAST_CHECKPOINT = "/_delta_log/", "_last_checkpoint"
@@ -67,6 +69,7 @@ class Mirror:
     check: Callable[[], None] = lambda: None  # raises where another writer took over
     etag: str = ""  # of the manifest that work began from, or that this writer has published
     tried: set[bytes] = field(default_factory=set[bytes])  # manifests of this writer
+    removes: bool = False  # whether files that are gone from here were removed: see `may_remove`
 
     @classmethod
     def of(cls, folder: Path) -> "Mirror | None":
@@ -212,29 +215,48 @@ class Mirror:
 
         Raises:
             BusyError: another writer is there; what was published before is whole.
+            StorageError: a file is lost from here that is needed; nothing was deleted.
             OSError: the bucket cannot be written.
         """
         self._store_new()
         if self.etag and self.record.is_present(_MANIFEST):
             self.record.note(_MANIFEST, self.etag)
         gone = self._removed()
-        for is_marker in (False, True):  # the mark of unfinished work goes last
-            self.check()
-            self.store.delete([path for path in gone if (path == _MARKER) == is_marker])
+        marks = [path for path in gone if path == _MARKER]
+        files = [path for path in gone if path != _MARKER]
+        for paths in (files, marks):  # the mark of unfinished work goes last
+            for first in range(0, len(paths), AT_ONCE):
+                self._delete(paths[first : first + AT_ONCE])
         for path in gone:
             self.record.known.pop(path, None)
         self.record.keep()
 
-    def _removed(self) -> list[str]:
-        """The objects whose files are gone from here; without a publication, the page alone.
+    def _delete(self, paths: Sequence[str]) -> None:
+        """Delete objects by one request, unless somebody has published since this writer has."""
+        self.check()
+        found = self.store.look(_MANIFEST)
+        if self.etag != (found.etag if found else ""):
+            raise BusyError(
+                f"another writer published in {self.store.url} meanwhile; nothing more was "
+                "deleted; give the same command again"
+            )
+        self.store.delete(paths)
 
-        None where one of them is needed, which no writer removes: a disk or a user has lost it, and
-        who knows what else.
+    def _removed(self) -> list[str]:
+        """The objects whose files were removed here: of a run, the page alone.
+
+        What else is gone was lost by a disk or a user. Where that is needed, who knows what else
+        is.
         """
-        asked = self.record.known if self.tried else {*_SINGLE} & self.record.known.keys()
+        asked = self.record.known if self.removes else {_PAGE} & self.record.known.keys()
         gone = [path for path in asked if not self.record.is_present(path)]
-        is_lost = any(_is_log(path) or path == _MANIFEST for path in gone)
-        return [] if is_lost or not self._named(gone).isdisjoint(gone) else sorted(gone)
+        lost = {path for path in gone if _is_log(path) or path == _MANIFEST}
+        if lost := lost or self._named(gone).intersection(gone):
+            raise StorageError(
+                f"{min(lost)}, which is needed, is lost from {self.folder}, the copy of "
+                f"{self.store.url}; nothing was deleted there; give the same command again"
+            )
+        return sorted(gone)
 
     def _named(self, paths: Sequence[str]) -> set[str]:
         """What the manifest names of the tables that have some paths."""
@@ -321,6 +343,15 @@ def publish_in_bucket(folder: Path, manifest: str) -> None:
     text = Layout(folder).manifest
     if folder in _OPEN and not (text.exists() and text.read_text("utf-8") == manifest):
         _OPEN[folder].publish(manifest)
+
+
+def may_remove(folder: Path) -> None:
+    """Let a bucket lose what is gone from its copy when this writer ends.
+
+    Only once a manifest is published that does without what will be removed.
+    """
+    if folder in _OPEN:
+        _OPEN[folder].removes = True
 
 
 def is_in_doubt(folder: Path) -> bool:
