@@ -84,7 +84,7 @@ class World:
             rows = () if published is None else self.meant[published.publication].rows[-2:]
             versions = {table: commit(mirror.folder, table, [*rows, name]) for table in TABLES}
             for kind in ("hashes", "vectors"):
-                path = mirror.folder / "vectors" / "e" / f"{name}.{kind}.npy"
+                path = mirror.folder / "vectors" / "e" / f"{session:064x}.{kind}.npy"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(name)
             before = published.publication if published else ""
@@ -319,7 +319,7 @@ def test_where_a_disk_lost_what_is_needed_nothing_is_deleted(world: World, lost:
     mirror.removes = True
     for file in [*mirror.folder.glob(lost), *mirror.folder.glob("vectors/*/*")]:
         file.unlink()
-    with pytest.raises(StorageError, match="is needed, is lost from .* give the same command"):
+    with pytest.raises(StorageError, match=r"is needed, is lost from .* give the same command"):
         mirror.finish()
     assert set(world.held) == before
     world.observe()
@@ -355,6 +355,36 @@ def test_what_is_removed_here_stays_in_the_bucket_once_another_one_has_published
         file.unlink()
     world.turns.run(lambda: world.write(0))
     before = set(world.held)
-    with pytest.raises(BusyError, match="another writer published .* nothing more was deleted"):
+    with pytest.raises(BusyError, match=r"another writer published .* nothing more was deleted"):
         mirror.finish()
     assert set(world.held) == before
+
+
+@pytest.mark.parametrize(
+    "path", ["vectors/e/notes.vectors.npy", f"scores/{'0' * 64}.vectors.npy", "vectors/e/a.json"]
+)
+def test_only_what_bears_the_name_of_a_chunk_is_a_vector_of_ours(world: World, path: str) -> None:
+    world.held[path] = b"foreign"
+    for number in range(2):
+        world.write(None, vacuum=number == 1)
+    assert world.held[path] == b"foreign"
+    assert path not in world.mirror(None).record.known
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        '["id", {"manifest.json": "etag"}, true]',
+        '["id", {"manifest.json": ["etag", "size", 0]}, true]',
+        '["id", ["manifest.json"], true]',
+        '["id", {}, "yes"]',
+        "[" * 100_000,
+    ],
+)
+def test_a_record_of_another_shape_is_begun_anew(world: World, kept: str) -> None:
+    mirror = world.mirror(None)
+    (mirror.folder / "bucket.json").write_text(kept)
+    mirror = world.mirror(None)
+    assert (mirror.record.known, mirror.record.was_published) == ({}, False)
+    mirror.pull()
+    assert world.mirror(None).record.known.keys() == world.held.keys()

@@ -70,7 +70,7 @@ def test_files_of_any_size_go_there_and_come_back(store: Store, tmp_path: Path) 
 def test_lists_and_deletions_of_many_objects_take_a_request_for_a_thousand(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "_AT_ONCE", 10)
+    monkeypatch.setattr(storage, "AT_ONCE", 10)
     for number in range(25):
         store.write(f"{number:02}", b"")
     before = TRAFFIC.requests

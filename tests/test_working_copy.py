@@ -524,7 +524,7 @@ def test_vectors_that_another_machine_has_removed_do_not_come_back(
     with second.here() as folder:
         refresh(folder)
         (folder / "bucket.json").unlink()  # as if it was killed during its first look
-        made = folder / "vectors" / "hashing-384-v1" / "made-here.hashes.npy"
+        made = folder / "vectors" / "hashing-384-v1" / f"{'0' * 64}.hashes.npy"
         made.touch()
     [(gone,)] = first.ask("SELECT min(trace_id) FROM scores")
     with first.here() as folder:

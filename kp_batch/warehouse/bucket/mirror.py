@@ -41,6 +41,7 @@ from kp_batch.warehouse.bucket.location import (
     FETCHED_NS,
     Record,
     is_lazy,
+    is_of_vectors,
     make_folder_of,
     url_of,
 )
@@ -51,10 +52,9 @@ _ROOT = Layout(Path())
 _MANIFEST, _MARKER = _ROOT.manifest.name, _ROOT.forgetting.name
 _PAGE = _ROOT.report.name
 _SINGLE = (_MANIFEST, _PAGE, _MARKER)
-_VECTORS = _ROOT.all_vectors.name
-_FOLDERS = (*TABLE_NAMES, _VECTORS)
+_FOLDERS = (*TABLE_NAMES, _ROOT.all_vectors.name)
 _LOG, _LAST_CHECKPOINT = "/_delta_log/", "_last_checkpoint"
-_ENDINGS = (".parquet", ".json", ".npy", f"/{_LAST_CHECKPOINT}")
+_ENDINGS = (".parquet", ".json", f"/{_LAST_CHECKPOINT}")
 
 _TRIES = 5  # to see the bucket at rest
 _FETCHED_S = 3_600  # until then, a reader may be fetching a vector
@@ -150,7 +150,7 @@ class Mirror:
             self.record.mark_remote(found)
             return
         # So that a vector is never taken for work of this machine.
-        mtime_ns = FETCHED_NS if _is_of_vectors(found.path) else None
+        mtime_ns = FETCHED_NS if is_of_vectors(found.path) else None
         self.store.download(found.path, self.folder / found.path, mtime_ns)
         self.record.note(found.path, found.etag)
 
@@ -176,7 +176,7 @@ class Mirror:
     def _is_made_here(self, path: str) -> bool:
         with suppress(FileNotFoundError):
             mtime_ns = (self.folder / path).stat().st_mtime_ns
-            return _is_of_vectors(path) and mtime_ns != FETCHED_NS
+            return is_of_vectors(path) and mtime_ns != FETCHED_NS
         return False
 
     def _files(self) -> Iterator[str]:
@@ -402,12 +402,8 @@ def sync_lock(folder: Path) -> AbstractContextManager[object]:
 def is_shared(path: str) -> bool:
     """Whether an object is a file of a warehouse; what else stands below its URL is left alone."""
     top, *below = path.split("/")
-    in_folder = top in _FOLDERS and path.endswith(_ENDINGS) and ".." not in below
-    return path in _SINGLE or in_folder
-
-
-def _is_of_vectors(path: str) -> bool:
-    return path.startswith(f"{_VECTORS}/")
+    in_table = top in TABLE_NAMES and path.endswith(_ENDINGS) and ".." not in below
+    return path in _SINGLE or in_table or is_of_vectors(path)
 
 
 def _is_log(path: str) -> bool:
