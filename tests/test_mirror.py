@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kp_batch.errors import BusyError, StorageError
+from kp_batch.storage.store import Object
 from kp_batch.warehouse.bucket import mirror as mirrors
 from kp_batch.warehouse.bucket.location import Record
 from kp_batch.warehouse.bucket.mirror import Mirror
@@ -388,3 +389,23 @@ def test_a_record_of_another_shape_is_begun_anew(world: World, kept: str) -> Non
     assert (mirror.record.known, mirror.record.was_published) == ({}, False)
     mirror.pull()
     assert world.mirror(None).record.known.keys() == world.held.keys()
+
+
+def test_a_page_that_is_replaced_while_it_is_fetched_is_noted_as_it_was_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = MemoryStore.objects
+
+    def replaced(store: MemoryStore) -> Iterator[Object]:
+        found = [*listed(store)]
+        store.held["report.html"] = b"newer"
+        return iter(found)
+
+    monkeypatch.setattr(MemoryStore, "objects", replaced)
+    world.held["report.html"] = b"newer than here"
+    mirror = world.mirror(None)
+    mirror.pull()
+    assert (mirror.folder / "report.html").read_bytes() == b"newer"
+    found = mirror.store.look("report.html")
+    assert found
+    assert mirror.record.has(found)

@@ -201,9 +201,7 @@ class Store:
             if mtime_ns is not None:
                 os.utime(written, ns=(mtime_ns, mtime_ns))
 
-    def write(
-        self, path: str, content: bytes | Path, *, instead_of: str = "", new: bool = False
-    ) -> str:
+    def write(self, path: str, content: bytes | Path, *, instead_of: str | None = None) -> str:
         """Write an object, whole or not at all.
 
         A write whose answer was lost is tried again, and then finds its own object: that is none of
@@ -212,8 +210,7 @@ class Store:
         Args:
             path: of the object.
             content: bytes, or a file.
-            instead_of: the ETag that it must have.
-            new: whether there must be none.
+            instead_of: the ETag that it must have; empty: there must be none; None: either.
 
         Returns:
             Its ETag.
@@ -222,7 +219,9 @@ class Store:
             ConflictError: the condition does not hold; nothing was written.
             OSError: it cannot be written.
         """
-        condition = "create" if new else {"e_tag": f'"{instead_of}"'} if instead_of else "overwrite"
+        condition = {"e_tag": f'"{instead_of}"'} if instead_of else "create"
+        if instead_of is None:
+            condition = "overwrite"
         try:
             return self._put(path, content, condition)
         except ConflictError:
@@ -239,16 +238,21 @@ class Store:
         # A condition holds for one request alone, so what has one is not cut into parts.
         in_parts = condition == "overwrite" and size > _PIECE
         TRAFFIC.count(requests=2 + -(-size // _PIECE) if in_parts else 1, written=size)
-        with self._errors_of(path):
-            done = obstore.put(
-                self._store,
-                path,
-                content,
-                mode=condition,
-                use_multipart=in_parts,
-                chunk_size=_PIECE,
-                max_concurrency=1,  # many objects are on their way at once
-            )
+        try:
+            with self._errors_of(path):
+                done = obstore.put(
+                    self._store,
+                    path,
+                    content,
+                    mode=condition,
+                    use_multipart=in_parts,
+                    chunk_size=_PIECE,
+                    max_concurrency=1,  # many objects are on their way at once
+                )
+        except FileNotFoundError:  # so does S3 tell that there is none to be replaced
+            if not isinstance(condition, dict):
+                raise
+            raise ConflictError(f"{self.url}/{path} was removed by another writer") from None
         return _bare(done["e_tag"])
 
     def delete(self, paths: Sequence[str]) -> None:

@@ -13,8 +13,9 @@ Several writers may be at work, though a lease asks them to take turns. That har
   log is one sequence, of which each entry is created once: who finds the next number taken was
   overtaken. All tables' logs go in one order, so one of two writers gets through. An entry that
   was never published stays, and whoever writes next restores the published version after it. What
-  else is replaced, such as the page, is replaced only as the copy knows it. Of vectors the name
-  says what they are: those of two writers are the same.
+  else is replaced, such as the page, is replaced only as the copy knows it; but `_last_checkpoint`
+  by any writer, as logs are never deleted, so that what any of them names is there. Of vectors the
+  name says what they are: those of two writers are the same.
 - *None deletes what another one needs.* Only who has published, and says so, deletes anything but
   the page, nothing that its own manifest names, and only while that is the published one. A later
   manifest names those files, and new ones that this copy does not know. Who was at work from the
@@ -118,9 +119,7 @@ class Mirror:
             return False
         is_same = record.etag_of(_MANIFEST) == self.etag
         if now and not record.has(now):
-            with atomic_write(self.folder / _MANIFEST) as written:
-                written.write_bytes(content)
-            record.note(_MANIFEST, now.etag)
+            self._keep(content, now)
         record.was_published = now is not None
         self._prune_to({*found, *([_MANIFEST] if now else [])}, own_vectors=is_same)
         record.keep()
@@ -149,9 +148,19 @@ class Mirror:
         if is_lazy(found.path):
             self.record.mark_remote(found)
             return
+        if found.path in _SINGLE or found.path.endswith(_LAST_CHECKPOINT):
+            # Another writer may have replaced it since it was listed.
+            self._keep(*self.store.read(found.path))
+            return
         # So that a vector is never taken for work of this machine.
         mtime_ns = FETCHED_NS if is_of_vectors(found.path) else None
         self.store.download(found.path, self.folder / found.path, mtime_ns)
+        self.record.note(found.path, found.etag)
+
+    def _keep(self, content: bytes, found: Object) -> None:
+        (self.folder / found.path).parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(self.folder / found.path) as written:
+            written.write_bytes(content)
         self.record.note(found.path, found.etag)
 
     def _prune_to(self, found: Collection[str], *, own_vectors: bool) -> None:
@@ -208,7 +217,7 @@ class Mirror:
         self.record.was_published = True
 
     def _replace_manifest(self, content: bytes, etag: str) -> None:
-        self.etag = self.store.write(_MANIFEST, content, instead_of=etag, new=not etag)
+        self.etag = self.store.write(_MANIFEST, content, instead_of=etag)
 
     def finish(self) -> None:
         """Store what is new, and delete what this writer has removed here.
@@ -282,15 +291,11 @@ class Mirror:
 
     def _send(self, path: str) -> None:
         self.check()
-        is_entry = _is_log(path) and not path.endswith(_LAST_CHECKPOINT)
-        old = self.record.etag_of(path) if path in _SINGLE else ""
+        old = self.record.etag_of(path) if path in _SINGLE else None
+        if _is_log(path) and not path.endswith(_LAST_CHECKPOINT):
+            old = ""
         with self._unless_overtaken():
-            etag = self.store.write(
-                path,
-                self.folder / path,
-                instead_of=old,
-                new=is_entry or (path in _SINGLE and not old),
-            )
+            etag = self.store.write(path, self.folder / path, instead_of=old)
         self.record.note(path, etag)
 
     @contextmanager
