@@ -9,6 +9,7 @@ so that it appears whole or not at all.
 
 import hashlib
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,23 +110,21 @@ def chunk_hashes(folder: Path, name: str) -> Hashes:
     Returns:
         S64, shape (vectors,), mapped into memory; shape (0,) if it is damaged.
     """
-    try:
+    with suppress(WarehouseError, *_DAMAGED):
         hashes = _mapped(folder / (name + _HASHES), HASH, 1)
         # What is remote is whole, as far as is known from here.
-        fit = _is_remote(folder, name) or len(hashes) == len(_vectors(folder, name))
-    except (WarehouseError, *_DAMAGED):
-        fit = False
-    return hashes if fit else np.empty(0, dtype=HASH)
+        if _is_remote(folder, name) or len(hashes) == len(_vectors(folder, name)):
+            return hashes
+    return np.empty(0, dtype=HASH)
 
 
 def window_hashes(folder: Path, name: str) -> Hashes:
     """The hashes of texts, and of their windows: S64, shape (2, texts); (2, 0) if it is damaged."""
-    try:
+    with suppress(*_DAMAGED):
         pairs = _mapped(folder / (name + _WINDOWS), HASH, 2)
-        fit = len(pairs) == 2
-    except _DAMAGED:
-        fit = False
-    return pairs if fit else np.empty((2, 0), dtype=HASH)
+        if len(pairs) == 2:
+            return pairs
+    return np.empty((2, 0), dtype=HASH)
 
 
 def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
