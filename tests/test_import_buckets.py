@@ -240,6 +240,25 @@ def test_what_another_writer_stores_meanwhile_is_not_replaced(
     assert there(url)["2026-03-03.parquet"] == b"another's"
 
 
+def test_a_day_that_another_writer_stored_meanwhile_is_not_removed(
+    nights: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_spans(nights, url)
+    late(nights)
+    look = Store.look
+
+    def overtaken(store: Store, path: str) -> Any:
+        if path == "2026-03-05.parquet":
+            store.write(path, b"another's")
+        return look(store, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "look", overtaken)
+        with pytest.raises(BusyError, match=r"another writer stored 2026-03-05.parquet in "):
+            import_spans(nights, url)
+    assert there(url)["2026-03-05.parquet"] == b"another's"
+
+
 def test_what_is_imported_into_a_bucket_can_be_scored(
     nights: Path, url: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:

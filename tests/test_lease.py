@@ -8,7 +8,7 @@ from unittest.mock import ANY
 import pytest
 
 from kp_batch.errors import BusyError
-from kp_batch.storage.store import Store, store_at
+from kp_batch.storage.store import Store, run_parallel, store_at
 from kp_batch.warehouse.bucket import lease
 from kp_batch.warehouse.bucket.lease import LEASE, leased
 
@@ -38,6 +38,22 @@ def test_a_beat_whose_answer_was_lost_does_not_lose_it(
         held.beat()
         with pytest.raises(BusyError, match="was taken over by another writer"):
             held.check()
+
+
+def test_no_two_beats_are_the_same(store: Store) -> None:
+    with leased(store, "copy") as held:
+        etags = [held.etag]
+        for _ in range(3):
+            held.beat()
+            etags.append(held.etag)
+        assert len(set(etags)) == 4
+
+
+def test_threads_that_renew_it_at_once_do_not_lose_it(store: Store) -> None:
+    with leased(store, "copy") as held:
+        run_parallel(lambda _: held.beat(), range(16))
+        held.check()
+        assert store.read(LEASE)[1].etag == held.etag
 
 
 def test_who_lost_it_leaves_the_winner_in_peace(

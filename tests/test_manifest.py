@@ -13,7 +13,8 @@ from kp_batch.contracts import TABLES
 from kp_batch.errors import WarehouseError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.run_record import RunRecord
-from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.bucket.location import folder_of
+from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import manifest_left
 from tests.archives import trace, write_jsonl
@@ -86,6 +87,22 @@ def test_what_is_no_manifest_is_told_as_damage(tmp_path: Path, content: bytes) -
     (tmp_path / "manifest.json").write_bytes(content)
     with pytest.raises(WarehouseError, match=r"manifest\.json is damaged; restore"):
         read_manifest(tmp_path)
+
+
+def test_of_another_format_in_a_bucket_the_vectors_are_copied_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    copy = Path(folder_of("s3://bucket/team"))
+    (copy / "vectors").mkdir(parents=True)
+    (copy / "manifest.json").write_text('{"format_version": 1}')
+    new = f"s3://bucket/team-format-{FORMAT_VERSION}"
+    with pytest.raises(WarehouseError) as caught:
+        read_manifest(copy)
+    assert str(caught.value).endswith(
+        f"run the archive into a new folder, such as {new}; to keep its vectors, first copy "
+        f"s3://bucket/team/vectors to {new}/vectors, in the bucket"
+    )
 
 
 @pytest.mark.parametrize("published", [{}, [], {"tables": {"runs": "0"}, "settings": {}}])

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kp_batch.errors import BusyError, StorageError
+from kp_batch.storage.store import Object
 from kp_batch.warehouse.bucket import mirror as mirrors
 from kp_batch.warehouse.bucket.location import Record
 from kp_batch.warehouse.bucket.mirror import Mirror
@@ -84,7 +85,7 @@ class World:
             rows = () if published is None else self.meant[published.publication].rows[-2:]
             versions = {table: commit(mirror.folder, table, [*rows, name]) for table in TABLES}
             for kind in ("hashes", "vectors"):
-                path = mirror.folder / "vectors" / "e" / f"{name}.{kind}.npy"
+                path = mirror.folder / "vectors" / "e" / f"{session:064x}.{kind}.npy"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(name)
             before = published.publication if published else ""
@@ -101,6 +102,7 @@ class World:
             (mirror.folder / "manifest.json").write_text(manifest.as_json())
             (mirror.folder / "report.html").write_text(name)
             if vacuum:
+                mirror.removes = True
                 remove_old(mirror.folder, versions)
             mirror.finish()
 
@@ -300,8 +302,9 @@ def test_vectors_go_with_their_hashes_whether_or_not_they_were_fetched(world: Wo
     mirror.pull()
     [first, second, third] = sorted((mirror.folder / "vectors" / "e").glob("*.hashes.npy"))
     assert not list((mirror.folder / "vectors").glob("*/*.vectors.npy"))
-    first.unlink()
     world.publish_again(mirror)
+    mirror.removes = True
+    first.unlink()
     mirror.finish()
     stays = {f"vectors/e/{each.name}" for each in (second, third)}
     stays |= {each.replace("hashes", "vectors") for each in stays}
@@ -314,20 +317,95 @@ def test_where_a_disk_lost_what_is_needed_nothing_is_deleted(world: World, lost:
     mirror.pull()
     before = set(world.held)
     world.publish_again(mirror)
+    mirror.removes = True
     for file in [*mirror.folder.glob(lost), *mirror.folder.glob("vectors/*/*")]:
         file.unlink()
-    mirror.finish()
+    with pytest.raises(StorageError, match=r"is needed, is lost from .* give the same command"):
+        mirror.finish()
     assert set(world.held) == before
     world.observe()
     mirror.pull()
     check(mirror.folder, world)
 
 
-def test_without_a_publication_nothing_of_the_tables_is_deleted(world: World) -> None:
+@pytest.mark.parametrize("is_run", [False, True])
+def test_what_a_copy_loses_while_nothing_is_removed_stays_in_the_bucket(
+    world: World, *, is_run: bool
+) -> None:
     mirror = world.mirror(None)
     mirror.pull()
     before = set(world.held)
+    if is_run:
+        world.publish_again(mirror)
     shutil.rmtree(mirror.folder / "vectors")
     (mirror.folder / "report.html").unlink()
     mirror.finish()
     assert set(world.held) == before - {"report.html"}
+
+
+@pytest.mark.parametrize("removed", ["vectors/*/*.hashes.npy", "forgetting"])
+def test_what_is_removed_here_stays_in_the_bucket_once_another_one_has_published(
+    world: World, removed: str
+) -> None:
+    world.held["forgetting"] = b""
+    mirror = world.mirror(None)
+    mirror.pull()
+    world.publish_again(mirror)
+    mirror.removes = True
+    for file in mirror.folder.glob(removed):
+        file.unlink()
+    world.turns.run(lambda: world.write(0))
+    before = set(world.held)
+    with pytest.raises(BusyError, match=r"another writer published .* nothing more was deleted"):
+        mirror.finish()
+    assert set(world.held) == before
+
+
+@pytest.mark.parametrize(
+    "path", ["vectors/e/notes.vectors.npy", f"scores/{'0' * 64}.vectors.npy", "vectors/e/a.json"]
+)
+def test_only_what_bears_the_name_of_a_chunk_is_a_vector_of_ours(world: World, path: str) -> None:
+    world.held[path] = b"foreign"
+    for number in range(2):
+        world.write(None, vacuum=number == 1)
+    assert world.held[path] == b"foreign"
+    assert path not in world.mirror(None).record.known
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        '["id", {"manifest.json": "etag"}, true]',
+        '["id", {"manifest.json": ["etag", "size", 0]}, true]',
+        '["id", ["manifest.json"], true]',
+        '["id", {}, "yes"]',
+        "[" * 100_000,
+    ],
+)
+def test_a_record_of_another_shape_is_begun_anew(world: World, kept: str) -> None:
+    mirror = world.mirror(None)
+    (mirror.folder / "bucket.json").write_text(kept)
+    mirror = world.mirror(None)
+    assert (mirror.record.known, mirror.record.was_published) == ({}, False)
+    mirror.pull()
+    assert world.mirror(None).record.known.keys() == world.held.keys()
+
+
+def test_a_page_that_is_replaced_while_it_is_fetched_is_noted_as_it_was_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = MemoryStore.objects
+
+    def replaced(store: MemoryStore) -> Iterator[Object]:
+        found = [*listed(store)]
+        store.held["report.html"] = b"newer"
+        return iter(found)
+
+    monkeypatch.setattr(MemoryStore, "objects", replaced)
+    world.held["report.html"] = b"newer than here"
+    mirror = world.mirror(None)
+    mirror.pull()
+    assert (mirror.folder / "report.html").read_bytes() == b"newer"
+    found = mirror.store.look("report.html")
+    assert found
+    assert mirror.record.has(found)

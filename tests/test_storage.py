@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
+import obstore
 import pytest
 
 from kp_batch.errors import is_passing
@@ -34,23 +35,37 @@ def faulty(s3: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tu
 
 
 def test_a_write_may_have_a_condition(store: Store) -> None:
-    first = store.write("a", b"1", new=True)
+    first = store.write("a", b"1", instead_of="")
     with pytest.raises(ConflictError, match=f"^{store.url}/a was changed by another writer$"):
-        store.write("a", b"2", new=True)
+        store.write("a", b"2", instead_of="")
     second = store.write("a", b"2", instead_of=first)
     for stale in (first, "none"):
         with pytest.raises(ConflictError):
             store.write("a", b"3", instead_of=stale)
-    with pytest.raises((ConflictError, FileNotFoundError)):
+    with pytest.raises(ConflictError):
         store.write("b", b"3", instead_of=second)
     content, found = store.read("a")
     assert (content, found.etag) == (b"2", second)
     assert found == store.look("a")
 
 
+def test_to_replace_what_is_gone_is_a_conflict_though_s3_tells_that_there_is_none(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(obstore, "put", missing)
+    with pytest.raises(ConflictError, match=f"^{store.url}/a was removed by another writer$"):
+        store.write("a", b"1", instead_of="known")
+    for new in (None, ""):
+        with pytest.raises(FileNotFoundError, match="there is no such object"):
+            store.write("a", b"1", instead_of=new)
+
+
 def test_a_write_whose_answer_was_lost_finds_its_own_object(store: Store) -> None:
-    etag = store.write("a", b"1", new=True)
-    assert store.write("a", b"1", new=True) == etag
+    etag = store.write("a", b"1", instead_of="")
+    assert store.write("a", b"1", instead_of="") == etag
     assert store.write("a", b"1", instead_of="stale") == etag
 
 
@@ -70,7 +85,7 @@ def test_files_of_any_size_go_there_and_come_back(store: Store, tmp_path: Path) 
 def test_lists_and_deletions_of_many_objects_take_a_request_for_a_thousand(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "_AT_ONCE", 10)
+    monkeypatch.setattr(storage, "AT_ONCE", 10)
     for number in range(25):
         store.write(f"{number:02}", b"")
     before = TRAFFIC.requests

@@ -7,8 +7,16 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from kp_batch.embedding.chunks import count_vectors, window_hashes, write_chunk, write_windows
+from kp_batch.embedding.chunks import (
+    chunk_hashes,
+    count_vectors,
+    window_hashes,
+    write_chunk,
+    write_windows,
+)
 from kp_batch.errors import WarehouseError
+from kp_batch.storage.store import Object
+from kp_batch.warehouse.bucket.location import Record, folder_of
 from tests.opened import Opened
 
 Float32s = npt.NDArray[np.float32]
@@ -114,8 +122,9 @@ def test_only_whole_chunks_are_left_in_the_folder(store: Opened, folder: Path) -
         lambda content: bytes(len(content)),
         lambda content: b"no numpy file " * len(content),
         lambda content: content[:8] + bytes(len(content) - 8),
+        lambda content: content.replace(b"|S64", b"|S32").replace(b"<f4", b">f4"),
     ],
-    ids=["empty", "one byte", "half", "all but one byte", "zeros", "garbage", "only magic"],
+    ids=["empty", "one byte", "half", "all but one byte", "zeros", "garbage", "magic", "type"],
 )
 @pytest.mark.parametrize("part", ["hashes", "vectors"])
 @pytest.mark.usefixtures("store")
@@ -134,6 +143,23 @@ def test_a_damaged_chunk_is_missing_and_can_be_written_over(
     write_chunk(folder, FIRST, random(3))
     assert Opened(folder).gather(FIRST).tobytes() == random(3).tobytes()
     assert path.read_bytes() == content
+
+
+def test_hashes_of_another_type_are_damaged_though_their_vectors_are_remote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    copy = Path(folder_of("s3://bucket/team"))
+    folder = copy / "vectors" / "e"
+    write_chunk(folder, FIRST, random(3))
+    record, name = Record(copy), name_of(FIRST)
+    path = f"vectors/e/{name}.vectors.npy"
+    record.mark_remote(Object(path, 0, 0, "etag"))
+    record.keep()
+    assert chunk_hashes(folder, name).tolist() == [each.encode() for each in FIRST]
+    hashes = folder / f"{name}.hashes.npy"
+    hashes.write_bytes(hashes.read_bytes().replace(b"|S64", b"|S32"))
+    assert not len(chunk_hashes(folder, name))
 
 
 def test_a_half_written_chunk_is_not_seen(store: Opened, folder: Path, tmp_path: Path) -> None:
@@ -267,8 +293,9 @@ def test_a_vector_stays_as_long_as_a_text_has_its_window(shared: Opened) -> None
         lambda content: bytes(len(content)),
         lambda content: content.replace(b"(2, 3)", b"(6,)  "),  # as earlier ones had it
         lambda content: content.replace(b"|S64", b"|S32").replace(b"(2, 3)", b"(2, 6)"),
+        lambda content: content.replace(b"False", b"True "),  # the order of Fortran
     ],
-    ids=["empty", "all but one byte", "zeros", "of one row", "of other hashes"],
+    ids=["empty", "all but one byte", "zeros", "of one row", "of other hashes", "by columns"],
 )
 def test_the_texts_of_damaged_windows_are_missing(
     shared: Opened, damage: Callable[[bytes], bytes]

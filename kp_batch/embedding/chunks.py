@@ -9,6 +9,7 @@ so that it appears whole or not at all.
 
 import hashlib
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from kp_batch.warehouse.bucket.location import is_remote, local_copy
 # Where a vector is: the name of its chunk, and its row in it.
 PLACES = pl.Schema({"chunk": pl.String, "row": pl.Int32})
 HASH = np.dtype("S64")  # SHA-256 in hex
+_VECTOR = np.dtype("<f4")
 Hashes = npt.NDArray[np.bytes_]
 _VECTORS, _HASHES, _WINDOWS = ".vectors.npy", ".hashes.npy", ".windows.npy"
 # Of a chunk, or what a killed run left of one.
@@ -86,7 +88,7 @@ def write_chunk(folder: Path, hashes: pl.Series, vectors: Float32s) -> str:
     name = hashlib.sha256(known.tobytes()).hexdigest()
     # The hashes of a damaged chunk of that name would be taken for those of the new vectors.
     (folder / (name + _HASHES)).unlink(missing_ok=True)
-    _save(folder / (name + _VECTORS), np.ascontiguousarray(vectors, dtype="<f4"))
+    _save(folder / (name + _VECTORS), np.ascontiguousarray(vectors, dtype=_VECTOR))
     _save(folder / (name + _HASHES), known)
     return name
 
@@ -108,25 +110,21 @@ def chunk_hashes(folder: Path, name: str) -> Hashes:
     Returns:
         S64, shape (vectors,), mapped into memory; shape (0,) if it is damaged.
     """
-    try:
-        hashes = np.load(folder / (name + _HASHES), mmap_mode="r", allow_pickle=False)
-        if _is_remote(folder, name):  # and whole, as far as is known from here
+    with suppress(WarehouseError, *_DAMAGED):
+        hashes = _mapped(folder / (name + _HASHES), HASH, 1)
+        # What is remote is whole, as far as is known from here.
+        if _is_remote(folder, name) or len(hashes) == len(_vectors(folder, name)):
             return hashes
-        vectors = _vectors(folder, name)
-    except (WarehouseError, *_DAMAGED):
-        return np.empty(0, dtype=HASH)
-    fit = hashes.dtype == HASH and vectors.ndim == 2 and hashes.shape == vectors.shape[:1]
-    return hashes if fit else np.empty(0, dtype=HASH)
+    return np.empty(0, dtype=HASH)
 
 
 def window_hashes(folder: Path, name: str) -> Hashes:
     """The hashes of texts, and of their windows: S64, shape (2, texts); (2, 0) if it is damaged."""
-    try:
-        pairs = np.load(folder / (name + _WINDOWS), mmap_mode="r", allow_pickle=False)
-    except _DAMAGED:
-        return np.empty((2, 0), dtype=HASH)
-    fit = pairs.dtype == HASH and pairs.ndim == 2 and len(pairs) == 2
-    return pairs if fit else np.empty((2, 0), dtype=HASH)
+    with suppress(*_DAMAGED):
+        pairs = _mapped(folder / (name + _WINDOWS), HASH, 2)
+        if len(pairs) == 2:
+            return pairs
+    return np.empty((2, 0), dtype=HASH)
 
 
 def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
@@ -173,9 +171,17 @@ def _vectors(folder: Path, name: str) -> Float32s:
     """
     path = local_copy(folder / (name + _VECTORS))
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        return _mapped(path, _VECTOR, 2)
     except _DAMAGED as error:
         raise WarehouseError(f"{path} cannot be read ({error}); run again") from error
+
+
+def _mapped(path: Path, dtype: np.dtype[Any], dimensions: int) -> npt.NDArray[Any]:
+    """Map a file into memory; one that is not as it is written here raises one of `_DAMAGED`."""
+    array = np.lib.format.open_memmap(path, mode="r")
+    if (array.dtype, array.ndim) != (dtype, dimensions) or not array.flags.c_contiguous:
+        raise ValueError(f"an array of {array.dtype}, of shape {array.shape}")
+    return array
 
 
 def _save(path: Path, array: npt.NDArray[Any]) -> None:

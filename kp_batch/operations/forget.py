@@ -34,7 +34,7 @@ from kp_batch.staging import Staging
 from kp_batch.steps.step import ThreadExecutor, step
 from kp_batch.text import are, number, one_line, shortened
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.bucket.mirror import keeps_versions
+from kp_batch.warehouse.bucket.mirror import keeps_versions, may_remove
 from kp_batch.warehouse.delta import DeltaTables, remove_unneeded
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import Manifest, require_manifest
@@ -255,6 +255,7 @@ def _purge_forgotten(warehouse: Path) -> None:
         now = require_manifest(warehouse)
         left = replace(now, tables=restored_tables(warehouse, now).versions)
         publish(warehouse, left)
+        may_remove(warehouse)
         for name in _HOLDING_TRACES:
             remove_unneeded(warehouse, name, {left.tables[name]} if name in left.tables else set())
         keep_vectors(warehouse, left)

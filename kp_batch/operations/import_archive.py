@@ -123,17 +123,24 @@ class InBucket:
 
     def _store_one(self, lease: Lease, name: str) -> None:
         lease.check()
-        store, file, etag = store_at(self.url), self.folder / name, self.etags.get(name, "")
-        if not file.exists():
-            store.delete([name])
-            self.etags.pop(name, None)
-            return
+        file, etag = self.folder / name, self.etags.get(name, "")
         try:
-            self.etags[name] = store.write(name, file, instead_of=etag, new=not etag)
+            if file.exists():
+                self.etags[name] = store_at(self.url).write(name, file, instead_of=etag)
+            else:
+                self._delete(name, etag)
         except ConflictError as error:
             raise BusyError(
                 f"another writer stored {name} in {self.url} at the same time; import again"
             ) from error
+
+    def _delete(self, name: str, etag: str) -> None:
+        store = store_at(self.url)
+        found = store.look(name)
+        if found and found.etag != etag:
+            raise ConflictError(name)
+        store.delete([name])
+        self.etags.pop(name, None)
 
 
 def _is_of_archive(path: str) -> bool:

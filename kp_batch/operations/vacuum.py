@@ -24,6 +24,7 @@ from kp_batch.operations.retention import (
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.sql import statement
 from kp_batch.staging import Staging
+from kp_batch.warehouse.bucket.mirror import may_remove
 from kp_batch.warehouse.delta import DeltaTables, files_at, unneeded_files
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import Manifest, require_manifest
@@ -118,6 +119,7 @@ def _carry_out(warehouse: Path, plan: _Plan) -> None:
             tables.overwrite(name, rows.sort("run_id"))
     left = replace(plan.published, tables=tables.versions)
     publish(warehouse, left)
+    may_remove(warehouse)
     for path in plan.files:
         path.unlink()
     for folder in plan.encoders:

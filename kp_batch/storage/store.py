@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _PIECE = 8 << 20  # bytes that pass through memory at once
-_AT_ONCE = 1_000  # objects of one request that lists or deletes
+AT_ONCE = 1_000  # objects of one request that lists or deletes
 _PARALLEL = 16  # objects that are on their way
 # A request may last as long as its bytes keep coming: obstore's own limit is 30 s for all of it.
 _PATIENCE = {"timeout": "1h", "read_timeout": "60s"}
@@ -132,7 +132,7 @@ class Store:
         import obstore
 
         with self._errors_of(below):
-            for page in obstore.list(self._store, below or None, chunk_size=_AT_ONCE):
+            for page in obstore.list(self._store, below or None, chunk_size=AT_ONCE):
                 TRAFFIC.count()
                 yield from (Object.of(each) for each in page)
 
@@ -201,9 +201,7 @@ class Store:
             if mtime_ns is not None:
                 os.utime(written, ns=(mtime_ns, mtime_ns))
 
-    def write(
-        self, path: str, content: bytes | Path, *, instead_of: str = "", new: bool = False
-    ) -> str:
+    def write(self, path: str, content: bytes | Path, *, instead_of: str | None = None) -> str:
         """Write an object, whole or not at all.
 
         A write whose answer was lost is tried again, and then finds its own object: that is none of
@@ -212,8 +210,7 @@ class Store:
         Args:
             path: of the object.
             content: bytes, or a file.
-            instead_of: the ETag that it must have.
-            new: whether there must be none.
+            instead_of: the ETag that it must have; empty: there must be none; None: either.
 
         Returns:
             Its ETag.
@@ -222,7 +219,9 @@ class Store:
             ConflictError: the condition does not hold; nothing was written.
             OSError: it cannot be written.
         """
-        condition = "create" if new else {"e_tag": f'"{instead_of}"'} if instead_of else "overwrite"
+        condition = {"e_tag": f'"{instead_of}"'} if instead_of else "create"
+        if instead_of is None:
+            condition = "overwrite"
         try:
             return self._put(path, content, condition)
         except ConflictError:
@@ -239,16 +238,21 @@ class Store:
         # A condition holds for one request alone, so what has one is not cut into parts.
         in_parts = condition == "overwrite" and size > _PIECE
         TRAFFIC.count(requests=2 + -(-size // _PIECE) if in_parts else 1, written=size)
-        with self._errors_of(path):
-            done = obstore.put(
-                self._store,
-                path,
-                content,
-                mode=condition,
-                use_multipart=in_parts,
-                chunk_size=_PIECE,
-                max_concurrency=1,  # many objects are on their way at once
-            )
+        try:
+            with self._errors_of(path):
+                done = obstore.put(
+                    self._store,
+                    path,
+                    content,
+                    mode=condition,
+                    use_multipart=in_parts,
+                    chunk_size=_PIECE,
+                    max_concurrency=1,  # many objects are on their way at once
+                )
+        except FileNotFoundError:  # so does S3 tell that there is none to be replaced
+            if not isinstance(condition, dict):
+                raise
+            raise ConflictError(f"{self.url}/{path} was removed by another writer") from None
         return _bare(done["e_tag"])
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -259,9 +263,9 @@ class Store:
         """
         import obstore
 
-        for first in range(0, len(paths), _AT_ONCE):
+        for first in range(0, len(paths), AT_ONCE):
             TRAFFIC.count()
-            some = list(paths[first : first + _AT_ONCE])
+            some = list(paths[first : first + AT_ONCE])
             try:
                 with self._errors_of(""):
                     obstore.delete(self._store, some)

@@ -15,7 +15,7 @@ from typing import Any, cast
 import duckdb
 
 from kp_batch.errors import WarehouseError
-from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 
 FORMAT_VERSION = 12
@@ -222,11 +222,15 @@ def _check_format(warehouse: Path, version: int) -> None:
     )
     if version > FORMAT_VERSION:
         raise WarehouseError(f"{found}; use a later version of kp_batch, or a new folder")
-    layout, new = Layout(warehouse), f"{warehouse.absolute()}-format-{FORMAT_VERSION}"
+    layout, url = Layout(warehouse), url_of(warehouse)
+    new = f"{url or warehouse.absolute()}-format-{FORMAT_VERSION}"
     steps = [f"run the archive into a new folder, such as {quote(new)}"]
     if layout.all_vectors.exists():
         vectors = quote(str(layout.all_vectors.absolute()))
-        steps.append(f"to keep its vectors, first: mkdir {quote(new)} && mv {vectors} {quote(new)}")
+        keeping = f": mkdir {quote(new)} && mv {vectors} {quote(new)}"
+        if url:
+            keeping = f" copy {url}/vectors to {new}/vectors, in the bucket"
+        steps.append(f"to keep its vectors, first{keeping}")
     if layout.table("forgotten").exists():
         steps.append("afterwards forget again what was forgotten, with kp-batch forget")
     raise WarehouseError(f"{found}; {'; '.join(steps)}")

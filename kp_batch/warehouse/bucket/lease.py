@@ -34,11 +34,13 @@ class Lease:
     """Held until it is given back, or somebody takes it from a holder that seems dead."""
 
     store: Store
-    holder: bytes
-    etag: str
+    who: Mapping[str, object]
+    etag: str  # of what it was, or of the last beat
     is_lost: bool = False
+    beats: int = 0  # so that no two have the same content, of which stores make ETags
     # By the wall's clock: the monotonic one stands still while a machine sleeps.
     beaten: float = field(default_factory=time.time)
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # whoever checks it may renew it
 
     def check(self) -> None:
         """Stop a writer that was taken over; the lease is renewed unless it was just now.
@@ -61,13 +63,17 @@ class Lease:
         Raises:
             OSError: the store cannot be asked; it is held until it is known to be lost.
         """
-        now = time.time()
-        try:
-            if not self.is_lost:
-                self.etag = self.store.write(LEASE, self.holder, instead_of=self.etag)
-        except (ConflictError, FileNotFoundError):
-            self.is_lost = True
-        self.beaten = now
+        with self._lock:
+            now = time.time()
+            # If its answer is lost, the next one finds it, as its content is the same.
+            content = json.dumps({**self.who, "beats": self.beats}).encode()
+            try:
+                if not self.is_lost:
+                    self.etag = self.store.write(LEASE, content, instead_of=self.etag)
+                    self.beats += 1
+            except ConflictError:
+                self.is_lost = True
+            self.beaten = now
 
 
 @contextmanager
@@ -131,10 +137,11 @@ def _taken(store: Store, who: Mapping[str, object], archive: str) -> Lease:
     holder, etag, age_s = _holder(store, now_ns)
     is_own = all(holder.get(name) == who[name] for name in ("copy", "host"))  # and not at work
     if "copy" not in holder or is_own or age_s > _DEAD_S:
-        with suppress(ConflictError):  # another one was faster
-            text = json.dumps(who).encode()
-            return Lease(store, text, store.write(LEASE, text, instead_of=etag, new=not etag))
-        holder, _, age_s = _holder(store, now_ns)
+        lease = Lease(store, who, etag)
+        lease.beat()
+        if not lease.is_lost:
+            return lease
+        holder, _, age_s = _holder(store, now_ns)  # another one was faster
     told = (
         f"process {holder.get('pid')} on {holder.get('host')} since {holder.get('since')}, "
         f"last heard of {max(age_s, 0):.0f} s ago"
@@ -160,7 +167,7 @@ def _probed(store: Store) -> int:
     etag = store.write(_PROBE, b"1")  # which others may do at the same time
     for other in ("", uuid4().hex):
         with suppress(ConflictError):
-            store.write(_PROBE, b"2", instead_of=other, new=not other)
+            store.write(_PROBE, b"2", instead_of=other)
             raise WarehouseError(
                 f"{store.url} does not keep the conditions of a write (If-Match), so that two "
                 "writers could overwrite each other; choose another store"

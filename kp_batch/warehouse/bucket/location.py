@@ -6,6 +6,7 @@ vectors that a warehouse has: the others stay in the bucket, and are fetched as 
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from uuid import uuid4
 
 from kp_batch.errors import WarehouseError
@@ -40,9 +41,28 @@ _SLASH = ","  # in the name of a copy's folder: one copy must not stand in anoth
 
 FETCHED_NS = 0  # the time of a vectors' file that was fetched, by which it is known not to be new
 _LAZY, _EAGER = ".vectors.npy", ".hashes.npy"  # of a chunk; the hashes are read every night
+_OF_VECTORS = re.compile(r"vectors/[^/]+/[0-9a-f]{64}\.(?:vectors|hashes|windows)\.npy")
 _FETCHING = [Lock() for _ in range(16)]  # threads that need the same file wait for each other
 
-Known = list[str | int]  # of an object: its ETag, and its file's size and time
+
+class Known(NamedTuple):
+    """What a copy knows of an object, and of its file."""
+
+    etag: str
+    size: int  # bytes
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, kept: Any) -> Self:
+        """Take what was kept.
+
+        Raises:
+            TypeError, ValueError: it is nothing that is kept.
+        """
+        etag, size, mtime_ns = kept
+        if not (isinstance(etag, str) and isinstance(size, int) and isinstance(mtime_ns, int)):
+            raise TypeError("not an object as it is known")
+        return cls(etag, size, mtime_ns)
 
 
 def folder_of(name: str | PathLike[str]) -> str | PathLike[str]:
@@ -117,12 +137,13 @@ class Record:
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """What the copy in a folder knows."""
-        record = cls(folder)
-        with suppress(OSError, ValueError, TypeError):
-            kept = json.loads(_path(folder).read_text("utf-8"))
-            record.copy_id, record.known, record.was_published = kept
-        return record
+        """What the copy in a folder knows; nothing, where that is damaged."""
+        with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+            copy_id, known, was_published = json.loads(_path(folder).read_text("utf-8"))
+            if isinstance(copy_id, str) and isinstance(was_published, bool):
+                by_path = {path: Known.of(each) for path, each in known.items()}
+                return cls(folder, copy_id, by_path, was_published)
+        return cls(folder)
 
     def keep(self) -> None:
         """Keep what is known."""
@@ -132,17 +153,17 @@ class Record:
 
     def etag_of(self, path: str) -> str:
         """The ETag of an object; empty where none is known."""
-        return str(self.known[path][0]) if path in self.known else ""
+        return self.known[path].etag if path in self.known else ""
 
     def note(self, path: str, etag: str) -> None:
         """Note that a file is as the bucket has it."""
         status = (self.folder / path).stat()
-        self.known[path] = [etag, status.st_size, status.st_mtime_ns]
+        self.known[path] = Known(etag, status.st_size, status.st_mtime_ns)
 
     def mark_remote(self, found: "Object") -> None:
         """Note that an object is fetched only when it is read."""
         (self.folder / found.path).unlink(missing_ok=True)  # of an older one
-        self.known[found.path] = [found.etag, found.size, FETCHED_NS]
+        self.known[found.path] = Known(found.etag, found.size, FETCHED_NS)
 
     def has(self, found: "Object") -> bool:
         """Whether the copy has an object as it is now."""
@@ -161,12 +182,17 @@ class Record:
         except FileNotFoundError:  # it is remote
             return False
         known = self.known.get(path)
-        return known is None or known[1:] != [status.st_size, status.st_mtime_ns]
+        return known is None or known[1:] != (status.st_size, status.st_mtime_ns)
 
 
 def is_lazy(path: str) -> bool:
     """Whether an object is fetched only when it is read."""
-    return path.endswith(_LAZY)
+    return is_of_vectors(path) and path.endswith(_LAZY)
+
+
+def is_of_vectors(path: str) -> bool:
+    """Whether an object is a file of a vector store."""
+    return _OF_VECTORS.fullmatch(path) is not None
 
 
 def is_remote(file: Path) -> bool:

@@ -13,12 +13,14 @@ Several writers may be at work, though a lease asks them to take turns. That har
   log is one sequence, of which each entry is created once: who finds the next number taken was
   overtaken. All tables' logs go in one order, so one of two writers gets through. An entry that
   was never published stays, and whoever writes next restores the published version after it. What
-  else is replaced, such as the page, is replaced only as the copy knows it. Of vectors the name
-  says what they are: those of two writers are the same.
-- *None deletes what another one needs.* Only who has published deletes, and nothing that its own
-  manifest names. A later manifest names those files, and new ones that this copy does not know.
-  Who was at work from the same manifest as this one can no longer publish. Vectors and the page
-  may be lost: they are made again.
+  else is replaced, such as the page, is replaced only as the copy knows it; but `_last_checkpoint`
+  by any writer, as logs are never deleted, so that what any of them names is there. Of vectors the
+  name says what they are: those of two writers are the same.
+- *None deletes what another one needs.* Only who has published, and says so, deletes anything but
+  the page, nothing that its own manifest names, and only while that is the published one. A later
+  manifest names those files, and new ones that this copy does not know. Who was at work from the
+  same manifest as this one can no longer publish. Vectors and the page may be lost: they are made
+  again.
 - *A copy is whole.* All that a manifest names was stored before it, and is deleted only after a
   later one; so what was listed while the manifest stayed the same is complete.
 """
@@ -34,12 +36,13 @@ from filelock import FileLock
 
 from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
 from kp_batch.files import HALF_WRITTEN, atomic_write, files_below
-from kp_batch.storage.store import ConflictError, Object, Store, run_parallel, store_at
+from kp_batch.storage.store import AT_ONCE, ConflictError, Object, Store, run_parallel, store_at
 from kp_batch.warehouse.bucket.lease import leased
 from kp_batch.warehouse.bucket.location import (
     FETCHED_NS,
     Record,
     is_lazy,
+    is_of_vectors,
     make_folder_of,
     url_of,
 )
@@ -48,11 +51,11 @@ from kp_batch.warehouse.lock import locked
 
 _ROOT = Layout(Path())
 _MANIFEST, _MARKER = _ROOT.manifest.name, _ROOT.forgetting.name
-_SINGLE = (_MANIFEST, _ROOT.report.name, _MARKER)
-_VECTORS = _ROOT.all_vectors.name
-_FOLDERS = (*TABLE_NAMES, _VECTORS)
+_PAGE = _ROOT.report.name
+_SINGLE = (_MANIFEST, _PAGE, _MARKER)
+_FOLDERS = (*TABLE_NAMES, _ROOT.all_vectors.name)
 _LOG, _LAST_CHECKPOINT = "/_delta_log/", "_last_checkpoint"
-_ENDINGS = (".parquet", ".json", ".npy", f"/{_LAST_CHECKPOINT}")
+_ENDINGS = (".parquet", ".json", f"/{_LAST_CHECKPOINT}")
 
 _TRIES = 5  # to see the bucket at rest
 _FETCHED_S = 3_600  # until then, a reader may be fetching a vector
@@ -67,6 +70,7 @@ class Mirror:
     check: Callable[[], None] = lambda: None  # raises where another writer took over
     etag: str = ""  # of the manifest that work began from, or that this writer has published
     tried: set[bytes] = field(default_factory=set[bytes])  # manifests of this writer
+    removes: bool = False  # whether files that are gone from here were removed: see `may_remove`
 
     @classmethod
     def of(cls, folder: Path) -> "Mirror | None":
@@ -115,9 +119,7 @@ class Mirror:
             return False
         is_same = record.etag_of(_MANIFEST) == self.etag
         if now and not record.has(now):
-            with atomic_write(self.folder / _MANIFEST) as written:
-                written.write_bytes(content)
-            record.note(_MANIFEST, now.etag)
+            self._keep(content, now)
         record.was_published = now is not None
         self._prune_to({*found, *([_MANIFEST] if now else [])}, own_vectors=is_same)
         record.keep()
@@ -146,9 +148,19 @@ class Mirror:
         if is_lazy(found.path):
             self.record.mark_remote(found)
             return
+        if found.path in _SINGLE or found.path.endswith(_LAST_CHECKPOINT):
+            # Another writer may have replaced it since it was listed.
+            self._keep(*self.store.read(found.path))
+            return
         # So that a vector is never taken for work of this machine.
-        mtime_ns = FETCHED_NS if _is_of_vectors(found.path) else None
+        mtime_ns = FETCHED_NS if is_of_vectors(found.path) else None
         self.store.download(found.path, self.folder / found.path, mtime_ns)
+        self.record.note(found.path, found.etag)
+
+    def _keep(self, content: bytes, found: Object) -> None:
+        (self.folder / found.path).parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(self.folder / found.path) as written:
+            written.write_bytes(content)
         self.record.note(found.path, found.etag)
 
     def _prune_to(self, found: Collection[str], *, own_vectors: bool) -> None:
@@ -173,7 +185,7 @@ class Mirror:
     def _is_made_here(self, path: str) -> bool:
         with suppress(FileNotFoundError):
             mtime_ns = (self.folder / path).stat().st_mtime_ns
-            return _is_of_vectors(path) and mtime_ns != FETCHED_NS
+            return is_of_vectors(path) and mtime_ns != FETCHED_NS
         return False
 
     def _files(self) -> Iterator[str]:
@@ -205,36 +217,55 @@ class Mirror:
         self.record.was_published = True
 
     def _replace_manifest(self, content: bytes, etag: str) -> None:
-        self.etag = self.store.write(_MANIFEST, content, instead_of=etag, new=not etag)
+        self.etag = self.store.write(_MANIFEST, content, instead_of=etag)
 
     def finish(self) -> None:
         """Store what is new, and delete what this writer has removed here.
 
         Raises:
             BusyError: another writer is there; what was published before is whole.
+            StorageError: a file is lost from here that is needed; nothing was deleted.
             OSError: the bucket cannot be written.
         """
         self._store_new()
         if self.etag and self.record.is_present(_MANIFEST):
             self.record.note(_MANIFEST, self.etag)
         gone = self._removed()
-        for is_marker in (False, True):  # the mark of unfinished work goes last
-            self.check()
-            self.store.delete([path for path in gone if (path == _MARKER) == is_marker])
+        marks = [path for path in gone if path == _MARKER]
+        files = [path for path in gone if path != _MARKER]
+        for paths in (files, marks):  # the mark of unfinished work goes last
+            for first in range(0, len(paths), AT_ONCE):
+                self._delete(paths[first : first + AT_ONCE])
         for path in gone:
             self.record.known.pop(path, None)
         self.record.keep()
 
-    def _removed(self) -> list[str]:
-        """The objects whose files are gone from here; without a publication, the page alone.
+    def _delete(self, paths: Sequence[str]) -> None:
+        """Delete objects by one request, unless somebody has published since this writer has."""
+        self.check()
+        found = self.store.look(_MANIFEST)
+        if self.etag != (found.etag if found else ""):
+            raise BusyError(
+                f"another writer published in {self.store.url} meanwhile; nothing more was "
+                "deleted; give the same command again"
+            )
+        self.store.delete(paths)
 
-        None where one of them is needed, which no writer removes: a disk or a user has lost it, and
-        who knows what else.
+    def _removed(self) -> list[str]:
+        """The objects whose files were removed here: of a run, the page alone.
+
+        What else is gone was lost by a disk or a user. Where that is needed, who knows what else
+        is.
         """
-        asked = self.record.known if self.tried else {*_SINGLE} & self.record.known.keys()
+        asked = self.record.known if self.removes else {_PAGE} & self.record.known.keys()
         gone = [path for path in asked if not self.record.is_present(path)]
-        is_lost = any(_is_log(path) or path == _MANIFEST for path in gone)
-        return [] if is_lost or not self._named(gone).isdisjoint(gone) else sorted(gone)
+        lost = {path for path in gone if _is_log(path) or path == _MANIFEST}
+        if lost := lost or self._named(gone).intersection(gone):
+            raise StorageError(
+                f"{min(lost)}, which is needed, is lost from {self.folder}, the copy of "
+                f"{self.store.url}; nothing was deleted there; give the same command again"
+            )
+        return sorted(gone)
 
     def _named(self, paths: Sequence[str]) -> set[str]:
         """What the manifest names of the tables that have some paths."""
@@ -260,15 +291,11 @@ class Mirror:
 
     def _send(self, path: str) -> None:
         self.check()
-        is_entry = _is_log(path) and not path.endswith(_LAST_CHECKPOINT)
-        old = self.record.etag_of(path) if path in _SINGLE else ""
+        old = self.record.etag_of(path) if path in _SINGLE else None
+        if _is_log(path) and not path.endswith(_LAST_CHECKPOINT):
+            old = ""
         with self._unless_overtaken():
-            etag = self.store.write(
-                path,
-                self.folder / path,
-                instead_of=old,
-                new=is_entry or (path in _SINGLE and not old),
-            )
+            etag = self.store.write(path, self.folder / path, instead_of=old)
         self.record.note(path, etag)
 
     @contextmanager
@@ -323,6 +350,15 @@ def publish_in_bucket(folder: Path, manifest: str) -> None:
         _OPEN[folder].publish(manifest)
 
 
+def may_remove(folder: Path) -> None:
+    """Let a bucket lose what is gone from its copy when this writer ends.
+
+    Only once a manifest is published that does without what will be removed.
+    """
+    if folder in _OPEN:
+        _OPEN[folder].removes = True
+
+
 def is_in_doubt(folder: Path) -> bool:
     """Whether the bucket has, or may have, a manifest of this writer that the copy here lacks."""
     if folder not in _OPEN:
@@ -371,12 +407,8 @@ def sync_lock(folder: Path) -> AbstractContextManager[object]:
 def is_shared(path: str) -> bool:
     """Whether an object is a file of a warehouse; what else stands below its URL is left alone."""
     top, *below = path.split("/")
-    in_folder = top in _FOLDERS and path.endswith(_ENDINGS) and ".." not in below
-    return path in _SINGLE or in_folder
-
-
-def _is_of_vectors(path: str) -> bool:
-    return path.startswith(f"{_VECTORS}/")
+    in_table = top in TABLE_NAMES and path.endswith(_ENDINGS) and ".." not in below
+    return path in _SINGLE or in_table or is_of_vectors(path)
 
 
 def _is_log(path: str) -> bool:
