@@ -74,8 +74,6 @@ def remove_leftovers(notes: Path) -> None:
             path = Path(os.fsdecode(name))
             if path.is_dir() and not path.is_symlink():
                 rmtree(path, ignore_errors=True)
-                with suppress(OSError):  # it holds those of others
-                    path.parent.rmdir()
             else:
                 with suppress(OSError):
                     path.unlink()

@@ -81,7 +81,7 @@ HEAD = """
 import os, signal, subprocess, sys, tempfile, time
 from pathlib import Path
 from kp_batch.cli.supervise import has_told, logged, supervised
-from kp_batch.files import beside, whole
+from kp_batch.files import temporary_sibling
 def kill(number):
     os.kill(os.getpid(), number)
 def work():
@@ -177,7 +177,7 @@ LEAVING = """
 folder, log = map(Path, sys.argv[1:])
 from kp_batch.staging import Staging
 from kp_batch.warehouse.publication import writing
-begun = beside(folder / "a"); begun.write_text("half")
+begun = temporary_sibling(folder / "a"); begun.write_text("half")
 Staging(folder / "staging" / "a-run").make()
 open(tempfile.mkdtemp() + "/left", "w")
 subprocess.Popen(["sleep", "600"])
@@ -203,7 +203,7 @@ def test_a_signal_ends_all_and_leaves_nothing(tmp_path: Path, temporary: Path, n
         assert process.wait(20) == 128 + signal.Signals[name]
         until(lambda: not any(map(is_running, group)), 20)
         assert process.stderr.read() == f"kp-batch: ended by {name}; whole\n"
-    assert [*folder.iterdir(), *temporary.iterdir()] == []
+    assert [*folder.rglob("*"), *temporary.iterdir()] == [folder / "staging"]
     assert sorted(tmp_path.iterdir()) == [folder, temporary]
 
 
@@ -219,8 +219,17 @@ def test_nothing_is_left_by_who_is_killed(tmp_path: Path, temporary: Path, victi
         os.kill(process.pid if victim == "parent" else child, signal.SIGKILL)
         process.wait(20)
         until(lambda: not any(map(is_running, (child, other))), 20)
-    assert [*folder.iterdir(), *temporary.iterdir()] == []
+    assert [*folder.rglob("*"), *temporary.iterdir()] == [folder / "staging"]
     assert sorted(tmp_path.iterdir()) == [folder, temporary]
+
+
+def test_an_interrupt_is_ignored_where_who_began_the_command_ignores_it() -> None:
+    work = "os.kill(os.getppid(), 2); kill(2); time.sleep(0.1); print('on', flush=True)"
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert done(work) == (0, "on\n", "")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_what_nohup_began_goes_on_where_its_terminal_is_closed() -> None:

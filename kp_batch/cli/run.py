@@ -134,17 +134,18 @@ def _run(
     from kp_batch.pipeline.summary import as_text, with_all_domains
     from kp_batch.steps.prefect_settings import configured_api
 
-    faults: list[OSError] = []
+    fault: OSError | None = None
 
     def tell(summary: "Summary") -> None:
+        nonlocal fault
         try:
             if as_json:
                 click.echo(json_line(with_all_domains(summary)))
             elif not quiet:
                 click.echo(as_text(summary))
+            has_told()
         except OSError as error:  # who reads our output has left, say: the work goes on
-            faults.append(error)
-        has_told()
+            fault = error
 
     check_apart(config.warehouse, config.archive)
     make_folder(config.warehouse)
@@ -155,7 +156,7 @@ def _run(
 
     with logged(Layout(config.warehouse).log), timed(began):
         (_run_flow if under_prefect else _run_alone)(config, tell)
-    for fault in faults:
+    if fault:
         raise fault
 
 

@@ -39,9 +39,9 @@ _OWN: list[Path] = []  # that folder, in the child alone
 
 
 def ending_signals() -> set[signal.Signals]:
-    """The signals that end a command; what nohup began goes on where its terminal is closed."""
-    ending = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    return ending - {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else ending
+    """The signals that end a command: not those that who began it has it ignore, as nohup does."""
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return {each for each in ending if signal.getsignal(each) != signal.SIG_IGN}
 
 
 def say(message: str) -> None:
@@ -88,6 +88,7 @@ def _open_closed_streams() -> None:
     number = 0
     while number <= 2:
         number = os.open(os.devnull, os.O_RDWR)
+        os.set_inheritable(number, number <= 2)
     os.close(number)
 
 
@@ -106,6 +107,8 @@ def _begin(folder: Path, alive: int, ending: Collection[int]) -> None:
     tempfile.tempdir = None
     note_leftovers_in(folder / _LEFT)
     _OWN.append(folder)
+    if columns := shutil.get_terminal_size((0, 0)).columns:
+        os.environ["COLUMNS"] = str(columns)  # who asks its own stdout learns of no terminal
     sys.stdout, sys.stderr = _moved(sys.stdout), _moved(sys.stderr)
     _lead_output_into(folder / _PRINTED)
     threading.Thread(target=_end_with_parent, args=[folder, alive], daemon=True).start()
