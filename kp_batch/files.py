@@ -16,6 +16,7 @@ from kp_batch.errors import WarehouseError
 
 HALF_WRITTEN = ".part"  # the ending of a file that is not whole yet
 FOLDERS: set[Path] = set()  # where this process has begun files
+OWN: list[Path] = []  # the temporary folder that goes with this process, if it has one
 _NOTES: list[int] = []  # the file that names what this process would leave, if there is one
 
 

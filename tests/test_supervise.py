@@ -1,6 +1,7 @@
 """Long commands in a process of their own: how they end, what is told then, and what is left."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -428,12 +429,12 @@ def test_a_command_that_is_ended_says_so_and_leaves_nothing(
 
 RULES = ("--success", "always", "--confidence", "0.5", "--domain", "=code")
 IMPORTING = """
-
+from kp_batch import cli
 from kp_batch.importers import archive
-def put(written, path):
+def wait(written, path):
     echo("ready")
     time.sleep(600)
-archive.put = put
+archive._is_same = wait
 return cli._status()
 """
 
@@ -469,8 +470,7 @@ echo $?; tail -n 1 err; find full -name '*.part' -o -name 'kp-*'
 @pytest.mark.parametrize(
     ("full", "size", "command"),
     [
-        ("scratch", "24k", "compare previous latest"),
-        ("scratch", "24k", "export -o traces.jsonl"),
+        ("scratch", "8k", "export -o traces.jsonl"),
         ("scratch", "24k", "forget a0 --dry-run"),
         ("scratch", "8k", "import atif session.json -o archive"),
         ("output", "8k", "export -o full/traces.jsonl"),
@@ -498,6 +498,5 @@ def test_a_full_disk_is_told_in_one_line_and_nothing_is_left(
     done = subprocess.run([*told, *words], capture_output=True, text=True, check=True)
     status, line, *left = done.stdout.splitlines()
     assert (status, left) == ("1", [])
-    where = f"{tmp_path}/full/kp-" if full == "scratch" else "full"
-    assert line.startswith(f"kp-batch: the disk of {where}")
-    assert line.endswith(" is full; free some space")
+    where = f"{tmp_path}/full" if full == "scratch" else "full(/archive/_import)?"
+    assert re.fullmatch(f"kp-batch: the disk of {where} is full; free some space", line)

@@ -29,14 +29,13 @@ from typing import NoReturn, TextIO
 
 from kp_batch.errors import BusyError, KpBatchError, ResourceError
 from kp_batch.failures import explained
-from kp_batch.files import HALF_WRITTEN, note_leftovers_in, remove_leftovers, temporary_sibling
+from kp_batch.files import HALF_WRITTEN, OWN, note_leftovers_in, remove_leftovers, temporary_sibling
 from kp_batch.streams import echo, keep_apart, user_err, user_out
 from kp_batch.text import printable_lines
 
 # Files of the child's temporary folder: what it would leave elsewhere where it is killed, what
 # libraries printed, or a link to that, and whether it has told its result.
 _LEFT, _PRINTED, _TOLD = "left", "printed", "told"
-_OWN: list[Path] = []  # that folder, in the child alone
 
 
 def ending_signals() -> set[signal.Signals]:
@@ -107,7 +106,7 @@ def _begin(folder: Path, alive: int, ending: Collection[int]) -> None:
     os.environ.update(TMPDIR=str(folder), PYTHONSAFEPATH="1")
     tempfile.tempdir = None
     note_leftovers_in(folder / _LEFT)
-    _OWN.append(folder)
+    OWN.append(folder)
     if columns := shutil.get_terminal_size((0, 0)).columns:
         os.environ["COLUMNS"] = str(columns)  # who asks its own stdout learns of no terminal
     keep_apart(_moved(sys.stdout), _moved(sys.stderr))
@@ -196,7 +195,7 @@ def _clear(folder: Path) -> None:
 
 def has_told() -> None:
     """Note that the command has told its result: what it does after that is no reason to fail."""
-    for folder in _OWN:
+    for folder in OWN:
         with suppress(OSError):
             (folder / _TOLD).touch()
 
@@ -232,12 +231,12 @@ def logged(log: Path) -> Generator[None]:
         KpBatchError: what the command fails over.
         OSError: it cannot be written.
     """
-    if not _OWN:
+    if not OWN:
         yield
         return
     from kp_batch.warehouse.publication import when_writing
 
-    begun = _Log(log, _OWN[0] / _PRINTED)
+    begun = _Log(log, OWN[0] / _PRINTED)
     when_writing(begun.take_place)
     try:
         yield
