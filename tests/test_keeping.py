@@ -382,7 +382,7 @@ def test_vacuum_waits_for_no_other_writer(nights: Nights) -> None:
     assert parquet(nights.warehouse) == before
 
 
-@pytest.mark.parametrize("work", ["remove", "publish"])
+@pytest.mark.parametrize("work", ["keep_vectors", "publish"])
 def test_a_killed_vacuum_takes_nothing_away_and_the_next_one_ends_it(
     nights: Nights, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
