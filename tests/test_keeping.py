@@ -738,6 +738,7 @@ def test_half_a_chunk_of_a_killed_run_is_removed(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", dying)
+        patch.setattr(Path, "unlink", lambda *_, **_named: None)  # who is killed removes nothing
         with pytest.raises(Killed):
             rescore_archive(settings_of(folder, cache_size=3))
     assert vectors_in(folder / "warehouse", ["never published"])
@@ -747,6 +748,20 @@ def test_half_a_chunk_of_a_killed_run_is_removed(
         vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC))
     assert places(folder / "warehouse", ["kp:trace:dead", text_hash("never published")]) == []
     assert vectors_in(folder / "warehouse", ["never published"]) == []
+
+
+def test_the_work_needs_no_prediction(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = forget(folder / "warehouse", [SECRET], dry_run=True)
+    for module in (kp_batch.operations.forget, kp_batch.operations.vacuum):
+        monkeypatch.setattr(module, "count_other_vectors", killed)
+    with monkeypatch.context() as patch:
+        patch.setattr(kp_batch.operations.forget, "keep_vectors", killed)
+        with pytest.raises(Killed):
+            forget(folder / "warehouse", [SECRET])
+    done = forget(folder / "warehouse", [SECRET])
+    assert (done.finishes, done.vectors) == (True, told.vectors)
+    assert told.vectors > 0
+    assert vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC)).vectors == 0
 
 
 def test_forget_waits_for_no_other_writer(folder: Path) -> None:
