@@ -1,10 +1,12 @@
 """Long commands in a process of their own: how they end, what is told then, and what is left."""
 
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -170,6 +172,19 @@ os.write(1, b"library"); os.write(2, b"library"); subprocess.run(["echo", "libra
         command = [sys.executable, "-c", HEAD.format(work=work.replace("\n", "\n    "))]
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, check=True)
     assert out.read_text() == "\n"
+
+
+def test_the_child_fits_the_terminal_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+    work = "import shutil; echo(str(shutil.get_terminal_size().columns), err=True)"
+    terminal, end = pty.openpty()
+    termios.tcsetwinsize(end, (20, 57))
+    told = [sys.executable, "-c", HEAD.format(work=work)]
+    done = subprocess.run(told, stdout=end, stderr=subprocess.PIPE, check=False)
+    os.close(end)
+    os.close(terminal)
+    assert (done.returncode, done.stderr) == (0, b"57\n")
 
 
 def test_no_file_takes_the_numbers_of_closed_streams() -> None:
