@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from kp_batch.errors import KpBatchError, ResourceError, WarehouseError
-from kp_batch.files import FOLDERS
+from kp_batch.files import FOLDERS, OWN
 from kp_batch.text import one_line
 
 # The last one is DuckDB's, which calls it a lack of memory: it takes nine tenths of what is free.
@@ -65,7 +65,8 @@ def _full_disk(log: str | None) -> ResourceError:
     folders = [Path(log).parent, temporary] if log else [temporary]
     others = [each for each in FOLDERS if _free(each) < _ROOM]
     fullest = min((each for each in (*others, *folders) if each.is_dir()), key=_free)
-    return ResourceError(f"the disk of {fullest} is full{_whole(log)}; free some space")
+    lasting = next((own.parent for own in OWN if fullest.is_relative_to(own)), fullest)
+    return ResourceError(f"the disk of {lasting} is full{_whole(log)}; free some space")
 
 
 def _free(folder: Path) -> int:

@@ -16,6 +16,7 @@ from kp_batch.errors import WarehouseError
 
 HALF_WRITTEN = ".part"  # the ending of a file that is not whole yet
 FOLDERS: set[Path] = set()  # where this process has begun files
+OWN: list[Path] = []  # the temporary folder that goes with this process, if it has one
 _NOTES: list[int] = []  # the file that names what this process would leave, if there is one
 
 
@@ -74,8 +75,6 @@ def remove_leftovers(notes: Path) -> None:
             path = Path(os.fsdecode(name))
             if path.is_dir() and not path.is_symlink():
                 rmtree(path, ignore_errors=True)
-                with suppress(OSError):  # it holds those of others
-                    path.parent.rmdir()
             else:
                 with suppress(OSError):
                     path.unlink()

@@ -1,12 +1,12 @@
 """Tells how far a run is: lines for whoever hears them, and a bar in a terminal."""
 
 import logging
-import sys
 import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import TextIO
 
+from kp_batch.streams import user_err
 from kp_batch.text import number, printable_lines
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -37,7 +37,7 @@ def hear(handler: logging.Handler) -> None:
 
 def show_on_stderr() -> None:
     """Show on stderr what is told from now on, as the command line does."""
-    handler = _OnStderr()
+    handler = _OnStderr(user_err())
     handler.setFormatter(_Line())
     hear(handler)
 
@@ -85,7 +85,8 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 def _shows_bars() -> bool:
     shown = (each for each in _LOG.handlers if isinstance(each, _OnStderr))
-    return sys.stderr.isatty() and not any(each.filters for each in shown)
+    err = user_err()
+    return err is not None and err.isatty() and not any(each.filters for each in shown)
 
 
 class _Line(logging.Formatter):
@@ -104,7 +105,7 @@ class Progress:
             total=total,
             desc=f"kp-batch: {label}",
             unit=f" {unit}s",
-            file=sys.stderr,
+            file=user_err(),
             disable=not _shows_bars(),
             leave=False,
         )

@@ -382,7 +382,7 @@ def test_vacuum_waits_for_no_other_writer(nights: Nights) -> None:
     assert parquet(nights.warehouse) == before
 
 
-@pytest.mark.parametrize("work", ["unlink", "publish"])
+@pytest.mark.parametrize("work", ["unlink", "keep_vectors", "publish"])
 def test_a_killed_vacuum_takes_nothing_away_and_the_next_one_ends_it(
     nights: Nights, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
@@ -749,6 +749,20 @@ def test_half_a_chunk_of_a_killed_run_is_removed(
         vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC))
     assert places(folder / "warehouse", ["kp:trace:dead", text_hash("never published")]) == []
     assert vectors_in(folder / "warehouse", ["never published"]) == []
+
+
+def test_the_work_needs_no_prediction(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = forget(folder / "warehouse", [SECRET], dry_run=True)
+    for module in (kp_batch.operations.forget, kp_batch.operations.vacuum):
+        monkeypatch.setattr(module, "count_other_vectors", killed)
+    with monkeypatch.context() as patch:
+        patch.setattr(kp_batch.operations.forget, "keep_vectors", killed)
+        with pytest.raises(Killed):
+            forget(folder / "warehouse", [SECRET])
+    done = forget(folder / "warehouse", [SECRET])
+    assert (done.finishes, done.vectors) == (True, told.vectors)
+    assert told.vectors > 0
+    assert vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC)).vectors == 0
 
 
 def test_forget_waits_for_no_other_writer(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
 from types import FrameType
 from typing import NoReturn
@@ -12,6 +13,7 @@ from kp_batch import progress
 from kp_batch.cli.supervise import ending_signals, say, supervised
 from kp_batch.failures import explained
 from kp_batch.storage.store import TRAFFIC
+from kp_batch.streams import telling, user_err, user_out
 
 _MODULES = (  # of the commands, in their order
     *("run", "query", "explaining", "sweeping"),
@@ -70,10 +72,12 @@ def _status() -> int:
         for name in _MODULES:
             import_module(f"kp_batch.cli.{name}")  # it adds its commands to the group
         kp_batch.main(standalone_mode=False)
-        if sys.stdout:
-            sys.stdout.flush()
+        if out := user_out():
+            with telling("stdout"):
+                out.flush()
     except click.ClickException as error:
-        error.show()
+        with suppress(OSError):  # who reads our output has left
+            error.show(user_err())
         return error.exit_code
     except EndedBySignal as error:
         say(f"ended by {signal.Signals(error.args[0]).name}")

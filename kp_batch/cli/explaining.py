@@ -13,6 +13,7 @@ from kp_batch.cli.breakdown_text import scored_text
 from kp_batch.cli.explanation_text import explanation_text
 from kp_batch.cli.options import json_line, json_option, option_of_warehouse, warehouse_option
 from kp_batch.errors import TraceError
+from kp_batch.streams import echo
 from kp_batch.text import number, printable
 from kp_batch.times import time_of
 
@@ -30,7 +31,7 @@ def explain(trace: str, warehouse: Path, *, as_json: bool) -> None:
     from kp_batch.operations.explain.explanation import explain as explain_trace
 
     explanation = explain_trace(warehouse, trace)
-    click.echo(json_line(explanation) if as_json else explanation_text(explanation))
+    echo(json_line(explanation) if as_json else explanation_text(explanation))
 
 
 class _Time(click.ParamType[datetime]):
@@ -111,7 +112,7 @@ def score(  # noqa: PLR0913 (each is an option)
             if isinstance(told, Unscored):
                 unscored += 1
                 first = first or f"the first on line {told.line:,}: {told.message}"
-            click.echo(json_line(told) if output_format == "json" else scored_text(told))
+            echo(json_line(told) if output_format == "json" else scored_text(told))
     if not lines:
         raise TraceError(f"there is no trace in {printable(file.name)}")
     if unscored:

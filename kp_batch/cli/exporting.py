@@ -1,7 +1,6 @@
 """`export`: the best traces out of a warehouse."""
 
 import re
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime
@@ -10,7 +9,7 @@ from math import isnan
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -18,12 +17,15 @@ from kp_batch.cli import kp_batch
 from kp_batch.cli.options import complete_domains, json_line, json_option, warehouse_option
 from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
+from kp_batch.streams import echo, telling, user_err, user_out
 from kp_batch.text import Terminal, number, printable
 
 if TYPE_CHECKING:
     from kp_batch.operations.export import ExportResult
 
 _STDOUT = "-"
+_STREAM = re.compile("/dev/std(out|err)|/(?:dev|proc/self)/fd/([12])")  # their names
+_LINKS = 40  # that lead to another one, as Linux has it
 _ENDINGS = (".jsonl", ".parquet")  # of `FORMATS`, which take long to import
 
 
@@ -123,7 +125,7 @@ def export(  # noqa: PLR0913 (each is an option)
         exported = export_traces(warehouse, wanted, FORMATS[ending], file)
         # stdout may be the export itself.
         told = json_line(exported) if as_json else exported_text(exported, output)
-        click.echo(told, err=output == _STDOUT)
+        echo(told, err=output == _STDOUT)
         if exported.chosen and not exported.exported:
             raise KpBatchError(
                 f"none of {number(exported.chosen, 'chosen trace')} could be exported, and "
@@ -171,17 +173,17 @@ def written(output: str, *, private: bool = False) -> Generator[Path]:
         private: whether nobody but the user may read it.
     """
     target = None if output == _STDOUT else _target(output)
-    if target is None or _is_device(target):
+    stream = _stream(target)
+    if stream or target is None or _is_device(target):
+        if stream is target is None:
+            raise KpBatchError("stdout is closed; name a file with -o")
         with NamedTemporaryFile() as file:
             yield Path(file.name)
-            if target is None:
-                if sys.stdout.isatty():
-                    Terminal(sys.stdout).writelines(line.decode() for line in file)
-                else:
-                    copyfileobj(file, sys.stdout.buffer)
-                return
-            with _told(output), _opened(target) as out:
-                copyfileobj(file, out)
+            if stream:
+                _show(file, stream)
+            elif target:
+                with _told(output), target.open("wb") as out:
+                    copyfileobj(file, out)
         return
     with atomic_write(target) as made:
         with _told(output):
@@ -203,12 +205,26 @@ def _is_device(target: Path) -> bool:
     return target.exists() and (is_stream or not target.is_file())
 
 
-def _opened(device: Path) -> BinaryIO:
-    """Open a device; stdout and stderr by their names are those of `sys`: see `supervise`."""
-    if of := re.fullmatch("/dev/std(out|err)|/(?:dev|proc/self)/fd/([12])", str(device)):
-        stream = sys.stdout if "out" in of.groups() or "1" in of.groups() else sys.stderr
-        return open(stream.fileno(), "wb", closefd=False)
-    return device.open("wb")
+def _stream(target: Path | None) -> TextIO | None:
+    """The user's stream whose name an output is, or leads to by links; see `supervise`."""
+    if target is None:
+        return user_out()
+    for _ in range(_LINKS):
+        if of := _STREAM.fullmatch(str(target)):
+            return user_out() if {"out", "1"} & {*of.groups()} else user_err()
+        if not target.is_symlink():
+            break
+        target = target.parent / target.readlink()
+    return None
+
+
+def _show(file: IO[bytes], stream: TextIO) -> None:
+    with telling("stdout" if stream is user_out() else "stderr"):
+        if stream.isatty():
+            Terminal(stream).writelines(line.decode() for line in file)
+        else:
+            copyfileobj(file, stream.buffer)
+        stream.flush()
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from kp_batch.cli import kp_batch
 from kp_batch.cli.options import complete_formats, json_line, json_option
 from kp_batch.operations.import_limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
 from kp_batch.storage.urls import is_url
+from kp_batch.streams import echo
 
 _RULES = """\
 # Rules to start from: what makes a success, how confident it is, and of which domain a trace is.
@@ -39,8 +40,8 @@ def _list_formats(context: click.Context, _: click.Parameter, value: bool) -> No
     from kp_batch.importers.catalogue import FORMATS
 
     for form in FORMATS.values():
-        click.echo(f"# {form.name:<16}{form.holds}")
-    click.echo(f"\n{_RULES}", nl=False)
+        echo(f"# {form.name:<16}{form.holds}")
+    echo(f"\n{_RULES}", nl=False)
     context.exit()
 
 
@@ -134,7 +135,7 @@ def import_(  # noqa: PLR0913 (each is an option)
     given |= {"agent_id": agent_id} if agent_id else {}
     rules, limits = load_rules(path, given), ImportLimits(max_refused, max_unreadable)
     done = import_traces(form, sources, archive, rules, limits)
-    click.echo(json_line(done) if as_json else as_text(done, archive))
+    echo(json_line(done) if as_json else as_text(done, archive))
 
 
 def _success(text: str | None) -> Mapping[str, Any]:

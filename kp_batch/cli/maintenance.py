@@ -15,6 +15,7 @@ from kp_batch.cli.result_texts import forgotten_text, removed_text
 from kp_batch.cli.supervise import logged
 from kp_batch.errors import KpBatchError
 from kp_batch.novelty.settings import parse_ttl
+from kp_batch.streams import echo
 from kp_batch.text import number
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import Layout
@@ -41,14 +42,14 @@ def catalog(warehouse: Path, output: Path | None) -> None:
     if output:
         make_catalog(warehouse, output)
         needs = f"; {_NEEDS}" if url_of(warehouse) else ""
-        click.echo(f"{output} shows what is published in {shown(warehouse)}{needs}", err=True)
+        echo(f"{output} shows what is published in {shown(warehouse)}{needs}", err=True)
         return
     tables = number(len(rebuild(warehouse).tables), "table")
     with connect(warehouse) as connection:
         last = connection.execute("SELECT max_by(run_id, number) FROM runs")
         [(run_id,)] = last.fetchall()
     as_left = f", as run {run_id} left them" if run_id else ""
-    click.echo(f"kp.duckdb is made for {shown(warehouse)}: {tables}{as_left}", err=True)
+    echo(f"kp.duckdb is made for {shown(warehouse)}: {tables}{as_left}", err=True)
 
 
 @kp_batch.command()
@@ -69,7 +70,7 @@ def vacuum(warehouse: Path, keep: str, dry_run: bool) -> None:  # noqa: FBT001 (
     require_manifest(warehouse)  # where no warehouse is, not even a log is made
     with nullcontext() if dry_run else logged(Layout(warehouse).log):
         removed = vacuum_warehouse(warehouse, kept, datetime.now(UTC), dry_run=dry_run)
-    click.echo(removed_text(removed, dry_run=dry_run))
+    echo(removed_text(removed, dry_run=dry_run))
 
 
 @kp_batch.command()
@@ -100,7 +101,7 @@ def forget(
         forgotten = forget_traces(
             warehouse, asked, unseen_too=unseen_too, with_page=True, dry_run=dry_run
         )
-    click.echo(forgotten_text(forgotten, dry_run=dry_run))
+    echo(forgotten_text(forgotten, dry_run=dry_run))
     if forgotten.refusal:
         raise KpBatchError(forgotten.refusal)
 

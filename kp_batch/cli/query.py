@@ -1,7 +1,7 @@
 """Questions to a warehouse: sql, questions, runs, settings, compare, verify and report."""
 
 import shutil
-import sys
+from io import StringIO
 from itertools import groupby
 from pathlib import Path
 from typing import IO
@@ -21,6 +21,7 @@ from kp_batch.cli.options import (
 )
 from kp_batch.cli.result_texts import settings_text, verification_text
 from kp_batch.errors import KpBatchError
+from kp_batch.streams import echo, telling, user_out
 from kp_batch.text import printable
 from kp_batch.warehouse.questions import Question
 from kp_batch.warehouse.questions import questions as all_questions
@@ -102,7 +103,7 @@ def questions(name: str | None, *, as_json: bool) -> None:
         raise click.BadParameter(
             f"there is no question {name!r}; kp-batch questions tells them all", param_hint="NAME"
         )
-    click.echo(json_line(found) if as_json else _questions_text(found))
+    echo(json_line(found) if as_json else _questions_text(found))
 
 
 def _questions_text(questions: list[Question]) -> str:
@@ -129,7 +130,7 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
     from kp_batch.operations.settings import settings as settings_of
 
     found = settings_of(warehouse)
-    click.echo(json_line(found) if as_json else settings_text(found))
+    echo(json_line(found) if as_json else settings_text(found))
 
 
 @kp_batch.command()
@@ -146,7 +147,7 @@ def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: b
     from kp_batch.operations.compare import compare as compare_runs
 
     comparison = compare_runs(warehouse, first, second, force=force)
-    click.echo(json_line(comparison) if as_json else comparison_text(comparison))
+    echo(json_line(comparison) if as_json else comparison_text(comparison))
 
 
 @kp_batch.command()
@@ -175,7 +176,7 @@ def verify(
 
     drawn = randbelow(10**6) if seed is None else seed
     verification = verify_traces(warehouse, traces=traces, seed=drawn, embed=not no_embed)
-    click.echo(json_line(verification) if as_json else verification_text(verification))
+    echo(json_line(verification) if as_json else verification_text(verification))
     if verification.wrong:
         raise KpBatchError(f"the scores do not verify: {verification.wrong}")
 
@@ -198,11 +199,11 @@ def report(warehouse: Path, output_format: str, output: str | None) -> None:
     if output is None:
         output = "report.html" if output_format == "html" else "-"
     if output == "-":
-        click.echo(text, nl=False)
+        echo(text, nl=False)
     else:
         with written(output) as page:
             page.write_text(text, "utf-8")
-        click.echo(f"kp-batch: the report is in {printable(output)}", err=True)
+        echo(f"kp-batch: the report is in {printable(output)}", err=True)
 
 
 def _query(query: str | None, file: IO[bytes] | None) -> str:
@@ -221,6 +222,7 @@ def ask(warehouse: Path, query: str, output_format: str, as_of: str | None = Non
     from kp_batch.warehouse.answers import write_answer
     from kp_batch.warehouse.reader import connect
 
+    out = user_out() or StringIO()  # nobody hears where it is closed
     width = shutil.get_terminal_size((_ANY_WIDTH, 0)).columns
-    with connect(warehouse, as_of) as connection:
-        return write_answer(connection, query, output_format, sys.stdout, width)
+    with connect(warehouse, as_of) as connection, telling("stdout"):
+        return write_answer(connection, query, output_format, out, width)

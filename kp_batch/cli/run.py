@@ -12,7 +12,9 @@ from kp_batch.cli import kp_batch
 from kp_batch.cli.options import SettingsCommand, checked, json_line, json_option, warehouse_option
 from kp_batch.cli.query import ask
 from kp_batch.cli.supervise import has_told, logged
+from kp_batch.errors import ResourceError
 from kp_batch.progress import show_news_alone
+from kp_batch.streams import echo
 from kp_batch.text import number
 from kp_batch.warehouse.layout import Layout, check_apart, make_folder
 
@@ -66,8 +68,8 @@ def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes 
 
     described = plan_of(config, by_domain_and_day=as_json)
     for line in () if as_json else warnings(described):
-        click.echo(f"kp-batch: warning: {line}", err=True)
-    click.echo(json_line(described) if as_json else as_text(described))
+        echo(f"kp-batch: warning: {line}", err=True)
+    echo(json_line(described) if as_json else as_text(described))
 
 
 @kp_batch.command()
@@ -87,7 +89,7 @@ def demo(folder: Path) -> None:
     settings = {"archive": (str(archive),), "warehouse": warehouse, "embedder": "minilm"}
     _run(settings, prefect=True)
     for question, query in DEMO_QUERIES.items():
-        click.echo(f"\n{question}\n  {query}")
+        echo(f"\n{question}\n  {query}")
         ask(warehouse, query, "table")
 
 
@@ -123,7 +125,7 @@ def sample(folder: Path, **shape: Any) -> None:
 
     files = len(write_sample(folder, **shape))
     told = f"{number(shape['traces'], 'trace')} in {number(files, 'file')}"
-    click.echo(f"kp-batch: {told} in {folder}", err=True)
+    echo(f"kp-batch: {told} in {folder}", err=True)
 
 
 def _run(
@@ -134,17 +136,18 @@ def _run(
     from kp_batch.pipeline.summary import as_text, with_all_domains
     from kp_batch.steps.prefect_settings import configured_api
 
-    faults: list[OSError] = []
+    fault: OSError | ResourceError | None = None
 
     def tell(summary: "Summary") -> None:
+        nonlocal fault
         try:
             if as_json:
-                click.echo(json_line(with_all_domains(summary)))
+                echo(json_line(with_all_domains(summary)))
             elif not quiet:
-                click.echo(as_text(summary))
-        except OSError as error:  # who reads our output has left, say: the work goes on
-            faults.append(error)
-        has_told()
+                echo(as_text(summary))
+            has_told()
+        except (OSError, ResourceError) as error:  # who reads it has left, say: the work goes on
+            fault = error
 
     check_apart(config.warehouse, config.archive)
     make_folder(config.warehouse)
@@ -155,7 +158,7 @@ def _run(
 
     with logged(Layout(config.warehouse).log), timed(began):
         (_run_flow if under_prefect else _run_alone)(config, tell)
-    for fault in faults:
+    if fault:
         raise fault
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from kp_batch.cli import kp_batch
+from kp_batch.streams import echo
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TRACE = "trace"
@@ -36,7 +37,7 @@ def schema(name: str) -> None:
 
     That of score is of one of its lines, and that of trace is of a row of an archive.
     """
-    click.echo(json.dumps(schema_of(name), indent=2))
+    echo(json.dumps(schema_of(name), indent=2))
 
 
 def schema_of(name: str) -> dict[str, Any]:

@@ -7,8 +7,10 @@ parent waits; it ends the child's process group as soon as a signal comes, which
 moment, since only the swap of manifest.json publishes anything. Should the parent die, the child
 sees the end of a pipe, and does the same.
 
-What the child itself prints goes to where stdout and stderr lead. What libraries print, and
+What the child itself tells goes to the user's streams: see `streams`. What libraries print, and
 Prefect's server, goes into a file of the temporary folder, or into the log of the warehouse.
+Descendants that lead process groups of their own, as Ray's do, end by themselves, once they miss
+who began them.
 """
 
 import os
@@ -25,29 +27,27 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn, TextIO
 
-import click
-
-from kp_batch.errors import BusyError, KpBatchError
+from kp_batch.errors import BusyError, KpBatchError, ResourceError
 from kp_batch.failures import explained
-from kp_batch.files import HALF_WRITTEN, note_leftovers_in, remove_leftovers, temporary_sibling
+from kp_batch.files import HALF_WRITTEN, OWN, note_leftovers_in, remove_leftovers, temporary_sibling
+from kp_batch.streams import echo, keep_apart, user_err, user_out
 from kp_batch.text import printable_lines
 
 # Files of the child's temporary folder: what it would leave elsewhere where it is killed, what
 # libraries printed, or a link to that, and whether it has told its result.
 _LEFT, _PRINTED, _TOLD = "left", "printed", "told"
-_OWN: list[Path] = []  # that folder, in the child alone
 
 
 def ending_signals() -> set[signal.Signals]:
-    """The signals that end a command; what nohup began goes on where its terminal is closed."""
-    ending = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    return ending - {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else ending
+    """The signals that end a command: not those that who began it has it ignore, as nohup does."""
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return {each for each in ending if signal.getsignal(each) != signal.SIG_IGN}
 
 
 def say(message: str) -> None:
     """Tell something on stderr."""
-    with suppress(OSError):  # its terminal may be closed
-        click.echo(f"kp-batch: {printable_lines(message)}", err=True)
+    with suppress(OSError, ResourceError):  # its terminal may be closed
+        echo(f"kp-batch: {printable_lines(message)}", err=True)
 
 
 def supervised(work: Callable[[], int], *, whole: str = "") -> int:
@@ -71,7 +71,7 @@ def supervised(work: Callable[[], int], *, whole: str = "") -> int:
     if not child:
         os.close(own)
         _begin(folder, alive, ending)
-        _end(work())
+        _end(_status(work))
     os.close(alive)
     number, status = _ended(child, ending)
     if number is None and status < 0:
@@ -88,6 +88,7 @@ def _open_closed_streams() -> None:
     number = 0
     while number <= 2:
         number = os.open(os.devnull, os.O_RDWR)
+        os.set_inheritable(number, number <= 2)
     os.close(number)
 
 
@@ -105,8 +106,10 @@ def _begin(folder: Path, alive: int, ending: Collection[int]) -> None:
     os.environ.update(TMPDIR=str(folder), PYTHONSAFEPATH="1")
     tempfile.tempdir = None
     note_leftovers_in(folder / _LEFT)
-    _OWN.append(folder)
-    sys.stdout, sys.stderr = _moved(sys.stdout), _moved(sys.stderr)
+    OWN.append(folder)
+    if columns := shutil.get_terminal_size((0, 0)).columns:
+        os.environ["COLUMNS"] = str(columns)  # who asks its own stdout learns of no terminal
+    keep_apart(_moved(sys.stdout), _moved(sys.stderr))
     _lead_output_into(folder / _PRINTED)
     threading.Thread(target=_end_with_parent, args=[folder, alive], daemon=True).start()
 
@@ -117,11 +120,22 @@ def _end_with_parent(folder: Path, alive: int) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
+def _status(work: Callable[[], int]) -> int:
+    """Do the work; what it fails over unforeseen is told, too."""
+    try:
+        return work()
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 1
+    except BaseException as error:  # noqa: BLE001 (Rust's panics and interrupts, too)
+        say(str(explained(error)))
+        return 1
+
+
 def _end(status: int) -> NoReturn:
     """End the child; to take the interpreter down would need a tenth of a second."""
     if "prefect" in sys.modules:  # it sends its last logs when the interpreter ends
         sys.exit(status)
-    for each in filter(None, (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)):
+    for each in filter(None, (user_out(), user_err(), sys.stdout, sys.stderr)):
         with suppress(OSError):  # its disk may be full
             each.flush()
     os._exit(status)
@@ -181,7 +195,7 @@ def _clear(folder: Path) -> None:
 
 def has_told() -> None:
     """Note that the command has told its result: what it does after that is no reason to fail."""
-    for folder in _OWN:
+    for folder in OWN:
         with suppress(OSError):
             (folder / _TOLD).touch()
 
@@ -217,12 +231,12 @@ def logged(log: Path) -> Generator[None]:
         KpBatchError: what the command fails over.
         OSError: it cannot be written.
     """
-    if not _OWN:
+    if not OWN:
         yield
         return
     from kp_batch.warehouse.publication import when_writing
 
-    begun = _Log(log, _OWN[0] / _PRINTED)
+    begun = _Log(log, OWN[0] / _PRINTED)
     when_writing(begun.take_place)
     try:
         yield

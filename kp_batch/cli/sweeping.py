@@ -15,6 +15,7 @@ from kp_batch.cli.exporting import written
 from kp_batch.cli.options import json_line, json_option, warehouse_option
 from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
 from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep
+from kp_batch.streams import echo
 from kp_batch.text import aligned, number, printable, shortened
 
 T = TypeVar("T")
@@ -121,9 +122,9 @@ def sweep(  # noqa: PLR0913 (each is an option)
         )
         if page:
             page.write_text(page_of(found), "utf-8")
-        click.echo(json_line(found) if as_json else sweep_text(found))
+        echo(json_line(found) if as_json else sweep_text(found))
     if output:
-        click.echo(f"kp-batch: the page is in {printable(output)}", err=True)
+        echo(f"kp-batch: the page is in {printable(output)}", err=True)
 
 
 def sweep_text(result: Sweep) -> str:

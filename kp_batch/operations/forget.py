@@ -129,26 +129,32 @@ def _planned(warehouse: Path, known: "KnownIds") -> ForgetResult:
     with Staging.temporary() as staging:
         run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
         known.going.write_parquet(staging.to_forget)
-        if known.going.is_empty():
-            return _result_of(run, known, None)
-        check_formulas(run)
-        return _result_of(run, known, plan_from_published(run))
+        plan = None
+        if not known.going.is_empty():
+            check_formulas(run)
+            plan = plan_from_published(run)
+        result = _result_of(warehouse, run.published, known, plan)
+        return replace(result, vectors=_count_vectors(run))
 
 
-def _result_of(run: Run, known: "KnownIds", plan: Plan | None) -> ForgetResult:
-    """What comes of a plan, before it is carried out; its ids are staged."""
-    warehouse = run.config.warehouse
-    without = statement(
-        "ANTI JOIN $gone AS gone USING (trace_id)", gone=read_parquet(run.staging.to_forget)
-    )
+def _count_vectors(run: Run) -> int:
+    """Count the vectors of texts that no trace has but those whose ids are staged."""
+    warehouse, gone = run.config.warehouse, read_parquet(run.staging.to_forget)
+    without = statement("ANTI JOIN $gone AS gone USING (trace_id)", gone=gone)
     folders = Layout(warehouse).all_vectors.glob("*")
+    return count_other_vectors(warehouse, run.published, run.staging, folders, without)
+
+
+def _result_of(
+    warehouse: Path, published: Manifest, known: "KnownIds", plan: Plan | None
+) -> ForgetResult:
+    """What comes of a plan, before it is carried out, but for vectors."""
     return replace(
         _result(known),
         replayed=plan.counts.replayed if plan else 0,
         restated=plan.counts.restated if plan else 0,
         partitions=len(plan.days) if plan else 0,
-        vectors=count_other_vectors(warehouse, run.published, run.staging, folders, without),
-        lost=_lost_runs(warehouse, run.published, plan),
+        lost=_lost_runs(warehouse, published, plan),
         finishes=Layout(warehouse).forgetting.exists(),
     )
 
@@ -175,8 +181,12 @@ def _work(warehouse: Path, known: "KnownIds", with_page: bool) -> ForgetResult: 
     marker, page = Layout(warehouse).forgetting, Layout(warehouse).report
     try:
         is_run = not known.going.is_empty()
-        result = _forget(warehouse, known) if is_run else _planned(warehouse, known)
-        _purge_forgotten(warehouse)
+        result = (
+            _forget(warehouse, known)
+            if is_run
+            else _result_of(warehouse, require_manifest(warehouse), known, None)
+        )
+        vectors = _purge_forgotten(warehouse)
     finally:
         if with_page:
             leave_report(warehouse, ThreadExecutor())
@@ -191,7 +201,7 @@ def _work(warehouse: Path, known: "KnownIds", with_page: bool) -> ForgetResult: 
             f"{shown(warehouse)} keeps older versions of its objects, which still hold the traces: "
             "delete the versions that are not current, by a lifecycle rule say"
         )
-    return result
+    return replace(result, vectors=vectors)
 
 
 def _forget(warehouse: Path, known: "KnownIds") -> ForgetResult:
@@ -203,7 +213,7 @@ def _forget(warehouse: Path, known: "KnownIds") -> ForgetResult:
         known.going.write_parquet(run.staging.to_forget)
         opened.plan = plan = plan_from_published(run)
         say_plan(run, plan)
-        result = _result_of(run, known, plan)
+        result = _result_of(warehouse, run.published, known, plan)
         with _marked(run):
             opened.run = replace(run, tables=_without(run))
             execute(opened, plan)
@@ -243,10 +253,13 @@ def _without(run: Run) -> dict[str, int]:
     return tables.versions
 
 
-def _purge_forgotten(warehouse: Path) -> None:
+def _purge_forgotten(warehouse: Path) -> int:
     """Remove the files of tables that hold forgotten traces, and the vectors of their texts.
 
     Only when all is published: a run may fail, and what it fails over is what was published before.
+
+    Returns:
+        How many vectors were removed.
 
     Raises:
         StorageError: not all could be removed.
@@ -258,7 +271,7 @@ def _purge_forgotten(warehouse: Path) -> None:
         may_remove(warehouse)
         for name in _HOLDING_TRACES:
             remove_unneeded(warehouse, name, {left.tables[name]} if name in left.tables else set())
-        keep_vectors(warehouse, left)
+        return keep_vectors(warehouse, left)
     except (Exception, PanicException) as error:
         raise StorageError(
             f"the traces are forgotten, but not all files that hold them are removed "

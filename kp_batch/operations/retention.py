@@ -129,24 +129,27 @@ def published_rows(warehouse: Path, name: str, published: Manifest) -> pl.DataFr
     return PublishedSnapshot(warehouse, published.tables).scan(name).collect()
 
 
-def keep_vectors(warehouse: Path, published: Manifest) -> None:
-    """Keep only the vectors of texts that an accepted row of known content has."""
+def keep_vectors(warehouse: Path, published: Manifest) -> int:
+    """Keep only the vectors of texts that an accepted row of known content has.
+
+    Returns:
+        How many others were removed.
+    """
     layout = Layout(warehouse)
     folders = list(layout.all_vectors.glob("*"))
     if not folders:
-        return
+        return 0
     accepted = _accepted(warehouse, published, statement(""))
     staging = Staging(layout.staging(f"upkeep-{uuid4().hex}"))
     staging.make()
     with staging.connect() as connection:
-        for each in folders:
-            VectorStore(each, connection).keep(accepted)
+        return sum(VectorStore(each, connection).keep(accepted) for each in folders)
 
 
 def count_other_vectors(
     warehouse: Path, published: Manifest, staging: Staging, folders: Iterable[Path], stays: SQL
 ) -> int:
-    """Count the vectors of texts that no accepted row will have.
+    """Count the vectors that `keep_vectors` will remove.
 
     Args:
         warehouse: the folder of the tables.

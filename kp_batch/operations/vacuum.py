@@ -64,12 +64,12 @@ def vacuum(
     require_manifest(warehouse)
     if dry_run:
         check_links(warehouse)
-        return _planned(warehouse, now - keep).result
+        plan = _planned(warehouse, now - keep)
+        return plan.result(_count_other_vectors(warehouse, plan))
     with writing(warehouse, wait=False):
         warn_of_unfinished_forget(warehouse)
         plan = _planned(warehouse, now - keep)
-        _carry_out(warehouse, plan)
-    return plan.result
+        return plan.result(_carry_out(warehouse, plan))
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,20 @@ class _Plan:
     facts: FactsRewrite
     old_raw: pl.DataFrame  # see `_old_raw`
     encoders: Sequence[Path]  # the folders of vectors that made no published score
-    result: VacuumResult
+    vectors: int  # that these hold
+    lost: Sequence[str]  # see `VacuumResult`
+    readable: Sequence[str]
+
+    def result(self, other_vectors: int) -> VacuumResult:
+        """What is told of it, with the vectors that nothing needs of other encoders."""
+        return VacuumResult(
+            files=len(self.files),
+            facts=self.facts.removed,
+            raw_rows=int(self.old_raw.get_column("copies").sum()),
+            vectors=self.vectors + other_vectors,
+            lost=tuple(self.lost),
+            readable=tuple(self.readable),
+        )
 
 
 def _planned(warehouse: Path, since: datetime) -> _Plan:
@@ -103,13 +116,13 @@ def _planned(warehouse: Path, since: datetime) -> _Plan:
     keeping = _of_ledger(warehouse, tables, old)
     facts = FactsRewrite.of(warehouse, tables, keeping, at_least=_ROWS_IN_FILE)
     files = [path for name in TABLES for path in unneeded_files(warehouse, name, versions[name])]
-    encoders, vectors = _needless_vectors(warehouse, published)
-    counts = (len(files), facts.removed, int(old.get_column("copies").sum()), vectors)
-    result = VacuumResult(*counts, lost, readable)
-    return _Plan(published, files, facts, old, encoders, result)
+    encoders = _needless_encoders(warehouse, published)
+    vectors = sum(map(count_vectors, encoders))
+    return _Plan(published, files, facts, old, encoders, vectors, lost, readable)
 
 
-def _carry_out(warehouse: Path, plan: _Plan) -> None:
+def _carry_out(warehouse: Path, plan: _Plan) -> int:
+    """Remove it; gives how many vectors of the other encoders were removed."""
     tables = restored_tables(warehouse, plan.published)
     plan.facts.carry_out(warehouse, tables)
     _drop_raw(warehouse, tables, plan.old_raw)
@@ -127,7 +140,7 @@ def _carry_out(warehouse: Path, plan: _Plan) -> None:
             path.unlink()
         with suppress(OSError):  # somebody else's files stand there, too
             folder.rmdir()
-    keep_vectors(warehouse, left)
+    return keep_vectors(warehouse, left)
 
 
 def _of_ledger(warehouse: Path, tables: Mapping[str, int], old: pl.DataFrame) -> Keep:
@@ -172,16 +185,19 @@ def _drop_raw(warehouse: Path, tables: DeltaTables, old: pl.DataFrame) -> None:
         tables.overwrite("rejects", with_message(told.collect()))
 
 
-def _needless_vectors(warehouse: Path, published: Manifest) -> tuple[list[Path], int]:
-    """The folders of encoders that made no published score, and how many vectors nothing needs."""
+def _needless_encoders(warehouse: Path, published: Manifest) -> list[Path]:
+    """The folders of the vectors of encoders that made no published score."""
     scores = PublishedSnapshot(warehouse, published.tables).scan("scores")
     encoders = scores.select(pl.col("encoder_id").unique()).collect().get_column("encoder_id")
     names = set(encoders)
     folders = sorted(Layout(warehouse).all_vectors.glob("*"))
-    needless = [folder for folder in folders if folder.name not in names]
-    needed = [folder for folder in folders if folder.name in names]
-    ledger = PublishedSnapshot(warehouse, published.tables).relation("files")
+    return [folder for folder in folders if folder.name not in names]
+
+
+def _count_other_vectors(warehouse: Path, plan: _Plan) -> int:
+    """Count the vectors that nothing needs of the other encoders."""
+    needed = {*Layout(warehouse).all_vectors.glob("*")} - {*plan.encoders}
+    ledger = PublishedSnapshot(warehouse, plan.published.tables).relation("files")
     stays = statement("SEMI JOIN $ledger AS ledger USING (file_id)", ledger=ledger)
     with Staging.temporary() as staging:
-        others = count_other_vectors(warehouse, published, staging, needed, stays)
-    return needless, sum(map(count_vectors, needless)) + others
+        return count_other_vectors(warehouse, plan.published, staging, needed, stays)

@@ -21,7 +21,7 @@ from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WorkerError
-from kp_batch.files import temporary_sibling
+from kp_batch.files import note_leftover, temporary_sibling
 from kp_batch.progress import overheard, repeat
 from kp_batch.steps.step import PART_BYTES, Executor, P, R, Step, T, ThreadExecutor
 from kp_batch.storage.store import TRAFFIC, Traffic, counted
@@ -59,6 +59,7 @@ def executor_of(config: RescoreConfig) -> Generator[Executor]:
     # Sockets stand there, and a socket's path is short: 107 letters, of which Ray takes 64.
     place = gettempdir() if len(gettempdir()) <= _SHORT else "/tmp"  # noqa: S108 (as Ray does)
     with TemporaryDirectory(prefix=_PRIVATE, dir=place) as folder:
+        note_leftover(Path(folder))
         try:
             _start(ray, config, folder)
             check_room(ray)
