@@ -133,13 +133,15 @@ KILLED = (
     "kp-batch: {}the working process was killed by SIGKILL, as the system does where memory runs "
     "out; what is published is whole{}\n"
 )
+ITSELF = "kp-batch: the working process ended by itself, with status {}: it said nothing\n"
 
 
 @pytest.mark.parametrize(
     ("work", "status", "message"),
     [
         ("return 3", 3, ""),
-        ("os._exit(4)", 4, ""),
+        ("os._exit(4)", 4, ITSELF.format(4)),
+        ("os._exit(0)", 1, ITSELF.format(0)),
         ("kill(9)", 137, KILLED.format("", "")),
         ("kill(4)", 132, "kp-batch: the working process ended by SIGILL: it said nothing\n"),
         (
@@ -151,6 +153,13 @@ KILLED = (
             "has_told(); kill(9)",
             0,
             KILLED.format("warning: ", "").replace("\n", "; the report may be an older one\n"),
+        ),
+        (
+            "has_told(); os._exit(1)",
+            0,
+            ITSELF.format(1)
+            .replace("kp-batch: ", "kp-batch: warning: ")
+            .replace("\n", "; the report may be an older one\n"),
         ),
     ],
 )

@@ -34,8 +34,9 @@ from kp_batch.streams import echo, keep_apart, user_err, user_out
 from kp_batch.text import printable_lines
 
 # Files of the child's temporary folder: what it would leave elsewhere where it is killed, what
-# libraries printed, or a link to that, and whether it has told its result.
-_LEFT, _PRINTED, _TOLD = "left", "printed", "told"
+# libraries printed, or a link to that, whether it has told its result, and whether it is at work:
+# a library may end it, too. Only a file that is there already can be removed on a full disk.
+_LEFT, _PRINTED, _TOLD, _AT_WORK = "left", "printed", "told", "at-work"
 
 
 def ending_signals() -> set[signal.Signals]:
@@ -64,9 +65,10 @@ def supervised(work: Callable[[], int], *, whole: str = "") -> int:
     _open_closed_streams()
     (alive, own), folder = os.pipe(), Path(tempfile.mkdtemp(prefix="kp-"))
     try:
+        (folder / _AT_WORK).touch()
         child = os.fork()
     except OSError:
-        folder.rmdir()
+        shutil.rmtree(folder, ignore_errors=True)
         raise
     if not child:
         os.close(own)
@@ -74,8 +76,8 @@ def supervised(work: Callable[[], int], *, whole: str = "") -> int:
         _end(_status(work))
     os.close(alive)
     number, status = _ended(child, ending)
-    if number is None and status < 0:
-        status = _told(folder, -status)
+    if number is None and (status < 0 or (folder / _AT_WORK).exists()):
+        status = _told(folder, status)
     _clear(folder)
     if number is not None:
         say(f"ended by {_named(number)}{whole}")
@@ -133,6 +135,9 @@ def _status(work: Callable[[], int]) -> int:
 
 def _end(status: int) -> NoReturn:
     """End the child; to take the interpreter down would need a tenth of a second."""
+    for folder in OWN:
+        with suppress(OSError):
+            (folder / _AT_WORK).unlink()
     if "prefect" in sys.modules:  # it sends its last logs when the interpreter ends
         sys.exit(status)
     for each in filter(None, (user_out(), user_err(), sys.stdout, sys.stderr)):
@@ -159,26 +164,27 @@ def _ended(child: int, ending: Collection[int]) -> tuple[int | None, int]:
     return number if number in ending else None, os.waitstatus_to_exitcode(status)
 
 
-def _told(folder: Path, number: int) -> int:
-    """Tell by which signal the child ended that should not have; gives the exit status."""
+def _told(folder: Path, status: int) -> int:
+    """Tell how the child ended that should not have, see `_ended`; gives the exit status."""
     printed, details, said = folder / _PRINTED, "", b""
     with suppress(OSError):
         said = printed.read_bytes()
         if printed.is_symlink() and printed.readlink().suffix != HALF_WRITTEN:
             details = f"; details are in {printed.readlink()}"
-    if number == signal.SIGKILL:
+    if status == -signal.SIGKILL:
         end = (
             "the working process was killed by SIGKILL, as the system does where memory runs out; "
             f"what is published is whole{details}"
         )
     else:
         last = said.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        end = f"the working process ended by {_named(number)}: {last or 'it said nothing'}{details}"
+        how = _named(-status) if status < 0 else f"itself, with status {status}"
+        end = f"the working process ended by {how}: {last or 'it said nothing'}{details}"
     if (folder / _TOLD).exists():
         say(f"warning: {end}; the report may be an older one")
         return 0
     say(end)
-    return 128 + number
+    return 128 - status if status < 0 else status or 1
 
 
 def _named(number: int) -> str:
