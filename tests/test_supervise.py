@@ -522,5 +522,5 @@ def test_a_full_disk_is_told_in_one_line_and_nothing_is_left(
     done = subprocess.run([*told, *words], capture_output=True, text=True, check=True)
     status, line, *left = done.stdout.splitlines()
     assert (status, left) == ("1", [])
-    where = f"{tmp_path}/full" if full == "scratch" else "full(/archive/_import)?"
+    where = f"{tmp_path}/full" if full == "scratch" else "full(/archive(/_import)?)?"
     assert re.fullmatch(f"kp-batch: the disk of {where} is full; free some space", line)
