@@ -183,14 +183,14 @@ os.write(1, b"library"); os.write(2, b"library"); subprocess.run(["echo", "libra
     assert out.read_text() == "\n"
 
 
-def test_the_child_fits_the_terminal_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("COLUMNS", "LINES"):
-        monkeypatch.delenv(name, raising=False)
+def test_the_child_fits_the_terminal_of_the_command() -> None:
     work = "import shutil; echo(str(shutil.get_terminal_size().columns), err=True)"
     terminal, end = pty.openpty()
     termios.tcsetwinsize(end, (20, 57))
     told = [sys.executable, "-c", HEAD.format(work=work)]
-    done = subprocess.run(told, stdout=end, stderr=subprocess.PIPE, check=False)
+    sizes = {"COLUMNS", "LINES"}  # readline sets them behind Python's back
+    environment = {name: each for name, each in os.environ.items() if name not in sizes}
+    done = subprocess.run(told, env=environment, stdout=end, stderr=subprocess.PIPE, check=False)
     os.close(end)
     os.close(terminal)
     assert (done.returncode, done.stderr) == (0, b"57\n")
