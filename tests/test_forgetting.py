@@ -26,7 +26,6 @@ from kp_batch.cli import maintenance
 from kp_batch.cli.result_texts import forgotten_text, removed_text
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
 from kp_batch.operations.forget import ForgetResult, forget
-from kp_batch.operations.retention import published_rows
 from kp_batch.operations.sweep import sweep
 from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.pipeline.publish import publish_success
@@ -246,7 +245,7 @@ def test_two_that_forget_the_same_at_once_forget_it_once(
     monkeypatch.setattr(kp_batch.operations.forget, "writing", later)
     told = forget(warehouse, ["kp:trace:1", "kp:trace:3"])
     assert (told.traces, told.before) == (1, 1)
-    hashes = published_rows(warehouse, "forgotten", published(warehouse))
+    hashes = PublishedSnapshot(warehouse, published(warehouse).tables).scan("forgotten").collect()
     assert len(hashes) == 3
 
 

@@ -31,7 +31,7 @@ def without(*ids: str) -> Keep:
 
 def rewritten(warehouse: Path, tables: DeltaTables, keep: Keep, **how: int) -> int:
     """Rewrite; how many facts were removed."""
-    rewrite = FactsRewrite.of(warehouse, tables.versions, keep, **how)
+    rewrite = FactsRewrite.of(PublishedSnapshot(warehouse, tables.versions), keep, **how)
     rewrite.carry_out(warehouse, tables)
     return rewrite.removed
 

@@ -307,22 +307,15 @@ def test_nothing_is_left_by_who_is_killed(tmp_path: Path, temporary: Path, victi
     assert sorted(tmp_path.iterdir()) == [folder, temporary]
 
 
-def test_an_interrupt_is_ignored_where_who_began_the_command_ignores_it() -> None:
-    work = "os.kill(os.getppid(), 2); kill(2); time.sleep(0.1); echo('on')"
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_is_ignored_where_who_began_the_command_ignores_it(number: int) -> None:
+    """As `cmd &` in a script has it of an interrupt, and nohup of a terminal that is closed."""
+    work = f"os.kill(os.getppid(), {number}); kill({number}); time.sleep(0.1); echo('on')"
+    before = signal.signal(number, signal.SIG_IGN)
     try:
         assert done(work) == (0, "on\n", "")
     finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def test_what_nohup_began_goes_on_where_its_terminal_is_closed() -> None:
-    work = "os.kill(os.getppid(), 1); kill(1); time.sleep(0.1); echo('on')"
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        assert done(work) == (0, "on\n", "")
-    finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(number, before)
 
 
 # --- the log of a warehouse ---

@@ -12,7 +12,6 @@ import click
 from kp_batch import progress
 from kp_batch.cli.supervise import ending_signals, say, supervised
 from kp_batch.failures import explained
-from kp_batch.storage.store import TRAFFIC
 from kp_batch.streams import telling, user_err, user_out
 
 _MODULES = (  # of the commands, in their order
@@ -61,6 +60,8 @@ def _long() -> int:
     """Do it as the child of a supervisor."""
     progress.show_on_stderr()
     status = _status()
+    from kp_batch.storage.store import TRAFFIC
+
     if TRAFFIC.requests and not status:  # what failed says why in its last line
         progress.say(f"object storage: {TRAFFIC}")
     return status

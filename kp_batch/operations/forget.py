@@ -18,7 +18,6 @@ from kp_batch.operations.retention import (
     RunIds,
     count_other_vectors,
     keep_vectors,
-    published_rows,
     restored_tables,
     sorted_runs,
 )
@@ -37,7 +36,7 @@ from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import keeps_versions, may_remove
 from kp_batch.warehouse.delta import DeltaTables, remove_unneeded
 from kp_batch.warehouse.layout import Layout, check_links
-from kp_batch.warehouse.manifest import Manifest, require_manifest
+from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, writing
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
@@ -133,7 +132,7 @@ def _planned(warehouse: Path, known: "KnownIds") -> ForgetResult:
         if not known.going.is_empty():
             check_formulas(run)
             plan = plan_from_published(run)
-        result = _result_of(warehouse, run.published, known, plan)
+        result = _result_of(run.snapshot, known, plan)
         return replace(result, vectors=_count_vectors(run))
 
 
@@ -142,20 +141,18 @@ def _count_vectors(run: Run) -> int:
     warehouse, gone = run.config.warehouse, read_parquet(run.staging.to_forget)
     without = statement("ANTI JOIN $gone AS gone USING (trace_id)", gone=gone)
     folders = Layout(warehouse).all_vectors.glob("*")
-    return count_other_vectors(warehouse, run.published, run.staging, folders, without)
+    return count_other_vectors(run.snapshot, run.staging, folders, without)
 
 
-def _result_of(
-    warehouse: Path, published: Manifest, known: "KnownIds", plan: Plan | None
-) -> ForgetResult:
+def _result_of(snapshot: PublishedSnapshot, known: "KnownIds", plan: Plan | None) -> ForgetResult:
     """What comes of a plan, before it is carried out, but for vectors."""
     return replace(
         _result(known),
         replayed=plan.counts.replayed if plan else 0,
         restated=plan.counts.restated if plan else 0,
         partitions=len(plan.days) if plan else 0,
-        lost=_lost_runs(warehouse, published, plan),
-        finishes=Layout(warehouse).forgetting.exists(),
+        lost=_lost_runs(snapshot, plan),
+        finishes=Layout(snapshot.warehouse).forgetting.exists(),
     )
 
 
@@ -182,9 +179,7 @@ def _work(warehouse: Path, known: "KnownIds", with_page: bool) -> ForgetResult: 
     try:
         is_run = not known.going.is_empty()
         result = (
-            _forget(warehouse, known)
-            if is_run
-            else _result_of(warehouse, require_manifest(warehouse), known, None)
+            _forget(warehouse, known) if is_run else _result_of(published(warehouse), known, None)
         )
         vectors = _purge_forgotten(warehouse)
     finally:
@@ -213,7 +208,7 @@ def _forget(warehouse: Path, known: "KnownIds") -> ForgetResult:
         known.going.write_parquet(run.staging.to_forget)
         opened.plan = plan = plan_from_published(run)
         say_plan(run, plan)
-        result = _result_of(warehouse, run.published, known, plan)
+        result = _result_of(run.snapshot, known, plan)
         with _marked(run):
             opened.run = replace(run, tables=_without(run))
             execute(opened, plan)
@@ -238,15 +233,13 @@ def _marked(run: Run) -> Generator[None]:
 
 def _without(run: Run) -> dict[str, int]:
     """Remove the traces from facts and add their ids' hashes to `forgotten`: the new versions."""
-    warehouse, published = run.config.warehouse, run.published
+    warehouse, known = run.config.warehouse, run.snapshot.scan("forgotten").collect()
     tables = DeltaTables(warehouse, run.tables, run.run_id)
-    known = published_rows(warehouse, "forgotten", published)
     hashes = pl.read_parquet(run.staging.to_forget, glob=False).select(id_hash=id_hash())
     tables.overwrite("forgotten", pl.concat([known, hashes]).unique(maintain_order=True))
     ids = pl.scan_parquet(run.staging.to_forget, glob=False)
     rewrite = FactsRewrite.of(
-        warehouse,
-        tables.versions,
+        PublishedSnapshot(warehouse, tables.versions),
         lambda rows: rows.join(ids, on="trace_id", how="anti", maintain_order="left"),
     )
     rewrite.carry_out(warehouse, tables)
@@ -265,13 +258,13 @@ def _purge_forgotten(warehouse: Path) -> int:
         StorageError: not all could be removed.
     """
     try:
-        now = require_manifest(warehouse)
-        left = replace(now, tables=restored_tables(warehouse, now).versions)
+        now = published(warehouse)
+        left = replace(now.manifest, tables=restored_tables(now).versions)
         publish(warehouse, left)
         may_remove(warehouse)
         for name in _HOLDING_TRACES:
             remove_unneeded(warehouse, name, {left.tables[name]} if name in left.tables else set())
-        return keep_vectors(warehouse, left)
+        return keep_vectors(PublishedSnapshot(warehouse, left.tables, left))
     except (Exception, PanicException) as error:
         raise StorageError(
             f"the traces are forgotten, but not all files that hold them are removed "
@@ -304,14 +297,13 @@ def plan_from_published(run: Run) -> Plan:
     return make_plan(run, observe_published(run), Scorer.as_published(run))
 
 
-def _lost_runs(warehouse: Path, published: Manifest, plan: Plan | None) -> RunIds:
+def _lost_runs(snapshot: PublishedSnapshot, plan: Plan | None) -> RunIds:
     """The earlier runs that --as-of cannot read afterwards; without a plan, no table is written."""
-    snapshot, written = PublishedSnapshot(warehouse, published.tables), plan.days if plan else ()
-    days = snapshot.days.items()
+    days, written = snapshot.days.items(), plan.days if plan else ()
     scores = {path for day, paths in days if day not in written for path in paths}
     rejects = () if plan else snapshot.files("rejects")
     stays = {"scores": scores, "rejects": set(rejects)}
-    lost, _ = sorted_runs(warehouse.resolve(), snapshot.runs(), stays)
+    lost, _ = sorted_runs(snapshot.warehouse.resolve(), snapshot.runs(), stays)
     return lost
 
 

@@ -18,7 +18,6 @@ from kp_batch.staging import Staging
 from kp_batch.warehouse.data_files import data_file, sink_data_file
 from kp_batch.warehouse.delta import DeltaTables, changes_of
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 RunIds = tuple[str, ...]
@@ -70,9 +69,9 @@ def _states(folder: Path, stays: AbstractSet[Path] | None) -> dict[int, tuple[bo
     return states
 
 
-def restored_tables(warehouse: Path, published: Manifest) -> DeltaTables:
+def restored_tables(snapshot: PublishedSnapshot) -> DeltaTables:
     """Restore every table to what is published."""
-    tables = DeltaTables(warehouse, published.tables, "upkeep")
+    tables = DeltaTables(snapshot.warehouse, snapshot.tables, "upkeep")
     for name in TABLES:
         tables.undo_unpublished(name)
     return tables
@@ -87,18 +86,15 @@ class FactsRewrite:
     removed: int  # facts
 
     @classmethod
-    def of(
-        cls, warehouse: Path, tables: Mapping[str, int], keep: Keep, *, at_least: int = 0
-    ) -> Self:
+    def of(cls, snapshot: PublishedSnapshot, keep: Keep, *, at_least: int = 0) -> Self:
         """Find out which files those are.
 
         Args:
-            warehouse: the folder of the tables.
-            tables: their versions.
+            snapshot: has the facts.
             keep: as above.
             at_least: files of fewer rows become part of that one file, too.
         """
-        paths = PublishedSnapshot(warehouse, tables).files("facts")
+        paths = snapshot.files("facts")
         if not paths:
             return cls(keep, (), 0)
         rows = pl.scan_parquet(paths, glob=False, include_file_paths="path")
@@ -124,22 +120,17 @@ class FactsRewrite:
         tables.replace_files("facts", [*map(data_file, sorted(rest)), made], None)
 
 
-def published_rows(warehouse: Path, name: str, published: Manifest) -> pl.DataFrame:
-    """All rows of a published table."""
-    return PublishedSnapshot(warehouse, published.tables).scan(name).collect()
-
-
-def keep_vectors(warehouse: Path, published: Manifest) -> int:
+def keep_vectors(snapshot: PublishedSnapshot) -> int:
     """Keep only the vectors of texts that an accepted row of known content has.
 
     Returns:
         How many others were removed.
     """
-    layout = Layout(warehouse)
+    layout = Layout(snapshot.warehouse)
     folders = list(layout.all_vectors.glob("*"))
     if not folders:
         return 0
-    accepted = _accepted(warehouse, published, statement(""))
+    accepted = _accepted(snapshot, statement(""))
     staging = Staging(layout.staging(f"upkeep-{uuid4().hex}"))
     staging.make()
     with staging.connect() as connection:
@@ -147,24 +138,24 @@ def keep_vectors(warehouse: Path, published: Manifest) -> int:
 
 
 def count_other_vectors(
-    warehouse: Path, published: Manifest, staging: Staging, folders: Iterable[Path], stays: SQL
+    snapshot: PublishedSnapshot, staging: Staging, folders: Iterable[Path], stays: SQL
 ) -> int:
     """Count the vectors that `keep_vectors` will remove.
 
     Args:
-        warehouse: the folder of the tables.
-        published: what is published.
+        snapshot: what is published.
         staging: what DuckDB cannot hold is spilled there.
         folders: of the encoders.
         stays: SQL, a join that leaves the rows of `facts` that stay.
     """
-    accepted = _accepted(warehouse, published, stays)
+    accepted = _accepted(snapshot, stays)
     with staging.connect() as connection:
         return sum(VectorStore(each, connection).count_others(accepted) for each in folders)
 
 
-def _accepted(warehouse: Path, published: Manifest, stays: SQL) -> SQL:
-    facts = PublishedSnapshot(warehouse, published.tables).relation("facts")
+def _accepted(snapshot: PublishedSnapshot, stays: SQL) -> SQL:
     return statement(
-        "(FROM $facts AS facts $stays WHERE len(reasons) = 0)", facts=facts, stays=stays
+        "(FROM $facts AS facts $stays WHERE len(reasons) = 0)",
+        facts=snapshot.relation("facts"),
+        stays=stays,
     )

@@ -1,6 +1,6 @@
 """Removes what no recent run needs: old versions, facts, vectors and raw rows."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,7 +17,6 @@ from kp_batch.operations.retention import (
     Keep,
     count_other_vectors,
     keep_vectors,
-    published_rows,
     restored_tables,
     sorted_runs,
 )
@@ -27,9 +26,9 @@ from kp_batch.staging import Staging
 from kp_batch.warehouse.bucket.mirror import may_remove
 from kp_batch.warehouse.delta import DeltaTables, files_at, unneeded_files
 from kp_batch.warehouse.layout import Layout, check_links
-from kp_batch.warehouse.manifest import Manifest, require_manifest
+from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, writing
-from kp_batch.warehouse.snapshot import PublishedSnapshot
+from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 _ROWS_IN_FILE = 1_000_000  # of facts, at the least: some 100 MB
 _ROW = ("file_id", "row")  # of content, whatever files have it
@@ -65,18 +64,18 @@ def vacuum(
     if dry_run:
         check_links(warehouse)
         plan = _planned(warehouse, now - keep)
-        return plan.result(_count_other_vectors(warehouse, plan))
+        return plan.result(_count_other_vectors(plan))
     with writing(warehouse, wait=False):
         warn_of_unfinished_forget(warehouse)
         plan = _planned(warehouse, now - keep)
-        return plan.result(_carry_out(warehouse, plan))
+        return plan.result(_carry_out(plan))
 
 
 @dataclass(frozen=True)
 class _Plan:
     """What goes, of what is published and of older runs."""
 
-    published: Manifest
+    published: PublishedSnapshot
     files: Sequence[Path]  # of tables
     facts: FactsRewrite
     old_raw: pl.DataFrame  # see `_old_raw`
@@ -99,38 +98,34 @@ class _Plan:
 
 def _planned(warehouse: Path, since: datetime) -> _Plan:
     """Plan to leave what is published, and the runs that ended since a time."""
-    published = require_manifest(warehouse)
-    tables = published.tables
-    runs = PublishedSnapshot(warehouse, tables).runs()
+    snapshot = published(warehouse)
+    runs = snapshot.runs()
     kept = [record for record in runs if record.finished_at >= since]
     # Who reads what was published until now reads on.
-    manifests = [tables, *(run.published["tables"] for run in kept)]
+    manifests = [snapshot.tables, *(run.published["tables"] for run in kept)]
     versions = {name: {each[name] for each in manifests if name in each} for name in TABLES}
     needed = {
         name: files_at(Layout(warehouse).table(name), each) for name, each in versions.items()
     }
     lost, readable = sorted_runs(warehouse, runs, needed)
-    old = _old_raw(
-        warehouse, tables, {each.run_id for each in runs} - {each.run_id for each in kept}
-    )
-    keeping = _of_ledger(warehouse, tables, old)
-    facts = FactsRewrite.of(warehouse, tables, keeping, at_least=_ROWS_IN_FILE)
+    old = _old_raw(snapshot, {each.run_id for each in runs} - {each.run_id for each in kept})
+    facts = FactsRewrite.of(snapshot, _of_ledger(snapshot, old), at_least=_ROWS_IN_FILE)
     files = [path for name in TABLES for path in unneeded_files(warehouse, name, versions[name])]
-    encoders = _needless_encoders(warehouse, published)
+    encoders = _needless_encoders(snapshot)
     vectors = sum(map(count_vectors, encoders))
-    return _Plan(published, files, facts, old, encoders, vectors, lost, readable)
+    return _Plan(snapshot, files, facts, old, encoders, vectors, lost, readable)
 
 
-def _carry_out(warehouse: Path, plan: _Plan) -> int:
+def _carry_out(plan: _Plan) -> int:
     """Remove it; gives how many vectors of the other encoders were removed."""
-    tables = restored_tables(warehouse, plan.published)
+    snapshot, warehouse = plan.published, plan.published.warehouse
+    tables = restored_tables(snapshot)
     plan.facts.carry_out(warehouse, tables)
     _drop_raw(warehouse, tables, plan.old_raw)
     for name in GROWING:  # each run adds a file
         if len(PublishedSnapshot(warehouse, tables.versions).files(name)) > 1:
-            rows = published_rows(warehouse, name, plan.published)
-            tables.overwrite(name, rows.sort("run_id"))
-    left = replace(plan.published, tables=tables.versions)
+            tables.overwrite(name, snapshot.scan(name).collect().sort("run_id"))
+    left = replace(snapshot.manifest, tables=tables.versions)
     publish(warehouse, left)
     may_remove(warehouse)
     for path in plan.files:
@@ -140,12 +135,12 @@ def _carry_out(warehouse: Path, plan: _Plan) -> int:
             path.unlink()
         with suppress(OSError):  # somebody else's files stand there, too
             folder.rmdir()
-    return keep_vectors(warehouse, left)
+    return keep_vectors(PublishedSnapshot(warehouse, left.tables, left))
 
 
-def _of_ledger(warehouse: Path, tables: Mapping[str, int], old: pl.DataFrame) -> Keep:
+def _of_ledger(snapshot: PublishedSnapshot, old: pl.DataFrame) -> Keep:
     """Keeps the facts of content that the ledger names, without old JSON."""
-    ledger = PublishedSnapshot(warehouse, tables).scan("files").select("file_id")
+    ledger = snapshot.scan("files").select("file_id")
 
     def kept(rows: pl.LazyFrame) -> pl.LazyFrame:
         known = rows.join(ledger, on="file_id", how="semi", maintain_order="left")
@@ -154,15 +149,13 @@ def _of_ledger(warehouse: Path, tables: Mapping[str, int], old: pl.DataFrame) ->
     return kept
 
 
-def _old_raw(warehouse: Path, tables: Mapping[str, int], old: Collection[str]) -> pl.DataFrame:
+def _old_raw(snapshot: PublishedSnapshot, old: Collection[str]) -> pl.DataFrame:
     """The rows whose JSON goes, since old runs alone rejected them first, and their copies' number.
 
     Of a copy that came later the content is the same: then it stays of all copies. So does that of
     content which the published rejects, of a failed run say, do not name.
     """
-    with_raw = (
-        PublishedSnapshot(warehouse, tables).scan("rejects").filter(pl.col("raw").is_not_null())
-    )
+    with_raw = snapshot.scan("rejects").filter(pl.col("raw").is_not_null())
     is_old = pl.col("run_id").is_in(list(old)).all()
     by_row = with_raw.group_by(_ROW).agg(is_old=is_old, copies=pl.len())
     return by_row.filter("is_old").drop("is_old").collect()
@@ -185,19 +178,19 @@ def _drop_raw(warehouse: Path, tables: DeltaTables, old: pl.DataFrame) -> None:
         tables.overwrite("rejects", with_message(told.collect()))
 
 
-def _needless_encoders(warehouse: Path, published: Manifest) -> list[Path]:
+def _needless_encoders(snapshot: PublishedSnapshot) -> list[Path]:
     """The folders of the vectors of encoders that made no published score."""
-    scores = PublishedSnapshot(warehouse, published.tables).scan("scores")
+    scores = snapshot.scan("scores")
     encoders = scores.select(pl.col("encoder_id").unique()).collect().get_column("encoder_id")
     names = set(encoders)
-    folders = sorted(Layout(warehouse).all_vectors.glob("*"))
+    folders = sorted(Layout(snapshot.warehouse).all_vectors.glob("*"))
     return [folder for folder in folders if folder.name not in names]
 
 
-def _count_other_vectors(warehouse: Path, plan: _Plan) -> int:
+def _count_other_vectors(plan: _Plan) -> int:
     """Count the vectors that nothing needs of the other encoders."""
-    needed = {*Layout(warehouse).all_vectors.glob("*")} - {*plan.encoders}
-    ledger = PublishedSnapshot(warehouse, plan.published.tables).relation("files")
+    needed = {*Layout(plan.published.warehouse).all_vectors.glob("*")} - {*plan.encoders}
+    ledger = plan.published.relation("files")
     stays = statement("SEMI JOIN $ledger AS ledger USING (file_id)", ledger=ledger)
     with Staging.temporary() as staging:
-        return count_other_vectors(warehouse, plan.published, staging, needed, stays)
+        return count_other_vectors(plan.published, staging, needed, stays)
