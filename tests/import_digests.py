@@ -14,11 +14,10 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from kp_batch.importers.catalogue import FORMATS
-from kp_batch.importers.decide import Row, decided
-from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
-from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import IMPORTER
+from kp_batch.imports.apply_rules import Row, apply_rules, load_rules
+from kp_batch.imports.formats import FORMATS
+from kp_batch.imports.model import Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.imports.run import IMPORTER
 from tests.import_kits import KITS
 from tests.told_runs import RUNS, SYSTEMS
 
@@ -54,23 +53,23 @@ def digest(name: str, folder: Path) -> str:
     form = FORMATS[name]
     rules = load_rules(None, {} if name == "knowledgepulse" else _RULES)
     files = sorted(str(path) for path in folder.rglob("*") if path.is_file())
-    units: dict[str, list[Unit]] = defaultdict(list)
+    units: dict[str, list[SourceRecord]] = defaultdict(list)
     told: list[str] = []
     for given in form.inputs(files, lambda path: form.tells(path, Path(path).read_bytes())):
         for found in form.read(given, lambda path: nullcontext(Path(path))):
-            if isinstance(found, Unit):
+            if isinstance(found, SourceRecord):
                 units[found.trace].append(found)
             else:
                 told.append(_values(found))
     for trace, found in units.items():
         draft = form.draft(trace, found, rules)
         told.append(_values(draft))
-        if isinstance(draft, Draft):
-            told.append(_values(decided(draft, rules)))
+        if isinstance(draft, TraceDraft):
+            told.append(_values(apply_rules(draft, rules)))
     return sha256("\n".join(sorted(told)).encode()).hexdigest()[:16]
 
 
-def _values(found: Draft | Row | Refused | PassedOver) -> str:
+def _values(found: TraceDraft | Row | Rejected | Skipped) -> str:
     """What it tells, whatever its fields are called."""
     return json.dumps(found if isinstance(found, dict) else astuple(found), default=str)
 

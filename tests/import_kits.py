@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kp_batch.importers.catalogue import FORMATS
-from kp_batch.importers.rules import Rules, load_rules
-from kp_batch.operations.importing import Imported, import_traces
+from kp_batch.imports.formats import FORMATS
+from kp_batch.imports.rules import Rules, load_rules
+from kp_batch.imports.run import Imported, import_traces
 from tests.importing import kp_trace
 
 Row = dict[str, Any]

@@ -14,9 +14,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from kp_batch.importers.catalogue import FORMATS
-from kp_batch.importers.rules import Rules
-from kp_batch.operations.importing import import_traces
+from kp_batch.imports.formats import FORMATS
+from kp_batch.imports.rules import Rules
+from kp_batch.imports.run import import_traces
 from tests.importing import imported
 from tests.shuffled_spans import SPANS, span_lines
 
@@ -24,9 +24,9 @@ from tests.shuffled_spans import SPANS, span_lines
 _ALONE = """
 import sys
 from pathlib import Path
-from kp_batch.importers.rules import Rules
-from kp_batch.importers.catalogue import FORMATS
-from kp_batch.operations.importing import import_traces
+from kp_batch.imports.rules import Rules
+from kp_batch.imports.formats import FORMATS
+from kp_batch.imports.run import import_traces
 print("begun", flush=True)
 rules = Rules.model_validate_json(sys.argv[3])
 import_traces(FORMATS["otlp"], [sys.argv[1]], Path(sys.argv[2]), rules)

@@ -237,7 +237,7 @@ def test_every_reason_is_told_with_its_message() -> None:
 def test_every_refusal_of_an_import_is_told() -> None:
     told = {row[0].strip("`") for row in rows(REFERENCE / "rejects.md", "What an import refuses")}
     package = ROOT / "kp_batch"
-    files = [package / "limits.py", *(package / "importers").glob("*.py")]
+    files = [package / "limits.py", *(package / "imports").rglob("*.py")]
     sources = "".join(path.read_text("utf-8") for path in files)
     own = set(re.findall(r'Refused\(\s*\["(\w+)"\]', sources))
     own |= set(re.findall(r'faults=\["(\w+)"\]', sources))

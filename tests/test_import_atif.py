@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kp_batch.file_faults import UnreadableError
-from kp_batch.importers.atif import FORMAT, draft, units
-from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
-from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import Imported, import_traces
+from kp_batch.imports.formats.atif import FORMAT, draft, units
+from kp_batch.imports.model import Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import Imported, import_traces
 from tests.importing import imported, refusals, write_json
 
 ALWAYS = {
@@ -67,15 +67,15 @@ def result(**more: Any) -> dict[str, Any]:
     }
 
 
-def drafted(tmp_path: Path, told: object, rules: dict[str, Any] | None = None) -> Draft:
+def drafted(tmp_path: Path, told: object, rules: dict[str, Any] | None = None) -> TraceDraft:
     path = write_json(tmp_path / "run.json", told)
-    found = [each for each in units(path, []) if isinstance(each, Unit)]
+    found = [each for each in units(path, []) if isinstance(each, SourceRecord)]
     made = draft(found[0].trace, found, load_rules(None, rules or ALWAYS))
-    assert isinstance(made, Draft)
+    assert isinstance(made, TraceDraft)
     return made
 
 
-def told(made: Draft) -> list[tuple[object, object]]:
+def told(made: TraceDraft) -> list[tuple[object, object]]:
     return [(step["type"], step["content"]) for step in made.steps]
 
 
@@ -122,7 +122,7 @@ def test_ids(tmp_path: Path) -> None:
     assert drafted(tmp_path, short()).id == "kp:trace:s/run"
     assert drafted(tmp_path, short(trajectory_id="own")).id == "kp:trace:own"
     nameless = write_json(tmp_path / "x.json", short(session_id=None))
-    assert [each.reasons for each in units(nameless, []) if isinstance(each, Refused)] == [
+    assert [each.reasons for each in units(nameless, []) if isinstance(each, Rejected)] == [
         ["missing_id"]
     ]
 
@@ -162,16 +162,16 @@ def test_of_two_files_of_a_trajectory_the_trials_counts(tmp_path: Path) -> None:
     both = [*units(path, []), *units(path, [beside])]
     for found in (both, both[::-1]):
         made = draft(
-            "own", [each for each in found if isinstance(each, Unit)], load_rules(None, {})
+            "own", [each for each in found if isinstance(each, SourceRecord)], load_rules(None, {})
         )
-        assert isinstance(made, Draft)
+        assert isinstance(made, TraceDraft)
         assert made.scores == {"reward": 1, "part": 0.25}
 
 
 def test_a_subagents_trajectory_is_passed_over(tmp_path: Path) -> None:
     helper = {"name": "a", "extra": {"parent_session_id": "s"}}
     path = write_json(tmp_path / "x.json", short(agent=helper))
-    assert [type(each) for each in units(path, [])] == [PassedOver]
+    assert [type(each) for each in units(path, [])] == [Skipped]
 
 
 @pytest.mark.parametrize(

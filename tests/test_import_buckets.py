@@ -12,11 +12,11 @@ import pytest
 
 from kp_batch.errors import ArchiveError, BusyError, WarehouseError
 from kp_batch.failures import explained
-from kp_batch.importers import atif, knowledgepulse, langfuse
-from kp_batch.importers.format import Format
-from kp_batch.importers.rules import Rules, load_rules
-from kp_batch.operations import import_archive
-from kp_batch.operations.importing import import_traces
+from kp_batch.imports import archive as import_archive
+from kp_batch.imports.formats import atif, knowledgepulse, langfuse
+from kp_batch.imports.model import Format
+from kp_batch.imports.rules import Rules, load_rules
+from kp_batch.imports.run import import_traces
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.storage.store import Store, store_at
 from kp_batch.warehouse.bucket.lease import leased

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch.importers.catalogue import FORMATS
+from kp_batch.imports.formats import FORMATS
 from tests.import_kits import ASKED, KITS, SECONDS, Kit
 from tests.importing import imported, refusals
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kp_batch.operations.importing import IMPORTER
+from kp_batch.imports.run import IMPORTER
 from tests import import_digests
 from tests.import_digests import TOLD, digests, main
 

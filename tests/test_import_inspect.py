@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from kp_batch.file_faults import UnreadableError
-from kp_batch.importers import inspect
-from kp_batch.importers.draft import Draft, Refused, Unit
-from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import import_traces
+from kp_batch.imports.formats import inspect
+from kp_batch.imports.model import Rejected, SourceRecord, TraceDraft
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import import_traces
 from tests.importing import imported, refusals, write_json
 
 RULES: dict[str, Any] = {
@@ -81,23 +81,23 @@ def _write_zstandard(file: ZipFile, name: str, content: bytes) -> None:
     plain.compress_type, plain.compress_size = 93, len(packed)
 
 
-def drafts(path: Path, **rules: Any) -> dict[str, Draft]:
+def drafts(path: Path, **rules: Any) -> dict[str, TraceDraft]:
     """The drafts of a file, by their ids."""
     made = [
         inspect.draft(each.trace, [each], load_rules(None, {**RULES, **rules}))
         for each in inspect.units(path, [])
-        if isinstance(each, Unit)
+        if isinstance(each, SourceRecord)
     ]
     return {each.id: each for each in made}
 
 
-def drafted(tmp_path: Path, found: dict[str, Any], **rules: Any) -> Draft:
+def drafted(tmp_path: Path, found: dict[str, Any], **rules: Any) -> TraceDraft:
     """The draft of a log's one sample."""
     (draft,) = drafts(write_json(tmp_path / "log.json", log(found)), **rules).values()
     return draft
 
 
-def told(draft: Draft) -> list[tuple[object, object]]:
+def told(draft: TraceDraft) -> list[tuple[object, object]]:
     """The steps: their types, and what they say or call."""
     return [(each["type"], each["content"] or each["input"]) for each in draft.steps]
 
@@ -182,7 +182,7 @@ def test_of_several_copies_the_one_edited_last_counts() -> None:
     edited = {"match": {"value": "I", "history": [{"value": "C"}, edit]}}
     shared = inspect.Log.of(log())
     units = [
-        Unit("one", inspect.record_of(each, shared))
+        SourceRecord("one", inspect.record_of(each, shared))
         for each in (sample(), sample(scores=edited), sample(scores=None))
     ]
     for order in (units, units[::-1]):
@@ -356,7 +356,7 @@ def test_files_of_another_kind_are_told(tmp_path: Path) -> None:
 
 def test_a_sample_without_an_id_is_refused(tmp_path: Path) -> None:
     path = write_json(tmp_path / "log.json", log(sample(None, id=None), 1))
-    found = [each.reasons for each in inspect.units(path, []) if isinstance(each, Refused)]
+    found = [each.reasons for each in inspect.units(path, []) if isinstance(each, Rejected)]
     assert found == [["missing_id"], ["malformed_json"]]
 
 

@@ -15,10 +15,10 @@ import pytest
 
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import described
-from kp_batch.importers.draft import Unit
-from kp_batch.importers.knowledgepulse import FORMAT
-from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import Imported, import_traces
+from kp_batch.imports.formats.knowledgepulse import FORMAT
+from kp_batch.imports.model import SourceRecord
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import Imported, import_traces
 from tests.importing import imported, kp_trace, refusals, write_json
 
 
@@ -102,7 +102,7 @@ def test_a_registry_is_read_where_nothing_may_be_written(beside: tuple[str, ...]
             with pytest.raises(PermissionError):
                 (source / "other").touch()
             [found] = FORMAT.units(source / "r.sqlite", ())
-        assert isinstance(found, Unit)
+        assert isinstance(found, SourceRecord)
         assert sorted(source.iterdir()) == before
 
 

@@ -10,15 +10,15 @@ import polars as pl
 import pytest
 
 from kp_batch.file_faults import UnreadableError
-from kp_batch.importers import langfuse
-from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
-from kp_batch.importers.rules import Rules, load_rules
-from kp_batch.operations.importing import import_traces
+from kp_batch.imports.formats import langfuse
+from kp_batch.imports.model import Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.imports.rules import Rules, load_rules
+from kp_batch.imports.run import import_traces
 from kp_batch.times import time_of
 from tests.importing import imported, refusals, write_json
 
 if TYPE_CHECKING:
-    from kp_batch.importers.format import Input
+    from kp_batch.imports.model import Input
 
 Row = dict[str, Any]
 RULES = load_rules(
@@ -94,22 +94,24 @@ def lines(path: Path, rows: Sequence[Row]) -> Path:
     return path
 
 
-def made(tmp_path: Path, rows: Sequence[Row], rules: Rules = RULES) -> Draft | Refused | PassedOver:
+def made(
+    tmp_path: Path, rows: Sequence[Row], rules: Rules = RULES
+) -> TraceDraft | Rejected | Skipped:
     units = [
         each
         for each in langfuse.units(lines(tmp_path / "rows.jsonl", rows), ())
-        if isinstance(each, Unit)
+        if isinstance(each, SourceRecord)
     ]
     return langfuse.draft("t", units, rules)
 
 
-def drafted(tmp_path: Path, rows: Sequence[Row], rules: Rules = RULES) -> Draft:
+def drafted(tmp_path: Path, rows: Sequence[Row], rules: Rules = RULES) -> TraceDraft:
     draft = made(tmp_path, rows, rules)
-    assert isinstance(draft, Draft)
+    assert isinstance(draft, TraceDraft)
     return draft
 
 
-def told(draft: Draft) -> list[tuple[object, object]]:
+def told(draft: TraceDraft) -> list[tuple[object, object]]:
     """Each step's type, and its content or its tool's name."""
     steps: list[tuple[object, object]] = []
     for step in draft.steps:
@@ -198,22 +200,22 @@ def test_the_latest_row_of_an_id_counts(tmp_path: Path) -> None:
     old = root(end_time=None, updated_at="2026-08-03 09:59:00.000000")
     assert told(drafted(tmp_path, [*CONVERSATION, old])) == STEPS
     pending = made(tmp_path, [old, *CONVERSATION[1:]])
-    assert isinstance(pending, Refused)
+    assert isinstance(pending, Rejected)
     assert pending.reasons == ["incomplete"]
     assert pending.id == "kp:trace:t"
 
 
 def test_without_a_root_a_trace_is_incomplete(tmp_path: Path) -> None:
     refused = made(tmp_path, CONVERSATION[1:])
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, Rejected)
     assert refused.reasons == ["incomplete"]
     elsewhere = root(parent_observation_id="a-web-server", is_root_observation=True)
     assert told(drafted(tmp_path, [elsewhere, *CONVERSATION[1:]])) == STEPS
 
 
 def test_what_is_no_agent_is_passed_over(tmp_path: Path) -> None:
-    assert isinstance(made(tmp_path, [score("right", 1)]), PassedOver)
-    assert isinstance(made(tmp_path, [root(type="SPAN")]), PassedOver)
+    assert isinstance(made(tmp_path, [score("right", 1)]), Skipped)
+    assert isinstance(made(tmp_path, [root(type="SPAN")]), Skipped)
 
 
 def test_scores_are_of_the_trace_or_its_root_and_the_latest(tmp_path: Path) -> None:
@@ -377,7 +379,7 @@ def test_the_older_export_has_a_table_of_traces(tmp_path: Path) -> None:
     assert told(draft) == STEPS
     assert draft.fields["tags"] == ["bill"]
     assert draft.fields["trace_name"] == ["helper"]
-    assert isinstance(made(tmp_path, [trace]), Refused)
+    assert isinstance(made(tmp_path, [trace]), Rejected)
 
 
 @pytest.mark.parametrize(
@@ -420,8 +422,8 @@ def camel(row: Row) -> Row:
 
 def test_a_download_from_the_page(tmp_path: Path) -> None:
     units = list(langfuse.units(write_json(tmp_path / "t.json", page()), ()))
-    draft = langfuse.draft("t", [each for each in units if isinstance(each, Unit)], RULES)
-    assert isinstance(draft, Draft)
+    draft = langfuse.draft("t", [each for each in units if isinstance(each, SourceRecord)], RULES)
+    assert isinstance(draft, TraceDraft)
     assert draft.created_at
     assert draft.created_at.isoformat() == "2026-08-03T09:00:00+00:00"  # as its root
     assert draft.objective == "find it"
@@ -497,8 +499,8 @@ def test_other_files_are_unreadable(tmp_path: Path, content: str) -> None:
 def test_rows_without_ids_are_told(tmp_path: Path) -> None:
     rows = [score("right", 1, trace_id=None), root(id=None)]
     passed, refused = langfuse.units(lines(tmp_path / "rows.jsonl", rows), ())
-    assert isinstance(passed, PassedOver)
-    assert refused == Refused(["missing_id"], "a row without its id, or its trace's", line=2)
+    assert isinstance(passed, Skipped)
+    assert refused == Rejected(["missing_id"], "a row without its id, or its trace's", line=2)
 
 
 def test_an_import_of_parquet(tmp_path: Path) -> None:

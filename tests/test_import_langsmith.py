@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from kp_batch.file_faults import UnreadableError
-from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
-from kp_batch.importers.langsmith import FORMAT, draft, units
-from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import Imported, import_traces
+from kp_batch.imports.formats.langsmith import FORMAT, draft, units
+from kp_batch.imports.model import Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import Imported, import_traces
 from tests.importing import imported, refusals
 
 RULES = {
@@ -115,8 +115,8 @@ def write_parquet(path: Path, runs: list[Run], unit: Literal["us", "ns"] = "us")
     return path
 
 
-def made(runs: list[Run], path: Path, **rules: Any) -> Draft | Refused | PassedOver:
-    found = [each for each in units(write_lines(path, runs), []) if isinstance(each, Unit)]
+def made(runs: list[Run], path: Path, **rules: Any) -> TraceDraft | Rejected | Skipped:
+    found = [each for each in units(write_lines(path, runs), []) if isinstance(each, SourceRecord)]
     result = draft("root", found, load_rules(None, rules))
     again = draft("root", found[::-1], load_rules(None, rules))
     assert result == again  # whatever the order
@@ -128,13 +128,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "runs.jsonl"
 
 
-def drafted(runs: list[Run], path: Path, **rules: Any) -> Draft:
+def drafted(runs: list[Run], path: Path, **rules: Any) -> TraceDraft:
     result = made(runs, path, **rules)
-    assert isinstance(result, Draft)
+    assert isinstance(result, TraceDraft)
     return result
 
 
-def told(result: Draft) -> list[tuple[object, object]]:
+def told(result: TraceDraft) -> list[tuple[object, object]]:
     return [(step["type"], step["content"]) for step in result.steps]
 
 
@@ -256,7 +256,7 @@ def test_a_trace_without_its_root_is_incomplete(path: Path) -> None:
     pending = root(status="pending", end_time=None)
     for runs in (conversation()[1:], [pending, *conversation()[1:]]):
         result = made(runs, path)
-        assert isinstance(result, Refused)
+        assert isinstance(result, Rejected)
         assert (result.reasons, result.id) == (["incomplete"], "kp:trace:root")
     assert drafted([pending, *conversation()], path).steps  # exported once more when it was done
 
@@ -270,7 +270,7 @@ def test_of_two_exports_of_a_run_the_later_counts(path: Path) -> None:
 
 
 def test_a_trace_without_an_agent_is_passed_over(path: Path) -> None:
-    assert made([root(), run("a", 1)], path) == PassedOver("no span of an agent")
+    assert made([root(), run("a", 1)], path) == Skipped("no span of an agent")
 
 
 def test_fields(path: Path) -> None:

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kp_batch.importers.catalogue import FORMATS
-from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import import_traces
+from kp_batch.imports.formats import FORMATS
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import import_traces
 from tests.importing import imported, kp_trace, refusals
 from tests.mutating import damaged, damaged_parquet, overwritten, write
 from tests.test_import_atif import short

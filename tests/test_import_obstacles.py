@@ -13,13 +13,14 @@ import pytest
 
 from kp_batch.archive.folders import IS_DELTA
 from kp_batch.errors import ArchiveError, ResourceError, is_passing
-from kp_batch.importers import json_files, work
-from kp_batch.importers.draft import Refused
-from kp_batch.importers.json_files import read_json_values
-from kp_batch.importers.new_traces import NewTraces
-from kp_batch.importers.records import Records
-from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import import_traces
+from kp_batch.imports import job as work
+from kp_batch.imports.formats import json_files
+from kp_batch.imports.formats.json_files import read_json_values
+from kp_batch.imports.model import Rejected
+from kp_batch.imports.new_traces import NewTraces
+from kp_batch.imports.records import Records
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import import_traces
 from kp_batch.storage.store import store_at
 from tests.buckets import fill
 from tests.faulty import between
@@ -228,9 +229,9 @@ def test_a_torn_first_line_is_refused_alone_and_its_file_is_read_line_by_line(
     (tmp_path / "spans.jsonl").write_text(f"{torn}\n{REST}")
     monkeypatch.setattr(json_files, "read_json", None)  # which has all of a file in memory
     first, *others = read_json_values(tmp_path / "spans.jsonl")
-    assert isinstance(first, Refused)
+    assert isinstance(first, Rejected)
     assert first.line == 1
-    assert [each[1] for each in others if not isinstance(each, Refused)] == [
+    assert [each[1] for each in others if not isinstance(each, Rejected)] == [
         {"resourceSpans": []}
     ] * 3
 
@@ -247,7 +248,7 @@ def test_one_value_over_any_number_of_lines_is_read_whole(
     for text in (json.dumps(value, indent=indent), f"[\n{json.dumps(VALUE)}\n]\n"):
         path.write_text(f"\n{text}")
         expected = json.loads(text)
-        assert [each[1] for each in read_json_values(path) if not isinstance(each, Refused)] == (
+        assert [each[1] for each in read_json_values(path) if not isinstance(each, Rejected)] == (
             expected if isinstance(expected, list) else [expected]
         )
 

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from kp_batch.archive.formats.parquet_columns import is_read
-from kp_batch.importers.catalogue import FORMATS
-from kp_batch.importers.rules import Rules, load_rules
-from kp_batch.operations.importing import import_traces
+from kp_batch.imports.formats import FORMATS
+from kp_batch.imports.rules import Rules, load_rules
+from kp_batch.imports.run import import_traces
 from tests.import_kits import AT, SECONDS, inspect, langfuse, langsmith, otlp, scout
 from tests.importing import imported, kp_trace, write_json
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kp_batch.file_faults import UnreadableError
-from kp_batch.importers import otlp
-from kp_batch.importers.draft import Draft, PassedOver, Refused, Unit
-from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import import_traces
+from kp_batch.imports.formats import otlp
+from kp_batch.imports.model import Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import import_traces
 from tests.importing import imported, refusals
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -92,26 +92,26 @@ TALK = [text("system", "be kind"), text("user", "where?")]
 LOOKS = [{"role": "assistant", "parts": [{"type": "reasoning", "content": "hm"}, CALL]}]
 
 
-def units_of(path: Path) -> list[Unit]:
-    return [each for each in otlp.units(path, []) if isinstance(each, Unit)]
+def units_of(path: Path) -> list[SourceRecord]:
+    return [each for each in otlp.units(path, []) if isinstance(each, SourceRecord)]
 
 
 def made(
     folder: Path, spans: list[Span], *, rules: dict[str, Any] | None = None, **resource: str
-) -> Draft | Refused | PassedOver:
+) -> TraceDraft | Rejected | Skipped:
     path = folder / "spans.json"
     path.write_text(request(spans, **resource))
     found = units_of(path)
     return otlp.draft(TRACE, found[::-1], load_rules(None, {**ALWAYS, **(rules or {})}))
 
 
-def draft(folder: Path, spans: list[Span], **told: Any) -> Draft:
+def draft(folder: Path, spans: list[Span], **told: Any) -> TraceDraft:
     found = made(folder, spans, **told)
-    assert isinstance(found, Draft)
+    assert isinstance(found, TraceDraft)
     return found
 
 
-def steps(found: Draft) -> list[tuple[object, object]]:
+def steps(found: TraceDraft) -> list[tuple[object, object]]:
     return [(each["type"], each["content"] or each["tool"]) for each in found.steps]
 
 
@@ -379,7 +379,7 @@ def test_fields_are_attributes_of_the_root_or_else_of_its_resource(tmp_path: Pat
 def test_without_a_root_a_trace_is_incomplete(tmp_path: Path) -> None:
     for spans in ([chat(1, TALK)], [agent(end=0), chat(1, TALK)]):
         found = made(tmp_path, spans)
-        assert isinstance(found, Refused)
+        assert isinstance(found, Rejected)
         assert (found.reasons, found.id) == (["incomplete"], f"kp:trace:{TRACE}")
 
 
@@ -387,7 +387,7 @@ def test_a_trace_without_an_agent_is_passed_over(tmp_path: Path) -> None:
     web = [span(0, None, told={"http.request.method": "GET"}), span(1)]
     embeds = [span(0, None, told={"gen_ai.operation.name": "embeddings"})]
     for spans in (web, embeds, web[1:]):
-        assert made(tmp_path, spans) == PassedOver("no span of an agent")
+        assert made(tmp_path, spans) == Skipped("no span of an agent")
 
 
 def test_a_root_without_a_time_started_with_its_first_span(tmp_path: Path) -> None:
@@ -425,15 +425,15 @@ def test_bad_lines_and_spans_are_refused_and_the_others_are_read(tmp_path: Path)
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     found = list(otlp.units(tmp_path / "a.jsonl", []))
-    assert [(each.reasons, each.line) for each in found if isinstance(each, Refused)] == [
+    assert [(each.reasons, each.line) for each in found if isinstance(each, Rejected)] == [
         (["malformed_json"], 1),
         (["malformed_json"], 2),
         (["missing_id"], 2),
         (["malformed_json"], 3),
         (["malformed_json"], 5),
     ]
-    assert [each for each in found if isinstance(each, PassedOver)] == [PassedOver("logs")]
-    assert len([each for each in found if isinstance(each, Unit)]) == 1
+    assert [each for each in found if isinstance(each, Skipped)] == [Skipped("logs")]
+    assert len([each for each in found if isinstance(each, SourceRecord)]) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ import pytest
 
 from kp_batch import limits
 from kp_batch.archive.formats import parquet_batches
-from kp_batch.importers import inspect, langfuse, langsmith, phoenix
-from kp_batch.importers.format import Format
-from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import Imported, import_traces
+from kp_batch.imports.formats import inspect, langfuse, langsmith, phoenix
+from kp_batch.imports.model import Format
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import Imported, import_traces
 from tests.hostile import lower_limits
 from tests.importing import imported, refusals
 

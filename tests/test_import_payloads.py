@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kp_batch.importers.messages import Message, ToolCall, ToolResult
-from kp_batch.importers.payloads import at_path, messages_in, objective_in, question_in
+from kp_batch.imports.conversation.messages import Message, ToolCall, ToolResult
+from kp_batch.imports.conversation.payloads import at_path, messages_in, objective_in, question_in
 
 CALL = ToolCall("look", {"at": 1}, "c1")
 

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from kp_batch.file_faults import UnreadableError
-from kp_batch.importers import phoenix
-from kp_batch.importers.draft import Draft, Refused, Unit
-from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import import_traces
+from kp_batch.imports.formats import phoenix
+from kp_batch.imports.model import Rejected, SourceRecord, TraceDraft
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import import_traces
 from tests.importing import imported
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -101,13 +101,13 @@ def written(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def units_of(path: Path) -> list[Unit]:
-    return [each for each in phoenix.units(path, []) if isinstance(each, Unit)]
+def units_of(path: Path) -> list[SourceRecord]:
+    return [each for each in phoenix.units(path, []) if isinstance(each, SourceRecord)]
 
 
-def draft(path: Path) -> Draft:
+def draft(path: Path) -> TraceDraft:
     found = phoenix.FORMAT.draft(TRACE, units_of(path), RULES)
-    assert isinstance(found, Draft)
+    assert isinstance(found, TraceDraft)
     return found
 
 
@@ -154,13 +154,13 @@ def test_what_pandas_leaves_empty_is_not_told(tmp_path: Path) -> None:
 def test_a_root_that_has_not_ended_is_incomplete(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", [row(0, ROOT, end_time=None), row(1, TOOL)])
     found = phoenix.FORMAT.draft(TRACE, units_of(path), RULES)
-    assert isinstance(found, Refused)
+    assert isinstance(found, Rejected)
     assert found.reasons == ["incomplete"]
 
 
 def test_a_span_without_ids_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", [row(0, ROOT), {**row(1, TOOL), "context.trace_id": ""}])
-    refused = [each for each in phoenix.units(path, []) if isinstance(each, Refused)]
+    refused = [each for each in phoenix.units(path, []) if isinstance(each, Rejected)]
     assert [each.reasons for each in refused] == [["missing_id"]]
 
 

@@ -17,11 +17,11 @@ from adbc_driver_postgresql import dbapi
 
 from kp_batch.errors import KpBatchError
 from kp_batch.file_faults import UnreadableError
-from kp_batch.importers.day_files import DayFiles
-from kp_batch.importers.knowledgepulse import FORMAT
-from kp_batch.importers.knowledgepulse_postgres import rows_of
-from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import Imported, import_traces
+from kp_batch.imports.day_files import DayFiles
+from kp_batch.imports.formats.knowledgepulse import FORMAT
+from kp_batch.imports.formats.knowledgepulse_postgres import rows_of
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import Imported, import_traces
 from tests.importing import imported, kp_trace, refusals, write_json
 from tests.postgres import POSTGRES, Registry, make_registry, postgres_server
 

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from kp_batch.errors import KpBatchError
-from kp_batch.importers.draft import Draft, Refused, Unit
-from kp_batch.importers.format import Format
-from kp_batch.importers.rules import Rules, load_rules
-from kp_batch.operations.import_limits import ImportLimits
-from kp_batch.operations.import_text import as_text
-from kp_batch.operations.importing import Imported, import_traces
+from kp_batch.imports.model import Format, Rejected, SourceRecord, TraceDraft
+from kp_batch.imports.rejects import ImportLimits
+from kp_batch.imports.rules import Rules, load_rules
+from kp_batch.imports.run import Imported, import_traces
+from kp_batch.imports.summary import as_text
 from tests.importing import imported, kp_trace, refusals, write_json
 from tests.pages import ROOT
 from tests.test_importing import RULES, _spans, span, write_lines
@@ -28,11 +27,11 @@ def spans() -> Format:
     """The spans of `test_importing`, of which a trace is whole once its root is there."""
     form = _spans()
 
-    def draft(trace: str, found: Sequence[Unit], rules: Rules) -> Any:
+    def draft(trace: str, found: Sequence[SourceRecord], rules: Rules) -> Any:
         if not any("root" in str(each.record) for each in found):
-            return Refused(["incomplete", "no_steps"], "no root yet", id=f"kp:trace:{trace}")
+            return Rejected(["incomplete", "no_steps"], "no root yet", id=f"kp:trace:{trace}")
         made = form.draft(trace, found, rules)
-        return replace(made, id=f"kp:trace:{trace}") if isinstance(made, Draft) else made
+        return replace(made, id=f"kp:trace:{trace}") if isinstance(made, TraceDraft) else made
 
     return replace(form, draft=draft)
 

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from kp_batch.errors import KpBatchError
-from kp_batch.importers.decide import decided
-from kp_batch.importers.draft import Draft, Refused
-from kp_batch.importers.rules import Rules, load_rules
+from kp_batch.imports.model import Rejected, TraceDraft
+from kp_batch.imports.rules import Rules, apply_rules, load_rules
 
 STEPS = [{"type": "thought", "content": "so"}]
 
 
-def draft(**given: Any) -> Draft:
+def draft(**given: Any) -> TraceDraft:
     usual: dict[str, Any] = {
         "id": "kp:trace:a",
         "created_at": datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
@@ -23,7 +22,7 @@ def draft(**given: Any) -> Draft:
         "scores": {"right": 1.0, "judge": 3.0},
         "fields": {"tags": ["new", "bill", "help"]},
     }
-    return Draft(**{**usual, **given})
+    return TraceDraft(**{**usual, **given})
 
 
 def rules(**given: Any) -> Rules:
@@ -36,8 +35,8 @@ def rules(**given: Any) -> Rules:
 
 
 def test_a_trace_gets_what_the_rules_say() -> None:
-    row = decided(draft(), rules())
-    assert not isinstance(row, Refused)
+    row = apply_rules(draft(), rules())
+    assert not isinstance(row, Rejected)
     assert row["metadata"]["created_at"] == "2026-01-02T03:04:05.000006Z"
     assert (row["metadata"]["success"], row["outcome"]["confidence"]) == (True, 0.5)
     assert row["metadata"]["task_domain"] == "finance"  # the first value that the map knows
@@ -54,8 +53,8 @@ def test_a_trace_gets_what_the_rules_say() -> None:
     ],
 )
 def test_success(given: dict[str, Any], scores: dict[str, float], success: object) -> None:
-    row = decided(draft(scores={"judge": 1, **scores}), rules(success=given))
-    assert not isinstance(row, Refused)
+    row = apply_rules(draft(scores={"judge": 1, **scores}), rules(success=given))
+    assert not isinstance(row, Rejected)
     assert row["metadata"]["success"] is success
 
 
@@ -77,8 +76,8 @@ def test_success(given: dict[str, Any], scores: dict[str, float], success: objec
     ],
 )
 def test_all_reasons_are_told(changes: Any, reasons: list[str], message: str) -> None:
-    refused = decided(draft(**changes), rules())
-    assert refused == Refused(reasons, message, id="kp:trace:a")
+    refused = apply_rules(draft(**changes), rules())
+    assert refused == Rejected(reasons, message, id="kp:trace:a")
 
 
 @pytest.mark.parametrize("limit", ["nan", "inf"])
@@ -93,19 +92,19 @@ def test_a_limit_is_a_finite_number(limit: str) -> None:
 
 @pytest.mark.parametrize("given", [{"from": "tags"}, {"from": "tags", "map": {}}])
 def test_without_a_map_the_field_names_the_domain(given: dict[str, Any]) -> None:
-    row = decided(draft(fields={"tags": ["", "new", "bill"]}), rules(task_domain=given))
-    assert not isinstance(row, Refused)
+    row = apply_rules(draft(fields={"tags": ["", "new", "bill"]}), rules(task_domain=given))
+    assert not isinstance(row, Rejected)
     assert row["metadata"]["task_domain"] == "new"
 
 
 @pytest.mark.parametrize("fields", [{}, {"tags": []}, {"tags": [""]}])
 def test_an_empty_field_names_none(fields: dict[str, list[str]]) -> None:
-    refused = decided(draft(fields=fields), rules(task_domain={"from": "tags"}))
-    assert refused == Refused(
+    refused = apply_rules(draft(fields=fields), rules(task_domain={"from": "tags"}))
+    assert refused == Rejected(
         ["empty_domain"], "the field 'tags' is missing or empty", id="kp:trace:a"
     )
-    row = decided(draft(fields=fields), rules(task_domain={"from": "tags", "otherwise": "x"}))
-    assert not isinstance(row, Refused)
+    row = apply_rules(draft(fields=fields), rules(task_domain={"from": "tags", "otherwise": "x"}))
+    assert not isinstance(row, Rejected)
     assert row["metadata"]["task_domain"] == "x"
 
 
@@ -115,8 +114,8 @@ def test_a_domain_is_not_empty() -> None:
 
 
 def test_an_unmapped_domain_may_have_another() -> None:
-    row = decided(draft(fields={}), rules(task_domain={"from": "tags", "otherwise": "default"}))
-    assert not isinstance(row, Refused)
+    row = apply_rules(draft(fields={}), rules(task_domain={"from": "tags", "otherwise": "default"}))
+    assert not isinstance(row, Rejected)
     assert row["metadata"]["task_domain"] == "default"
 
 

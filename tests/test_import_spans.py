@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kp_batch.config import RescoreConfig
-from kp_batch.importers.catalogue import FORMATS
-from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import import_traces
+from kp_batch.imports.formats import FORMATS
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import import_traces
 from kp_batch.pipeline.rescore import rescore_archive
 from tests.answers import ask
 from tests.importing import imported

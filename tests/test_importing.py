@@ -20,16 +20,15 @@ from hypothesis import strategies as st
 from kp_batch.contracts import TRACE
 from kp_batch.errors import ArchiveError, BusyError, KpBatchError
 from kp_batch.files import HALF_WRITTEN
-from kp_batch.importers.archive import Archive
-from kp_batch.importers.day_files import DayFiles
-from kp_batch.importers.draft import Draft, Refused, Unit
-from kp_batch.importers.format import Format, by_ending
-from kp_batch.importers.index import Index
-from kp_batch.importers.json_files import read_json_lines
-from kp_batch.importers.knowledgepulse import FORMAT
-from kp_batch.importers.rules import Rules, load_rules
-from kp_batch.operations import importing
-from kp_batch.operations.importing import Imported, import_traces
+from kp_batch.imports import run as importing
+from kp_batch.imports.archive import Archive
+from kp_batch.imports.day_files import DayFiles
+from kp_batch.imports.formats.json_files import read_json_lines
+from kp_batch.imports.formats.knowledgepulse import FORMAT
+from kp_batch.imports.index import Index
+from kp_batch.imports.model import Format, Rejected, SourceRecord, TraceDraft, by_ending
+from kp_batch.imports.rules import Rules, load_rules
+from kp_batch.imports.run import Imported, import_traces
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.times import time_of
 from kp_batch.warehouse.reader import connect
@@ -152,18 +151,18 @@ def _spans() -> Format:
 
     def units(path: Path, _: Any) -> Any:
         for found in read_json_lines(path):
-            if isinstance(found, Refused):
+            if isinstance(found, Rejected):
                 yield found
             else:
-                yield Unit(cast("dict[str, str]", found[1])["trace"], found[1])
+                yield SourceRecord(cast("dict[str, str]", found[1])["trace"], found[1])
 
-    def draft(trace: str, found: Sequence[Unit], _: Rules) -> Draft:
+    def draft(trace: str, found: Sequence[SourceRecord], _: Rules) -> TraceDraft:
         records = [cast("dict[str, str]", each.record) for each in found]
         records.sort(key=itemgetter("at"))
         steps = [{**STEP, "step_id": at, "content": x["say"]} for at, x in enumerate(records)]
         scores = {"right": 1.0} if trace != "unscored" else {}
         time, fields = time_of(records[0]["at"]), {"kind": ["made"]}
-        return Draft(f"kp:trace:{trace}", time, "go", steps, scores, fields)
+        return TraceDraft(f"kp:trace:{trace}", time, "go", steps, scores, fields)
 
     return Format("spans", "nothing", by_ending(".jsonl"), units, draft)
 

@@ -16,8 +16,8 @@ import duckdb
 import pytest
 
 from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.imports.archive import place_of
 from kp_batch.operations.forget import forget
-from kp_batch.operations.import_archive import place_of
 from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive

@@ -11,8 +11,8 @@ from prefect.runtime import flow_run
 
 from flows import nightly
 from kp_batch.errors import KpBatchError
-from kp_batch.importers.day_files import DayFiles
-from kp_batch.operations.import_config import ImportConfig
+from kp_batch.imports.config import ImportConfig
+from kp_batch.imports.day_files import DayFiles
 from kp_batch.steps.prefect import FLOW, artifact_name
 from tests.importing import imported, kp_trace, write_json
 from tests.test_retries import once_torn, waited  # noqa: F401 (a fixture)

@@ -447,7 +447,7 @@ def test_a_command_that_is_ended_says_so_and_leaves_nothing(
 RULES = ("--success", "always", "--confidence", "0.5", "--domain", "=code")
 IMPORTING = """
 from kp_batch import cli
-from kp_batch.importers import archive
+from kp_batch.imports import archive
 def wait(written, path):
     echo("ready")
     time.sleep(600)

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from kp_batch import limits
-from kp_batch.importers import langsmith
-from kp_batch.importers.catalogue import FORMATS
-from kp_batch.importers.rules import load_rules
-from kp_batch.operations.importing import import_traces
+from kp_batch.imports.formats import FORMATS, langsmith
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import import_traces
 from tests.hostile import lower_limits
 from tests.hostile_imports import FILES, GOOD, request, run
 from tests.importing import imported, refusals

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kp_batch.importers.messages import Message, ToolCall, ToolResult
-from kp_batch.importers.transcript import Transcript
+from kp_batch.imports.conversation.messages import Message, ToolCall, ToolResult
+from kp_batch.imports.conversation.transcript import Transcript
 
 
 def user(text: str) -> Message:

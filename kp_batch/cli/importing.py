@@ -9,7 +9,7 @@ import click
 
 from kp_batch.cli import kp_batch
 from kp_batch.cli.options import complete_formats, json_line, json_option
-from kp_batch.operations.import_limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
+from kp_batch.imports.rejects import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
 from kp_batch.storage.urls import is_url
 from kp_batch.streams import echo
 
@@ -37,7 +37,7 @@ otherwise = "default"              # without it, a trace of another value is ref
 def _list_formats(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's)
     if not value or context.resilient_parsing:
         return
-    from kp_batch.importers.catalogue import FORMATS
+    from kp_batch.imports.formats import FORMATS
 
     for form in FORMATS.values():
         echo(f"# {form.name:<16}{form.holds}")
@@ -122,10 +122,10 @@ def import_(  # noqa: PLR0913 (each is an option)
 
     FORMAT is one of those that --list tells, or auto: that of the archive, or what the files hold.
     """
-    from kp_batch.importers.rules import load_rules
-    from kp_batch.operations.import_config import format_named
-    from kp_batch.operations.import_text import as_text
-    from kp_batch.operations.importing import import_traces
+    from kp_batch.imports.config import format_named
+    from kp_batch.imports.rules import load_rules
+    from kp_batch.imports.run import import_traces
+    from kp_batch.imports.summary import as_text
 
     try:
         form = format_named(name)

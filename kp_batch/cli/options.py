@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
 
 
-_IMPORT_FORMATS = (  # of `importers.catalogue.FORMATS`, which take long to import
+_IMPORT_FORMATS = (  # of `imports.formats.FORMATS`, which take long to import
     *("atif", "auto", "inspect", "knowledgepulse"),
     *("langfuse", "langsmith", "otlp", "phoenix"),
 )

@@ -1,0 +1,138 @@
+"""Rules applied: of a draft, a trace in our own shape, or why it is refused."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from kp_batch import limits
+from kp_batch.bounded_json import TooLargeError
+from kp_batch.contracts import STEP_TYPES
+from kp_batch.errors import KpBatchError
+from kp_batch.imports.conversation.attributes import first
+from kp_batch.imports.model import Format, Rejected, TraceDraft
+from kp_batch.imports.rules import Domain, Rules
+from kp_batch.progress import warn
+
+_CONTEXT = "https://knowledgepulse.dev/schema/v1"
+Row = dict[str, Any]  # of `contracts.TRACE`
+
+
+def apply_rules(draft: TraceDraft, rules: Rules) -> Row | Rejected:
+    """Let the rules decide what a draft leaves open.
+
+    Returns:
+        A row of `contracts.TRACE`; or all reasons why there is none.
+    """
+    success, confidence, domain = draft.success, draft.confidence, draft.task_domain
+    if rules.success:
+        success = rules.success.decide(draft.scores)
+    if rules.confidence:
+        confidence = rules.confidence.decide(draft.scores)
+    if rules.task_domain:
+        domain = rules.task_domain.decide(draft.fields)
+    agent = first(draft.fields.get(rules.agent_id, ())) if rules.agent_id else draft.origin.agent
+    faults = {
+        "bad_created_at": draft.created_at is None,
+        "empty_objective": not draft.objective,
+        "no_steps": not draft.steps,
+        "unknown_step_type": any(step["type"] not in STEP_TYPES for step in draft.steps),
+        "missing_success": success is None,
+        "bad_confidence": confidence is None or not 0 <= confidence <= 1,
+        "empty_domain": not domain,
+        limits.TOO_LARGE: _is_too_large(draft),
+    }
+    reasons = [*draft.faults, *(reason for reason, holds in faults.items() if holds)]
+    if reasons or draft.created_at is None:
+        return Rejected(reasons, _message(draft, rules, reasons), id=draft.id)
+    told = {"created_at": written(draft.created_at), "agent_id": agent}
+    return _row(draft, {**told, "task_domain": domain, "success": success}, confidence)
+
+
+def _is_too_large(draft: TraceDraft) -> bool:
+    """Whether a run would refuse it."""
+    values = (each for step in draft.steps for each in step.values())
+    texts = [each for each in (draft.objective, *values) if isinstance(each, str)]
+    return (
+        len(draft.steps) > limits.VALUES
+        or sum(map(len, texts)) > limits.LINE_BYTES
+        or any(len(each.encode(errors="replace")) > limits.TEXT_BYTES for each in texts)
+    )
+
+
+def _row(draft: TraceDraft, decided: Row, confidence: float | None) -> Row:
+    return {
+        "@context": _CONTEXT,
+        "@type": "ReasoningTrace",
+        "id": draft.id,
+        "source_skill": draft.source_skill,
+        "metadata": {
+            **decided,
+            "framework": draft.framework,
+            "quality_score": draft.quality_score,
+            "visibility": draft.visibility,
+            "privacy_level": draft.privacy_level,
+            "model": draft.origin.model,
+            "session": draft.origin.session,
+            "version": draft.origin.version,
+        },
+        "task": {"objective": draft.objective},
+        "steps": list(draft.steps),
+        "outcome": {"result_summary": draft.result_summary, "confidence": confidence},
+    }
+
+
+def written(time: datetime) -> str:
+    """A time in UTC, so that the order of texts is that of times."""
+    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _message(draft: TraceDraft, rules: Rules, reasons: list[str]) -> str:
+    """What the rules looked for, and what was there."""
+    parts: list[str] = []
+    scores = ", ".join(sorted(draft.scores)) or "none"
+    if "missing_success" in reasons and rules.success and rules.success.score:
+        parts.append(f"no score {rules.success.score!r}; there is: {scores}")
+    if "bad_confidence" in reasons and rules.confidence and rules.confidence.score:
+        parts.append(_about_confidence(rules.confidence.score, draft.scores, scores))
+    if "empty_domain" in reasons and rules.task_domain:
+        parts.append(_about_domain(rules.task_domain, draft.fields))
+    if limits.TOO_LARGE in reasons:
+        parts.append(str(TooLargeError()))
+    return "; ".join(parts)
+
+
+def _about_domain(rule: Domain, fields: Mapping[str, Sequence[str]]) -> str:
+    values = ", ".join(filter(None, fields.get(rule.source or "", ())))
+    if rule.map and values:
+        return f"the map has none of the values {values}"
+    return f"the field {rule.source!r} is missing or empty"
+
+
+def _about_confidence(name: str, values: Mapping[str, float], scores: str) -> str:
+    if name in values:
+        return f"the score {name!r} is {values[name]:g}, outside min..max"
+    return f"no score {name!r}; there is: {scores}"
+
+
+_RULES = {
+    "success": '[success] with score = "NAME" and at_least = 1.0, or always = true',
+    "confidence": '[confidence] with score = "NAME", min = 0 and max = 1, or always = 0.8',
+}
+
+
+def check_rules(form: Format, rules: Rules) -> None:
+    """Refuse rules that leave open what the format does not tell, before any work.
+
+    Raises:
+        KpBatchError: tells all that they lack.
+    """
+    given = {"success": rules.success, "confidence": rules.confidence}
+    missing = [_RULES[each] for each in given if not given[each] and each not in form.decides]
+    if missing:
+        raise KpBatchError(
+            f"{form.name} does not tell what only you can decide; the rules lack "
+            f"{'; and '.join(missing)}"
+        )
+    score = rules.success and rules.success.score
+    if score and rules.confidence and rules.confidence.score == score:
+        warn(f"the score {score!r} decides both success and confidence: it counts twice")

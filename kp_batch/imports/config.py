@@ -1,0 +1,72 @@
+"""What an import is given, as Prefect's form has it; the command line has the same as options."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from kp_batch.config import faults
+from kp_batch.errors import KpBatchError
+from kp_batch.imports.formats import FORMATS
+from kp_batch.imports.model import Format
+from kp_batch.imports.rejects import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import Imported, import_traces
+from kp_batch.setting_types import Limit
+
+_AUTO = "auto"
+
+
+def format_named(name: str) -> Format | None:
+    """The format of a name; None for auto, which leaves it to `import_traces`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in (*FORMATS, _AUTO):
+        raise ValueError(f"{name!r} is none of {', '.join(FORMATS)}, or {_AUTO}")
+    return FORMATS.get(name)
+
+
+def _known(name: str) -> str:
+    format_named(name)
+    return name
+
+
+class ImportConfig(BaseModel):
+    """An import; see `import_traces`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Annotated[str, AfterValidator(_known)] = Field(
+        _AUTO, description="One that kp-batch import --list tells, or auto."
+    )
+    sources: tuple[str, ...] = Field(min_length=1, description="Files, folders, or URLs.")
+    archive: str = Field(min_length=1, description="The archive's folder, or its URL in a bucket.")
+    rules: Path | None = Field(None, description="A TOML file that decides what they do not tell.")
+    max_refused: Limit = Field(None, description=MAX_REFUSED)
+    max_unreadable: Limit = Field(None, description=MAX_UNREADABLE)
+
+    @classmethod
+    def read(cls, given: object, number: int) -> "ImportConfig":
+        """Read the config from the values of a form, or take it as it is.
+
+        Args:
+            given: the values, or the config.
+            number: which import it is, for the message.
+
+        Raises:
+            KpBatchError: values have faults; the message lists all of them.
+        """
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            raise KpBatchError(
+                f"the settings of import {number} have faults: {faults(error)}"
+            ) from error
+
+    def run(self) -> Imported:
+        """Import; see `import_traces`."""
+        form, rules = format_named(self.format), load_rules(self.rules, {})
+        limits = ImportLimits(self.max_refused, self.max_unreadable)
+        return import_traces(form, self.sources, self.archive, rules, limits)

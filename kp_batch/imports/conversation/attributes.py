@@ -1,0 +1,123 @@
+"""OpenTelemetry's spans as every transport tells them, and attributes.
+
+Some transports keep attributes under dotted names, and others nested.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from kp_batch.imports.conversation.messages import Json, parse_json
+
+_AGENT_SPAN = re.compile(r"(?:invoke_agent|agent_run)(?: (?:\[(.*)\]|(.*)))?")
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened within a span."""
+
+    name: str
+    time: int  # in nanoseconds after 1970; 0 if it is not told
+    attributes: Json
+
+
+@dataclass(frozen=True)
+class OtelSpan:
+    """One span of OpenTelemetry."""
+
+    id: str
+    parent: str  # '' for a root
+    name: str
+    start: int | None  # in nanoseconds after 1970
+    end: int | None
+    failed: bool
+    attributes: Json
+    resource: Json
+    events: Sequence[Event]
+
+    def record(self) -> dict[str, object]:
+        """The span as JSON."""
+        return {**vars(self), "events": [vars(each) for each in self.events]}
+
+    @classmethod
+    def of(cls, record: Json) -> "OtelSpan":
+        """The span that a record tells of."""
+        told: dict[str, Any] = {**record, "events": [Event(**each) for each in record["events"]]}
+        return cls(**told)
+
+
+def told(attributes: object, name: str) -> Any:
+    """The value of a dotted name; None if there is none."""
+    if not isinstance(attributes, Mapping):
+        return None
+    tree = cast("Json", attributes)
+    if tree.get(name) is not None:
+        return tree[name]
+    parts = name.split(".")
+    for count in range(1, len(parts)):
+        head, rest = ".".join(parts[:count]), ".".join(parts[count:])
+        found = told(tree.get(head), rest)
+        if found is not None:
+            return found
+    return None
+
+
+def first_told(attributes: object, names: tuple[str, ...]) -> Any:
+    """The value of the first of these names that has one; None if none has."""
+    return next(
+        (found for name in names if (found := told(attributes, name)) is not None),
+        None,
+    )
+
+
+def first(texts: Iterable[str | None]) -> str | None:
+    """The first text that is not empty; None if there is none."""
+    return next(filter(None, texts), None)
+
+
+def first_text(holders: Iterable[object], *names: str) -> str | None:
+    """What the first of these that has one of these names holds there, as text."""
+    found = (told(each, name) for each in holders for name in names)
+    return first(_text(each) for each in found if _is_plain(each))
+
+
+def agent_named(span: str) -> str:
+    """The name of the agent that a span with this name is a run of; '' if it has none."""
+    found = _AGENT_SPAN.fullmatch(span)
+    return found[1] or found[2] or "" if found else span
+
+
+def listed(attributes: object, name: str) -> list[object]:
+    """The values of a list, which may be told as one, as JSON, or item by item (`NAME.0.KEY`)."""
+    found = parse_json(told(attributes, name))
+    if isinstance(found, list):
+        return cast("list[object]", found)
+    if not isinstance(attributes, Mapping):
+        return []
+    items: dict[int, dict[str, object]] = {}
+    for key, value in cast("Json", attributes).items():
+        number, _, rest = key.removeprefix(f"{name}.").partition(".")
+        if key.startswith(f"{name}.") and number.isdecimal():
+            items.setdefault(int(number), {})[rest] = value
+    return [items[number] for number in sorted(items)]
+
+
+def texts(attributes: Json, prefix: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Each attribute by its dotted name, and what it holds as texts."""
+    for key, value in attributes.items():
+        name, found = f"{prefix}{key}", parse_json(value)
+        if isinstance(value, Mapping) or (isinstance(found, Mapping) and name == "metadata"):
+            yield from texts(cast("Json", found), f"{name}.")
+        elif isinstance(found, list):
+            yield name, [_text(each) for each in cast("list[object]", found) if _is_plain(each)]
+        elif _is_plain(value):
+            yield name, [_text(value)]
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | bool | int | float)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

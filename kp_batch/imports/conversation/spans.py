@@ -1,0 +1,308 @@
+"""The tree of a trace's spans, whatever system tells of them, and the draft that it comes to.
+
+A format makes spans of its rows. Here they are put in order, and what each tells is counted once:
+a call of a model within a call of a model, with no run of a tool or of an agent between them, is
+the same call, of which the outer span counts.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import chain, takewhile
+from math import inf
+from typing import Any, Protocol, TypeVar
+
+from kp_batch.imports.conversation.attributes import first
+from kp_batch.imports.conversation.messages import Message, ToolCall, ToolResult
+from kp_batch.imports.conversation.payloads import (
+    at_path,
+    messages_in,
+    objective_in,
+    question_in,
+    result_in,
+)
+from kp_batch.imports.conversation.scores import Score
+from kp_batch.imports.conversation.transcript import Transcript
+from kp_batch.imports.model import Origin, Rejected, Skipped, TraceDraft
+from kp_batch.imports.rules import Rules
+from kp_batch.times import time_of, time_of_ns, us_of
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """A call of a model: the messages it was given, and those it answered with."""
+
+    given: Sequence[Message] = ()
+    answer: Sequence[Message] = ()
+
+
+@dataclass(frozen=True)
+class ToolRun:
+    """A run of a tool; of a retriever, which may be how another tool works."""
+
+    call: ToolCall
+    result: ToolResult
+    is_retriever: bool = False
+
+
+@dataclass(frozen=True)
+class AgentRun:
+    """A run of an agent, of which the messages count where no call of a model is told."""
+
+    given: Sequence[Message] = ()
+    answer: Sequence[Message] = ()
+    name: str = ""  # of the agent
+
+
+SpanContent = ModelCall | ToolRun | AgentRun
+
+
+@dataclass(frozen=True)
+class Span:
+    """One span of a trace, and what it tells of it."""
+
+    id: str
+    parent: str | None  # '' for a root, None if it is not told
+    start: int | None  # in nanoseconds after 1970
+    end: int | None
+    has_ended: bool = True  # no more of it is to come
+    content: SpanContent | None = None  # None: it is no part of an agent
+    input: object = None  # as its system tells it
+    sequence: str = ""  # sorts spans that start at once, where their system does
+    scores: Sequence[Score] = ()  # which count where it is a root, or the last one
+    fields: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    origin: Origin = field(default_factory=Origin)
+    release: str | None = None  # of the program, where its agent has no version
+
+
+class _Row(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+Row = TypeVar("Row", bound=_Row)
+
+
+def latest(rows: Iterable[Row], version: Callable[[Row], Any]) -> list[Row]:
+    """Each row once, where exports tell of it several times: the one of the greatest version."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        known = found.get(row.id)
+        found[row.id] = max(known, row, key=version) if known else row
+    return list(found.values())
+
+
+def nanoseconds(text: object) -> int | None:
+    """The time of a text in nanoseconds after 1970; None if it is none."""
+    time = time_of(text)
+    return None if time is None else us_of(time) * 1_000
+
+
+def draft(
+    trace: str, spans: Iterable[Span], rules: Rules, scores: Iterable[Score] = ()
+) -> TraceDraft | Rejected | Skipped:
+    """What the spans of a trace come to.
+
+    Args:
+        trace: its native id.
+        spans: each once, in any order.
+        rules: say what recovers, and where the objective stands.
+        scores: of the trace as a whole.
+    """
+    tree = _Tree(spans)
+    name = f"kp:trace:{trace}"
+    if not any(each.content for each in tree.spans):
+        return Skipped("no span of an agent")
+    if not tree.roots:
+        return Rejected(["incomplete"], "its root is not here yet", id=name)
+    if not all(each.has_ended for each in tree.roots):
+        return Rejected(["incomplete"], "its root has not ended yet", id=name)
+    transcript = _transcript(tree, rules)
+    return TraceDraft(
+        id=name,
+        created_at=_start(tree),
+        objective=_objective(tree, transcript, rules.objective),
+        steps=transcript.steps,
+        scores=_scores(tree, scores),
+        fields=_fields(tree),
+        origin=_origin(tree),
+    )
+
+
+class _Tree:
+    """The spans of a trace in the order of time.
+
+    Attributes:
+        spans: all of them; of those that start at once, after what they are within, those first
+            that ended first.
+        roots: those that are within no other.
+        heads: the roots, then all: where is looked for what is told of the trace.
+    """
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._by_id: dict[str, Span] = {each.id: each for each in spans}
+        self.spans = self._in_order()
+        self.roots = [each for each in self.spans if each.parent == ""]
+        self.heads = [*self.roots, *self.spans]
+        self.calls = [each for each in self.spans if isinstance(each.content, ModelCall)]
+        self.has_tool_runs = any(isinstance(each.content, ToolRun) for each in self.spans)
+        self._silent = self._spoken_for()
+
+    @property
+    def input(self) -> object:
+        """What the trace was given."""
+        return next((each.input for each in self.roots if each.input not in (None, "")), None)
+
+    def counts(self, span: Span) -> bool:
+        """Whether a span tells what no other does."""
+        content = span.content
+        if isinstance(content, ModelCall):
+            return not self._is_within_same_call(span)
+        if isinstance(content, ToolRun):
+            return not self._is_within_same_run(span, content)
+        return content is not None and span.id not in self._silent
+
+    def _is_within_same_call(self, span: Span) -> bool:
+        for each in self._above(span):
+            if isinstance(each.content, ToolRun | AgentRun):
+                return False  # which makes calls of its own
+            if each.content and says_anything(each.content.answer):
+                return True
+        return False
+
+    def _is_within_same_run(self, span: Span, run: ToolRun) -> bool:
+        around = (each.content for each in self._above(span) if each.content)
+        if run.is_retriever:
+            return any(isinstance(each, ToolRun) for each in around)
+        outer = next(around, None)
+        return isinstance(outer, ToolRun) and run.call.is_same_as(outer.call)
+
+    def _above(self, span: Span) -> Iterator[Span]:
+        """The span that it is within, the one around that, and so on; sources have circles."""
+        seen = {span.id}
+        parent = self._by_id.get(span.parent or "")
+        while parent and parent.id not in seen:
+            yield parent
+            seen.add(parent.id)
+            parent = self._by_id.get(parent.parent or "")
+
+    def _spoken_for(self) -> set[str]:
+        """The ids of the spans that some span below speaks for."""
+        found: set[str] = set()
+        for span in self.spans:
+            content = span.content
+            if isinstance(content, ModelCall | AgentRun) and says_anything(content.answer):
+                for each in self._above(span):
+                    if each.id in found:
+                        break
+                    found.add(each.id)
+        return found
+
+    def _in_order(self) -> list[Span]:
+        starts = self._starts()
+
+        def place(span: Span) -> tuple[int, str, float, str]:
+            return starts[span.id], span.sequence, inf if span.end is None else span.end, span.id
+
+        ordered: dict[str, Span] = {}
+        for span in sorted(self._by_id.values(), key=place):
+            at_once = takewhile(
+                lambda each, start=starts[span.id]: (
+                    starts[each.id] == start and each.id not in ordered
+                ),
+                self._above(span),
+            )
+            for each in (*reversed([*at_once]), span):
+                ordered.setdefault(each.id, each)
+        return list(ordered.values())
+
+    def _starts(self) -> dict[str, int]:
+        """When each span started, or else what it is within."""
+        spans = self._by_id.values()
+        starts = {each.id: each.start for each in spans if each.start is not None}
+        for span in spans:
+            path = takewhile(lambda x: x.id not in starts, chain([span], self._above(span)))
+            if lacking := [*path]:
+                start = starts.get(lacking[-1].parent or "", 0)
+                starts.update({each.id: start for each in lacking})
+        return starts
+
+
+def says_anything(messages: Sequence[Message]) -> bool:
+    """Whether there is anything in these messages."""
+    return any(each.thought or each.calls or each.results for each in messages)
+
+
+def _transcript(tree: _Tree, rules: Rules) -> Transcript:
+    transcript = Transcript(recovery=rules.recovers)
+    transcript.add_prompt(messages_in(tree.input))
+    for span in filter(tree.counts, tree.spans):
+        content = span.content
+        if isinstance(content, ToolRun):
+            transcript.add_tool_run(*_run(content))
+        elif content:
+            transcript.add_prompt(content.given)
+            for message in content.answer:
+                if message.role == "assistant":
+                    transcript.add_answer(message)
+                elif not (message.results and tree.has_tool_runs):  # told at their own time
+                    transcript.add_prompt([message])
+    return transcript
+
+
+def _run(content: ToolRun) -> tuple[ToolCall, ToolResult]:
+    """A call and its result, which may be within a message."""
+    call, result = content.call, content.result
+    if told := result_in(result.content):
+        failed = result.failed or told.failed
+        result = replace(told, id=result.id or told.id, failed=failed)
+    return replace(call, id=call.id or result.id), result
+
+
+def _start(tree: _Tree) -> datetime | None:
+    """When the root started, or else the first span that has a time."""
+    times = (time_of_ns(each.start) for each in tree.heads if each.start is not None)
+    return next(filter(None, times), None)
+
+
+def _objective(tree: _Tree, transcript: Transcript, path: str | None) -> str:
+    """The text at a path of the root's input, if one is given; else the first question of a user.
+
+    Else the root's input, or that of the earliest span that has one.
+    """
+    found = (path and at_path(tree.input, path)) or transcript.objective
+    inputs = (each.input for each in tree.spans if not isinstance(each.content, ToolRun))
+    asked = filter(None, map(objective_in, inputs))
+    return found or question_in(tree.input) or next(asked, "")
+
+
+def _scores(tree: _Tree, of_trace: Iterable[Score]) -> dict[str, float]:
+    """The latest of each name: the trace's, the root's, and the last span's, where it has some.
+
+    That is the last of all, or the last call of a model: evaluations belong to what was generated.
+    """
+    judged = {each.id: each for each in (*tree.calls[-1:], tree.spans[-1], *tree.roots)}
+    told = [*of_trace, *(score for each in judged.values() for score in each.scores)]
+    return {each.name: each.value for each in sorted(told, key=lambda each: each.time)}
+
+
+def _fields(tree: _Tree) -> dict[str, Sequence[str]]:
+    """Of each field what the first that has it tells."""
+    fields: dict[str, Sequence[str]] = {}
+    for span in tree.heads:
+        for name, values in span.fields.items():
+            fields[name] = fields.get(name) or values
+    return fields
+
+
+def _origin(tree: _Tree) -> Origin:
+    """Of each of its fields what the first that has it tells, roots before all others."""
+    told = [each.origin for each in tree.heads]
+    agents = (each.content for each in tree.spans if isinstance(each.content, AgentRun))
+    version = first(each.version for each in told)
+    return Origin(
+        agent=first(each.agent for each in told) or first(each.name for each in agents),
+        model=first(each.origin.model for each in tree.calls),
+        session=first(each.session for each in told),
+        version=version or first(each.release for each in tree.heads),
+    )

@@ -1,0 +1,95 @@
+"""All formats that there are."""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from itertools import islice
+from types import MappingProxyType
+
+from kp_batch.errors import KpBatchError, is_of_machine, is_passing
+from kp_batch.imports.formats import (
+    atif,
+    inspect,
+    knowledgepulse,
+    langfuse,
+    langsmith,
+    otlp,
+    phoenix,
+)
+from kp_batch.imports.model import Format, Here, Input, Read, SourceRecord
+from kp_batch.storage.urls import is_database
+
+FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        each.FORMAT.name: each.FORMAT
+        for each in (atif, inspect, knowledgepulse, langfuse, langsmith, otlp, phoenix)
+    }
+)
+
+
+_FILES = 5  # that are tried
+_UNITS = 5  # of each
+
+
+def detect_format(paths: Sequence[str], read: Read, here: Here) -> Format:
+    """The one format of which the first files that can be read have traces.
+
+    Args:
+        paths: of the source's files.
+        read: gives the content of a small file.
+        here: gives the path of a file on this machine.
+
+    Raises:
+        KpBatchError: there is none, or more than one.
+        OSError: there is none, and files could not be read; or a disk or the network failed, and
+            another try may succeed, see `is_passing`.
+    """
+    denied: list[OSError] = []
+    try:
+        found = [form for form in FORMATS.values() if _is_of(form, paths, read, here, denied)]
+    except OSError as error:
+        raise _unreachable(error) from error
+    if len(found) == 1:
+        return found[0]
+    if denied and not found:
+        raise _unreachable(denied[0])
+    if not found:
+        known = ", ".join(FORMATS)
+        raise KpBatchError(f"the source is of no format that is known here: {known}")
+    which = " or ".join(form.name for form in found)
+    raise KpBatchError(f"the source may be {which}; name the format in place of auto")
+
+
+def _is_of(
+    form: Format, paths: Sequence[str], read: Read, here: Here, denied: list[OSError]
+) -> bool:
+    with _trying(denied):
+        looks = form.inputs(paths, lambda path: form.tells(path, read(path)))
+        inputs = [each for each in looks if not each.refused]
+        return any(_has_units(form, each, here, denied) for each in inputs[:_FILES])
+    return False
+
+
+def _has_units(form: Format, given: Input, here: Here, denied: list[OSError]) -> bool:
+    if is_database(given.path):
+        return form.rows is not None  # whether its server answers or not
+    with _trying(denied), closing(form.read(given, here)) as found:
+        return any(isinstance(each, SourceRecord) for each in islice(found, _UNITS))
+    return False
+
+
+@contextmanager
+def _trying(denied: list[OSError]) -> Generator[None]:
+    """Pass over what damage raises, or another format; note the system's own errors."""
+    try:
+        yield
+    except Exception as error:
+        if is_passing(error) or is_of_machine(error):
+            raise
+        if isinstance(error, OSError) and error.errno:
+            denied.append(error)
+
+
+def _unreachable(error: OSError) -> OSError:
+    """Tell of a source what the system tells of one of its files."""
+    told = f"the source cannot be reached: {error.strerror}"
+    return OSError(error.errno, told, error.filename)

@@ -1,0 +1,195 @@
+"""A KnowledgePulse registry: its database, its export, or single traces."""
+
+import shutil
+import sqlite3
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+import polars as pl
+
+from kp_batch import limits
+from kp_batch.archive.formats.json_values import reader
+from kp_batch.bounded_json import MOST, TooLargeError, loads
+from kp_batch.contracts import TRACE
+from kp_batch.file_faults import UnreadableError
+from kp_batch.imports.conversation.scores import score_of
+from kp_batch.imports.formats.json_files import read_json
+from kp_batch.imports.formats.knowledgepulse_postgres import rows_of
+from kp_batch.imports.model import (
+    Format,
+    Input,
+    Look,
+    Origin,
+    Rejected,
+    Skipped,
+    SourceRecord,
+    TraceDraft,
+    by_ending,
+)
+from kp_batch.imports.rules import Rules
+from kp_batch.sql import statement
+from kp_batch.storage.urls import is_database
+from kp_batch.times import time_of
+
+_FILES = (".sqlite", ".sqlite3", ".db")
+_LOG = "-wal"
+_COLUMNS = "PRAGMA table_info(knowledge_units)"
+# A view, or a table that is made up as it is read, may be endless: neither has a page.
+_IS_STORED = "SELECT rootpage > 0 FROM sqlite_master WHERE name = 'knowledge_units'"
+_STATUS = "quarantine_status"
+_ORIGIN = ("agent_id", "model", "session", "version")
+_OURS = "ReasoningTrace"
+_READ_TRACE = reader(pl.Struct(dict(TRACE)))  # as an archive's
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+def inputs(paths: Sequence[str], look: Look) -> Iterator[Input]:
+    """See `Format`."""
+    yield from (Input(path) for path in paths if is_database(path))
+    named = set(paths)
+    for found in by_ending(*_FILES, ".json")([x for x in paths if not is_database(x)], look):
+        log = f"{found.path}{_LOG}"  # all that is new may stand there alone
+        yield Input(found.path, (log,) if log in named or Path(log).exists() else ())
+
+
+def rows(url: str, since: str | None) -> Iterator[SourceRecord | Skipped]:
+    """See `Format`."""
+    for row in rows_of(url, since):
+        yield _of_row(*row)
+
+
+def units(path: Path, beside: Sequence[Path]) -> Iterator[SourceRecord | Rejected | Skipped]:
+    """See `Format`; beside a database is its -wal."""
+    if path.name.lower().endswith(_FILES):
+        yield from _of_file(path, *beside)
+        return
+    content = read_json(path)
+    found = _exported(content)
+    if found is None:
+        raise UnreadableError("it holds neither a registry's export nor a trace")
+    for each in found:
+        yield _unit(each)
+
+
+def _of_file(path: Path, log: Path | None = None) -> Iterator[SourceRecord | Skipped]:
+    """Read without leaving a file beside the database, where none may be written, too."""
+    try:
+        with _opened(path, log or path.with_name(path.name + _LOG)) as database:
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.LINE_BYTES)
+            if database.execute(_IS_STORED).fetchone() == (0,):
+                raise UnreadableError("its knowledge_units is a view, and not the registry's table")
+            columns = {each[1] for each in database.execute(_COLUMNS)}
+            query = statement(
+                "SELECT id, unit_json, updated_at, $status FROM knowledge_units",
+                status=_STATUS if _STATUS in columns else "null",  # older registries have none
+            )
+            for row in database.execute(query):
+                yield _of_row(*row)
+    except sqlite3.DataError as error:  # of a text that is longer than may be
+        raise TooLargeError(f"it holds a unit that is too large to be read: {MOST}") from error
+    except sqlite3.Error as error:
+        raise UnreadableError(f"it is no registry that can be read: {error}") from error
+
+
+@contextmanager
+def _opened(path: Path, log: Path) -> Generator[sqlite3.Connection]:
+    """Open read-only; a registry that writes meanwhile has its newest rows in the file's -wal.
+
+    Where only that stands beside the file, as in a copy, SQLite would make another file; and of
+    objects, each has a folder of its own.
+    """
+    shared = log.with_name(f"{path.name}-shm")
+    how = "mode=ro" if log.exists() else "mode=ro&immutable=1"
+    with TemporaryDirectory(prefix="kp-import-") as folder:
+        if log.exists() and not shared.exists():
+            shutil.copy(log, folder)
+            path = Path(shutil.copy(path, folder))
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as database:
+            yield database
+
+
+def _of_row(
+    name: str, text: str, updated: str | None, status: str | None
+) -> SourceRecord | Skipped:
+    """Of what cannot be read, a unit with the row's own id: it counts until that is read again."""
+    try:
+        found = _unit(loads(text), str(updated), quarantined=status == "quarantined")
+    except TooLargeError as error:
+        found = Rejected([limits.TOO_LARGE], str(error))
+    except (ValueError, TypeError) as error:
+        found = Rejected(["malformed_json"], f"unit_json is no JSON: {error}")
+    if isinstance(found, Rejected):
+        told = {"refused": found.reasons, "message": found.message, "updated": str(updated)}
+        return SourceRecord(str(name), told)
+    return found
+
+
+def _exported(content: object) -> Sequence[object] | None:
+    if not isinstance(content, Mapping):
+        return None
+    payload = cast("Mapping[str, Any]", content)
+    inner = payload.get("data")
+    listed = (inner if isinstance(inner, Mapping) else payload).get("knowledge_units")
+    if isinstance(listed, list):
+        return cast("list[object]", listed)
+    return [payload] if "@type" in payload or "metadata" in payload else None
+
+
+def _unit(
+    found: object, updated: str = "", *, quarantined: bool = False
+) -> SourceRecord | Rejected | Skipped:
+    if not isinstance(found, Mapping):
+        return Rejected(["malformed_json"], "a unit that is no JSON object")
+    trace = cast("Mapping[str, Any]", found)
+    kind = str(trace.get("@type") or _OURS)
+    if kind != _OURS:
+        return Skipped(kind)
+    name = trace.get("id")
+    if not isinstance(name, str) or not name:
+        return Rejected(["missing_id"], "a trace without an id")
+    return SourceRecord(name, {"trace": trace, "updated": updated, "quarantined": quarantined})
+
+
+def draft(trace: str, found: Sequence[SourceRecord], _: Rules) -> TraceDraft | Rejected | Skipped:
+    """See `Format`: of several units of one id, the one that was updated last counts."""
+    records = [cast("Mapping[str, Any]", each.record) for each in found]
+    last = max(records, key=lambda each: time_of(each["updated"]) or _NEVER)
+    if "refused" in last:
+        reasons, message = cast("list[str]", last["refused"]), cast("str", last["message"])
+        return Rejected(reasons, message, id=trace)
+    told = _READ_TRACE(last["trace"])
+    metadata, task, outcome = (told[name] or {} for name in ("metadata", "task", "outcome"))
+    steps = told["steps"] or []
+    return TraceDraft(
+        id=trace,
+        created_at=time_of(metadata.get("created_at")),
+        objective=task.get("objective") or "",
+        steps=steps if all(steps) else [],
+        faults=["quarantined"] if last["quarantined"] else [],
+        success=metadata.get("success"),
+        confidence=score_of(outcome.get("confidence")),
+        task_domain=metadata.get("task_domain"),
+        origin=Origin(*(metadata.get(name) for name in _ORIGIN)),
+        framework=metadata.get("framework"),
+        source_skill=told["source_skill"],
+        quality_score=score_of(metadata.get("quality_score")),
+        visibility=metadata.get("visibility"),
+        privacy_level=metadata.get("privacy_level"),
+        result_summary=outcome.get("result_summary"),
+    )
+
+
+FORMAT = Format(
+    name="knowledgepulse",
+    holds="everything, scores of the live engine included",
+    inputs=inputs,
+    units=units,
+    draft=draft,
+    decides=frozenset({"success", "confidence", "task_domain"}),
+    id_of=str,
+    rows=rows,
+)

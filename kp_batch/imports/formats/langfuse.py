@@ -1,0 +1,362 @@
+"""Langfuse: exports to a blob storage, new and old, and downloads from its page."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+
+from kp_batch.file_faults import UnreadableError
+from kp_batch.imports.conversation.attributes import agent_named, first_text, texts
+from kp_batch.imports.conversation.messages import (
+    Json,
+    Message,
+    ToolCall,
+    ToolResult,
+    list_in,
+    object_in,
+    parse_json,
+)
+from kp_batch.imports.conversation.payloads import messages_in, messages_of
+from kp_batch.imports.conversation.scores import Score, scores_of
+from kp_batch.imports.conversation.spans import (
+    AgentRun,
+    ModelCall,
+    Span,
+    SpanContent,
+    ToolRun,
+    latest,
+    nanoseconds,
+)
+from kp_batch.imports.conversation.spans import draft as draft_of
+from kp_batch.imports.formats.json_files import is_empty, read_json, read_json_lines
+from kp_batch.imports.formats.langfuse_exports import inputs, tells
+from kp_batch.imports.formats.parquet_rows import rows_of, units_of
+from kp_batch.imports.model import Format, Origin, Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.imports.rules import Rules
+from kp_batch.times import sortable
+
+_ROWS = 256  # of a Parquet file that are held at once
+_DESCRIBED = ("TOOL", "RETRIEVER", "AGENT")  # by their metadata
+_OF_LANGSMITH = "it holds runs of LangSmith"
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_TEXT_FIELDS = ("trace_name", "environment", "release", "version", "user_id", "session_id")
+# Where instrumentations tell of a tool's span what the call was, and of any whose it is.
+_CALL_IDS = ("tool_call_id", "gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id")
+_AGENT_NAMES = ("gen_ai.agent.name", "agent.name")
+_TOOL_NAMES = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Described:
+    """What rows of traces and of observations have in common."""
+
+    id: str
+    updated_at: Any = None
+    input: Any = None
+    trace_name: Any = None
+    tags: Any = None
+    environment: Any = None
+    release: Any = None
+    version: Any = None
+    user_id: Any = None
+    session_id: Any = None
+    metadata: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trace(_Described):
+    """A row of the older `traces/`, or a download's trace."""
+
+    timestamp: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Observation(_Described):
+    """A row of `observations_v2/`, or of the older `observations/`, or one of a download."""
+
+    parent_observation_id: Any = None
+    is_root_observation: Any = None
+    type: Any = None
+    name: Any = None
+    start_time: Any = None
+    end_time: Any = ""  # None: it has not ended; '' where the export does not tell
+    level: Any = None
+    output: Any = None
+    provided_model_name: Any = None
+    model: Any = None
+    tool_calls: Any = None
+    tool_call_names: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ScoreRow:
+    """A row of `scores/`, or a download's score."""
+
+    id: str
+    updated_at: Any = None
+    timestamp: Any = None
+    name: Any = None
+    observation_id: Any = None
+    data_type: Any = None
+    value: Any = None
+    string_value: Any = None
+
+
+_Row = _Trace | _Observation | _ScoreRow
+_KINDS = {"trace": _Trace, "observation": _Observation, "score": _ScoreRow}
+_COLUMNS = {kind: [each.name for each in fields(row)] for kind, row in _KINDS.items()}
+
+
+def units(path: Path, _: Sequence[Path]) -> Iterator[SourceRecord | Rejected | Skipped]:
+    """See `Format`: a row of any table is a unit, told apart by its columns."""
+    name = path.name.lower().removesuffix(".gz")
+    if name.endswith(".parquet"):
+        yield from units_of(path, _ROWS, _columns, _units, ["trace_id", "id"])
+    elif name.endswith(".jsonl"):
+        if not is_empty(path):  # a window without rows of a table, which is normal
+            yield from _of_lines(path)
+    else:
+        yield from _of_json(read_json(path))
+
+
+def _columns(schema: pa.Schema) -> Callable[[str], bool]:
+    if "run_type" in schema.names:
+        raise UnreadableError(_OF_LANGSMITH)
+    wanted = {"trace_id", *(name for names in _COLUMNS.values() for name in names)}
+    return lambda leaf: leaf.split(".")[0] in wanted
+
+
+def _units(rows: pa.RecordBatch) -> Iterator[SourceRecord | Rejected | Skipped]:
+    return map(_unit, rows_of(rows))
+
+
+def _of_lines(path: Path) -> Iterator[SourceRecord | Rejected | Skipped]:
+    for each in read_json_lines(path):
+        if isinstance(each, Rejected):
+            yield each
+            continue
+        try:
+            yield _unit(cast("Json", each[1]), each[0])
+        except UnreadableError as error:
+            yield Rejected(["missing_column"], str(error), line=each[0])
+
+
+def _of_json(content: object) -> Iterator[SourceRecord | Rejected | Skipped]:
+    """Either a table's rows in a list, or traces as the page and the API give them."""
+    listed = cast("list[object]", content) if isinstance(content, list) else [content]
+    for each in listed:
+        if not isinstance(each, Mapping):
+            raise UnreadableError("it holds neither rows of a Langfuse export nor a trace")
+        row = cast("Json", each)
+        if isinstance(row.get("observations"), list):
+            yield from _of_page(row)
+        else:
+            yield _unit(row)
+
+
+def _of_page(page: Json) -> Iterator[SourceRecord | Rejected | Skipped]:
+    trace: Json = page["trace"] if isinstance(page.get("trace"), Mapping) else page
+    name = trace.get("id")
+    # The page writes a trace's input as JSON once more; an observation's is as it was.
+    yield _unit({**trace, "input": parse_json(trace.get("input"))})
+    for each in [*page["observations"], *(trace.get("scores") or page.get("scores") or ())]:
+        yield _unit({"traceId": name, **each})
+
+
+def _unit(given: Json, line: int | None = None) -> SourceRecord | Rejected | Skipped:
+    row = {_HUMP.sub("_", name).lower(): value for name, value in given.items()}
+    kind = _kind(row)
+    if kind == "trace":  # called as in the rows of other tables
+        row |= {"trace_id": row.get("id"), "trace_name": row.get("name")}
+    trace = row.get("trace_id")
+    if kind == "score" and not trace:
+        return Skipped("score of no trace")  # but of a session, or of a run over a data set
+    if not row.get("id") or not trace:
+        return Rejected(["missing_id"], "a row without its id, or its trace's", line=line)
+    record = {name: _plain(row[name]) for name in _COLUMNS[kind] if name in row}
+    if row.get("parent_observation_id") and row.get("type") not in _DESCRIBED:
+        record.pop("metadata", None)  # long, and of no use
+    return SourceRecord(str(trace), {**record, "kind": kind, "id": str(row["id"])}, line)
+
+
+def _kind(row: Json) -> str:
+    if "run_type" in row:
+        raise UnreadableError(_OF_LANGSMITH)
+    if "trace_id" in row and "start_time" in row:
+        return "observation"
+    if "trace_id" in row and "value" in row:
+        return "score"
+    if "id" in row and "timestamp" in row and "trace_id" not in row:
+        return "trace"
+    raise UnreadableError("it holds no observations, scores or traces of Langfuse")
+
+
+def _plain(value: object) -> object:
+    """JSON of what Parquet holds."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in cast("Sequence[object]", value)]
+    return value
+
+
+def draft(
+    trace: str, found: Sequence[SourceRecord], rules: Rules
+) -> TraceDraft | Rejected | Skipped:
+    """See `Format`."""
+    rows = [_row(cast("Json", each.record)) for each in found]
+    traces = latest((each for each in rows if isinstance(each, _Trace)), _updated)
+    observations = latest((each for each in rows if isinstance(each, _Observation)), _updated)
+    scores = latest((each for each in rows if isinstance(each, _ScoreRow)), _updated)
+    if not traces and not observations:
+        return Skipped("scores of a trace that is not there")
+    if not observations:
+        return Rejected(["incomplete"], "it has no observations yet", id=f"kp:trace:{trace}")
+    tree = [_span(each) for each in observations]
+    roots = [each for each in tree if not each.parent]
+    tree += [_span_of_trace(each, roots) for each in traces]
+    return draft_of(trace, tree, rules, _scores(scores, {"", *(each.id for each in roots)}))
+
+
+def _row(record: Json) -> _Row:
+    return _KINDS[record["kind"]](**{name: record[name] for name in record if name != "kind"})
+
+
+def _updated(row: _Row) -> tuple[str, bool, str]:
+    """Windows of exports overlap: of several rows of one id, that which was updated last counts."""
+    told = vars(row)
+    return sortable(row.updated_at), told.get("end_time") is not None, json.dumps(told)
+
+
+def _span(row: _Observation) -> Span:
+    is_root = not row.parent_observation_id or row.is_root_observation is True
+    return Span(
+        id=row.id,
+        parent="" if is_root else str(row.parent_observation_id),
+        start=nanoseconds(row.start_time),
+        end=nanoseconds(row.end_time),
+        has_ended=row.end_time is not None or row.type == "EVENT",
+        content=_content_of(row),
+        input=row.input,
+        fields=_fields(row, with_metadata=is_root),
+        origin=_origin(row, row.provided_model_name or row.model),
+        release=row.release or None,
+    )
+
+
+def _span_of_trace(row: _Trace, roots: Sequence[Span]) -> Span:
+    """What is around the roots; its own timestamp may be later than that of its first one."""
+    starts = [nanoseconds(row.timestamp), *(each.start for each in roots)]
+    return Span(
+        id="",
+        parent="",
+        start=min((each for each in starts if each is not None), default=None),
+        end=None,
+        input=row.input,
+        fields=_fields(row, with_metadata=True),
+        origin=_origin(row),
+        release=row.release or None,
+    )
+
+
+def _content_of(row: _Observation) -> SpanContent | None:
+    if row.type == "GENERATION":
+        return ModelCall(messages_in(row.input), _answer(row))
+    if row.type in ("TOOL", "RETRIEVER"):
+        return _tool_run(row)
+    return AgentRun(name=agent_named(str(row.name or ""))) if row.type == "AGENT" else None
+
+
+def _answer(row: _Observation) -> list[Message]:
+    """What a model gave back, in its output and in the columns of its calls."""
+    answer = messages_of(row.output) if _is_set(row.output) else []
+    if any(each.calls for each in answer):
+        return answer
+    return [*answer, Message("assistant", calls=tuple(_calls(row)))]
+
+
+def _calls(row: _Observation) -> Iterator[ToolCall]:
+    """The calls in the columns: their names stand at the same places of another one."""
+    names = list_in(row.tool_call_names)
+    for place, each in enumerate(list_in(row.tool_calls)):
+        call = object_in(each)
+        function: Json = call["function"] if isinstance(call.get("function"), Mapping) else call
+        name = names[place] if place < len(names) else function.get("name")
+        yield ToolCall(str(name or ""), function.get("arguments"), str(call.get("id") or ""))
+
+
+def _tool_run(row: _Observation) -> ToolRun:
+    name = str(_told(row, _TOOL_NAMES) or row.name or "").removeprefix("execute_tool ")
+    call_id = _told(row, _CALL_IDS) or ""
+    given, output = (each if _is_set(each) else None for each in (row.input, row.output))
+    return ToolRun(
+        ToolCall(name, given, call_id),
+        ToolResult(output, call_id, row.level == "ERROR"),
+        is_retriever=row.type == "RETRIEVER",
+    )
+
+
+def _is_set(payload: object) -> bool:
+    """Langfuse's '' is unset."""
+    return payload is not None and payload != ""
+
+
+def _fields(row: _Described, *, with_metadata: bool) -> dict[str, list[str]]:
+    found = {name: [str(value)] for name in _TEXT_FIELDS if (value := getattr(row, name))}
+    tags = {} if row.tags is None else {"tags": [*map(str, list_in(row.tags))]}
+    metadata = texts({"metadata": _metadata(row)}) if with_metadata else ()
+    return found | tags | dict(metadata)
+
+
+def _origin(row: _Described, model: object = None) -> Origin:
+    told = (_told(row, _AGENT_NAMES), model, row.session_id, row.version)
+    return Origin(*(str(each) if each else None for each in told))
+
+
+def _metadata(row: _Described) -> Json:
+    """Its metadata: Parquet's maps are pairs, whose values are JSON in texts."""
+    found = parse_json(row.metadata)
+    if isinstance(found, Mapping):
+        return cast("Json", found)
+    pairs = [each for each in list_in(found) if isinstance(each, list) and len(each) == 2]
+    return {str(key): parse_json(value) for key, value in cast("list[list[object]]", pairs)}
+
+
+def _told(row: _Described, names: Sequence[str]) -> str | None:
+    """What its metadata has under one of these names, be it as an attribute."""
+    metadata = _metadata(row)
+    places = (metadata, object_in(metadata.get("attributes")))
+    return first_text(places, *names, *(f"attributes.{each}" for each in names))
+
+
+def _scores(rows: Sequence[_ScoreRow], places: set[str]) -> list[Score]:
+    """The scores of the trace and its roots."""
+    ordered = sorted(rows, key=_updated)
+    counted = (each for each in ordered if str(each.observation_id or "") in places)
+    return scores_of((x.name, _number(x), nanoseconds(x.timestamp)) for x in counted)
+
+
+def _number(row: _ScoreRow) -> object:
+    """A score's value; a text's or a category's is only its place in a list."""
+    if row.data_type not in (None, "", "NUMERIC", "BOOLEAN"):
+        return None
+    if row.value is None and row.data_type == "BOOLEAN":
+        return {"true": 1.0, "false": 0.0}.get(str(row.string_value).lower())
+    return row.value
+
+
+FORMAT = Format(
+    name="langfuse",
+    holds="scores by their names, of the trace or its root; tags, trace_name, metadata.KEY",
+    inputs=inputs,
+    tells=tells,
+    units=units,
+    draft=draft,
+)

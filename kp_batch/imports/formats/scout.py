@@ -1,0 +1,90 @@
+"""Scout's transcripts in Parquet."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from kp_batch.file_faults import MISSING_COLUMN, Fault, UnreadableError
+from kp_batch.imports.conversation.attributes import texts
+from kp_batch.imports.conversation.messages import Json, list_in, parse_json
+from kp_batch.imports.formats.inspect_messages import trim_messages
+from kp_batch.imports.formats.inspect_samples import Events, numbers
+from kp_batch.imports.formats.parquet_rows import rows_of, units_of
+from kp_batch.imports.model import Rejected, Skipped, SourceRecord
+
+_ROWS = 16  # that are held at once; each has a whole conversation, and its events
+_ID = "transcript_id"
+_CONTENT = ("messages", "events", "events_data")
+_UNREAD = ("timelines",)
+_NO_FIELDS = (*_CONTENT, _ID, "score", "success", "date", "error")
+_SCORER = "score_"  # before a scorer's name
+
+
+def units(path: Path) -> Iterator[SourceRecord | Rejected | Skipped]:
+    """The transcripts of a file, each a unit as a sample is one."""
+    return units_of(path, _ROWS, _columns, _units, [_ID])
+
+
+def _columns(schema: pa.Schema) -> Callable[[str], bool]:
+    if _ID not in schema.names:
+        raise UnreadableError(Fault(MISSING_COLUMN, f"it has no column {_ID}"))
+    return lambda leaf: leaf.split(".")[0] not in _UNREAD
+
+
+def _units(rows: pa.RecordBatch) -> Iterator[SourceRecord | Rejected]:
+    return map(_unit, rows_of(rows))
+
+
+def _unit(row: Json) -> SourceRecord | Rejected:
+    name = row[_ID]
+    if not name:
+        return Rejected(["missing_id"], f"a transcript without its {_ID}")
+    events = _events(row)
+    return SourceRecord(
+        str(name),
+        {
+            "created": row.get("date") or events.first,
+            "changed": "",
+            "input": None,
+            "messages": trim_messages(_listed(row.get("messages")), {}, events.of_prior_runs),
+            "scores": _scores(row),
+            "fields": _fields(row),
+            "invalidated": False,
+        },
+    )
+
+
+def _events(row: Json) -> Events:
+    """The events, where they tell more than the messages and the date."""
+    told = row.get("events")
+    if row.get("date") and '"prior_run"' not in str(told):
+        return Events.of((), None)
+    return Events.of(_listed(told), parse_json(row.get("events_data")))
+
+
+def _listed(told: object) -> list[Json]:
+    """The objects of a column that is a list in JSON."""
+    return [each for each in list_in(told) if isinstance(each, Mapping)]
+
+
+def _scores(row: Json) -> dict[str, float]:
+    found = parse_json(row.get("score"))
+    named = found if isinstance(found, Mapping) else {"score": found}
+    scorers = {
+        name.removeprefix(_SCORER): parse_json(value)
+        for name, value in row.items()
+        if name.startswith(_SCORER)
+    }
+    return dict(numbers({**scorers, **named, "success": row.get("success")}))
+
+
+def _fields(row: Json) -> dict[str, list[str]]:
+    """The columns of texts; of those that hold an object, its keys."""
+    told: dict[str, object] = {}
+    for key, value in row.items():
+        is_field = key not in _NO_FIELDS and not key.startswith(_SCORER)
+        if is_field and isinstance(value, str):
+            inner = parse_json(value)
+            told[key] = inner if isinstance(inner, Mapping) else value
+    return dict(texts(told))

@@ -1,0 +1,151 @@
+"""What a format is: how its files become units, and the units of a trace its draft."""
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from kp_batch.imports.rules import Rules
+from kp_batch.storage.urls import is_database
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who did it, as far as that is told."""
+
+    agent: str | None = None  # its name
+    model: str | None = None
+    session: str | None = None
+    version: str | None = None  # of the agent
+
+
+@dataclass(frozen=True)
+class TraceDraft:
+    """A trace as its system tells it."""
+
+    id: str  # `kp:trace:` and the native id
+    created_at: datetime | None  # with a zone; None if it is not told
+    objective: str
+    steps: Sequence[Mapping[str, object]]
+    scores: Mapping[str, float] = field(default_factory=dict[str, float])  # the latest by name
+    fields: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    faults: Sequence[str] = ()  # reasons to refuse it that the format has found
+    # What only some formats have; None where a rule has to decide.
+    success: bool | None = None
+    confidence: float | None = None
+    task_domain: str | None = None
+    # Carried through.
+    origin: Origin = Origin()
+    framework: str | None = None
+    source_skill: str | None = None
+    quality_score: float | None = None
+    visibility: str | None = None
+    privacy_level: str | None = None
+    result_summary: str | None = None
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """What cannot be imported: a trace, a line or a file."""
+
+    reasons: Sequence[str]  # the codes of `reasons`, and those of imports
+    message: str = ""
+    id: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """What is no agent's trace, and is only counted."""
+
+    what: str
+
+
+@dataclass(frozen=True)
+class SourceRecord:
+    """What one place of a source tells of one trace: a span, a score, or all of it."""
+
+    trace: str  # the trace's native id
+    record: object  # JSON; None: it is too large to be read
+    line: int | None = None
+
+
+Read = Callable[[str], bytes]  # the content of a small file
+Look = Callable[[str], Any]  # what a file tells; see `Format.tells`
+Here = Callable[[str], AbstractContextManager[Path]]  # a file's path on this machine
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file to read, and those that say more about it; or a database.
+
+    Attributes:
+        path: a file's path, or its URL.
+        beside: likewise, of further files that are read with it.
+        refused: why it is not read, as other files tell; None if it is.
+        since: up to which time a database was read before, as its stamp tells; None to read all.
+    """
+
+    path: str
+    beside: tuple[str, ...] = ()
+    refused: Rejected | None = None
+    since: str | None = None
+
+
+def _nothing(_path: str, _content: bytes) -> None: ...
+
+
+def _id_of(trace: str) -> str:
+    return f"kp:trace:{trace}"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A system's form of traces.
+
+    Attributes:
+        name: on the command line.
+        holds: what it has by itself, in words.
+        decides: of success, confidence and task_domain, those that need no rule.
+        inputs: chooses among the paths of a source, sorted, those that are read; may ask what
+            files tell.
+        tells: takes a file's path and content, and gives what `inputs` has to know of them: little,
+            and of JSON's kinds.
+        units: reads an input, whose files are on this machine: its path, and those beside it. May
+            raise an UnreadableError, or any error of a damaged file: what came before is void.
+        draft: takes all units of a trace, each once and in no special order.
+        id_of: gives a trace's id in the archive from its native one.
+        rows: reads a database: its URL, and `since` of its input. Of what it refuses, each has an
+            id. None for a format of files alone, whose `inputs` choose no database.
+    """
+
+    name: str
+    holds: str
+    inputs: Callable[[Sequence[str], Look], Iterator[Input]]
+    units: Callable[[Path, Sequence[Path]], Iterator[SourceRecord | Rejected | Skipped]]
+    draft: Callable[[str, Sequence[SourceRecord], Rules], TraceDraft | Rejected | Skipped]
+    tells: Callable[[str, bytes], Any] = _nothing
+    decides: frozenset[str] = frozenset()
+    id_of: Callable[[str], str] = _id_of
+    rows: Callable[[str, str | None], Iterator[SourceRecord | Rejected | Skipped]] | None = None
+
+    def read(self, given: Input, here: Here) -> Generator[SourceRecord | Rejected | Skipped]:
+        """Read an input, wherever its files are; see `units` and `rows`."""
+        if self.rows and is_database(given.path):
+            yield from self.rows(given.path, given.since)
+            return
+        with ExitStack() as held:
+            paths = given.path, *given.beside
+            file, *beside = [held.enter_context(here(each)) for each in paths]
+            yield from self.units(file, beside)
+
+
+def by_ending(*endings: str) -> Callable[[Sequence[str], Look], Iterator[Input]]:
+    """Choose the files with these endings, each by itself."""
+
+    def inputs(paths: Sequence[str], _: Look) -> Iterator[Input]:
+        yield from (Input(path) for path in paths if path.lower().endswith(endings))
+
+    return inputs

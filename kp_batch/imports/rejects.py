@@ -1,0 +1,157 @@
+"""What could not be imported: `_refused.jsonl` in the archive, a line for each.
+
+What only waits, for its root or for the end of an export, stands in `_waiting.jsonl` instead.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from glob import escape
+from pathlib import Path
+
+import duckdb
+import polars as pl
+
+from kp_batch.errors import KpBatchError
+from kp_batch.imports.archive import Archive
+from kp_batch.imports.model import Rejected
+from kp_batch.imports.spool import Spool
+from kp_batch.sql import set_variables, sql, statement
+from kp_batch.text import are, encodable, number, shortened
+
+WAITING = ("incomplete", "unfinished_run")  # reasons that a later import finds gone
+NAMES = {"refused": "_refused.jsonl", "waiting": "_waiting.jsonl"}
+_FIRST = 300  # characters of the first one that a summary tells
+_SCHEMA = pl.Schema({"id": pl.String, "file": pl.String, "text": pl.String})
+
+
+class Refusals:
+    """The refusals of one import.
+
+    Args:
+        folder: an empty one, for its files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._spool = Spool(folder, _SCHEMA)
+        self.refused, self.waiting = Counter[str](), Counter[str]()  # by reason
+        self.numbers = Counter[str]()  # that are `unreadable`, files, or `refused`, all else
+        self.first: dict[str, str] = {}  # likewise
+        self.left_out = False  # whether lines of before were damaged
+
+    def add(self, refused: Rejected, file: str, *, is_file: bool = False) -> None:
+        """Take one: of a file that cannot be read, or of what it holds."""
+        if not set(WAITING).isdisjoint(refused.reasons):
+            self.waiting.update(refused.reasons)
+        else:
+            self.refused.update(refused.reasons)
+            kind = "unreadable" if is_file else "refused"
+            self.numbers[kind] += 1
+            self.first.setdefault(kind, self._told(refused, file))
+        line = {
+            "id": refused.id,
+            "file": file,
+            "line": refused.line,
+            "reasons": list(refused.reasons),
+            "message": refused.message,
+        }
+        text = encodable(json.dumps(line, ensure_ascii=False))
+        self._spool.add((refused.id and encodable(refused.id), encodable(file), text))
+
+    @staticmethod
+    def _told(refused: Rejected, file: str) -> str:
+        why = refused.message or ", ".join(refused.reasons)
+        return shortened(f"{refused.id or file}: {why}", _FIRST)
+
+    def write(
+        self, archive: Archive, ids: str, files: str, connection: duckdb.DuckDBPyConnection
+    ) -> dict[str, int]:
+        """Replace those of what was read again; the others stay.
+
+        Args:
+            archive: has those of before.
+            ids: Parquet files with the column `id`, of all traces that were read.
+            files: Parquet files with the column `path`, of all files that were.
+            connection: sorts within its memory.
+
+        Returns:
+            How many there are now, by the names of `NAMES`.
+        """
+        none = self._spool.folder / "none.jsonl"
+        none.touch()
+        before = [path for name in NAMES.values() if (path := archive.here(name)).exists()]
+        for name, value in (
+            ("new_refusals", self._spool.close()),
+            ("read_ids", ids),
+            ("read_files", files),
+            ("old_refusals", [escape(str(path)) for path in (none, *before)]),
+            ("waiting", list(WAITING)),
+        ):
+            set_variables(connection, **{name: value})
+        connection.execute(
+            statement("CREATE TABLE refusals AS $rows", rows=sql(__name__, "refused.sql"))
+        )
+        damaged = connection.execute("SELECT 1 FROM refusals WHERE text IS NULL").fetchall()
+        self.left_out = bool(damaged)
+        return {kind: _write(archive, kind, connection) for kind in NAMES}
+
+
+def _write(archive: Archive, kind: str, connection: duckdb.DuckDBPyConnection) -> int:
+    """Write the lines of one kind; returns how many."""
+    lines = connection.sql(
+        "SELECT text FROM refusals WHERE waits = ? AND text IS NOT NULL ORDER BY text",
+        params=[kind == "waiting"],
+    ).to_arrow_reader(10_000)
+    number = 0
+    with (
+        archive.writing(NAMES[kind]) as written,
+        written.open("w", encoding="utf-8", newline="") as file,
+    ):
+        for batch in lines:
+            file.writelines(f"{each}\n" for each in batch.column("text").to_pylist())
+            number += len(batch)
+    return number
+
+
+MAX_REFUSED = "More refused traces than this, 5 or 5% of what is read, fail the import."
+MAX_UNREADABLE = "More unreadable files than this, 5 or 5%, fail the import."
+
+
+@dataclass(frozen=True)
+class ImportLimits:
+    """How much an import may refuse: a number such as 5, or a share such as 5%; None: any.
+
+    What waits counts as neither.
+    """
+
+    max_refused: str | None = None  # of the traces, lines and rows that are read
+    max_unreadable: str | None = None  # of the files of the sources
+
+
+def check_limits(limits: ImportLimits, refusals: Refusals, traces: int, files: int) -> None:
+    """Refuse to import where more is refused than may be.
+
+    Args:
+        limits: of this import.
+        refusals: of what it has read.
+        traces: that it has made.
+        files: of its sources.
+
+    Raises:
+        KpBatchError: tells the limit, and how to allow it.
+    """
+    from kp_batch.setting_types import is_beyond
+
+    read = traces + refusals.numbers["refused"]
+    for kind, limit, whole, what in (
+        ("refused", limits.max_refused, read, "trace"),
+        ("unreadable", limits.max_unreadable, files, "file"),
+    ):
+        part = refusals.numbers[kind]
+        if limit is not None and is_beyond(limit, part, whole):
+            raise KpBatchError(
+                f"{part:,} of {number(whole, what)} {are(part)} {kind}, more than --max-{kind} "
+                f"{limit} allows (such as {refusals.first[kind]}); no trace is imported; "
+                f"_refused.jsonl in the archive tells all; to allow it this once: --max-{kind} "
+                f"{part}"
+            )

@@ -1,0 +1,239 @@
+"""The files of an import's sources: which there are, what they are by now, and how to read them.
+
+A database stands among them, as one file of which only what is new is read again.
+"""
+
+import json
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import polars as pl
+
+from kp_batch import limits
+from kp_batch.archive import buckets, folders
+from kp_batch.archive.folders import IS_WAREHOUSE
+from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.sources import absolute, open_file
+from kp_batch.errors import ArchiveError, KpBatchError
+from kp_batch.file_faults import UnreadableError
+from kp_batch.imports.archive import Archive
+from kp_batch.imports.formats.knowledgepulse_postgres import state_of
+from kp_batch.imports.model import Format, Input, Read, Rejected
+from kp_batch.storage.store import bucket_and_path
+from kp_batch.storage.urls import check_database, is_database, is_url, local_name
+from kp_batch.text import encodable
+
+_NAME = "_import/_looks.parquet"
+_ROWS = pl.Schema(dict.fromkeys(("path", "stamp", "told"), pl.String()))
+
+
+class Looks:
+    """What the files of a source tell; see `Format.tells`.
+
+    Args:
+        form: the format.
+        stamps: what the files are by now.
+        read: gives the content of a file.
+    """
+
+    def __init__(self, form: Format, stamps: Mapping[str, str], read: Read) -> None:
+        self._form, self._stamps, self._read = form, stamps, read
+        self._told: dict[str, tuple[str, str]] = {}  # by path: a stamp, and JSON
+
+    def recall(self, archive: Archive) -> None:
+        """Take what was told in the last import into an archive, if that can be read."""
+        path = archive.here(_NAME)
+        if path.exists():
+            try:
+                rows = pl.read_parquet(path, schema=_ROWS, glob=False).iter_rows()
+            except pl.exceptions.PolarsError:  # files are looked at anew
+                return
+            self._told = {path: (stamp, told) for path, stamp, told in rows}
+
+    def at(self, path: str) -> Any:
+        """What a file tells as it is by now.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        stamp = self._stamps[path]
+        before, told = self._told.get(path, ("", ""))
+        if stamp != before:
+            told = json.dumps(self._form.tells(path, self._read(path)))
+            self._told[path] = stamp, told
+        return json.loads(told)
+
+    def save(self, archive: Archive) -> None:
+        """Keep what was told, for the next import."""
+        if self._told:
+            rows = [(path, *told) for path, told in sorted(self._told.items())]
+            with archive.writing(_NAME) as written:
+                pl.DataFrame(rows, schema=_ROWS, orient="row").write_parquet(written)
+
+
+_FAULT = '[["'  # as stamps of faults begin
+_NO_NAME = Rejected(["unreadable_file"], "its name is no UTF-8: rename it")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an import may read.
+
+    Attributes:
+        inputs: by their paths.
+        stamps: what each of them is by now, with those beside it; likewise.
+        looks: by which they were chosen.
+    """
+
+    inputs: Mapping[str, Input]
+    stamps: Mapping[str, str]
+    looks: Looks
+
+
+def source_of(form: Format, stamps: Mapping[str, str], looks: Looks) -> Source:
+    """Choose among files; those whose names cannot be written are refused."""
+    named = [path for path in stamps if path == encodable(path)]
+    odd = [encodable(path) for path in stamps if path != encodable(path)]
+    closed = (Input(path) for path in named if is_closed(path))
+    chosen = (_if_read(each, stamps) for each in (*form.inputs(named, looks.at), *closed))
+    inputs = [*chosen, *(Input(path, refused=_NO_NAME) for path in odd)]
+    return Source(
+        {each.path: each for each in inputs},
+        {each.path: _with_beside(each, stamps) for each in inputs},
+        looks,
+    )
+
+
+def is_closed(path: str) -> bool:
+    """Whether a path is that of a folder which cannot be read, or must not be."""
+    return path.endswith("/")
+
+
+def _if_read(given: Input, stamps: Mapping[str, str]) -> Input:
+    """An input; one whose stamp is a fault is refused."""
+    stamp = stamps.get(given.path, "")
+    return (
+        replace(given, refused=Rejected(*json.loads(stamp))) if stamp.startswith(_FAULT) else given
+    )
+
+
+def _fault(message: str, code: str = "unreadable_file") -> str:
+    """The stamp of what cannot be looked at: of a database, nobody knows what was read of it."""
+    return json.dumps([[code], message])
+
+
+def _with_beside(given: Input, stamps: Mapping[str, str]) -> str:
+    if is_database(given.path):
+        return stamps[given.path]
+    # A file beside one that was named by itself is none of those of the sources.
+    beside = [stamps.get(path) or "".join(_stamps(path).values()) for path in given.beside]
+    return json.dumps([given.refused and given.refused.message, stamps.get(given.path), *beside])
+
+
+def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
+    """The files of the sources, in the order of their paths, each with what it is by now.
+
+    A folder that cannot be read is one of them, and so is a Delta table; see `is_closed`.
+
+    Args:
+        sources: files and folders, or URLs of these and globs, and of databases.
+        archive: a folder, or its URL, whose files are left out.
+
+    Raises:
+        ArchiveError: there is no such file or folder, or it is a Delta table or a warehouse.
+        KpBatchError: the URL of a database holds a password.
+        OSError: a source cannot be looked at.
+    """
+    found: dict[str, str] = {}
+    own = archive.rstrip("/") if is_url(archive) else os.path.realpath(absolute(archive))
+    for source in sources:
+        files = _stamps(source, own)
+        if not files:
+            raise ArchiveError(f"there is no file at {source!r}; name files or folders of a source")
+        found |= files
+    return dict(sorted(found.items()))
+
+
+def _stamps(source: str, own: str = "") -> dict[str, str]:
+    """The stamps of a source's files, but for those of the archive itself; see `files_of`."""
+    if is_database(source):
+        return _database(source)
+    looked = _objects(source, own) if is_url(source) else _files(absolute(local_name(source)), own)
+    found = (each for each in looked if each.fault != IS_WAREHOUSE)
+    return dict(_fault_of(each) if each.fault else (each.path, _stamp(each)) for each in found)
+
+
+def _objects(url: str, own: str) -> Iterator[SourceFile]:
+    return (each for each in buckets.everything(url) if not each.path.startswith(f"{own}/"))
+
+
+def _files(path: str, own: str) -> Iterator[SourceFile]:
+    # Also one that is named itself, through whatever links.
+    is_own = own and Path(os.path.realpath(path)).is_relative_to(own)
+    return iter(()) if is_own else folders.everything(path, own)
+
+
+def _stamp(file: SourceFile) -> str:
+    """By an ETag, which tells of a content, whenever it was written; else by the time."""
+    return f"{file.size} {file.etag or file.mtime_ns}"
+
+
+def _fault_of(file: SourceFile) -> tuple[str, str]:
+    is_folder = is_url(file.path) or os.path.isdir(file.path)  # noqa: PTH112 (of whatever denies it)
+    return f"{file.path}/" if is_folder else file.path, _fault(file.fault)
+
+
+def _database(url: str) -> dict[str, str]:
+    check_database(url)
+    try:
+        until, state = state_of(url)
+    except UnreadableError as error:
+        return {url: _fault(str(error), error.faults[0].code)}
+    return {url: json.dumps({"until": until, "state": state})}
+
+
+def as_known(form: Format, path: str, stamp: str) -> Input | None:
+    """A file that may be none of the sources, if it still is what it was when it was read."""
+    try:
+        files = _stamps(path)
+        found = source_of(form, files, Looks(form, files, content_of))
+    except (KpBatchError, OSError):
+        return None
+    return found.inputs.get(path) if found.stamps.get(path) == stamp else None
+
+
+def newer(given: Input, stamp: str) -> Input:
+    """A file; of a database, what is new since it had a stamp."""
+    told = json.loads(stamp or "null")
+    return replace(given, since=told["until"]) if isinstance(told, dict) else given
+
+
+def unread(given: Input) -> str:
+    """The stamp of what has to be read again: of a database, from where `newer` begins."""
+    return json.dumps({"until": given.since}) if given.since else ""
+
+
+def content_of(path: str) -> bytes:
+    """The content of a small file; of one that is too large, the beginning."""
+    with open_file(path) as file:
+        return file.read(limits.LINE_BYTES + 1)
+
+
+@contextmanager
+def here(path: str) -> Generator[Path]:
+    """The path of a file on this machine: of an object, a copy in folders of the same names."""
+    if not is_url(path):
+        yield Path(path)
+        return
+    with TemporaryDirectory(prefix="kp-import-") as folder:
+        copy = Path(folder, *path.split("/")[2:])
+        copy.parent.mkdir(parents=True)
+        bucket, name = bucket_and_path(path)
+        with copy.open("wb") as written:
+            written.writelines(bucket.pieces(name))
+        yield copy
