@@ -14,9 +14,10 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from kp_batch.imports.apply_rules import Row, apply_rules, load_rules
+from kp_batch.imports.apply_rules import Row, apply_rules
 from kp_batch.imports.formats import FORMATS
 from kp_batch.imports.model import Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import IMPORTER
 from tests.import_kits import KITS
 from tests.told_runs import RUNS, SYSTEMS

@@ -110,7 +110,7 @@ def test_a_lack_of_memory_is_no_fault_of_a_trace(
     def out_of_memory(*_: object) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(work, "decided", out_of_memory)
+    monkeypatch.setattr(work, "apply_rules", out_of_memory)
     with pytest.raises(ResourceError, match=r"memory ran out while kp:trace:a of .*a\.json"):
         import_all(source, archive)
 

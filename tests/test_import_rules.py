@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from kp_batch.errors import KpBatchError
+from kp_batch.imports.apply_rules import apply_rules
 from kp_batch.imports.model import Rejected, TraceDraft
-from kp_batch.imports.rules import Rules, apply_rules, load_rules
+from kp_batch.imports.rules import Rules, load_rules
 
 STEPS = [{"type": "thought", "content": "so"}]
 

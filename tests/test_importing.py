@@ -443,7 +443,7 @@ def test_an_archive_is_of_the_format_that_it_has(
     for name in ("e", "f"):
         import_traces(None, [str(source)], archive, load_rules(None, {}))
         write_json(source / f"{name}.json", kp_trace(name))
-    monkeypatch.setattr(importing, "recognised", None)  # no file is looked into for it
+    monkeypatch.setattr(importing, "detect_format", None)  # no file is looked into for it
     import_traces(None, [str(source)], archive, load_rules(None, {}))
     assert len(imported(archive)) == 5
 
