@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kp_batch.imports.rules import Rules
 from kp_batch.storage.urls import is_database
@@ -19,6 +19,16 @@ class Origin:
     model: str | None = None
     session: str | None = None
     version: str | None = None  # of the agent
+
+
+@dataclass(frozen=True)
+class Native:
+    """Where a trace came from, in its system's own names, so that scores can go back there."""
+
+    root: str | None = None  # id of the root span, or of the root run
+    log: str | None = None  # id of the log that holds it
+    sample: str | None = None  # id within the log
+    epoch: int | None = None  # which repetition of the sample
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,7 @@ class TraceDraft:
     visibility: str | None = None
     privacy_level: str | None = None
     result_summary: str | None = None
+    native: Native = Native()
 
 
 @dataclass(frozen=True)
@@ -115,7 +126,13 @@ class Format:
             and of JSON's kinds.
         units: reads an input, whose files are on this machine: its path, and those beside it. May
             raise an UnreadableError, or any error of a damaged file: what came before is void.
-        draft: takes all units of a trace, each once and in no special order.
+        draft: takes all records of a trace, each content once, in the order in which they were
+            first told: of several contents of one span, run or sample that which the format itself
+            calls newer counts, else the last.
+        source: what a file of the format is. A "stream" is added to and rotated: what it no longer
+            tells still counts. A "document" is the whole truth of itself: what it told before it
+            was rewritten counts no more. A "registry" removes nothing either, but what it has
+            deleted is counted.
         id_of: gives a trace's id in the archive from its native one.
         rows: reads a database: its URL, and `since` of its input. Of what it refuses, each has an
             id. None for a format of files alone, whose `inputs` choose no database.
@@ -128,6 +145,7 @@ class Format:
     draft: Callable[[str, Sequence[SourceRecord], Rules], TraceDraft | Rejected | Skipped]
     tells: Callable[[str, bytes], Any] = _nothing
     decides: frozenset[str] = frozenset()
+    source: Literal["stream", "document", "registry"] = "stream"
     id_of: Callable[[str], str] = _id_of
     rows: Callable[[str, str | None], Iterator[SourceRecord | Rejected | Skipped]] | None = None
 
