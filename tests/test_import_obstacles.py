@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from kp_batch.imports.new_traces import NewTraces
 
 from kp_batch.archive.folders import IS_DELTA
 from kp_batch.errors import ArchiveError, ResourceError, is_passing
@@ -17,7 +18,6 @@ from kp_batch.imports import job as work
 from kp_batch.imports.formats import json_files
 from kp_batch.imports.formats.json_files import read_json_values
 from kp_batch.imports.model import Rejected
-from kp_batch.imports.new_traces import NewTraces
 from kp_batch.imports.records import Records
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces

@@ -22,13 +22,13 @@ from kp_batch.errors import ArchiveError, BusyError, KpBatchError
 from kp_batch.files import HALF_WRITTEN
 from kp_batch.imports import run as importing
 from kp_batch.imports.archive import Archive
-from kp_batch.imports.day_files import DayFiles
+from kp_batch.imports.days import DailyPartitions
 from kp_batch.imports.formats.json_files import read_json_lines
 from kp_batch.imports.formats.knowledgepulse import FORMAT
-from kp_batch.imports.index import Index
 from kp_batch.imports.model import Format, Rejected, SourceRecord, TraceDraft, by_ending
 from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, import_traces
+from kp_batch.imports.state import ImportState
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.times import time_of
 from kp_batch.warehouse.reader import connect
@@ -102,22 +102,13 @@ def test_a_trace_that_moves_stands_in_its_new_day_alone(source: Path, archive: P
     assert not (archive / "2026-03-02.parquet").exists()
 
 
-def test_a_trace_is_found_where_it_stands_when_the_notes_of_days_are_lost(
-    source: Path, archive: Path
-) -> None:
+def test_days_without_the_state_that_made_them_are_left_alone(source: Path, archive: Path) -> None:
     import_all(source, archive)
-    notes = archive / "_import" / "_days.parquet"
-    before = notes.read_bytes()
-    write_json(source / "b.json", kp_trace("b", 5))
-    notes.write_bytes(b"no Parquet")
-    with pytest.raises(KpBatchError, match=f"{notes} is damaged .* remove it"):
+    before = imported(archive)
+    (archive / "_import" / "state.json").unlink()
+    with pytest.raises(KpBatchError, match=r"has days, and no _import/state.json .* new folder"):
         import_all(source, archive)
-    notes.unlink()
-    import_all(source, archive)
-    assert len(imported(archive)) == 3
-    write_json(source / "b.json", kp_trace("b", 2))
-    import_all(source, archive)
-    assert notes.read_bytes() == before
+    assert imported(archive) == before
 
 
 def test_what_is_refused_now_leaves_its_file_and_comes_back(source: Path, archive: Path) -> None:
@@ -233,7 +224,7 @@ def test_a_night_reads_what_is_new_and_what_tells_of_the_same_traces(
     import_spans(nights, archive)
     write_lines(nights / "3.jsonl", [span("b", 1), span("d", 9)])
     done = import_spans(nights, archive)
-    assert (done.files_read, done.traces, done.left) == (1, 2, 0)
+    assert (done.files_read, done.traces) == (1, 2)
     assert said(archive) == {"a": ["1"], "b": ["1", "2", "3"], "c": ["4"], "d": ["9"]}
     again = import_spans(nights, archive)
     assert (again.files_read, again.traces, again.files_changed) == (0, 0, 0)
@@ -244,32 +235,18 @@ def emptied(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, emptied])
-def test_a_trace_that_cannot_be_read_again_stays_as_it_was(
+def test_what_a_file_told_counts_though_it_is_gone_or_damaged(
     nights: Path, archive: Path, harm: Any
 ) -> None:
     import_spans(nights, archive)
     harm(nights / "1.jsonl")
     write_lines(nights / "3.jsonl", [span("b", 1), span("c", 5)])
-    assert import_spans(nights, archive).left == 1
-    assert said(archive) == {"a": ["1"], "b": ["2", "3"], "c": ["4", "5"]}
-    done = import_spans(nights, archive, confidence={"always": 0.9})  # all anew
-    assert (done.traces, done.left) == (1, 2)
-    assert said(archive) == {"a": ["1"], "b": ["2", "3"], "c": ["4", "5"]}
-    confidence = {x: row["outcome"]["confidence"] for x, row in imported(archive).items()}
-    assert confidence == {"kp:trace:a": 0.5, "kp:trace:b": 0.5, "kp:trace:c": 0.9}
-
-
-def test_files_that_tell_of_a_trace_no_more_are_not_read_again_for_it(
-    nights: Path, archive: Path
-) -> None:
     import_spans(nights, archive)
-    for name, others in (("1.jsonl", [span("a", 1)]), ("2.jsonl", [span("c", 4)])):
-        write_lines(nights / name, others)
-        import_spans(nights, archive)
-    write_lines(nights / "3.jsonl", [span("b", 9)])
-    assert import_spans(nights, archive).left == 1
-    assert import_spans(nights, archive).files_read == 0
-    assert said(archive) == {"a": ["1"], "b": ["2", "3"], "c": ["4"]}
+    assert said(archive) == {"a": ["1"], "b": ["1", "2", "3"], "c": ["4", "5"]}
+    done = import_spans(nights, archive, confidence={"always": 0.9})  # all anew
+    assert done.traces == 3
+    assert said(archive) == {"a": ["1"], "b": ["1", "2", "3"], "c": ["4", "5"]}
+    assert {row["outcome"]["confidence"] for row in imported(archive).values()} == {0.9}
 
 
 def test_a_trace_that_no_rule_can_decide_yet_is_taken_later(nights: Path, archive: Path) -> None:
@@ -278,19 +255,25 @@ def test_a_trace_that_no_rule_can_decide_yet_is_taken_later(nights: Path, archiv
     assert import_spans(nights, archive).refused == {"missing_success": 1}
 
 
-@pytest.mark.parametrize("rules", [{}, {"confidence": {"always": 0.9}}])
-def test_a_file_that_was_away_for_a_night_counts_when_it_is_back(
-    nights: Path, archive: Path, tmp_path: Path, rules: Any
+def test_other_rules_make_all_anew_without_a_file(nights: Path, archive: Path) -> None:
+    import_spans(nights, archive)
+    for each in nights.iterdir():
+        each.unlink()
+    write_lines(nights / "3.jsonl", [span("b", 9)])
+    done = import_spans(nights, archive, confidence={"always": 0.9})
+    assert (done.files_read, done.traces) == (1, 3)
+    assert said(archive) == {"a": ["1"], "b": ["2", "3", "9"], "c": ["4"]}
+    assert {row["outcome"]["confidence"] for row in imported(archive).values()} == {0.9}
+
+
+def test_a_folder_that_moves_tells_nothing_anew(
+    nights: Path, archive: Path, tmp_path: Path
 ) -> None:
     import_spans(nights, archive)
-    aside = shutil.move(nights / "1.jsonl", tmp_path / "aside")
-    write_lines(nights / "3.jsonl", [span("b", 9)])
-    assert import_spans(nights, archive, **rules).left == 1 + bool(rules)  # a as well, made anew
-    shutil.move(aside, nights / "1.jsonl")
-    assert import_spans(nights, archive, **rules).left == 0
-    assert said(archive) == {"a": ["1"], "b": ["2", "3", "9"], "c": ["4"]}
-    confidences = {row["outcome"]["confidence"] for row in imported(archive).values()}
-    assert confidences == {0.9 if rules else 0.5}
+    before = imported(archive)
+    done = import_spans(nights.rename(tmp_path / "moved"), archive)
+    assert (done.files_read, done.traces, done.files_changed) == (2, 0, 0)
+    assert imported(archive) == before
 
 
 def test_a_damaged_file_that_is_mended_is_read_and_no_longer_refused(
@@ -310,13 +293,10 @@ def test_a_damaged_file_that_is_mended_is_read_and_no_longer_refused(
 def test_what_a_file_told_of_before_is_not_forgotten(nights: Path, archive: Path) -> None:
     import_spans(nights, archive)
     write_lines(nights / "1.jsonl", [span("z", 8)])  # as a log that was begun anew
-    assert import_spans(nights, archive).left == 0
+    import_spans(nights, archive)
     write_lines(nights / "3.jsonl", [span("b", 9)])
-    assert import_spans(nights, archive).left == 1
-    assert said(archive) == {"a": ["1"], "b": ["2", "3"], "c": ["4"], "z": ["8"]}
-    write_lines(nights / "1.jsonl", [span("a", 1), span("b", 2)])
-    assert import_spans(nights, archive).left == 0
-    assert said(archive)["b"] == ["2", "3", "9"]
+    import_spans(nights, archive)
+    assert said(archive) == {"a": ["1"], "b": ["2", "3", "9"], "c": ["4"], "z": ["8"]}
 
 
 def test_one_import_at_a_time_changes_an_archive(nights: Path, archive: Path) -> None:
@@ -397,15 +377,13 @@ def test_odd_letters_stop_nothing(tmp_path: Path) -> None:
     assert "name" in refusals(folder / "archive")[0]["message"]
 
 
-def test_files_that_tell_of_a_trace_with_an_odd_id_are_not_read_in_turn(
-    nights: Path, archive: Path
-) -> None:
+def test_a_trace_with_an_odd_id_is_one_trace(nights: Path, archive: Path) -> None:
     odd = "\ud800"
     for second in (1, 2):
         write_lines(nights / f"{second}.jsonl", [span(odd, second)])
     import_spans(nights, archive)
     write_lines(nights / "1.jsonl", [span(odd, 1), span(odd, 3)])
-    assert import_spans(nights, archive).left == 0
+    import_spans(nights, archive)
     assert import_spans(nights, archive).files_read == 0
     assert said(archive) == {"\ufffd": ["1", "2", "3"]}
 
@@ -413,28 +391,31 @@ def test_files_that_tell_of_a_trace_with_an_odd_id_are_not_read_in_turn(
 CUT = b"PAR1" + bytes(20) + b"\x14\0\0\0PAR1"  # whose end is none of Parquet's
 
 
-@pytest.mark.parametrize("damage", [b"no Parquet", CUT])
-def test_an_index_that_is_damaged_is_named(nights: Path, archive: Path, damage: bytes) -> None:
-    import_spans(nights, archive)
-    (archive / "_import" / "_index.parquet").write_bytes(damage)
-    with pytest.raises(KpBatchError, match=r"_index\.parquet is damaged .* remove it"):
-        import_spans(nights, archive)
-
-
-def test_sources_that_are_imported_in_turn_and_share_a_trace_settle(
-    nights: Path, archive: Path
+@pytest.mark.parametrize("damage", [b"no Parquet", CUT, None])
+@pytest.mark.parametrize("name", ["state.json", "000001-sources.parquet", "000001-records.parquet"])
+def test_a_state_that_is_damaged_is_named(
+    nights: Path, archive: Path, name: str, damage: bytes | None
 ) -> None:
+    import_spans(nights, archive)
+    before = imported(archive)
+    if damage is None:
+        (archive / "_import" / name).unlink()
+    else:
+        (archive / "_import" / name).write_bytes(damage)
+    write_lines(nights / "3.jsonl", [span("b", 9)])
+    with pytest.raises(KpBatchError, match=r"_import.* import the sources into a new folder"):
+        import_spans(nights, archive)
+    assert imported(archive) == before
+
+
+def test_sources_that_are_imported_in_turn_share_a_trace(nights: Path, archive: Path) -> None:
     for night in range(2):
         for name in ("1.jsonl", "2.jsonl"):
-            done = import_spans(nights / name, archive)
-            assert (done.files_read, done.left) == (1 - night, 0)
+            assert import_spans(nights / name, archive).files_read == 1 - night
     assert said(archive) == {"a": ["1"], "b": ["2", "3"], "c": ["4"]}
-    write_lines(nights / "1.jsonl", [span("b", 5)])
-    assert import_spans(nights / "2.jsonl", archive).files_read == 0
     write_lines(nights / "2.jsonl", [span("b", 6)])
-    assert import_spans(nights / "2.jsonl", archive).left == 1  # until the other is imported
-    assert import_spans(nights, archive).left == 0
-    assert said(archive) == {"a": ["1"], "b": ["5", "6"], "c": ["4"]}
+    import_spans(nights / "2.jsonl", archive)
+    assert said(archive) == {"a": ["1"], "b": ["2", "3", "6"], "c": ["4"]}
 
 
 def test_an_archive_is_of_the_format_that_it_has(
@@ -460,28 +441,30 @@ def test_an_archive_has_one_format(nights: Path, source: Path, archive: Path) ->
         import_all(source, archive)
 
 
-@pytest.mark.parametrize("dies", ["put", "save"])
+@pytest.mark.parametrize("dies", ["upsert", "save"])
 def test_a_killed_import_is_made_good_by_the_next(
     nights: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str
 ) -> None:
     import_spans(nights, archive)
     write_lines(nights / "3.jsonl", [span("b", 1), span("d", 9)])
-    where = {"put": DayFiles, "save": Index}[dies]
+    where = {"upsert": DailyPartitions, "save": ImportState}[dies]
     done = getattr(where, dies)
 
     def killed(*given: Any) -> None:
-        if dies == "put":
-            done(*given)
+        done(*given)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(where, dies, killed)
         with pytest.raises(KeyboardInterrupt):
             import_spans(nights, archive)
+    (nights / "3.jsonl").unlink()
     import_spans(nights, archive)
+    assert said(archive) == {"a": ["1"], "b": ["1", "2", "3"], "c": ["4"], "d": ["9"]}
+    write_lines(nights / "3.jsonl", [span("b", 1), span("d", 9)])
     import_spans(nights, tmp_path / "never")
     content = [
-        {str(each.relative_to(x)): each.read_bytes() for each in x.rglob("*.[pj]*")}
+        {each.name: each.read_bytes() for each in x.glob("*.[pj]*")}
         for x in (archive, tmp_path / "never")
     ]
     assert content[0] == content[1]
@@ -515,12 +498,7 @@ def test_a_trace_stands_in_one_day_though_its_file_is_gone_after_a_kill(
     import_all(source, archive)
     days = {name[9:]: row["metadata"]["created_at"][9] for name, row in imported(archive).items()}
     others = {"d": "3"} if later == "another" else {}
-    stays = "2" if killed_at == "2026-03-05" else "5"
-    assert days == {"a": "1", "b": stays, "c": "1", **others}
-    notes = pl.read_parquet(archive / "_import" / "_days.parquet")
-    assert {x[9:]: day[9] for day, x, _ in notes.iter_rows()} == days
-    assert len(notes) == len(days)
-    assert set(notes["turn"]) == {0}
+    assert days == {"a": "1", "b": "5", "c": "1", **others}
 
 
 def test_rules_that_name_what_is_not_there_are_told_before_anything_is_written(

@@ -6,7 +6,7 @@ from typing import Any
 
 from kp_batch import limits
 from kp_batch.bounded_json import TooLargeError
-from kp_batch.contracts import STEP_TYPES
+from kp_batch.contracts import STEP_TYPES, TRACE
 from kp_batch.errors import KpBatchError
 from kp_batch.imports.conversation.attributes import first
 from kp_batch.imports.model import Format, Rejected, TraceDraft
@@ -14,7 +14,8 @@ from kp_batch.imports.rules import Domain, Rules
 from kp_batch.progress import warn
 
 _CONTEXT = "https://knowledgepulse.dev/schema/v1"
-Row = dict[str, Any]  # of `contracts.TRACE`
+IMPORTED = TRACE
+Row = dict[str, Any]  # of `IMPORTED`
 
 
 def apply_rules(draft: TraceDraft, rules: Rules) -> Row | Rejected:

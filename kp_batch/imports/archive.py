@@ -20,6 +20,7 @@ from kp_batch.warehouse.bucket.lease import Lease, archive_lease
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.lock import locked
 
+OWN = "_import"  # the folder of what is known for the next import
 _DAY = "????-??-??.parquet"
 
 
@@ -50,6 +51,20 @@ class Archive:
         """The days that have a file."""
         here = (each.name for each in self.folder.glob(_DAY))
         return {Path(each).stem for each in (*here, *fnmatch.filter(self.away, _DAY))}
+
+    def own(self) -> set[str]:
+        """The files of its state."""
+        here = (x.name for x in (self.folder / OWN).glob("*") if x.suffix in {".json", ".parquet"})
+        away = fnmatch.filter(self.away, f"{OWN}/*")
+        return {*away, *(f"{OWN}/{name}" for name in here)}
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files."""
+        gone = sorted(names)
+        for name in gone:
+            self.away.discard(name)
+            (self.folder / name).unlink(missing_ok=True)
+        self.store(gone)
 
     def here(self, name: str) -> Path:
         """The path of a file on this machine, where it may be missing.
@@ -109,7 +124,6 @@ def _is_same(written: Path, path: Path) -> bool:
     return path.exists() and cmp(written, path, shallow=False)
 
 
-_OWN = "_import"  # the folder of what is known for the next import
 _LARGE = 32 << 20  # bytes; a write with a condition has the whole object in memory
 _PART = f"*.{'[0-9a-f]' * 32}{HALF_WRITTEN}"  # see `files.temporary_sibling`
 
@@ -157,9 +171,9 @@ class InFolder:
     def alone(self) -> Generator[Archive]:
         """See `Place`."""
         archive = self.look()
-        refuse_link(archive.folder / _OWN)
-        with locked(archive.folder / _OWN, wait=False, archive=self.name):
-            for part in (*archive.folder.glob(_PART), *archive.folder.glob(f"{_OWN}/{_PART}")):
+        refuse_link(archive.folder / OWN)
+        with locked(archive.folder / OWN, wait=False, archive=self.name):
+            for part in (*archive.folder.glob(_PART), *archive.folder.glob(f"{OWN}/{_PART}")):
                 part.unlink()  # of one that was killed
             yield replace(archive, store=self._store)
 
@@ -198,7 +212,7 @@ class InBucket:
     @contextmanager
     def alone(self) -> Generator[Archive]:
         """See `Place`."""
-        with archive_lease(f"{self.url}/{_OWN}", self.url) as lease:
+        with archive_lease(f"{self.url}/{OWN}", self.url) as lease:
             yield replace(self.look(), store=partial(self._store, lease))
 
     def _bring(self, name: str) -> None:
@@ -239,4 +253,4 @@ class InBucket:
 def _is_of_archive(path: str) -> bool:
     """Whether an object is a file of the archive; what else stands there is left alone."""
     folder, _, name = path.rpartition("/")
-    return folder in {"", _OWN} and name.endswith((".parquet", ".jsonl"))
+    return folder in {"", OWN} and name.endswith((".parquet", ".jsonl", ".json"))

@@ -1,31 +1,39 @@
 """One import on its way: what was read, what was made of it, and what was refused."""
 
+import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import duckdb
 import polars as pl
 from polars.exceptions import PanicException
 
-from kp_batch.bounded_json import TooLargeError, room_of_refused
+from kp_batch.bounded_json import VALUE_BYTES, TooLargeError, room_of_refused, room_of_trace, weight
 from kp_batch.errors import KpBatchError, ResourceError, is_of_machine, is_passing
 from kp_batch.file_faults import UnreadableError
-from kp_batch.imports.apply_rules import Row, Rules, apply_rules
-from kp_batch.imports.archive import Archive
+from kp_batch.imports.apply_rules import Row, apply_rules
 from kp_batch.imports.conversation.attributes import first
-from kp_batch.imports.day_files import DayFiles
-from kp_batch.imports.model import Format, Here, Input, Rejected, Skipped, SourceRecord, TraceDraft
-from kp_batch.imports.new_traces import NewTraces
+from kp_batch.imports.days import DailyPartitions
+from kp_batch.imports.model import (
+    Format,
+    Found,
+    Here,
+    Input,
+    Present,
+    Rejected,
+    Skipped,
+    SourceRecord,
+    TraceDraft,
+)
+from kp_batch.imports.records import NewRecords, Outcome, TraceRecords
 from kp_batch.imports.rejects import Refusals
-from kp_batch.imports.spool import Spool
-from kp_batch.imports.units_by_trace import TraceUnits, UnitsByTrace
+from kp_batch.imports.rules import Rules
+from kp_batch.imports.sorted_runs import SortedRuns
 from kp_batch.limits import TOO_LARGE
-from kp_batch.text import encodable, one_line
+from kp_batch.text import one_line
 
-_IDS = pl.Schema({"id": pl.String})
-_PATHS = pl.Schema({"path": pl.String})
+_PRESENT = pl.Schema({"trace": pl.String, "file": pl.String})
 
 
 @dataclass
@@ -40,77 +48,52 @@ class ImportCounts:
 
 
 class ImportJob:
-    """Takes files, then decides about their traces, then changes an archive.
+    """Takes files, then builds traces of what they and others told.
 
     Args:
         form: of the files.
         rules: decide what the format does not tell.
         folder: an empty one, for what does not fit into memory.
         here: gives the path of a file on this machine.
+        number: of this import.
     """
 
-    def __init__(self, form: Format, rules: Rules, folder: Path, here: Here) -> None:
+    def __init__(self, form: Format, rules: Rules, folder: Path, here: Here, number: int) -> None:
         self.form, self.rules, self._here = form, rules, here
-        self.tally = ImportCounts()
-        self.units = UnitsByTrace(folder / "units")
+        self.counts = ImportCounts()
+        self.new = NewRecords(folder / "new", number)
+        self.present = SortedRuns(folder / "present", _PRESENT, ["trace"], pl.lit(100))
+        self.days = DailyPartitions(folder / "days")
         self.refusals = Refusals(folder / "refused")
-        self._new = NewTraces(folder / "new")
-        self._ids = Spool(folder / "ids", _IDS)
-        self._files = Spool(folder / "files", _PATHS)
 
     def read(self, given: Input) -> bool:
-        """Take the units of a file; returns whether that went well."""
-        self._files.add((given.path,))
-        beside = self._read(given, lambda _: True)
-        for found in beside or ():
-            if isinstance(found, Rejected):
-                self.refusals.add(found, given.path)
-            else:
-                self.tally.passed_over[found.what] += 1
-        return beside is not None
-
-    def read_again(self, given: Input, traces: Collection[str]) -> set[str] | None:
-        """Take the units of some traces, as the index has them, of a file that was read before.
-
-        Returns:
-            Those that it tells of still; None if it cannot be read.
-        """
-        told: set[str] = set()
-
-        def counts(trace: str) -> bool:
-            name = encodable(trace)
-            if name in traces:
-                told.add(name)
-            return name in traces
-
-        return None if self._read(given, counts) is None else told
-
-    def _read(self, given: Input, counts: Callable[[str], bool]) -> list[Rejected | Skipped] | None:
-        """Take the units of traces that count; returns what is no unit, or None if that failed."""
+        """Take the records of a file; returns whether that went well: else it tells nothing."""
         if given.refused:
-            return self._refuse_file(given, given.refused)
-        beside: list[Rejected | Skipped] = []
+            return self._refuse(given, given.refused)
+        aside: list[Rejected | Skipped] = []
         room = room_of_refused()
         try:
-            with self.units.reading(given.path) as add:
-                for found in self._found(given):
-                    if not isinstance(found, SourceRecord):
-                        room.take(isinstance(found, Rejected))
-                        beside.append(found)
-                    elif counts(found.trace):
-                        try:
-                            add(found)
-                        except TooLargeError as error:
-                            name = self.form.id_of(found.trace)
-                            beside.append(Rejected([TOO_LARGE], str(error), name, found.line))
+            for position, found in enumerate(self._found(given)):
+                if isinstance(found, SourceRecord):
+                    self.new.add(found, given.path, position)
+                elif isinstance(found, Present):
+                    self.present.add((found.trace, given.path), len(found.trace))
+                else:
+                    room.take(isinstance(found, Rejected))
+                    aside.append(found)
         except TooLargeError as error:
-            return self._refuse_file(given, Rejected([TOO_LARGE], str(error)))
+            return self._refuse(given, Rejected([TOO_LARGE], str(error)))
         except UnreadableError as error:
-            codes = [each.code for each in error.faults]
-            return self._refuse_file(given, Rejected(codes, str(error)))
-        return beside
+            return self._refuse(given, Rejected([each.code for each in error.faults], str(error)))
+        self.refusals.read_file(given.path)
+        for each in aside:
+            if isinstance(each, Rejected):
+                self.refusals.add(each, given.path)
+            else:
+                self.counts.passed_over[each.what] += 1
+        return True
 
-    def _found(self, given: Input) -> Iterator[SourceRecord | Rejected | Skipped]:
+    def _found(self, given: Input) -> Iterator[Found]:
         """What a file tells. Only what is raised here is a fault of it, and not of our own disk."""
         try:
             yield from self.form.read(given, self._here)
@@ -124,42 +107,29 @@ class ImportJob:
             reason = one_line(str(error)) or type(error).__name__
             raise UnreadableError(f"it cannot be read: {reason}") from error
 
-    def _refuse_file(self, given: Input, refused: Rejected) -> None:
+    def _refuse(self, given: Input, refused: Rejected) -> bool:
+        self.new.void(given.path)
+        self.refusals.read_file(given.path)
         self.refusals.add(refused, given.path, is_file=True)
+        return False
 
-    def close(self) -> None:
-        """Close the files."""
-        self.units.close()
-        self._new.close()
-
-    def decide(self, left: Collection[str], connection: duckdb.DuckDBPyConnection) -> None:
-        """Make traces of the units, or refuse them.
-
-        Args:
-            left: traces that stay as they were.
-            connection: sorts within its memory.
-        """
-        for units in self.units.traces(connection):
-            if units.trace not in left:
-                self._decide(units)
-
-    def _decide(self, units: TraceUnits) -> None:
-        name = self.form.id_of(units.trace)
-        self._ids.add((name,))
-        made = self._made(name, units)
+    def build(self, told: TraceRecords) -> Outcome:
+        """Make a trace of all that was told of it, or refuse it."""
+        name = self.form.id_of(told.trace)
+        self.refusals.read_trace(name)
+        made = self._made(name, told) if told.contents else None
         if isinstance(made, Rejected):
-            self.refusals.add(made, units.file)
+            self.refusals.add(made, told.file)
         elif isinstance(made, Skipped):
-            self.tally.passed_over[made.what] += 1
-        else:
-            self._new.add(made)
-            self.tally.traces += 1
+            self.counts.passed_over[made.what] += 1
+        elif made:
+            self.counts.traces += 1
+        row = made if isinstance(made, dict) else None
+        return Outcome(self.days.put(name, row, told.days), isinstance(made, Skipped))
 
-    def _made(self, name: str, units: TraceUnits) -> Row | Rejected | Skipped:
-        if units.fault:
-            return Rejected([TOO_LARGE], str(units.fault), id=name)
+    def _made(self, name: str, told: TraceRecords) -> Row | Rejected | Skipped:
         try:
-            made = self.form.draft(units.trace, units.units, self.rules)
+            made = self.form.draft(told.trace, list(_records(told)), self.rules)
             if isinstance(made, TraceDraft):
                 self._note(made)
                 made = apply_rules(made, self.rules)
@@ -168,19 +138,19 @@ class ImportJob:
         except TooLargeError as error:
             return Rejected([TOO_LARGE], str(error), id=name)
         except MemoryError as error:
-            raise _out_of_memory(f"{name} of {units.file} was made") from error
+            raise _out_of_memory(f"{name} of {told.file} was made") from error
         except Exception as error:  # noqa: BLE001 (any value may stand in others' JSON)
             reason = one_line(f"{type(error).__name__}: {error}")
             return Rejected(["malformed_json"], f"it is not understood: {reason}", id=name)
         return made
 
     def _note(self, draft: TraceDraft) -> None:
-        self.tally.scores |= draft.scores.keys()
-        self.tally.fields |= draft.fields.keys()
+        self.counts.scores |= draft.scores.keys()
+        self.counts.fields |= draft.fields.keys()
         rule = self.rules.task_domain
         if rule and rule.source and not rule.named(draft.fields):
             values = draft.fields.get(rule.source, ())
-            self.tally.unmapped[first(values) or "(none)"] += 1
+            self.counts.unmapped[first(values) or "(none)"] += 1
 
     def check_names(self) -> None:
         """Refuse rules that name what no trace has, where traces have others.
@@ -189,7 +159,7 @@ class ImportJob:
             KpBatchError: tells all of them.
         """
         rules, faults = self.rules, list[str]()
-        has_scores, has_fields = sorted(self.tally.scores), sorted(self.tally.fields)
+        has_scores, has_fields = sorted(self.counts.scores), sorted(self.counts.fields)
         for rule in (rules.success, rules.confidence):
             if rule and rule.score and has_scores and rule.score not in has_scores:
                 has = ", ".join(has_scores)
@@ -204,23 +174,14 @@ class ImportJob:
         if faults:
             raise KpBatchError("; ".join(faults))
 
-    def write(
-        self, archive: Archive, metadata: Mapping[str, str], connection: duckdb.DuckDBPyConnection
-    ) -> int:
-        """Change the days of an archive; returns how many are other than they were.
 
-        Args:
-            archive: that is changed.
-            metadata: of each file that is written.
-            connection: sorts within its memory.
-        """
-        return DayFiles(archive, connection, metadata).put(self._new, self._ids.close())
-
-    def write_refusals(
-        self, archive: Archive, connection: duckdb.DuckDBPyConnection
-    ) -> dict[str, int]:
-        """Tell in an archive what was refused; see `Refusals.write`."""
-        return self.refusals.write(archive, self._ids.close(), self._files.close(), connection)
+def _records(told: TraceRecords) -> Iterator[SourceRecord]:
+    room = room_of_trace()
+    for content in told.contents:
+        room.take(VALUE_BYTES + weight(content))
+        if (record := json.loads(content)) is None:
+            raise TooLargeError("a part of it is too large to be read")
+        yield SourceRecord(told.trace, record)
 
 
 def _out_of_memory(when: str) -> ResourceError:

@@ -75,6 +75,13 @@ class Skipped:
 
 
 @dataclass(frozen=True)
+class Present:
+    """What a registry still has, and what is not read again."""
+
+    trace: str
+
+
+@dataclass(frozen=True)
 class SourceRecord:
     """What one place of a source tells of one trace: a span, a score, or all of it."""
 
@@ -84,7 +91,7 @@ class SourceRecord:
 
 
 Read = Callable[[str], bytes]  # the content of a small file
-Look = Callable[[str], Any]  # what a file tells; see `Format.tells`
+Look = Callable[[str], Any]  # what a file tells; see `Format.sniff`
 Here = Callable[[str], AbstractContextManager[Path]]  # a file's path on this machine
 
 
@@ -105,11 +112,10 @@ class Input:
     since: str | None = None
 
 
+Found = SourceRecord | Rejected | Skipped | Present  # what a file tells
+
+
 def _nothing(_path: str, _content: bytes) -> None: ...
-
-
-def _id_of(trace: str) -> str:
-    return f"kp:trace:{trace}"
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,7 @@ class Format:
         decides: of success, confidence and task_domain, those that need no rule.
         inputs: chooses among the paths of a source, sorted, those that are read; may ask what
             files tell.
-        tells: takes a file's path and content, and gives what `inputs` has to know of them: little,
+        sniff: takes a file's path and content, and gives what `inputs` has to know of them: little,
             and of JSON's kinds.
         units: reads an input, whose files are on this machine: its path, and those beside it. May
             raise an UnreadableError, or any error of a damaged file: what came before is void.
@@ -133,7 +139,7 @@ class Format:
             tells still counts. A "document" is the whole truth of itself: what it told before it
             was rewritten counts no more. A "registry" removes nothing either, but what it has
             deleted is counted.
-        id_of: gives a trace's id in the archive from its native one.
+        prefix: before a trace's native id, in its id in the archive.
         rows: reads a database: its URL, and `since` of its input. Of what it refuses, each has an
             id. None for a format of files alone, whose `inputs` choose no database.
     """
@@ -141,15 +147,23 @@ class Format:
     name: str
     holds: str
     inputs: Callable[[Sequence[str], Look], Iterator[Input]]
-    units: Callable[[Path, Sequence[Path]], Iterator[SourceRecord | Rejected | Skipped]]
+    units: Callable[[Path, Sequence[Path]], Iterator[Found]]
     draft: Callable[[str, Sequence[SourceRecord], Rules], TraceDraft | Rejected | Skipped]
-    tells: Callable[[str, bytes], Any] = _nothing
+    sniff: Callable[[str, bytes], Any] = _nothing
     decides: frozenset[str] = frozenset()
     source: Literal["stream", "document", "registry"] = "stream"
-    id_of: Callable[[str], str] = _id_of
-    rows: Callable[[str, str | None], Iterator[SourceRecord | Rejected | Skipped]] | None = None
+    prefix: str = "kp:trace:"
+    rows: Callable[[str, str | None], Iterator[Found]] | None = None
 
-    def read(self, given: Input, here: Here) -> Generator[SourceRecord | Rejected | Skipped]:
+    def id_of(self, trace: str) -> str:
+        """A trace's id in the archive, of its native one."""
+        return f"{self.prefix}{trace}"
+
+    def trace_of(self, id_: str) -> str:
+        """A trace's native id."""
+        return id_.removeprefix(self.prefix)
+
+    def read(self, given: Input, here: Here) -> Generator[Found]:
         """Read an input, wherever its files are; see `units` and `rows`."""
         if self.rows and is_database(given.path):
             yield from self.rows(given.path, given.since)

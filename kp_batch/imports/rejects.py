@@ -15,14 +15,17 @@ import polars as pl
 from kp_batch.errors import KpBatchError
 from kp_batch.imports.archive import Archive
 from kp_batch.imports.model import Rejected
-from kp_batch.imports.spool import Spool
+from kp_batch.imports.sorted_runs import SortedRuns
+from kp_batch.memory import duckdb_config
 from kp_batch.sql import set_variables, sql, statement
 from kp_batch.text import are, encodable, number, shortened
 
 WAITING = ("incomplete", "unfinished_run")  # reasons that a later import finds gone
 NAMES = {"refused": "_refused.jsonl", "waiting": "_waiting.jsonl"}
 _FIRST = 300  # characters of the first one that a summary tells
-_SCHEMA = pl.Schema({"id": pl.String, "file": pl.String, "text": pl.String})
+_TEXTS = pl.Schema({"text": pl.String})
+_IDS = pl.Schema({"id": pl.String})
+_FILES = pl.Schema({"path": pl.String})
 
 
 class Refusals:
@@ -33,11 +36,23 @@ class Refusals:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._spool = Spool(folder, _SCHEMA)
+        self._folder = folder
+        self._texts, self._ids, self._files = (
+            SortedRuns(folder / name, schema, schema.names(), pl.lit(100))
+            for name, schema in (("texts", _TEXTS), ("ids", _IDS), ("files", _FILES))
+        )
         self.refused, self.waiting = Counter[str](), Counter[str]()  # by reason
         self.numbers = Counter[str]()  # that are `unreadable`, files, or `refused`, all else
         self.first: dict[str, str] = {}  # likewise
         self.left_out = False  # whether lines of before were damaged
+
+    def read_trace(self, id_: str) -> None:
+        """Forget what was refused of a trace, as it is built anew."""
+        self._ids.add((encodable(id_),), len(id_))
+
+    def read_file(self, path: str) -> None:
+        """Forget what was refused of a file by itself, as it is read anew."""
+        self._files.add((encodable(path),), len(path))
 
     def add(self, refused: Rejected, file: str, *, is_file: bool = False) -> None:
         """Take one: of a file that cannot be read, or of what it holds."""
@@ -56,44 +71,39 @@ class Refusals:
             "message": refused.message,
         }
         text = encodable(json.dumps(line, ensure_ascii=False))
-        self._spool.add((refused.id and encodable(refused.id), encodable(file), text))
+        self._texts.add((text,), len(text))
 
     @staticmethod
     def _told(refused: Rejected, file: str) -> str:
         why = refused.message or ", ".join(refused.reasons)
         return shortened(f"{refused.id or file}: {why}", _FIRST)
 
-    def write(
-        self, archive: Archive, ids: str, files: str, connection: duckdb.DuckDBPyConnection
-    ) -> dict[str, int]:
-        """Replace those of what was read again; the others stay.
+    def write(self, archive: Archive) -> dict[str, int]:
+        """Write them in the place of those of what was read again; the others stay.
 
         Args:
             archive: has those of before.
-            ids: Parquet files with the column `id`, of all traces that were read.
-            files: Parquet files with the column `path`, of all files that were.
-            connection: sorts within its memory.
 
         Returns:
             How many there are now, by the names of `NAMES`.
         """
-        none = self._spool.folder / "none.jsonl"
+        none = self._folder / "none.jsonl"
         none.touch()
         before = [path for name in NAMES.values() if (path := archive.here(name)).exists()]
-        for name, value in (
-            ("new_refusals", self._spool.close()),
-            ("read_ids", ids),
-            ("read_files", files),
-            ("old_refusals", [escape(str(path)) for path in (none, *before)]),
-            ("waiting", list(WAITING)),
-        ):
-            set_variables(connection, **{name: value})
-        connection.execute(
-            statement("CREATE TABLE refusals AS $rows", rows=sql(__name__, "refused.sql"))
-        )
-        damaged = connection.execute("SELECT 1 FROM refusals WHERE text IS NULL").fetchall()
-        self.left_out = bool(damaged)
-        return {kind: _write(archive, kind, connection) for kind in NAMES}
+        given: dict[str, list[str]] = {
+            "new_refusals": self._texts.names(),
+            "read_ids": self._ids.names(),
+            "read_files": self._files.names(),
+            "old_refusals": [escape(str(path)) for path in (none, *before)],
+            "waiting": list(WAITING),
+        }
+        with duckdb.connect(config=duckdb_config(self._folder / "spill")) as connection:
+            set_variables(connection, **given)
+            rows = sql(__name__, "rejects.sql")
+            connection.execute(statement("CREATE TABLE refusals AS $rows", rows=rows))
+            damaged = connection.execute("SELECT 1 FROM refusals WHERE text IS NULL").fetchall()
+            self.left_out = bool(damaged)
+            return {kind: _write(archive, kind, connection) for kind in NAMES}
 
 
 def _write(archive: Archive, kind: str, connection: duckdb.DuckDBPyConnection) -> int:

@@ -1,29 +1,30 @@
-"""Imports other systems' traces into an archive; of a source, what is new or changed is read."""
+"""Imports other systems' traces into an archive, and takes back what is to be forgotten.
+
+What a source told is kept, so an import reads only what is new or changed in it, and builds the
+traces of which that tells anew. What is gone from a source takes nothing away.
+"""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
-
-import duckdb
 
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.imports.apply_rules import check_rules
 from kp_batch.imports.archive import Archive, place_of
+from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired
 from kp_batch.imports.formats import FORMATS, detect_format
-from kp_batch.imports.index import BEGUN, Index, as_standing
-from kp_batch.imports.job import ImportJob
+from kp_batch.imports.job import ImportCounts, ImportJob
 from kp_batch.imports.model import Format, Input
 from kp_batch.imports.rejects import NAMES, ImportLimits, check_limits
 from kp_batch.imports.rules import Rules
 from kp_batch.imports.sources import (
-    Looks,
+    Sniffed,
     Source,
-    as_known,
     content_of,
     files_of,
     here,
@@ -32,27 +33,26 @@ from kp_batch.imports.sources import (
     source_of,
     unread,
 )
-from kp_batch.memory import duckdb_config
-from kp_batch.progress import progress, warn
+from kp_batch.imports.state import ImportState, KnownSource
+from kp_batch.progress import progress
 
-IMPORTER = 4  # the version of how formats become traces
-_FORMAT = "kp_batch.format"
-_CLOSED = "closed"  # how many folders could not be looked into
+IMPORTER = 4  # the version of how records become traces
 
 
 @dataclass(frozen=True)
 class Imported:
     """What an import has come to."""
 
-    traces: int  # new ones, changed ones, and those that were read again with them
+    traces: int  # new ones, and those of which something new is told
     files: int  # of the sources
     files_read: int  # of these: new or changed ones
     files_changed: int  # of the archive
-    left: int  # traces that stay as they were: a file that told of them is gone or damaged
     refused: dict[str, int]  # by reason; see `_refused.jsonl` in the archive
     waiting: dict[str, int]  # likewise; see `_waiting.jsonl`
     standing: dict[str, int]  # how many are `refused` and `waiting` in all, of earlier imports too
     passed_over: dict[str, int]  # what is no agent's trace, by what it is
+    expired: int  # traces among these whose records were kept long enough
+    deleted: int  # traces that a registry has no more; they stay
     unmapped_domains: dict[str, int]  # values that the map of domains lacks
     rules: dict[str, Any]
 
@@ -66,9 +66,8 @@ def import_traces(
 ) -> Imported:
     """Import traces; see `Format` and `Rules`.
 
-    Files that are known from the last import are read again only where they tell of a trace that
-    another file tells of anew; of a database that is known, what is new is read. What is gone from
-    the source takes nothing away.
+    Files that are known are not read again; of a database that is known, what is new is read.
+    Other rules, or another version of the importer, make all traces anew of what was read before.
 
     Args:
         form: of the sources; None for that of the archive, or of a new one what their files hold.
@@ -83,171 +82,160 @@ def import_traces(
             then the archive tells what was refused, and is as it was otherwise.
         ArchiveError: there is no file of the format.
     """
-    with TemporaryDirectory(prefix="kp-import-") as name, ExitStack() as held:
+    with TemporaryDirectory(prefix="kp-import-") as name:
         place = place_of(str(archive), Path(name) / "archive")
         files = files_of(sources, str(archive))
-        index = Index.of(place.look())
-        form = form or _format_of(files, index)
-        check_rules(form, rules)
-        work = held.enter_context(closing(ImportJob(form, rules, Path(name), here)))
-        _check_format(index, work)
-        source = _chosen(files, work, index)
-        if not source.inputs:
-            raise ArchiveError(f"no file of {form.name} at {', '.join(sources)}")
-        # Nobody is disturbed, unless an import was killed: then traces may stand in two days.
-        is_as_told = index.is_done and not index.standing.get(_CLOSED)
-        if is_as_told and not _changed(source, _known(index, work)):
-            return _imported(work, source, index.standing)
-        spilling = duckdb_config(Path(name) / "spill")
-        with place.alone() as opened, duckdb.connect(config=spilling) as connection:
-            return _import(work, source, opened, connection, limits)
+        night = _Night.of(place.look(), form, files, rules)
+        check_rules(night.form, rules)
+        if not night.source.inputs:
+            raise ArchiveError(f"no file of {night.form.name} at {', '.join(sources)}")
+        if night.is_quiet:
+            return _imported(night, None, night.state.standing)
+        with place.alone() as opened:
+            night = _Night.of(opened, night.form, files, rules)
+            return _import(night, Path(name) / "scratch", limits)
 
 
-def _format_of(files: Mapping[str, str], index: Index) -> Format:
-    """The format of the archive, so that no file is looked into only to find it out."""
-    name = index.made_by.get(_FORMAT, "")
-    return FORMATS.get(name) or detect_format([*files], content_of, here)
+@dataclass(frozen=True)
+class _Night:
+    """What an import finds."""
+
+    archive: Archive
+    form: Format
+    rules: Rules
+    state: ImportState
+    known: Mapping[str, KnownSource]
+    source: Source
+    new: Mapping[str, Input]  # what is not as it is known, in the order of their paths
+
+    @classmethod
+    def of(
+        cls, archive: Archive, form: Format | None, files: Mapping[str, str], rules: Rules
+    ) -> "_Night":
+        state = ImportState.of(archive)
+        form = form or FORMATS.get(state.format) or detect_format([*files], content_of, here)
+        if state.format not in ("", form.name):
+            raise KpBatchError(
+                f"{archive.name} has traces of {state.format}, and an archive has those of one "
+                "format; name another one: a run takes several"
+            )
+        known = state.known_sources(archive)
+        source = source_of(form, files, Sniffed(form, files, known))
+        stamps = {path: each.fingerprint or "" for path, each in known.items()}
+        changed = sorted(x for x, stamp in source.stamps.items() if stamps.get(x) != stamp)
+        new = {path: newer(source.inputs[path], stamps.get(path, "")) for path in changed}
+        return cls(archive, form, rules, state, known, source, new)
+
+    @property
+    def is_all_anew(self) -> bool:
+        """Whether all traces become others than they were."""
+        made_by = (self.state.importer, self.state.rules)
+        return bool(self.state.format) and made_by != (IMPORTER, self.rules.as_json())
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there is nothing to do, so that nobody is disturbed."""
+        state = self.state
+        is_due = any(is_expired(each) for each in state.skipped)
+        return state.is_done and not (self.new or self.is_all_anew or state.closed or is_due)
 
 
-def _chosen(files: Mapping[str, str], work: ImportJob, index: Index) -> Source:
-    """The files that are read; those that are the same are not asked again what they tell."""
-    looks = Looks(work.form, files, content_of)
-    if index.made_by == _made_by(work):
-        looks.recall(index.archive)
-    return source_of(work.form, files, looks)
-
-
-def _import(
-    work: ImportJob,
-    source: Source,
-    archive: Archive,
-    connection: duckdb.DuckDBPyConnection,
-    limits: ImportLimits,
-) -> Imported:
+def _import(night: _Night, folder: Path, limits: ImportLimits) -> Imported:
     """Import what is new or changed; nobody else changes the archive meanwhile."""
-    index, made_by = Index.of(archive), _made_by(work)
-    _check_format(index, work)
-    known = _known(index, work)
-    new = {x: newer(source.inputs[x], known.get(x, "")) for x in _changed(source, known)}
-    read = _read(work, new.values())
-    whole = {path for path in read if not new[path].since}
-    again = {x: source.inputs[x] for x in source.inputs if x not in new or x in read - whole}
-    left, stale = _read_again(work, again, index, whole, connection)
-    if not known:  # all is made anew, as far as it can be read
-        stale |= index.stamps.keys() - read
-        left |= index.traces_of(stale)
-    work.decide(left, connection)
-    if not known:
-        work.check_names()
-    standing = _write_refusals(work, archive, connection)
-    check_limits(limits, work.refusals, work.tally.traces, len(source.inputs))
-    blank = {path: unread(new[path]) for path in new if path in read or path in known}
-    blank |= dict.fromkeys(stale, "")
-    # Before any file is changed: who is killed after that reads the same files again.
-    before = {**(index.made_by or made_by), **BEGUN}
-    index = index.save(before, blank, (), work.units.all_files, connection)
-    files_changed = work.write(archive, made_by, connection)
-    source.looks.save(archive)
-    done = {path: source.stamps[path] for path in read - stale}
-    standing[_CLOSED] = sum(map(is_closed, source.inputs))
-    told = {**made_by, **as_standing(standing)}
-    index.save(told, blank | done, whole, work.units.all_files, connection)
-    return _imported(work, source, standing, len(new), files_changed, len(left))
+    state = night.state.model_copy(
+        update={
+            "format": night.form.name,
+            "importer": IMPORTER,
+            "rules": night.rules.as_json(),
+            "closed": sum(map(is_closed, night.source.inputs)),
+        }
+    )
+    change = ArchiveChange(night.archive, state, night.form, night.rules, folder)
+    job = change.job
+    read = _read(job, night.new.values())
+    change.known = _known(night, read, state.number + 1)
+    again = [path for path in read if path in night.known]
+    deleted = change.no_longer_told(again) if night.form.source == "registry" else 0
+    change.build(all_anew=night.is_all_anew)
+    if night.is_all_anew or not night.state.format:
+        job.check_names()
+    change.write_refusals()
+    check_limits(limits, job.refusals, job.counts.traces, len(night.source.inputs))
+    expired, changed = change.expired(), change.store()
+    told = {"expired": expired, "deleted": deleted, "files_changed": changed}
+    return _imported(night, job, change.standing, told)
 
 
-def _write_refusals(
-    work: ImportJob, archive: Archive, connection: duckdb.DuckDBPyConnection
-) -> dict[str, int]:
-    standing = work.write_refusals(archive, connection)
-    if work.refusals.left_out:
-        named = " or ".join(NAMES.values())
-        warn(f"{archive.name} has damaged lines in {named}; they are left out")
-    return standing
-
-
-def _imported(  # noqa: PLR0913, PLR0917 (all that it tells)
-    work: ImportJob,
-    source: Source,
+def _imported(
+    night: _Night,
+    job: ImportJob | None,
     standing: Mapping[str, int],
-    read: int = 0,
-    changed: int = 0,
-    left: int = 0,
+    told: Mapping[str, int] = MappingProxyType({}),
 ) -> Imported:
+    """What came of it; without a job, nothing did."""
+    counts, refusals = (job.counts, job.refusals) if job else (ImportCounts(), None)
     return Imported(
-        traces=work.tally.traces,
-        files=len(source.inputs),
-        files_read=read,
-        files_changed=changed,
-        left=left,
-        refused=dict(work.refusals.refused),
-        waiting=dict(work.refusals.waiting),
+        traces=counts.traces,
+        files=len(night.source.inputs),
+        files_read=len(night.new) if job else 0,
+        files_changed=told.get("files_changed", 0),
+        refused=dict(refusals.refused) if refusals else {},
+        waiting=dict(refusals.waiting) if refusals else {},
         standing={kind: standing.get(kind, 0) for kind in NAMES},
-        passed_over=dict(work.tally.passed_over),
-        unmapped_domains=dict(work.tally.unmapped),
-        rules=json.loads(work.rules.as_json()),
+        passed_over=dict(counts.passed_over),
+        expired=told.get("expired", 0),
+        deleted=told.get("deleted", 0),
+        unmapped_domains=dict(counts.unmapped),
+        rules=json.loads(night.rules.as_json()),
     )
 
 
-def _made_by(work: ImportJob) -> dict[str, str]:
-    """The metadata of what an import writes."""
-    return {
-        _FORMAT: work.form.name,
-        "kp_batch.importer": str(IMPORTER),
-        "kp_batch.rules": work.rules.as_json(),
-    }
-
-
-def _known(index: Index, work: ImportJob) -> Mapping[str, str]:
-    """The stamps of what was read; of nothing, where it becomes other traces now."""
-    return index.stamps if index.made_by == _made_by(work) else {}
-
-
-def _changed(source: Source, known: Mapping[str, str]) -> list[str]:
-    """The files that are not as they are known, in the order of their paths."""
-    return sorted(path for path, stamp in source.stamps.items() if known.get(path) != stamp)
-
-
-def _check_format(index: Index, work: ImportJob) -> None:
-    before = index.made_by.get(_FORMAT, work.form.name)
-    if before != work.form.name:
-        raise KpBatchError(
-            f"{index.archive.name} has traces of {before}, and an archive has those of one format; "
-            "name another one: a run takes several"
-        )
-
-
-def _read(work: ImportJob, inputs: Collection[Input]) -> set[str]:
+def _read(job: ImportJob, inputs: Collection[Input]) -> set[str]:
     """Read files; returns the paths of those that could be."""
     read: set[str] = set()
     with progress("reading", len(inputs), "file") as shown:
         for each in inputs:
-            if work.read(each):
+            if job.read(each):
                 read.add(each.path)
             shown.add(1)
     return read
 
 
-def _read_again(
-    work: ImportJob,
-    again: Mapping[str, Input],
-    index: Index,
-    whole: Collection[str],
-    connection: duckdb.DuckDBPyConnection,
-) -> tuple[set[str], set[str]]:
-    """Read what other files tell of the same traces.
+def _known(night: _Night, read: Collection[str], number: int) -> dict[str, KnownSource]:
+    """The files as they are known from now on."""
+    known = night.source.sniffed.known()
+    for path, given in night.new.items():
+        before = known.get(path, KnownSource())
+        if path in read:
+            is_replaced = night.form.source == "document" and before.fingerprint is not None
+            since = number if is_replaced else before.since
+            known[path] = replace(before, fingerprint=night.source.stamps[path], since=since)
+        elif before.fingerprint is not None:
+            known[path] = replace(before, fingerprint=unread(given))
+    return known
 
-    Returns:
-        The traces that cannot be read again as a whole, as a file is gone, damaged, or another one
-        by now; and the known files that for this have to be read again as soon as they can be.
+
+def forget(
+    archive: str | PathLike[str], *, ids: Sequence[str] = (), files: Sequence[str] = ()
+) -> Forgotten:
+    """Remove traces, or what files told that no other did, from an archive, and keep it out.
+
+    Args:
+        archive: its folder, or its URL in a bucket.
+        ids: of traces, which no file brings back.
+        files: of a source, or folders of these, wherever they are by now; that these told
+            something else later counts.
+
+    Raises:
+        ArchiveError: nothing was imported into it.
     """
-    left: set[str] = set()
-    stale: set[str] = set()
-    for path, still, traces in index.also_told(work.units.all_files, whole, connection):
-        given = again.get(path) if still else None
-        if still and given is None:  # imported before, from other sources
-            given = as_known(work.form, path, index.stamps[path])
-        told = work.read_again(given, traces) if given else None
-        left |= traces - (told or set())
-        if still and told is None:  # one that tells of them no more has nothing to tell again
-            stale.add(path)
-    return left, stale
+    with (
+        TemporaryDirectory(prefix="kp-import-") as name,
+        place_of(str(archive), Path(name) / "archive").alone() as opened,
+    ):
+        state = ImportState.of(opened)
+        if not state.format:
+            raise ArchiveError(f"nothing was imported into {archive}")
+        form, rules = FORMATS[state.format], Rules.model_validate_json(state.rules)
+        change = ArchiveChange(opened, state, form, rules, Path(name) / "scratch")
+        return change.forget([form.trace_of(each) for each in ids], files)

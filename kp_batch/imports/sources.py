@@ -12,48 +12,34 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import polars as pl
-
 from kp_batch import limits
 from kp_batch.archive import buckets, folders
 from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import absolute, open_file
-from kp_batch.errors import ArchiveError, KpBatchError
+from kp_batch.errors import ArchiveError
 from kp_batch.file_faults import UnreadableError
-from kp_batch.imports.archive import Archive
 from kp_batch.imports.formats.knowledgepulse_postgres import state_of
-from kp_batch.imports.model import Format, Input, Read, Rejected
+from kp_batch.imports.model import Format, Input, Rejected
+from kp_batch.imports.state import KnownSource
 from kp_batch.storage.store import bucket_and_path
 from kp_batch.storage.urls import check_database, is_database, is_url, local_name
 from kp_batch.text import encodable
 
-_NAME = "_import/_looks.parquet"
-_ROWS = pl.Schema(dict.fromkeys(("path", "stamp", "told"), pl.String()))
 
-
-class Looks:
-    """What the files of a source tell; see `Format.tells`.
+class Sniffed:
+    """What the files of a source tell, to choose among them; see `Format.sniff`.
 
     Args:
         form: the format.
         stamps: what the files are by now.
-        read: gives the content of a file.
+        known: what they were, and told, when they were looked into before.
     """
 
-    def __init__(self, form: Format, stamps: Mapping[str, str], read: Read) -> None:
-        self._form, self._stamps, self._read = form, stamps, read
-        self._told: dict[str, tuple[str, str]] = {}  # by path: a stamp, and JSON
-
-    def recall(self, archive: Archive) -> None:
-        """Take what was told in the last import into an archive, if that can be read."""
-        path = archive.here(_NAME)
-        if path.exists():
-            try:
-                rows = pl.read_parquet(path, schema=_ROWS, glob=False).iter_rows()
-            except pl.exceptions.PolarsError:  # files are looked at anew
-                return
-            self._told = {path: (stamp, told) for path, stamp, told in rows}
+    def __init__(
+        self, form: Format, stamps: Mapping[str, str], known: Mapping[str, KnownSource]
+    ) -> None:
+        self._form, self._stamps, self._known = form, stamps, {**known}
 
     def at(self, path: str) -> Any:
         """What a file tells as it is by now.
@@ -62,18 +48,15 @@ class Looks:
             OSError: it cannot be read.
         """
         stamp = self._stamps[path]
-        before, told = self._told.get(path, ("", ""))
-        if stamp != before:
-            told = json.dumps(self._form.tells(path, self._read(path)))
-            self._told[path] = stamp, told
-        return json.loads(told)
+        before = self._known.get(path, KnownSource())
+        if before.seen != stamp or before.sniffed is None:
+            told = json.dumps(self._form.sniff(path, content_of(path)))
+            before = self._known[path] = replace(before, seen=stamp, sniffed=told)
+        return json.loads(before.sniffed or "null")
 
-    def save(self, archive: Archive) -> None:
-        """Keep what was told, for the next import."""
-        if self._told:
-            rows = [(path, *told) for path, told in sorted(self._told.items())]
-            with archive.writing(_NAME) as written:
-                pl.DataFrame(rows, schema=_ROWS, orient="row").write_parquet(written)
+    def known(self) -> dict[str, KnownSource]:
+        """All files that were looked into, or were known before."""
+        return {**self._known}
 
 
 _FAULT = '[["'  # as stamps of faults begin
@@ -87,25 +70,25 @@ class Source:
     Attributes:
         inputs: by their paths.
         stamps: what each of them is by now, with those beside it; likewise.
-        looks: by which they were chosen.
+        sniffed: by which they were chosen.
     """
 
     inputs: Mapping[str, Input]
     stamps: Mapping[str, str]
-    looks: Looks
+    sniffed: Sniffed
 
 
-def source_of(form: Format, stamps: Mapping[str, str], looks: Looks) -> Source:
+def source_of(form: Format, stamps: Mapping[str, str], sniffed: Sniffed) -> Source:
     """Choose among files; those whose names cannot be written are refused."""
     named = [path for path in stamps if path == encodable(path)]
     odd = [encodable(path) for path in stamps if path != encodable(path)]
     closed = (Input(path) for path in named if is_closed(path))
-    chosen = (_if_read(each, stamps) for each in (*form.inputs(named, looks.at), *closed))
+    chosen = (_if_read(each, stamps) for each in (*form.inputs(named, sniffed.at), *closed))
     inputs = [*chosen, *(Input(path, refused=_NO_NAME) for path in odd)]
     return Source(
         {each.path: each for each in inputs},
         {each.path: _with_beside(each, stamps) for each in inputs},
-        looks,
+        sniffed,
     )
 
 
@@ -195,16 +178,6 @@ def _database(url: str) -> dict[str, str]:
     except UnreadableError as error:
         return {url: _fault(str(error), error.faults[0].code)}
     return {url: json.dumps({"until": until, "state": state})}
-
-
-def as_known(form: Format, path: str, stamp: str) -> Input | None:
-    """A file that may be none of the sources, if it still is what it was when it was read."""
-    try:
-        files = _stamps(path)
-        found = source_of(form, files, Looks(form, files, content_of))
-    except (KpBatchError, OSError):
-        return None
-    return found.inputs.get(path) if found.stamps.get(path) == stamp else None
 
 
 def newer(given: Input, stamp: str) -> Input:

@@ -24,8 +24,8 @@ def _lines(done: Imported, archive: str) -> Iterator[str]:
     files = f"{done.files_read:,} of {number(done.files, 'file')}"
     yield f"{number(done.traces, 'trace')} from {files} that are new or changed"
     yield f"  changed    {number(done.files_changed, 'file')} of {archive}"
-    if done.left:
-        yield f"  left       {number(done.left, 'trace')} as before: not all can be read now"
+    if done.deleted:
+        yield f"  deleted    {number(done.deleted, 'trace')} there; as before here"
     for title, counts in (
         ("refused", done.refused),
         ("waiting", done.waiting),
@@ -34,6 +34,8 @@ def _lines(done: Imported, archive: str) -> Iterator[str]:
     ):
         for what, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
             yield f"  {title:<10} {count:,} {shortened(what, _WHAT)}"
+    if done.expired:
+        yield f"  expired    {number(done.expired, 'trace')} passed over 30 days ago"
     for name, rule in done.rules.items():
         yield f"  rule       {name}: {_rule(rule)}"
     stands = {kind: count for kind, count in done.standing.items() if count}

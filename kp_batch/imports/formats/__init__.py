@@ -63,7 +63,7 @@ def _is_of(
     form: Format, paths: Sequence[str], read: Read, here: Here, denied: list[OSError]
 ) -> bool:
     with _trying(denied):
-        looks = form.inputs(paths, lambda path: form.tells(path, read(path)))
+        looks = form.inputs(paths, lambda path: form.sniff(path, read(path)))
         inputs = [each for each in looks if not each.refused]
         return any(_has_units(form, each, here, denied) for each in inputs[:_FILES])
     return False

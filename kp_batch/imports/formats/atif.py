@@ -17,7 +17,7 @@ from kp_batch.imports.conversation.messages import (
 )
 from kp_batch.imports.conversation.payloads import at_path
 from kp_batch.imports.conversation.transcript import Transcript
-from kp_batch.imports.formats.harbor import inputs, tells, trial_of
+from kp_batch.imports.formats.harbor import inputs, sniff, trial_of
 from kp_batch.imports.formats.json_files import read_json
 from kp_batch.imports.model import Format, Origin, Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import Rules
@@ -135,7 +135,8 @@ FORMAT = Format(
     name="atif",
     holds="rewards by name, and a task's name and source as domain, in Harbor's trials",
     inputs=inputs,
-    tells=tells,
+    sniff=sniff,
     units=units,
     draft=draft,
+    source="document",
 )

@@ -34,7 +34,7 @@ _VALID_AFTER = {
 }
 
 
-def tells(path: str, content: bytes) -> Json:
+def sniff(path: str, content: bytes) -> Json:
     """What a file's content tells `inputs`.
 
     Returns:
@@ -86,7 +86,7 @@ def _patient(look: Look) -> Look:
         except OSError as error:
             if is_passing(error):
                 raise
-            return tells(path, b"")
+            return sniff(path, b"")
 
     return seen
 

@@ -59,4 +59,5 @@ FORMAT = Format(
     inputs=by_ending(".eval", ".json", ".parquet"),
     units=units,
     draft=draft,
+    source="document",
 )

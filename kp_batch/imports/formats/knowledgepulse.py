@@ -190,6 +190,7 @@ FORMAT = Format(
     units=units,
     draft=draft,
     decides=frozenset({"success", "confidence", "task_domain"}),
-    id_of=str,
+    prefix="",
+    source="registry",
     rows=rows,
 )

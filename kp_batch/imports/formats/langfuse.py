@@ -34,7 +34,7 @@ from kp_batch.imports.conversation.spans import (
 )
 from kp_batch.imports.conversation.spans import draft as draft_of
 from kp_batch.imports.formats.json_files import is_empty, read_json, read_json_lines
-from kp_batch.imports.formats.langfuse_exports import inputs, tells
+from kp_batch.imports.formats.langfuse_exports import inputs, sniff
 from kp_batch.imports.formats.parquet_rows import rows_of, units_of
 from kp_batch.imports.model import Format, Origin, Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import Rules
@@ -356,7 +356,7 @@ FORMAT = Format(
     name="langfuse",
     holds="scores by their names, of the trace or its root; tags, trace_name, metadata.KEY",
     inputs=inputs,
-    tells=tells,
+    sniff=sniff,
     units=units,
     draft=draft,
 )

@@ -33,7 +33,7 @@ class _Export:
         return path in self.files or (run < _FIRST_MANIFESTS and run < min(self.runs))
 
 
-def tells(path: str, content: bytes) -> list[str] | None:
+def sniff(path: str, content: bytes) -> list[str] | None:
     """The files that a manifest names, or None if it is damaged; see `Format`."""
     try:
         keys: list[str] = [each["key"] for each in loads(content)["files"]]

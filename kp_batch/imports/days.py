@@ -1,0 +1,126 @@
+"""The files of an imported archive: one a day, in UTC, of traces in the order of their time.
+
+They are merged row group by row group and not sorted in DuckDB, which holds 2,048 rows at once:
+of traces of a megabyte that is more memory than there may be.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+
+from kp_batch.imports.apply_rules import IMPORTED, Row
+from kp_batch.imports.archive import Archive
+from kp_batch.imports.sorted_runs import Pieces, RowGroupWriter, SortedRuns, merged, pieces
+from kp_batch.text import encodable
+
+_TRACES = pl.Schema({"key": pl.String, **IMPORTED})  # by their time, then their id
+_LEAVING = pl.Schema(dict.fromkeys(("day", "id", "goes_to"), pl.String()))
+_LENGTHS = [
+    pl.element().struct.field(name).str.len_bytes().fill_null(0)
+    for name in ("content", "input", "output_summary")
+]
+_SIZE = pl.col("steps").list.eval(pl.sum_horizontal(_LENGTHS)).list.sum() + 1_000
+_ROWS, _BYTES = 1_000, 16 << 20  # of a row group
+_DAY = len("2026-01-31")
+_AFTER = "~"  # comes after whatever a day's keys go on with
+
+
+class DailyPartitions:
+    """What an import changes in the days of an archive.
+
+    Args:
+        folder: for what does not fit into memory.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._traces = SortedRuns(folder / "traces", _TRACES, ["key"], _SIZE)
+        self._leaving = SortedRuns(folder / "leaving", _LEAVING, ["day", "id"], pl.lit(100))
+        self._changing, self._left = set[str](), set[str]()  # days, see `upsert`
+
+    def put(self, id_: str, row: Row | None, stands: Iterable[str]) -> str | None:
+        """Have a trace put into its day, or into none, and taken out of where it stands.
+
+        Args:
+            id_: of the trace.
+            row: of `IMPORTED`; None if there is no such trace.
+            stands: days in which it may stand.
+
+        Returns:
+            The day.
+        """
+        day = None
+        if row:
+            time: str = row["metadata"]["created_at"]
+            day = time[:_DAY]
+            text = json.dumps(row, ensure_ascii=False)
+            if (written := encodable(text)) != text:
+                row = json.loads(written)
+            self._traces.add((f"{time} {id_}", *(row[name] for name in IMPORTED)), len(text))
+        for each in {*stands, *filter(None, [day])}:
+            self._leaving.add((each, id_, day), 100)
+            (self._left if day and each != day else self._changing).add(each)
+        return day
+
+    def upsert(self, archive: Archive, metadata: Mapping[str, str]) -> int:
+        """Write the days, each whole or not at all; returns how many are other than they were.
+
+        What moves to another day is taken out of its old one last, so that no trace is in none at
+        any moment.
+
+        Args:
+            archive: that is changed.
+            metadata: of each file that is written.
+        """
+        moves = (pl.col("goes_to") != pl.col("day")).fill_null(value=False)
+        changed = self._write(archive, self._changing, ~moves, metadata)
+        changed |= self._write(archive, self._left, pl.lit(value=True), metadata)
+        return len(changed)
+
+    def _write(
+        self, archive: Archive, days: set[str], leaves: pl.Expr, metadata: Mapping[str, str]
+    ) -> set[str]:
+        """Write and store days, without the traces that leave by then; returns which are others."""
+        names = {day: f"{day}.parquet" for day in sorted(days)}
+        archive.fetch(names.values())
+        changed: set[str] = set()
+        for day, name in names.items():
+            rows = merged([self._old(archive.here(name), day, leaves), *self._new(day)], ["key"])
+            if archive.put(name, partial(_write, rows, metadata)):
+                changed.add(day)
+        archive.store([names[day] for day in sorted(changed)])
+        return changed
+
+    def _new(self, day: str) -> Iterator[Pieces]:
+        """The new traces of a day."""
+        is_of_day = pl.col("key").str.starts_with(day)
+        for run in self._traces.runs():
+            yield (each.filter(is_of_day) for each in pieces(run, day, day + _AFTER))
+
+    def _old(self, path: Path, day: str, leaves: pl.Expr) -> Pieces:
+        """The traces of a day's file that stay there."""
+        if not path.exists():
+            return
+        gone = [
+            each.filter(pl.col("day") == day, leaves).select("id")
+            for run in self._leaving.runs()
+            for each in pieces(run, day, day)
+        ]
+        ids = pl.concat(gone) if gone else pl.DataFrame(schema={"id": pl.String})
+        key = pl.concat_str(pl.col("metadata").struct.field("created_at"), "id", separator=" ")
+        for each in pieces(path):
+            yield each.join(ids, on="id", how="anti", maintain_order="left").select(
+                key.alias("key"), *IMPORTED.names()
+            )
+
+
+def _write(rows: Pieces, metadata: Mapping[str, str], path: Path) -> int:
+    """Write rows; returns how many."""
+    with RowGroupWriter(
+        path, IMPORTED, _SIZE, rows=_ROWS, most=_BYTES, metadata=metadata
+    ) as writer:
+        for each in rows:
+            writer.write(each)
+    return writer.rows

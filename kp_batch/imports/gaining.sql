@@ -1,1 +1,0 @@
-SELECT DISTINCT day FROM new ORDER BY day

@@ -1,0 +1,216 @@
+"""Rows of any number in the order of a key, within bounded memory: an external merge sort.
+
+Rows are gathered and written as runs, Parquet files that are each in order. A merge reads of each
+run one row group after another, so that it holds as many pieces as there are runs.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from glob import escape
+from pathlib import Path
+from typing import Self, cast
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from kp_batch.contracts import arrow_schema
+
+Pieces = Iterator[pl.DataFrame]  # of rows in order
+_RUN_BYTES = 16 << 20  # of a run that is gathered, and of a piece of what is merged
+_GROUP_ROWS = 10_000
+_GROUP_BYTES = 1 << 20
+_AT_ONCE = 32  # runs that are merged at once
+
+
+class RowGroupWriter:
+    """Writes a Parquet file whose row groups depend on nothing but the rows.
+
+    Args:
+        path: of the file.
+        schema: of the rows.
+        size: how many bytes a row takes, about.
+        rows: of a group, at the most.
+        most: bytes of a group, unless one row has more.
+        metadata: of the file.
+    """
+
+    def __init__(  # noqa: PLR0913 (each says how the file is to be)
+        self,
+        path: Path,
+        schema: pl.Schema,
+        size: pl.Expr,
+        *,
+        rows: int = _GROUP_ROWS,
+        most: int = _GROUP_BYTES,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        self._schema = arrow_schema(schema).with_metadata(dict(metadata or {}))
+        self._size, self._rows, self._most = size, rows, most
+        self._held, self._sizes = pl.DataFrame(schema=schema), list[int]()
+        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
+        self.rows = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None and len(self._held):
+                self._write(self._held)
+        finally:
+            self._writer.close()
+
+    def write(self, frame: pl.DataFrame) -> None:
+        """Take rows, which come after those before."""
+        self._held = pl.concat([self._held, frame.select(self._held.columns)])
+        self._sizes += frame.select(self._size).to_series().to_list()
+        self.rows += len(frame)
+        begin = 0
+        for end in self._ends():
+            self._write(self._held[begin:end])
+            begin = end
+        self._held, self._sizes = self._held[begin:], self._sizes[begin:]
+
+    def _ends(self) -> Iterator[int]:
+        """Where a row group is full, as more rows came after it."""
+        begin = total = 0
+        for place, size in enumerate(self._sizes):
+            if place > begin and (place - begin == self._rows or total + size > self._most):
+                yield place
+                begin, total = place, 0
+            total += size
+
+    def _write(self, rows: pl.DataFrame) -> None:
+        self._writer.write_table(rows.rechunk().to_arrow().cast(self._schema))
+
+
+class SortedRuns:
+    """Gathers rows, and gives the runs that they come to.
+
+    Args:
+        folder: for the runs; made where it is missing.
+        schema: of the rows.
+        by: columns that rows are sorted by; the first is the key, see `merged`.
+        size: how many bytes a row takes, about.
+    """
+
+    def __init__(self, folder: Path, schema: pl.Schema, by: Sequence[str], size: pl.Expr) -> None:
+        self._folder, self._schema, self._by, self._size = folder, schema, by, size
+        self._held: list[tuple[object, ...]] = []
+        self._bytes = self._made = 0
+        self._runs: list[Path] = []
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def add(self, row: tuple[object, ...], size: int) -> None:
+        """Take a row of so many bytes."""
+        self._held.append(row)
+        self._bytes += size + _GROUP_BYTES // _GROUP_ROWS
+        if self._bytes > _RUN_BYTES:
+            self._flush()
+
+    def runs(self) -> list[Path]:
+        """The runs of all rows: one at least, and not too many to be merged."""
+        if self._held or not self._runs:
+            self._flush()
+        return list(self._runs)
+
+    def names(self) -> list[str]:
+        """The runs as DuckDB takes them."""
+        return [escape(str(each)) for each in self.runs()]
+
+    def _flush(self) -> None:
+        frame = pl.DataFrame(self._held, schema=self._schema, orient="row")
+        self._held, self._bytes = [], 0
+        self._write([frame.sort(self._by, nulls_last=True)])
+        if len(self._runs) == 2 * _AT_ONCE:
+            old, self._runs = self._runs[:_AT_ONCE], self._runs[_AT_ONCE:]
+            self._write(merged(map(pieces, old), self._by))
+            for run in old:
+                run.unlink()
+
+    def _write(self, frames: Iterable[pl.DataFrame]) -> None:
+        path = self._folder / f"{self._made:06d}.parquet"
+        with RowGroupWriter(path, self._schema, self._size) as writer:
+            for frame in frames:
+                writer.write(frame)
+        self._made += 1
+        self._runs.append(path)
+
+
+def pieces(path: Path, low: str | None = None, high: str | None = None) -> Pieces:
+    """The rows of a run, a row group at a time.
+
+    Args:
+        path: of the run, whose first column is its key.
+        low: the least key that is wanted; None for all.
+        high: likewise, the greatest.
+    """
+    with pq.ParquetFile(path) as file:
+        for number in range(file.num_row_groups):
+            if low is not None and high is not None:
+                keys = file.metadata.row_group(number).column(0).statistics
+                if keys and keys.has_min_max and (keys.max < low or keys.min > high):
+                    continue
+            yield cast("pl.DataFrame", pl.from_arrow(file.read_row_group(number)))
+
+
+def merged(streams: Iterable[Pieces], by: Sequence[str]) -> Pieces:
+    """Merge streams of rows, each in the order of `by`.
+
+    Args:
+        streams: of the same columns.
+        by: columns, nulls last; rows that agree in the first, the key, come in one piece.
+    """
+    open_ = [stream for each in streams if (stream := _Stream(each, by[0])).fill()]
+    ready, size = list[pl.DataFrame](), 0
+    while open_:
+        bound = min((each.last for each in open_ if not each.is_done), default=None)
+        taken = [part for each in open_ if len(part := each.take_below(bound))]
+        if not taken:
+            for each in open_:
+                if each.last == bound:
+                    each.extend()
+        ready += taken
+        size += sum(int(each.estimated_size()) for each in taken)
+        if ready and size > _RUN_BYTES:
+            yield pl.concat(ready).sort(by, nulls_last=True)
+            ready, size = [], 0
+        open_ = [each for each in open_ if each.fill()]
+    if ready:
+        yield pl.concat(ready).sort(by, nulls_last=True)
+
+
+class _Stream:
+    """A stream, and what was read of it that is not merged yet."""
+
+    def __init__(self, source: Pieces, key: str) -> None:
+        self._source, self._key = source, key
+        self._held = pl.DataFrame()
+        self.is_done = False  # whether nothing comes after what is held
+
+    @property
+    def last(self) -> str:
+        return self._held.item(-1, self._key)
+
+    def fill(self) -> bool:
+        """Hold rows, if there are any left; returns whether there are."""
+        while self._held.is_empty():
+            if self.is_done:
+                return False
+            self.extend()
+        return True
+
+    def extend(self) -> None:
+        """Read one piece more."""
+        piece = next(self._source, None)
+        if piece is None:
+            self.is_done = True
+        else:
+            self._held = piece if self._held.is_empty() else pl.concat([self._held, piece])
+
+    def take_below(self, bound: str | None) -> pl.DataFrame:
+        """Take the rows whose key is less; all, if there is no bound."""
+        end = len(self._held)
+        if bound is not None:
+            end = int(self._held[self._key].search_sorted(bound, side="left"))
+        taken, self._held = self._held[:end], self._held[end:]
+        return taken
