@@ -56,7 +56,7 @@ def digest(name: str, folder: Path) -> str:
     files = sorted(str(path) for path in folder.rglob("*") if path.is_file())
     units: dict[str, list[SourceRecord]] = defaultdict(list)
     told: list[str] = []
-    for given in form.inputs(files, lambda path: form.tells(path, Path(path).read_bytes())):
+    for given in form.inputs(files, lambda path: form.sniff(path, Path(path).read_bytes())):
         for found in form.read(given, lambda path: nullcontext(Path(path))):
             if isinstance(found, SourceRecord):
                 units[found.trace].append(found)

@@ -32,7 +32,13 @@ from tests.test_rescore import config
 
 _LOCK = ("kp.lock", "kp.probe")
 _TOLD = {"_refused.jsonl", "_waiting.jsonl"}
-_OWN = _TOLD | {"_import/_days.parquet", "_import/_index.parquet"}
+
+
+def _state(number: int, *kinds: str) -> set[str]:
+    """The files of an archive's state after an import."""
+    return {"_import/state.json", *(f"_import/{number:06d}-{each}.parquet" for each in kinds)}
+
+
 _OTHER = {"confidence": {"always": 0.9}}
 
 
@@ -93,7 +99,7 @@ def test_an_archive_in_a_bucket_has_the_bytes_of_one_here(
         assert done.files_changed == changed
         assert there(url) == here(tmp_path / "local")
         late(nights)
-    assert there(url).keys() == days(1, 2, 3, 4) | _OWN
+    assert there(url).keys() == days(1, 2, 3, 4) | _TOLD | _state(3, "records", "sources")
 
 
 def test_a_night_moves_what_it_changes_and_what_it_has_to_know(
@@ -105,19 +111,16 @@ def test_a_night_moves_what_it_changes_and_what_it_has_to_know(
     import_spans(f"{url}/source", f"{url}/2")
     server.asked.clear()
     assert import_spans(f"{url}/source", f"{url}/2").files == 2
-    assert objects(server, url, "GET") == {"2/_import/_index.parquet"}
-    assert len(server.asked) == 4  # a look at the source's name, and two lists
+    assert objects(server, url, "GET") == {f"2/{each}" for each in _state(1, "sources")}
+    assert len(server.asked) == 5  # a look at the source's name, and two lists
     late(nights)
     fill(f"{url}/source", nights)
     server.asked.clear()
     assert import_spans(f"{url}/source", f"{url}/2").files_read == 1
-    sources = {"source/1.jsonl", "source/2.jsonl", "source/3.jsonl"}
-    changed = {f"2/{each}" for each in (days(1, 2, 5) | _OWN)}
-    assert objects(server, url, "GET") == sources | changed
-    assert objects(server, url, "PUT") == changed - {
-        "2/2026-03-05.parquet",
-        *(f"2/{each}" for each in _TOLD),
-    }
+    changed = days(1, 2, 5) | _TOLD | _state(1, "records", "sources")
+    assert objects(server, url, "GET") == {"source/3.jsonl", *(f"2/{each}" for each in changed)}
+    stored = days(1, 2) | _state(2, "records", "sources")
+    assert objects(server, url, "PUT") == {f"2/{each}" for each in stored}
 
 
 def objects(server: Faulty, url: str, method: str) -> set[str]:
@@ -148,10 +151,14 @@ def test_an_import_killed_before_any_of_its_writes_is_made_good_by_the_next(
                 break
         assert ids(there(url)) >= {f"kp:trace:{each}" for each in "abcde"}
         import_spans(nights, url)
-        assert there(url) == here(tmp_path / "after")
+        assert but_state(there(url)) == but_state(here(tmp_path / "after"))
         writes += 1
-    assert writes == 8  # the index twice, the days of traces twice, and four of these
+    assert writes == 10  # four of the state, two of before that go, and days, one of them twice
     assert there(url) == here(tmp_path / "after")
+
+
+def but_state(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: files[name] for name in files if not name.startswith("_import/")}
 
 
 def ids(files: dict[str, bytes]) -> set[str]:

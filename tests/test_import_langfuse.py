@@ -440,7 +440,7 @@ def chosen(paths: Sequence[str], manifests: dict[str, object]) -> dict[str, str]
         return told if isinstance(told, bytes) else json.dumps(told).encode()
 
     def look(path: str) -> object:
-        return langfuse.FORMAT.tells(path, read(path))
+        return langfuse.FORMAT.sniff(path, read(path))
 
     found: list[Input] = list(langfuse.FORMAT.inputs(sorted([*paths, *manifests]), look))
     return {each.path: each.refused.reasons[0] if each.refused else "" for each in found}

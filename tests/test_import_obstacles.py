@@ -10,15 +10,15 @@ from typing import Any
 
 import polars as pl
 import pytest
-from kp_batch.imports.new_traces import NewTraces
 
 from kp_batch.archive.folders import IS_DELTA
 from kp_batch.errors import ArchiveError, ResourceError, is_passing
 from kp_batch.imports import job as work
+from kp_batch.imports.days import DailyPartitions
 from kp_batch.imports.formats import json_files
 from kp_batch.imports.formats.json_files import read_json_values
 from kp_batch.imports.model import Rejected
-from kp_batch.imports.records import Records
+from kp_batch.imports.records import NewRecords
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces
 from kp_batch.storage.store import store_at
@@ -64,13 +64,13 @@ def failing(number: int) -> Callable[..., Any]:
     return fail
 
 
-@pytest.mark.parametrize("where", [NewTraces, Records])  # of traces that are made; of all
+@pytest.mark.parametrize("where", [(DailyPartitions, "put"), (NewRecords, "add")])
 @pytest.mark.parametrize("number", DISKS, ids=errno.errorcode.get)
 def test_a_scratch_disk_that_fails_is_no_fault_of_a_trace(
     source: Path,
     archive: Path,
     monkeypatch: pytest.MonkeyPatch,
-    where: type,
+    where: tuple[type, str],
     number: int,
 ) -> None:
     import_all(source, archive)
@@ -78,7 +78,7 @@ def test_a_scratch_disk_that_fails_is_no_fault_of_a_trace(
     for name in "abc":
         write_json(source / f"{name}.json", kp_trace(name, 4))
     with monkeypatch.context() as patch:
-        patch.setattr(where, "add", failing(number))
+        patch.setattr(*where, failing(number))
         with pytest.raises(OSError, match=os.strerror(number)):
             import_all(source, archive)
     assert {x: each for x, each in files(archive).items() if "_import" not in x} == {
@@ -204,7 +204,7 @@ def test_a_temporary_folder_may_have_any_name(
     assert import_spans(nights, archive).traces == 3
     write_lines(nights / "3.jsonl", [span("b", 5), {"trace": "odd", "at": 5}])
     done = import_spans(nights, archive)
-    assert (done.traces, done.left, done.refused) == (1, 0, {"malformed_json": 1})
+    assert (done.traces, done.refused) == (1, {"malformed_json": 1})
     assert list(folder.iterdir()) == []
 
 

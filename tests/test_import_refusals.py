@@ -103,11 +103,13 @@ def test_what_stands_is_told_each_night_in_one_line(source: Path, archive: Path)
             "  standing   3 refused, 1 waiting: see x/_refused.jsonl, x/_waiting.jsonl"
         )
     write_lines(source / "1.jsonl", [root("a", 1), root("waits", 3)])
-    write_lines(source / "2.jsonl", [root("odd", 4), root("odder", 4)])
+    write_lines(source / "2.jsonl", [root("c", 4)])
     for _ in range(2):
         done = import_all(source, archive)
-        assert done.standing == {"refused": 0, "waiting": 0}
-        assert "standing" not in as_text(done, "x")
+        assert done.standing == {"refused": 2, "waiting": 0}
+        assert as_text(done, "x").splitlines()[-1] == (
+            "  standing   2 refused: see x/_refused.jsonl"
+        )
 
 
 @pytest.mark.parametrize("limit", ["3", "60%", "100%", None])

@@ -565,7 +565,7 @@ def test_a_write_that_fails_leaves_the_old_file(
     import_all(source, archive)
     before = imported(archive)
     write_json(source / "d.json", kp_trace("d"))
-    monkeypatch.setattr(pq.ParquetWriter, "write_batch", _full)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", _full)
     with pytest.raises(OSError, match="full"):
         import_all(source, archive)
     assert imported(archive) == before
