@@ -68,8 +68,13 @@ def _limit(_context: click.Context, _option: click.Parameter, value: str | None)
 
 
 @kp_batch.command("import")
-@click.argument("name", metavar="FORMAT", shell_complete=complete_formats)
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.argument(
+    "given",
+    metavar="FORMAT SOURCE...",
+    nargs=-1,
+    required=True,
+    shell_complete=complete_formats,
+)
 @click.option(
     "-o",
     "--output",
@@ -96,6 +101,18 @@ def _limit(_context: click.Context, _option: click.Parameter, value: str | None)
     help="A field of the format that names the agent, in place of the name that it tells.",
 )
 @click.option(
+    "--forget",
+    "what",
+    flag_value="ids",
+    help="Remove traces for good from ARCHIVE and all that it keeps: --forget ID... -o ARCHIVE.",
+)
+@click.option(
+    "--forget-source",
+    "what",
+    flag_value="files",
+    help="Likewise what only these files, or files below them, told: --forget-source PATH...",
+)
+@click.option(
     "--list",
     is_flag=True,
     is_eager=True,
@@ -105,11 +122,11 @@ def _limit(_context: click.Context, _option: click.Parameter, value: str | None)
 )
 @json_option
 def import_(  # noqa: PLR0913 (each is an option)
-    name: str,
-    sources: Sequence[str],
+    given: Sequence[str],
     archive: str,
     path: Path | None,
     *,
+    what: str | None,
     success: str | None,
     confidence: str | None,
     domain: str | None,
@@ -122,20 +139,35 @@ def import_(  # noqa: PLR0913 (each is an option)
 
     FORMAT is one of those that --list tells, or auto: that of the archive, or what the files hold.
     """
+    if what:
+        _forget(archive, what, given, as_json=as_json)
+        return
     from kp_batch.imports.config import format_named
     from kp_batch.imports.rules import load_rules
     from kp_batch.imports.run import import_traces
     from kp_batch.imports.summary import as_text
 
+    name, *sources = given
+    if not sources:
+        raise click.UsageError("Missing argument 'SOURCE...'.")
     try:
         form = format_named(name)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="FORMAT") from error
-    given = {**_success(success), **_confidence(confidence), **_domain(domain)}
-    given |= {"agent_id": agent_id} if agent_id else {}
-    rules, limits = load_rules(path, given), ImportLimits(max_refused, max_unreadable)
+    tables = {**_success(success), **_confidence(confidence), **_domain(domain)}
+    tables |= {"agent_id": agent_id} if agent_id else {}
+    rules, limits = load_rules(path, tables), ImportLimits(max_refused, max_unreadable)
     done = import_traces(form, sources, archive, rules, limits)
     echo(json_line(done) if as_json else as_text(done, archive))
+
+
+def _forget(archive: str, what: str, given: Sequence[str], *, as_json: bool) -> None:
+    """Take back traces, or what files told."""
+    from kp_batch.imports.run import forget
+    from kp_batch.imports.summary import forgotten_text
+
+    done = forget(archive, **{what: given})
+    echo(json_line(done) if as_json else forgotten_text(done, archive))
 
 
 def _success(text: str | None) -> Mapping[str, Any]:

@@ -56,9 +56,9 @@ class DailyPartitions:
             time: str = row["metadata"]["created_at"]
             day = time[:_DAY]
             text = json.dumps(row, ensure_ascii=False)
-            if (written := encodable(text)) != text:
-                row = json.loads(written)
-            self._traces.add((f"{time} {id_}", *(row[name] for name in IMPORTED)), len(text))
+            written: Row = row if (fit := encodable(text)) == text else json.loads(fit)
+            values = (written[name] for name in IMPORTED)
+            self._traces.add((f"{time} {id_}", *values), len(text))
         for each in {*stands, *filter(None, [day])}:
             self._leaving.add((each, id_, day), 100)
             (self._left if day and each != day else self._changing).add(each)

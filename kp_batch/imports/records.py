@@ -215,7 +215,6 @@ class Join:
                 before.filter(~is_built).unique("trace", keep="last", maintain_order=True),
             ]
         )
-        outcomes = outcomes.join(contents, on="trace", how="semi")
         outcomes = outcomes.with_columns(told=pl.lit(self._new.number, pl.Int64))
         written = pl.concat([_unknown(valid, told, texts), before, outcomes], how="diagonal")
         stand = rows.filter(pl.col("origin") == _STANDING)

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
+from kp_batch.archive.sources import absolute
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.imports.apply_rules import check_rules
 from kp_batch.imports.archive import Archive, place_of
@@ -35,6 +36,7 @@ from kp_batch.imports.sources import (
 )
 from kp_batch.imports.state import ImportState, KnownSource
 from kp_batch.progress import progress
+from kp_batch.storage.urls import is_url
 
 IMPORTER = 4  # the version of how records become traces
 
@@ -238,4 +240,5 @@ def forget(
             raise ArchiveError(f"nothing was imported into {archive}")
         form, rules = FORMATS[state.format], Rules.model_validate_json(state.rules)
         change = ArchiveChange(opened, state, form, rules, Path(name) / "scratch")
-        return change.forget([form.trace_of(each) for each in ids], files)
+        paths = [each if is_url(each) else absolute(each) for each in files]
+        return change.forget([form.trace_of(each) for each in ids], paths)

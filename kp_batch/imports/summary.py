@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import cast
 
+from kp_batch.imports.change import Forgotten
 from kp_batch.imports.rejects import NAMES
 from kp_batch.imports.run import Imported
 from kp_batch.text import number, shortened
@@ -18,6 +19,15 @@ def as_text(done: Imported, archive: str) -> str:
         archive: its folder, or URL.
     """
     return "\n".join(_lines(done, archive))
+
+
+def forgotten_text(done: Forgotten, archive: str) -> str:
+    """A line that tells what was taken back."""
+    records = f", {number(done.records, 'record')} of sources" if done.records else ""
+    return (
+        f"{number(done.traces, 'trace')} taken back{records}; changed "
+        f"{number(done.files_changed, 'file')} of {archive}"
+    )
 
 
 def _lines(done: Imported, archive: str) -> Iterator[str]:
