@@ -14,10 +14,10 @@ from typing import Any
 import polars as pl
 import pytest
 from adbc_driver_postgresql import dbapi
+from kp_batch.imports.day_files import DayFiles
 
 from kp_batch.errors import KpBatchError
 from kp_batch.file_faults import UnreadableError
-from kp_batch.imports.day_files import DayFiles
 from kp_batch.imports.formats.knowledgepulse import FORMAT
 from kp_batch.imports.formats.knowledgepulse_postgres import rows_of
 from kp_batch.imports.rules import load_rules

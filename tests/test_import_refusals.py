@@ -17,7 +17,7 @@ from kp_batch.imports.run import Imported, import_traces
 from kp_batch.imports.summary import as_text
 from tests.importing import imported, kp_trace, refusals, write_json
 from tests.pages import ROOT
-from tests.test_importing import RULES, _spans, span, write_lines
+from tests.test_importing import RULES, span, spans_format, write_lines
 
 NONE = ImportLimits("0", "0")
 SPANS = ROOT / "data" / "spans.jsonl"
@@ -25,7 +25,7 @@ SPANS = ROOT / "data" / "spans.jsonl"
 
 def spans() -> Format:
     """The spans of `test_importing`, of which a trace is whole once its root is there."""
-    form = _spans()
+    form = spans_format()
 
     def draft(trace: str, found: Sequence[SourceRecord], rules: Rules) -> Any:
         if not any("root" in str(each.record) for each in found):

@@ -137,7 +137,7 @@ def test_a_damaged_file_is_named_and_the_others_are_imported(source: Path, archi
     assert len(refusals(archive)) == 2  # of the one that is gone, too
 
 
-def _spans() -> Format:
+def spans_format() -> Format:
     """A made format: lines of spans, far apart, of which each says one thing."""
 
     def units(path: Path, _: Any) -> Any:
@@ -182,7 +182,7 @@ def test_neither_order_nor_division_into_files_makes_a_difference(seed: int, fil
             for number in range(files):
                 lines = [*spans[number::files], *spans[:3]]  # some twice
                 write_lines(folder / f"{number}.jsonl", lines)
-            import_traces(_spans(), [name], folder / "archive", load_rules(None, RULES))
+            import_traces(spans_format(), [name], folder / "archive", load_rules(None, RULES))
             archive = (folder / "archive").glob("*.parquet")
             made.append({each.name: each.read_bytes() for each in archive})
     assert made[0] == made[1]
@@ -197,7 +197,9 @@ def write_lines(path: Path, values: list[dict[str, Any]]) -> None:
 
 
 def import_spans(folder: Path | str, archive: Path | str, **rules: Any) -> Imported:
-    return import_traces(_spans(), [str(folder)], archive, load_rules(None, {**RULES, **rules}))
+    return import_traces(
+        spans_format(), [str(folder)], archive, load_rules(None, {**RULES, **rules})
+    )
 
 
 def span(trace: str, second: int) -> dict[str, Any]:
@@ -512,7 +514,7 @@ def test_rules_that_name_what_is_not_there_are_told_before_anything_is_written(
         "agent_id": "who",
     }
     with pytest.raises(KpBatchError) as failed:
-        import_traces(_spans(), [str(tmp_path)], archive, load_rules(None, wrong))
+        import_traces(spans_format(), [str(tmp_path)], archive, load_rules(None, wrong))
     assert str(failed.value) == (
         "no score 'rihgt'; the source has: right; no score 'judge'; the source has: right; "
         "no field 'tags'; the source has: kind; no field 'who'; the source has: kind"
@@ -523,7 +525,7 @@ def test_rules_that_name_what_is_not_there_are_told_before_anything_is_written(
 def test_without_a_map_no_value_is_unmapped(tmp_path: Path, archive: Path) -> None:
     write_lines(tmp_path / "a.jsonl", [{"trace": "t", "at": "2026-03-01", "say": "so"}])
     rules = load_rules(None, {**RULES, "task_domain": {"from": "kind"}})
-    assert import_traces(_spans(), [str(tmp_path)], archive, rules).unmapped_domains == {}
+    assert import_traces(spans_format(), [str(tmp_path)], archive, rules).unmapped_domains == {}
     (row,) = imported(archive).values()
     assert row["metadata"]["task_domain"] == "made"
 
@@ -533,14 +535,14 @@ def test_rules_that_leave_something_open_are_refused_before_any_work(
 ) -> None:
     (tmp_path / "a.jsonl").write_text("no JSON")
     with pytest.raises(KpBatchError, match=r"spans does not tell .*\[success\].*\[confidence\]"):
-        import_traces(_spans(), [str(tmp_path)], archive, load_rules(None, {}))
+        import_traces(spans_format(), [str(tmp_path)], archive, load_rules(None, {}))
 
 
 def test_a_line_that_is_no_object_is_refused_alone(tmp_path: Path, archive: Path) -> None:
     path = tmp_path / "a.jsonl"
     write_lines(path, [{"trace": "t", "at": "2026-03-01", "say": "\ud800"}])
     path.write_text(f"{path.read_text()}[]\n\n{{cut\n")
-    done = import_traces(_spans(), [str(path)], archive, load_rules(None, RULES))
+    done = import_traces(spans_format(), [str(path)], archive, load_rules(None, RULES))
     assert (done.traces, done.refused) == (1, {"malformed_json": 2})
     assert [each["line"] for each in refusals(archive)] == [2, 4]
 

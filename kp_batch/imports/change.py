@@ -94,9 +94,7 @@ class ArchiveChange:
         self.job.new.touch(touched)
         for each in traces:
             self.job.refusals.read_trace(self.job.form.id_of(each))
-        for path in self.known:
-            if path in files or any(path.startswith(f"{x.rstrip('/')}/") for x in files):
-                self.job.refusals.read_file(path)
+        self.job.refusals.gone += files
         self.build(is_rewritten=True)
         self.write_refusals()
         return Forgotten(len(touched), len(alone), self.store())

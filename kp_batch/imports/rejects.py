@@ -44,6 +44,7 @@ class Refusals:
         self.refused, self.waiting = Counter[str](), Counter[str]()  # by reason
         self.numbers = Counter[str]()  # that are `unreadable`, files, or `refused`, all else
         self.first: dict[str, str] = {}  # likewise
+        self.gone: list[str] = []  # files, and folders of files, of which no line stays
         self.left_out = False  # whether lines of before were damaged
 
     def read_trace(self, id_: str) -> None:
@@ -96,6 +97,7 @@ class Refusals:
             "read_files": self._files.names(),
             "old_refusals": [escape(str(path)) for path in (none, *before)],
             "waiting": list(WAITING),
+            "gone": [each.rstrip("/") for each in self.gone],
         }
         with duckdb.connect(config=duckdb_config(self._folder / "spill")) as connection:
             set_variables(connection, **given)

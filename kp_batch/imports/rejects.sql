@@ -1,4 +1,5 @@
 -- The new refusals, and those of before of what was not read again, with whether it only waits.
+-- Of files that are forgotten, or stand below such a folder, nothing stays.
 -- A folder that could not be looked into, whose path ends with a slash, is looked at every time.
 -- Where lines of before are damaged, one row is null.
 WITH
@@ -19,7 +20,13 @@ WITH
         FROM stays
         ANTI JOIN read_parquet(getvariable('read_files')) AS files
             ON stays.id IS NULL AND stays.file = files.path
-        WHERE NOT coalesce(file LIKE '%/', false)
+        WHERE NOT coalesce(
+            file LIKE '%/'
+            OR list_bool_or(
+                list_transform(getvariable('gone'), lambda x: starts_with(file || '/', x || '/'))
+            ),
+            false
+        )
     ),
     all_of_them AS (
         SELECT text FROM stays_too UNION SELECT text FROM read_parquet(getvariable('new_refusals'))

@@ -236,9 +236,10 @@ def forget(
         place_of(str(archive), Path(name) / "archive").alone() as opened,
     ):
         state = ImportState.of(opened)
-        if not state.format:
-            raise ArchiveError(f"nothing was imported into {archive}")
-        form, rules = FORMATS[state.format], Rules.model_validate_json(state.rules)
+        form = FORMATS.get(state.format)
+        if not form:
+            raise ArchiveError(f"nothing that is known here was imported into {archive}")
+        rules = Rules.model_validate_json(state.rules)
         change = ArchiveChange(opened, state, form, rules, Path(name) / "scratch")
         paths = [each if is_url(each) else absolute(each) for each in files]
         return change.forget([form.trace_of(each) for each in ids], paths)

@@ -1,0 +1,195 @@
+"""What files told, joined by trace: what counts, what is written, what is built."""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from kp_batch import limits
+from kp_batch.imports.model import SourceRecord
+from kp_batch.imports.records import (
+    FORGOTTEN,
+    Join,
+    NewRecords,
+    Outcome,
+    Segments,
+    TraceRecords,
+    no_longer_told,
+    told_by_these_alone,
+    traces_of,
+)
+
+Telling = tuple[str, str, Any]  # a file, a trace, a content
+
+
+class Nights:
+    """Imports one after another; traces that begin with `web` are no agent's."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._number = folder, 0
+        self.built: dict[str, list[Any]] = {}
+        self.stands: dict[str, list[str]] = {}
+
+    def night(
+        self,
+        tellings: Iterable[Telling] = (),
+        *,
+        touch: Sequence[str] = (),
+        void: Collection[str] = (),
+        all_anew: bool = False,
+        **old: Any,
+    ) -> tuple[Path, Path]:
+        """Returns the segments that it writes: of traces, and of what is no agent's."""
+        self._number += 1
+        self.built, self.stands = {}, {}
+        new = NewRecords(self._folder / f"new{self._number}", self._number)
+        for position, (file, trace, content) in enumerate(tellings):
+            new.add(SourceRecord(trace, content, position + 1), file, position)
+        for file in void:
+            new.void(file)
+        new.touch(pl.Series(touch, dtype=pl.String))
+        join = Join(new, Segments(**old), self._folder / f"{self._number}", all_anew=all_anew)
+        join.build(self._build)
+        return join.paths
+
+    def _build(self, told: TraceRecords) -> Outcome:
+        self.built[told.trace] = [json.loads(each) for each in told.contents]
+        self.stands[told.trace] = list(told.days)
+        is_skipped = told.trace.startswith("web")
+        return Outcome(None if is_skipped else f"2026-01-{self._number:02d}", is_skipped)
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> Nights:
+    return Nights(tmp_path)
+
+
+def rows(path: Path) -> list[tuple[Any, ...]]:
+    columns = ["trace", "told", "file", "json"]
+    return pl.read_parquet(path, glob=False).select(columns).rows()
+
+
+def test_contents_come_in_the_order_in_which_they_were_first_told(nights: Nights) -> None:
+    first, _ = nights.night([("b", "t", 1), ("a", "t", 2), ("a", "t", 1), ("b", "u", 3)])
+    assert nights.built == {"t": [2, 1], "u": [3]}
+    second, _ = nights.night([("c", "t", 2), ("c", "t", 4)], standing=[first])
+    assert nights.built == {"t": [2, 1, 4]}
+    assert nights.stands == {"t": ["2026-01-01"]}
+    assert rows(second) == [
+        ("t", 2, "c", None),
+        ("t", 2, "c", "4"),
+        ("t", 2, None, None),
+    ]
+
+
+def test_what_is_known_already_builds_nothing(nights: Nights) -> None:
+    first, _ = nights.night([("a", "t", 1), ("a", "u", 2)])
+    second, _ = nights.night([("a", "t", 1), ("moved", "u", 2)], standing=[first])
+    assert nights.built == {}
+    assert rows(second) == [("u", 2, "moved", None)]
+
+
+def test_a_rewritten_segment_has_each_content_once(nights: Nights) -> None:
+    first, _ = nights.night([("a", "t", 1), ("a", "u", 2)])
+    second, _ = nights.night([("b", "t", 1), ("b", "t", 3)], standing=[first])
+    third, _ = nights.night([("b", "u", 4)], rewritten=[first, second])
+    assert nights.built == {"u": [2, 4]}
+    assert [row for row in rows(third) if row[2]] == [
+        ("t", 1, "a", "1"),
+        ("t", 2, "b", None),
+        ("t", 2, "b", "3"),
+        ("u", 1, "a", "2"),
+        ("u", 3, "b", "4"),
+    ]
+
+
+def test_a_day_counts_until_the_trace_was_put_into_another(nights: Nights) -> None:
+    first, _ = nights.night([("a", "t", 1)])
+    second, _ = nights.night([("a", "t", 2)], rewritten=[first])
+    nights.night(touch=["t"], rewritten=[second])
+    assert nights.stands == {"t": ["2026-01-01", "2026-01-02"]}
+
+
+def test_a_document_counts_as_it_was_written_last(nights: Nights) -> None:
+    first, _ = nights.night([("a", "t", 1), ("a", "t", 2), ("copy", "t", 1)])
+    second, _ = nights.night([("a", "u", 3)], standing=[first], since={"a": 2}, touch=["t"])
+    assert nights.built == {"t": [1], "u": [3]}
+    third, _ = nights.night(
+        [("a", "t", 2)], standing=[first, second], since={"a": 3}, touch=["t", "u"]
+    )
+    assert nights.built == {"t": [1, 2], "u": []}
+    nights.night(all_anew=True, rewritten=[first, second, third], since={"a": 3})
+    assert nights.built == {"t": [1, 2], "u": []}
+
+
+def test_a_registry_counts_as_it_tells_last_of_each_trace(nights: Nights) -> None:
+    registry = {"is_registry": True}
+    first, _ = nights.night([("r", "t", 1), ("r", "u", 2)], **registry)
+    second, _ = nights.night([("r", "t", 3)], standing=[first], **registry)
+    assert nights.built == {"t": [3]}  # and u stays
+    third, _ = nights.night([("r", "t", 1)], standing=[first, second], **registry)
+    assert nights.built == {"t": [1]}
+    nights.night([("r", "t", 1), ("r", "u", 2)], standing=[first, second, third], **registry)
+    assert nights.built == {}
+
+
+def test_what_is_no_agents_stands_apart_and_comes_back(nights: Nights) -> None:
+    kept, aside = nights.night([("a", "web", 1), ("a", "t", 2)])
+    assert {row[0] for row in rows(kept)} == {"t"}
+    assert {row[0] for row in rows(aside)} == {"web"}
+    _, again = nights.night([("b", "web", 1)], standing=[kept], skipped=[aside])
+    assert nights.built == {}
+    assert rows(again)[0] == ("web", 1, "a", "1")  # with all that was told of it
+    nights.night([("b", "web", 3)], standing=[kept], skipped=[aside, again])
+    assert nights.built == {"web": [1, 3]}
+
+
+def test_what_a_damaged_file_told_is_void(nights: Nights) -> None:
+    first, _ = nights.night([("a", "t", 1), ("b", "t", 2)], void=["b"])
+    assert nights.built == {"t": [1]}
+    assert len(rows(first)) == 2
+
+
+def test_what_is_forgotten_stays_out(nights: Nights) -> None:
+    first, _ = nights.night([("a", "t", 1), ("a", "u", 2), ("b", "u", 3), ("b", "v", 4)])
+    alone = told_by_these_alone([first], ["b"])
+    assert alone["trace"].to_list() == ["u", "v"]
+    ids = pl.DataFrame({"trace": ["t"], "digest": [None]}, schema=FORGOTTEN)
+    gone = pl.concat([ids, alone])
+    second, _ = nights.night(touch=["t", "u", "v"], rewritten=[first], forgotten=gone)
+    assert nights.built == {"t": [], "u": [2], "v": []}
+    assert [row for row in rows(second) if row[2]] == [("u", 1, "a", "2")]
+    nights.night([("c", "t", 9), ("c", "u", 3)], standing=[second], forgotten=gone)
+    assert nights.built == {}
+
+
+@pytest.mark.parametrize("names", [["x/a"], ["x"], ["x/"]])
+def test_a_folder_stands_for_the_files_below_it(nights: Nights, names: list[str]) -> None:
+    first, _ = nights.night([("x/a", "t", 1), ("xx/a", "u", 2), ("x/a", "v", 3), ("y", "v", 3)])
+    assert told_by_these_alone([first], names)["trace"].to_list() == ["t"]
+
+
+def test_what_a_registry_has_deleted_is_counted(nights: Nights, tmp_path: Path) -> None:
+    first, _ = nights.night([("r", "t", 1), ("r", "u", 2), ("other", "v", 3)])
+    now = NewRecords(tmp_path / "now", 2)
+    now.add(SourceRecord("t", 1), "r", 0)
+    assert no_longer_told([first], now.runs(), ["r"]) == 1
+    assert no_longer_told([], now.runs(), ["r"]) == 0
+
+
+def test_of_a_trace_that_is_too_large_not_all_is_held(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TRACE_BYTES", 100)
+    nights.night([("a", "t", "x" * 30 + str(each)) for each in range(100)])
+    assert len(nights.built["t"]) == 4
+
+
+def test_traces_are_named_once(nights: Nights) -> None:
+    first, aside = nights.night([("a", "t", 1), ("b", "t", 2), ("b", "web", 3)])
+    assert traces_of([first, aside]).to_list() == ["t", "web"]
+    assert traces_of([first], pl.col("file") == "b").to_list() == ["t"]
+    assert traces_of([]).to_list() == []

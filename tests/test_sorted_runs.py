@@ -1,0 +1,68 @@
+"""An external merge sort: all rows, in order, each key in one piece, whatever the sizes."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kp_batch.imports import sorted_runs
+from kp_batch.imports.sorted_runs import RowGroupWriter, SortedRuns, merged, pieces
+
+ROWS = pl.Schema({"key": pl.String, "number": pl.Int64})
+SIZE = pl.col("key").str.len_bytes()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.text("abé", max_size=2), st.none() | st.integers(0, 9))),
+    run=st.integers(1, 200),
+    group=st.integers(1, 20),
+)
+def test_rows_come_in_order_and_keys_in_one_piece(
+    rows: list[tuple[str, int | None]], run: int, group: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+        patch.setattr(sorted_runs, "_RUN_BYTES", run)
+        patch.setattr(sorted_runs, "_AT_ONCE", 2)
+        made = SortedRuns(Path(folder), ROWS, ROWS.names(), SIZE)
+        patch.setattr(
+            RowGroupWriter.__init__,
+            "__kwdefaults__",
+            {"rows": group, "most": group, "metadata": None},
+        )
+        for row in rows:
+            made.add(row, 20)
+        runs = made.runs()
+        assert 1 <= len(runs) <= 4
+        found = list(merged(map(pieces, runs), ROWS.names()))
+    keys = [each["key"].unique().to_list() for each in found]
+    assert len([x for piece in keys for x in piece]) == len({x for piece in keys for x in piece})
+    ordered = sorted(rows, key=lambda row: (row[0], row[1] is None, row[1] or 0))
+    assert [row for each in found for row in each.rows()] == ordered
+
+
+def test_row_groups_are_the_same_however_rows_come(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"key": ["x" * (each % 7) for each in range(100)], "number": range(100)})
+    for name, step in (("one", 100), ("many", 3)):
+        with RowGroupWriter(tmp_path / name, ROWS, SIZE, rows=9, most=20) as writer:
+            for first in range(0, 100, step):
+                writer.write(frame[first : first + step])
+        assert writer.rows == 100
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "many").read_bytes()
+    sizes = [
+        pq.ParquetFile(tmp_path / "one").read_row_group(each)["key"].to_pylist()
+        for each in range(pq.ParquetFile(tmp_path / "one").num_row_groups)
+    ]
+    assert all(len(each) <= 9 and sum(map(len, each)) <= 20 for each in sizes)
+
+
+def test_of_a_range_only_its_row_groups_are_read(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"key": [f"{each:02d}" for each in range(90)], "number": range(90)})
+    with RowGroupWriter(tmp_path / "run", ROWS, SIZE, rows=10) as writer:
+        writer.write(frame)
+    found = pl.concat(pieces(tmp_path / "run", "25", "31"))
+    assert found["number"].to_list() == [*range(20, 40)]
