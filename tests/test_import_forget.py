@@ -12,6 +12,7 @@ import polars as pl
 import polars.selectors as cs
 import pytest
 
+from kp_batch.cli.result_texts import forgotten_text
 from kp_batch.errors import ArchiveError
 from kp_batch.imports import change
 from kp_batch.imports.change import Forgotten
@@ -20,8 +21,12 @@ from kp_batch.imports.formats import FORMATS
 from kp_batch.imports.model import Format, Skipped
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import Imported, forget, import_traces
+from kp_batch.imports.state import holds
+from kp_batch.operations.forget import forget as forget_traces
+from kp_batch.pipeline.rescore import rescore_archive
 from tests.importing import imported, kp_trace, refusals, write_json
 from tests.test_importing import RULES, import_spans, said, span, spans_format, write_lines
+from tests.test_rescore import config
 
 
 @pytest.fixture(autouse=True)
@@ -173,3 +178,15 @@ def test_what_a_registry_has_deleted_stays_and_is_told(tmp_path: Path) -> None:
     done = night("a", "d")
     assert (done.deleted, done.traces) == (2, 1)
     assert len(imported(archive)) == 4
+
+
+def test_who_forgets_in_a_warehouse_is_told_of_the_archive(archive: Path, tmp_path: Path) -> None:
+    rescore_archive(config(tmp_path, archive))
+    done = forget_traces(tmp_path / "warehouse", ["kp:trace:a"], dry_run=True)
+    assert done.archives == (str(archive),)
+    assert f"{archive} keeps them, too: kp-batch import --forget ID... -o {archive}" in (
+        forgotten_text(done, dry_run=True)
+    )
+    forget(archive, ids=["kp:trace:a"])
+    assert forget_traces(tmp_path / "warehouse", ["kp:trace:a"]).archives == ()
+    assert not holds(str(tmp_path), ["kp:trace:a"])

@@ -1,6 +1,7 @@
 """Formats what the works on a warehouse tell for a terminal, in a few lines each."""
 
 from collections.abc import Iterable, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
 from kp_batch.reasons import in_words
@@ -88,6 +89,10 @@ def forgotten_text(result: "ForgetResult", *, dry_run: bool = False) -> str:
             else []
         ),
         *_lost(result.lost, dry_run=dry_run),
+        *(
+            _line("archive", f"{x} keeps them, too: kp-batch import --forget ID... -o {quote(x)}")
+            for x in result.archives
+        ),
     ]
     return "\n".join([*lines, *([_UNCHANGED] if dry_run else [])])
 

@@ -7,7 +7,7 @@ that it is done. After a kill between the two, the next one builds the same trac
 
 import json
 import shutil
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,10 +20,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kp_batch.errors import KpBatchError
 from kp_batch.imports.archive import OWN, Archive
-from kp_batch.imports.records import FORGOTTEN
+from kp_batch.imports.records import FORGOTTEN, traces_of
+from kp_batch.storage.store import store_at
+from kp_batch.storage.urls import is_url
 from kp_batch.text import one_line
 
-_NAME = f"{OWN}/state.json"
+STATE = f"{OWN}/state.json"
 _SOURCES = pl.Schema(
     {
         **dict.fromkeys(("path", "fingerprint", "seen", "sniffed"), pl.String()),
@@ -86,11 +88,11 @@ class ImportState(_Model):
         Raises:
             KpBatchError: it is damaged, or of another version; or it is lost, and the days are not.
         """
-        path = archive.here(_NAME)
+        path = archive.here(STATE)
         if not path.exists():
             if archive.days():
                 raise KpBatchError(
-                    f"{archive.name} has days, and no {_NAME} of this version that tells what they "
+                    f"{archive.name} has days, and no {STATE} of this version that tells what they "
                     f"were made of; {_ANEW}"
                 )
             return cls()
@@ -99,14 +101,14 @@ class ImportState(_Model):
         except (ValidationError, UnicodeDecodeError) as error:
             reason = one_line(str(error))
             raise KpBatchError(
-                f"{archive.name}/{_NAME} is damaged, or of another version ({reason}); {_ANEW}"
+                f"{archive.name}/{STATE} is damaged, or of another version ({reason}); {_ANEW}"
             ) from error
 
     def save(self, archive: Archive) -> None:
         """Let this state count from now on, and remove the files that it does not name."""
-        with archive.writing(_NAME) as written:
+        with archive.writing(STATE) as written:
             written.write_text(json.dumps(self.model_dump(mode="json"), indent=1) + "\n", "utf-8")
-        archive.remove(name for name in archive.own() - {_NAME} if name not in self._files())
+        archive.remove(name for name in archive.own() - {STATE} if name not in self._files())
 
     def _files(self) -> set[str]:
         named = (*self.records, *(each.name for each in self.skipped), self.sources, self.forgotten)
@@ -183,3 +185,32 @@ def store_sources(archive: Archive, number: int, sources: Mapping[str, KnownSour
     """Likewise, store what is known of the files of sources."""
     rows = [{"path": path, **vars(sources[path])} for path in sorted(sources)]
     return store_frame(archive, number, "sources", pl.DataFrame(rows, schema=_SOURCES))
+
+
+def holds(archive: str, ids: Collection[str]) -> bool:
+    """Whether an archive keeps what was told of any of these traces; not, if none was imported.
+
+    Args:
+        archive: its folder, or a file or a glob within; or a URL, whose objects are not looked
+            into: then, whether anything was imported into it.
+        ids: of the traces.
+
+    Raises:
+        KpBatchError: its state is damaged.
+        OSError: it cannot be looked at.
+    """
+    if is_url(archive):
+        return any(each.path == STATE for each in store_at(archive).objects(OWN))
+    folder = next((x for x in (Path(archive), Path(archive).parent) if (x / STATE).is_file()), None)
+    if folder is None:
+        return False
+    opened = Archive(str(folder), folder)
+    state = ImportState.of(opened)
+    names = (*state.records, *(each.name for each in state.skipped))
+    traces = {name for each in ids for name in (each, each.removeprefix("kp:trace:"))}
+    with reading_state(opened):
+        told = traces_of(
+            [state_file(opened, name) for name in names],
+            pl.col("trace").is_in(list(traces)) & pl.col("file").is_not_null(),
+        )
+    return not told.is_empty()

@@ -12,6 +12,7 @@ from polars.exceptions import PanicException
 
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
 from kp_batch.facts import id_hash
+from kp_batch.imports.state import holds
 from kp_batch.ingest.observe import observe_published
 from kp_batch.operations.retention import (
     FactsRewrite,
@@ -63,6 +64,7 @@ class ForgetResult:
     lost: tuple[str, ...]  # the runs that --as-of could read until now, the first one first
     refusal: str = ""  # why it would not be done, in words; empty: it would
     finishes: bool = False  # whether what an earlier one left is removed, too
+    archives: tuple[str, ...] = ()  # imported ones that keep what they were told of the traces
 
 
 def forget(
@@ -91,8 +93,22 @@ def forget(
         KpBatchError: an id is unknown; nothing was changed.
         WarehouseError: it is no warehouse, nothing was ever scored in it, or a run is writing.
     """
-    if dry_run:
-        return _told_before(warehouse, ids, unseen_too=unseen_too)
+    result = (
+        _told_before(warehouse, ids, unseen_too=unseen_too)
+        if dry_run
+        else _done(warehouse, ids, unseen_too=unseen_too, with_page=with_page)
+    )
+    return replace(result, archives=_archives_that_hold(warehouse, ids))
+
+
+def _archives_that_hold(warehouse: Path, ids: Sequence[str]) -> tuple[str, ...]:
+    """Archives that an import made, and that would give the traces to another warehouse."""
+    return tuple(each for each in last_config(warehouse).archive if holds(each, ids))
+
+
+def _done(
+    warehouse: Path, ids: Sequence[str], *, unseen_too: bool, with_page: bool
+) -> ForgetResult:
     known = _accepted(warehouse, ids, unseen_too=unseen_too)
     if not _is_work(warehouse, known):
         return _result(known)
