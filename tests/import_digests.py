@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from kp_batch.imports.apply_rules import Row, apply_rules
 from kp_batch.imports.formats import FORMATS
-from kp_batch.imports.model import Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.imports.model import Present, Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import IMPORTER
 from tests.import_kits import KITS
@@ -66,11 +66,11 @@ def digest(name: str, folder: Path) -> str:
         draft = form.draft(trace, found, rules)
         told.append(_values(draft))
         if isinstance(draft, TraceDraft):
-            told.append(_values(apply_rules(draft, rules)))
+            told.append(_values(apply_rules(draft, rules, name)))
     return sha256("\n".join(sorted(told)).encode()).hexdigest()[:16]
 
 
-def _values(found: TraceDraft | Row | Rejected | Skipped) -> str:
+def _values(found: TraceDraft | Row | Rejected | Skipped | Present) -> str:
     """What it tells, whatever its fields are called."""
     return json.dumps(found if isinstance(found, dict) else astuple(found), default=str)
 

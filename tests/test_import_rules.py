@@ -36,7 +36,7 @@ def rules(**given: Any) -> Rules:
 
 
 def test_a_trace_gets_what_the_rules_say() -> None:
-    row = apply_rules(draft(), rules())
+    row = apply_rules(draft(), rules(), "otlp")
     assert not isinstance(row, Rejected)
     assert row["metadata"]["created_at"] == "2026-01-02T03:04:05.000006Z"
     assert (row["metadata"]["success"], row["outcome"]["confidence"]) == (True, 0.5)
@@ -54,7 +54,7 @@ def test_a_trace_gets_what_the_rules_say() -> None:
     ],
 )
 def test_success(given: dict[str, Any], scores: dict[str, float], success: object) -> None:
-    row = apply_rules(draft(scores={"judge": 1, **scores}), rules(success=given))
+    row = apply_rules(draft(scores={"judge": 1, **scores}), rules(success=given), "otlp")
     assert not isinstance(row, Rejected)
     assert row["metadata"]["success"] is success
 
@@ -77,7 +77,7 @@ def test_success(given: dict[str, Any], scores: dict[str, float], success: objec
     ],
 )
 def test_all_reasons_are_told(changes: Any, reasons: list[str], message: str) -> None:
-    refused = apply_rules(draft(**changes), rules())
+    refused = apply_rules(draft(**changes), rules(), "otlp")
     assert refused == Rejected(reasons, message, id="kp:trace:a")
 
 
@@ -93,18 +93,20 @@ def test_a_limit_is_a_finite_number(limit: str) -> None:
 
 @pytest.mark.parametrize("given", [{"from": "tags"}, {"from": "tags", "map": {}}])
 def test_without_a_map_the_field_names_the_domain(given: dict[str, Any]) -> None:
-    row = apply_rules(draft(fields={"tags": ["", "new", "bill"]}), rules(task_domain=given))
+    row = apply_rules(draft(fields={"tags": ["", "new", "bill"]}), rules(task_domain=given), "otlp")
     assert not isinstance(row, Rejected)
     assert row["metadata"]["task_domain"] == "new"
 
 
 @pytest.mark.parametrize("fields", [{}, {"tags": []}, {"tags": [""]}])
 def test_an_empty_field_names_none(fields: dict[str, list[str]]) -> None:
-    refused = apply_rules(draft(fields=fields), rules(task_domain={"from": "tags"}))
+    refused = apply_rules(draft(fields=fields), rules(task_domain={"from": "tags"}), "otlp")
     assert refused == Rejected(
         ["empty_domain"], "the field 'tags' is missing or empty", id="kp:trace:a"
     )
-    row = apply_rules(draft(fields=fields), rules(task_domain={"from": "tags", "otherwise": "x"}))
+    row = apply_rules(
+        draft(fields=fields), rules(task_domain={"from": "tags", "otherwise": "x"}), "otlp"
+    )
     assert not isinstance(row, Rejected)
     assert row["metadata"]["task_domain"] == "x"
 
@@ -115,7 +117,9 @@ def test_a_domain_is_not_empty() -> None:
 
 
 def test_an_unmapped_domain_may_have_another() -> None:
-    row = apply_rules(draft(fields={}), rules(task_domain={"from": "tags", "otherwise": "default"}))
+    row = apply_rules(
+        draft(fields={}), rules(task_domain={"from": "tags", "otherwise": "default"}), "otlp"
+    )
     assert not isinstance(row, Rejected)
     assert row["metadata"]["task_domain"] == "default"
 

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kp_batch.contracts import TRACE
 from kp_batch.errors import ArchiveError, BusyError, KpBatchError
 from kp_batch.files import HALF_WRITTEN
 from kp_batch.imports import run as importing
+from kp_batch.imports.apply_rules import IMPORTED
 from kp_batch.imports.archive import Archive
 from kp_batch.imports.days import DailyPartitions
 from kp_batch.imports.formats.json_files import read_json_lines
@@ -64,7 +64,7 @@ def test_traces_stand_in_the_files_of_their_days(source: Path, archive: Path) ->
         "_waiting.jsonl",
     ]
     first = pl.read_parquet(archive / "2026-03-01.parquet")
-    assert first.schema == TRACE
+    assert first.schema == IMPORTED
     assert first.get_column("id").to_list() == ["kp:trace:a", "kp:trace:c"]
     told = pq.read_schema(archive / "2026-03-01.parquet").metadata
     assert told[b"kp_batch.format"] == b"knowledgepulse"

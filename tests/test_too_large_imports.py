@@ -19,8 +19,6 @@ NATIVE = load_rules(None, {})
 # What is told as soon as it is known, and not only where more of it was read.
 MESSAGES = {
     "otlp_spans_of_one.jsonl.gz": "its parts take more than",
-    "ranges.eval": "its messages take more than",
-    "attachments.eval": "its messages take more than",
     "samples.eval": "its members unpack to too much",
     "long_unit.sqlite": "it holds a unit that is too large",
 }

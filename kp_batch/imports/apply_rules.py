@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import polars as pl
+
 from kp_batch import limits
 from kp_batch.bounded_json import TooLargeError
 from kp_batch.contracts import STEP_TYPES, TRACE
@@ -14,15 +16,21 @@ from kp_batch.imports.rules import Domain, Rules
 from kp_batch.progress import warn
 
 _CONTEXT = "https://knowledgepulse.dev/schema/v1"
-IMPORTED = TRACE
+_NATIVE = dict.fromkeys(("system", "root", "log", "sample"), pl.String()) | {"epoch": pl.Int64()}
+IMPORTED = pl.Schema({**TRACE, "native": pl.Struct(_NATIVE)})
 Row = dict[str, Any]  # of `IMPORTED`
 
 
-def apply_rules(draft: TraceDraft, rules: Rules) -> Row | Rejected:
+def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
     """Let the rules decide what a draft leaves open.
 
+    Args:
+        draft: the trace.
+        rules: that decide.
+        system: the name of the format.
+
     Returns:
-        A row of `contracts.TRACE`; or all reasons why there is none.
+        A row of `IMPORTED`; or all reasons why there is none.
     """
     success, confidence, domain = draft.success, draft.confidence, draft.task_domain
     if rules.success:
@@ -46,7 +54,8 @@ def apply_rules(draft: TraceDraft, rules: Rules) -> Row | Rejected:
     if reasons or draft.created_at is None:
         return Rejected(reasons, _message(draft, rules, reasons), id=draft.id)
     told = {"created_at": written(draft.created_at), "agent_id": agent}
-    return _row(draft, {**told, "task_domain": domain, "success": success}, confidence)
+    row = _row(draft, {**told, "task_domain": domain, "success": success}, confidence)
+    return row | {"native": {"system": system, **vars(draft.native)}}
 
 
 def _is_too_large(draft: TraceDraft) -> bool:
@@ -61,6 +70,7 @@ def _is_too_large(draft: TraceDraft) -> bool:
 
 
 def _row(draft: TraceDraft, decided: Row, confidence: float | None) -> Row:
+    """A row of `contracts.TRACE`."""
     return {
         "@context": _CONTEXT,
         "@type": "ReasoningTrace",

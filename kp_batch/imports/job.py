@@ -132,7 +132,7 @@ class ImportJob:
             made = self.form.draft(told.trace, list(_records(told)), self.rules)
             if isinstance(made, TraceDraft):
                 self._note(made)
-                made = apply_rules(made, self.rules)
+                made = apply_rules(made, self.rules, self.form.name)
         except OSError:
             raise
         except TooLargeError as error:

@@ -63,7 +63,7 @@ class Rejected:
 
     reasons: Sequence[str]  # the codes of `reasons`, and those of imports
     message: str = ""
-    id: str | None = None
+    id: str | None = None  # of a trace that was made
     line: int | None = None
 
 
@@ -128,10 +128,11 @@ class Format:
         decides: of success, confidence and task_domain, those that need no rule.
         inputs: chooses among the paths of a source, sorted, those that are read; may ask what
             files tell.
-        sniff: takes a file's path and content, and gives what `inputs` has to know of them: little,
-            and of JSON's kinds.
+        sniff: takes a file's path and content, and gives what `inputs` has to know of them:
+            little, and of JSON's kinds.
         units: reads an input, whose files are on this machine: its path, and those beside it. May
-            raise an UnreadableError, or any error of a damaged file: what came before is void.
+            raise an UnreadableError, or any error of a damaged file: what came before is void. What
+            it refuses is of no known trace: of one that is known it gives a record.
         draft: takes all records of a trace, each content once, in the order in which they were
             first told: of several contents of one span, run or sample that which the format itself
             calls newer counts, else the last.
@@ -140,8 +141,8 @@ class Format:
             was rewritten counts no more. A "registry" removes nothing either, but what it has
             deleted is counted.
         prefix: before a trace's native id, in its id in the archive.
-        rows: reads a database: its URL, and `since` of its input. Of what it refuses, each has an
-            id. None for a format of files alone, whose `inputs` choose no database.
+        rows: reads a database: its URL, and `since` of its input; refuses nothing, as each record
+            is of a known trace. None for a format of files alone, whose `inputs` choose no database.
     """
 
     name: str

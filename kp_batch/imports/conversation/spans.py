@@ -23,7 +23,7 @@ from kp_batch.imports.conversation.payloads import (
 )
 from kp_batch.imports.conversation.scores import Score
 from kp_batch.imports.conversation.transcript import Transcript
-from kp_batch.imports.model import Origin, Rejected, Skipped, TraceDraft
+from kp_batch.imports.model import Native, Origin, Rejected, Skipped, TraceDraft
 from kp_batch.imports.rules import Rules
 from kp_batch.times import time_of, time_of_ns, us_of
 
@@ -84,12 +84,8 @@ Row = TypeVar("Row", bound=_Row)
 
 
 def latest(rows: Iterable[Row], version: Callable[[Row], Any]) -> list[Row]:
-    """Each row once, where exports tell of it several times: the one of the greatest version."""
-    found: dict[str, Row] = {}
-    for row in rows:
-        known = found.get(row.id)
-        found[row.id] = max(known, row, key=version) if known else row
-    return list(found.values())
+    """Each row once, where exports tell of it several times: of the greatest version, the last."""
+    return list({row.id: row for row in sorted(rows, key=version)}.values())
 
 
 def nanoseconds(text: object) -> int | None:
@@ -126,6 +122,7 @@ def draft(
         scores=_scores(tree, scores),
         fields=_fields(tree),
         origin=_origin(tree),
+        native=Native(root=first(each.id for each in tree.roots)),
     )
 
 

@@ -1,6 +1,5 @@
 """ATIF trajectories, alone or within the folders of Harbor's trials."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
@@ -19,7 +18,15 @@ from kp_batch.imports.conversation.payloads import at_path
 from kp_batch.imports.conversation.transcript import Transcript
 from kp_batch.imports.formats.harbor import inputs, sniff, trial_of
 from kp_batch.imports.formats.json_files import read_json
-from kp_batch.imports.model import Format, Origin, Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.imports.model import (
+    Format,
+    Native,
+    Origin,
+    Rejected,
+    Skipped,
+    SourceRecord,
+    TraceDraft,
+)
 from kp_batch.imports.rules import Rules
 from kp_batch.times import time_of
 
@@ -61,8 +68,9 @@ def _trajectory(content: object) -> Json:
 def draft(
     trace: str, found: Sequence[SourceRecord], rules: Rules
 ) -> TraceDraft | Rejected | Skipped:
-    """See `Format`: of several files of one trajectory, one with a trial counts, the longest."""
-    record = max((cast("Json", each.record) for each in found), key=_rank)
+    """See `Format`: of several files of one trajectory, one with a trial counts."""
+    told_last_first = [cast("Json", each.record) for each in reversed(found)]
+    record = max(told_last_first, key=lambda each: each["trial"] is not None)
     told, trial = cast("Json", record["trajectory"]), cast("Json", record["trial"] or {})
     transcript = Transcript(recovery=rules.recovers)
     copied, own = _parted(told)
@@ -82,6 +90,7 @@ def draft(
         scores=trial.get("rewards", {}),
         fields=trial.get("fields", {}),
         origin=_origin(told),
+        native=Native(root=first_text([told], "session_id"), log=trial.get("name")),
     )
 
 
@@ -93,11 +102,6 @@ def _origin(told: Json) -> Origin:
         session=first_text([told], "session_id"),
         version=first_text([told], "agent.version"),
     )
-
-
-def _rank(record: Json) -> tuple[bool, int, str]:
-    text = json.dumps(record, sort_keys=True)
-    return record["trial"] is not None, len(record["trajectory"]["steps"]), text
 
 
 def _parted(told: Json) -> tuple[list[Json], list[Json]]:

@@ -155,6 +155,7 @@ def trial_of(path: Path, result: Path) -> Json:
     """What a trial's result says of a trajectory.
 
     Returns:
+        name: of the trial; None if there is none.
         rewards: by name; empty if an exception makes them void.
         started: times, the best first.
         fields: that may name a domain.
@@ -172,6 +173,7 @@ def trial_of(path: Path, result: Path) -> Json:
         numbers = ((name, score_of(value)) for name, value in given.items())
         rewards = {name: number for name, number in numbers if number is not None}
         return {
+            "name": str(told["trial_name"]) if told.get("trial_name") else None,
             "rewards": rewards if _is_valid(ended) else {},
             "started": [ran.get("started_at"), told.get("started_at")],
             "fields": {n: [str(told[n])] if told.get(n) else [] for n in _FIELDS},

@@ -12,7 +12,6 @@ from kp_batch.imports.formats.eval_file import EvalFile
 from kp_batch.imports.formats.inspect_samples import Log, draft, record_of
 from kp_batch.imports.formats.json_files import read_json
 from kp_batch.imports.model import Format, Rejected, Skipped, SourceRecord, by_ending
-from kp_batch.limits import TOO_LARGE
 
 
 def units(path: Path, _: Sequence[Path]) -> Iterator[SourceRecord | Rejected | Skipped]:
@@ -49,8 +48,8 @@ def _unit(log: Log, found: object) -> SourceRecord | Rejected:
         return Rejected(["missing_id"], "a sample without an id")
     try:
         return SourceRecord(str(name), record_of(sample, log))
-    except TooLargeError as error:
-        return Rejected([TOO_LARGE], str(error), id=FORMAT.id_of(str(name)))
+    except TooLargeError:
+        return SourceRecord(str(name), None)
 
 
 FORMAT = Format(

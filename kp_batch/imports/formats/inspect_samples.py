@@ -1,6 +1,5 @@
 """What a sample of Inspect tells of a trace."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -16,11 +15,12 @@ from kp_batch.imports.formats.inspect_messages import (
     resolve_attachments,
     trim_messages,
 )
-from kp_batch.imports.model import Origin, SourceRecord, TraceDraft
+from kp_batch.imports.model import Native, Origin, SourceRecord, TraceDraft
 from kp_batch.imports.rules import Rules
 from kp_batch.times import sortable, time_of
 
 _OLD_SCORERS = ("score", "88F74D2C")  # where a score lacks its scorer's name
+_INTEGERS = 1 << 63  # so many that a column holds, on either side of 0
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 
 
@@ -29,6 +29,7 @@ class Log:
     """What a log tells of all its samples."""
 
     run: str
+    name: str | None  # what identifies it best
     scorer: str  # the first one
     fields: Mapping[str, Sequence[str]]
 
@@ -46,7 +47,8 @@ class Log:
         results = header.get("results") or {}
         scores = results.get("scores") or [results.get("scorer") or {}]
         fields = {"tags": list[str](), **dict(texts(named))}
-        return cls(str(spec.get("run_id") or ""), str(scores[0].get("name") or ""), fields)
+        run, name = str(spec.get("run_id") or ""), first_text([spec], "eval_id", "run_id")
+        return cls(run, name, str(scores[0].get("name") or ""), fields)
 
     def name_of(self, sample: Json) -> str:
         """The name of a sample that has none of its own, as in old logs; '' if there is none."""
@@ -73,6 +75,17 @@ def record_of(sample: Json, log: Log) -> dict[str, object]:
         "fields": {**log.fields, **dict(texts({"metadata": sample.get("metadata") or {}}))},
         "invalidated": sample.get("invalidation") is not None,
         "agent": events.agent,
+        "native": native_of(log.name, sample.get("id"), sample.get("epoch")),
+    }
+
+
+def native_of(log: object, sample: object, epoch: object) -> dict[str, object]:
+    """Of `Native`, what leads back to a sample."""
+    names = {"log": log, "sample": sample}
+    is_number = type(epoch) is int and abs(epoch) < _INTEGERS
+    return {
+        **{name: None if each is None else str(each) for name, each in names.items()},
+        "epoch": epoch if is_number else None,
     }
 
 
@@ -170,7 +183,8 @@ def number_of(value: object) -> float | None:
 
 def draft(trace: str, found: Sequence[SourceRecord], rules: Rules) -> TraceDraft:
     """See `Format`: of several samples of one id, the one that was changed last counts."""
-    record = max((cast("Json", each.record) for each in found), key=_newest)
+    told_last_first = [cast("Json", each.record) for each in reversed(found)]
+    record = max(told_last_first, key=lambda each: cast("str", each["changed"]))
     transcript = Transcript(recovery=rules.recovers)
     transcript.add_conversation(conversation(record["messages"]))
     asked = at_path(record["input"], rules.objective) if rules.objective else ""
@@ -185,9 +199,5 @@ def draft(trace: str, found: Sequence[SourceRecord], rules: Rules) -> TraceDraft
         fields=fields,
         faults=["invalidated"] if record["invalidated"] else [],
         origin=Origin(first(agents), first(fields.get("model", ()))),
+        native=Native(**record["native"]),
     )
-
-
-def _newest(record: Json) -> tuple[str, int, int, str]:
-    told_there = (len(record["messages"]), len(record["scores"]))
-    return (record["changed"], *told_there, json.dumps(record, sort_keys=True))

@@ -24,6 +24,7 @@ from kp_batch.imports.model import (
     Input,
     Look,
     Origin,
+    Present,
     Rejected,
     Skipped,
     SourceRecord,
@@ -56,10 +57,10 @@ def inputs(paths: Sequence[str], look: Look) -> Iterator[Input]:
         yield Input(found.path, (log,) if log in named or Path(log).exists() else ())
 
 
-def rows(url: str, since: str | None) -> Iterator[SourceRecord | Skipped]:
+def rows(url: str, since: str | None) -> Iterator[SourceRecord | Skipped | Present]:
     """See `Format`."""
-    for row in rows_of(url, since):
-        yield _of_row(*row)
+    for name, text, updated, status in rows_of(url, since):
+        yield Present(name) if text is None else _of_row(name, text, updated, status)
 
 
 def units(path: Path, beside: Sequence[Path]) -> Iterator[SourceRecord | Rejected | Skipped]:
@@ -156,8 +157,8 @@ def _unit(
 
 def draft(trace: str, found: Sequence[SourceRecord], _: Rules) -> TraceDraft | Rejected | Skipped:
     """See `Format`: of several units of one id, the one that was updated last counts."""
-    records = [cast("Mapping[str, Any]", each.record) for each in found]
-    last = max(records, key=lambda each: time_of(each["updated"]) or _NEVER)
+    told_last_first = [cast("Mapping[str, Any]", each.record) for each in reversed(found)]
+    last = max(told_last_first, key=lambda each: time_of(each["updated"]) or _NEVER)
     if "refused" in last:
         reasons, message = cast("list[str]", last["refused"]), cast("str", last["message"])
         return Rejected(reasons, message, id=trace)

@@ -17,7 +17,8 @@ from kp_batch.times import time_of
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Cursor
 
-Row = tuple[str, str, str | None, str | None]  # id, unit_json, updated_at, quarantine_status
+# id, unit_json (None: it is not read again), updated_at, quarantine_status
+Row = tuple[str, str | None, str | None, str | None]
 _Arrived = pa.RecordBatch | BaseException | None  # None at the end
 _HEARD_SECONDS = 0.2
 _SECONDS = 10  # to wait for a server, unless the URL says otherwise
@@ -53,8 +54,8 @@ def rows_of(url: str, since: str | None) -> Iterator[Row]:
 
     Args:
         url: its own.
-        since: the time that `state_of` told when it was read before: then only units are read that
-            may be other ones by now. None for all.
+        since: the time that `state_of` told when it was read before: then of units that are no
+            other ones by now only the ids are read. None for all.
 
     Raises:
         KpBatchError: the driver is not installed.

@@ -1,6 +1,5 @@
 """Langfuse: exports to a blob storage, new and old, and downloads from its page."""
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -229,10 +228,9 @@ def _row(record: Json) -> _Row:
     return _KINDS[record["kind"]](**{name: record[name] for name in record if name != "kind"})
 
 
-def _updated(row: _Row) -> tuple[str, bool, str]:
+def _updated(row: _Row) -> tuple[str, bool]:
     """Windows of exports overlap: of several rows of one id, that which was updated last counts."""
-    told = vars(row)
-    return sortable(row.updated_at), told.get("end_time") is not None, json.dumps(told)
+    return sortable(row.updated_at), vars(row).get("end_time") is not None
 
 
 def _span(row: _Observation) -> Span:
@@ -359,4 +357,5 @@ FORMAT = Format(
     sniff=sniff,
     units=units,
     draft=draft,
+    source="stream",
 )

@@ -1,7 +1,6 @@
 """LangSmith's runs: the bulk export's Parquet, or JSON lines."""
 
 import ast
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -44,7 +43,6 @@ from kp_batch.imports.model import (
     by_ending,
 )
 from kp_batch.imports.rules import Rules
-from kp_batch.limits import TOO_LARGE
 from kp_batch.times import sortable
 
 _ROWS = 256  # of a Parquet file that are held at once
@@ -113,7 +111,8 @@ def _units(rows: pa.RecordBatch) -> Iterator[SourceRecord | Rejected]:
 
 
 def _unit(row: Json, line: int | None = None) -> SourceRecord | Rejected:
-    if not row.get("id") or not row.get("trace_id"):
+    trace = row.get("trace_id")
+    if not row.get("id") or not trace:
         return Rejected(["missing_id"], "a run without an id, or without its trace's", line=line)
     if "run_type" not in row:
         return Rejected(["missing_column"], "no run of LangSmith: it has no run_type", line=line)
@@ -121,9 +120,9 @@ def _unit(row: Json, line: int | None = None) -> SourceRecord | Rejected:
     record |= {name: row[name] for name in _OTHERS if name in row}
     try:
         record |= {"error": bool(row.get("error")), "extra": _extra(row)}
-    except TooLargeError as error:
-        return Rejected([TOO_LARGE], str(error), line=line)
-    return SourceRecord(str(row["trace_id"]), record, line)
+    except TooLargeError:
+        return SourceRecord(str(trace), None, line)
+    return SourceRecord(str(trace), record, line)
 
 
 def _text(value: object) -> str | None:
@@ -147,13 +146,10 @@ def draft(
     return draft_of(trace, map(_span, runs), rules)
 
 
-def _age(run: _Run) -> tuple[bool, str, int, int, str]:
-    """Later exports know of the end, of more feedback, and of more fields."""
-    told = vars(run)
+def _age(run: _Run) -> tuple[bool, str, int]:
+    """Later exports know of the end, and of more feedback."""
     counts = (n for each in _feedback(run).values() if isinstance(n := each.get("n"), int))
-    filled = sum(value not in (None, "", [], {}) for value in told.values())
-    text = json.dumps(told, sort_keys=True)
-    return not run.is_pending, sortable(run.end_time), sum(counts), filled, text
+    return not run.is_pending, sortable(run.end_time), sum(counts)
 
 
 def _span(run: _Run) -> Span:
@@ -256,4 +252,5 @@ FORMAT = Format(
     inputs=by_ending(".parquet", ".jsonl", ".jsonl.gz"),
     units=units,
     draft=draft,
+    source="stream",
 )

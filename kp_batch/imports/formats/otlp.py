@@ -10,7 +10,7 @@ from typing import cast
 from kp_batch.file_faults import UnreadableError
 from kp_batch.imports.conversation import spans
 from kp_batch.imports.conversation.attributes import Event, OtelSpan, first_text, texts
-from kp_batch.imports.conversation.messages import Json, compact
+from kp_batch.imports.conversation.messages import Json
 from kp_batch.imports.conversation.spans import AgentRun, ModelCall, Span, SpanContent, ToolRun
 from kp_batch.imports.formats import genai, openinference
 from kp_batch.imports.formats.json_files import read_json_values
@@ -149,14 +149,10 @@ def draft(
     trace: str, units: Sequence[SourceRecord], rules: Rules
 ) -> TraceDraft | Rejected | Skipped:
     """See `Format`; the records are those of `OtelSpan`."""
-    rows = spans.latest((OtelSpan.of(cast("Json", each.record)) for each in units), _completeness)
+    told = (OtelSpan.of(cast("Json", each.record)) for each in units)
+    rows = spans.latest(told, lambda row: row.end is not None)
     of_trace = [score for row in rows for score in openinference.scores(row, "trace.")]
     return spans.draft(trace, map(_span, rows), rules, of_trace)
-
-
-def _completeness(row: OtelSpan) -> tuple[bool, int, str]:
-    record = compact(row.record())
-    return row.end is not None, len(record), record
 
 
 def _span(row: OtelSpan) -> Span:
@@ -199,4 +195,5 @@ FORMAT = Format(
     inputs=by_ending(*_ENDINGS, *(f"{each}.gz" for each in _ENDINGS)),
     units=units,
     draft=draft,
+    source="stream",
 )

@@ -105,4 +105,5 @@ FORMAT = Format(
     inputs=by_ending(".parquet"),
     units=units,
     draft=draft,
+    source="stream",
 )

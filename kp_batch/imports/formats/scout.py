@@ -9,7 +9,7 @@ from kp_batch.file_faults import MISSING_COLUMN, Fault, UnreadableError
 from kp_batch.imports.conversation.attributes import texts
 from kp_batch.imports.conversation.messages import Json, list_in, parse_json
 from kp_batch.imports.formats.inspect_messages import trim_messages
-from kp_batch.imports.formats.inspect_samples import Events, numbers
+from kp_batch.imports.formats.inspect_samples import Events, native_of, numbers
 from kp_batch.imports.formats.parquet_rows import rows_of, units_of
 from kp_batch.imports.model import Rejected, Skipped, SourceRecord
 
@@ -19,6 +19,7 @@ _CONTENT = ("messages", "events", "events_data")
 _UNREAD = ("timelines",)
 _NO_FIELDS = (*_CONTENT, _ID, "score", "success", "date", "error")
 _SCORER = "score_"  # before a scorer's name
+_NATIVE = ("source_id", "task_id", "task_repeat")  # of the log: its id, the sample, its epoch
 
 
 def units(path: Path) -> Iterator[SourceRecord | Rejected | Skipped]:
@@ -51,6 +52,7 @@ def _unit(row: Json) -> SourceRecord | Rejected:
             "scores": _scores(row),
             "fields": _fields(row),
             "invalidated": False,
+            "native": native_of(*(row.get(each) for each in _NATIVE)),
         },
     )
 
