@@ -8,7 +8,7 @@ import pytest
 
 from kp_batch.file_faults import UnreadableError
 from kp_batch.imports.formats.atif import FORMAT, draft, units
-from kp_batch.imports.model import Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.imports.model import Native, Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import Imported, import_traces
 from tests.importing import imported, refusals, write_json
@@ -166,6 +166,18 @@ def test_of_two_files_of_a_trajectory_the_trials_counts(tmp_path: Path) -> None:
         )
         assert isinstance(made, TraceDraft)
         assert made.scores == {"reward": 1, "part": 0.25}
+        assert made.native == Native(root="s", log="t__1")
+
+
+def test_of_files_of_a_trajectory_without_a_trial_the_last_counts() -> None:
+    longer, shorter = (
+        SourceRecord("own", {"trajectory": each, "trial": None})
+        for each in (short(), trajectory(user("do this")))
+    )
+    for found, asked in (([longer, shorter], "do this"), ([shorter, longer], "do it")):
+        made = draft("own", found, load_rules(None, {}))
+        assert isinstance(made, TraceDraft)
+        assert made.objective == asked
 
 
 def test_a_subagents_trajectory_is_passed_over(tmp_path: Path) -> None:

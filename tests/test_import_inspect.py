@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kp_batch.bounded_json import TooLargeError
 from kp_batch.file_faults import UnreadableError
 from kp_batch.imports.formats import inspect
-from kp_batch.imports.model import Rejected, SourceRecord, TraceDraft
+from kp_batch.imports.model import Native, Rejected, SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces
 from tests.importing import imported, refusals, write_json
@@ -188,6 +189,37 @@ def test_of_several_copies_the_one_edited_last_counts() -> None:
     for order in (units, units[::-1]):
         draft = inspect.draft("one", order, load_rules(None, RULES))
         assert draft.scores == {"match": 0.0}
+
+
+def test_of_copies_that_were_changed_at_once_the_last_counts() -> None:
+    one, other = sample(), sample(scores={"match": {"value": "I"}}, messages=TALK[:3])
+    for order, value in (([one, other], 0.0), ([other, one], 1.0)):
+        units = [
+            SourceRecord("one", inspect.record_of(each, inspect.Log.of(log()))) for each in order
+        ]
+        assert inspect.draft("one", units, load_rules(None, RULES)).scores == {"match": value}
+
+
+def test_a_log_and_its_sample_lead_back_to_the_trace(tmp_path: Path) -> None:
+    assert drafted(tmp_path, sample()).native == Native(log="run", sample="7", epoch=2)
+    named = log(sample(epoch=1 << 63), eval={"eval_id": "e", "run_id": "run"})
+    [found] = drafts(write_json(tmp_path / "log.json", named)).values()
+    assert found.native == Native(log="e", sample="7")
+    scout = row(source_id="e", task_id="7", task_repeat=2)
+    [found] = drafts(write_rows(tmp_path / "t.parquet", scout)).values()
+    assert found.native == Native(log="e", sample="7", epoch=2)
+
+
+def test_a_sample_that_is_too_large_is_a_record_of_its_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_json(tmp_path / "log.json", log(sample(messages=[USER] * 10)))
+    monkeypatch.setattr(inspect, "record_of", too_large)
+    assert [*inspect.units(path, [])] == [SourceRecord("one", None)]
+
+
+def too_large(*_: object) -> None:
+    raise TooLargeError
 
 
 def test_tags_count_as_edited(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import described
 from kp_batch.imports.formats.knowledgepulse import FORMAT
-from kp_batch.imports.model import SourceRecord
+from kp_batch.imports.model import SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import Imported, import_traces
 from tests.importing import imported, kp_trace, refusals, write_json
@@ -131,6 +131,20 @@ def test_of_several_units_of_one_id_the_last_one_counts(tmp_path: Path) -> None:
         r.commit()
     import_all(tmp_path / "r.db", tmp_path / "archive")
     assert imported(tmp_path / "archive")["kp:trace:a"]["task"]["objective"] == "new"
+
+
+def test_of_units_that_were_updated_at_once_the_last_counts() -> None:
+    one, other = (
+        SourceRecord("a", {"trace": kp_trace("a", task=task), "updated": at, "quarantined": False})
+        for task, at in (
+            ({"objective": "1"}, "2026-01-01"),
+            ({"objective": "2"}, "2026-01-01T00:00:00Z"),
+        )
+    )
+    for found, objective in (([one, other], "2"), ([other, one], "1")):
+        made = FORMAT.draft("a", found, load_rules(None, {}))
+        assert isinstance(made, TraceDraft)
+        assert made.objective == objective
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from kp_batch.file_faults import UnreadableError
 from kp_batch.imports.formats import langfuse
-from kp_batch.imports.model import Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.imports.model import Native, Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import import_traces
 from kp_batch.times import time_of
@@ -203,6 +203,28 @@ def test_the_latest_row_of_an_id_counts(tmp_path: Path) -> None:
     assert isinstance(pending, Rejected)
     assert pending.reasons == ["incomplete"]
     assert pending.id == "kp:trace:t"
+
+
+def test_of_rows_that_were_updated_at_once_an_ended_one_counts_or_the_last(tmp_path: Path) -> None:
+    one, other = (observation("ask", 1, output=text) for text in ("much longer", "short"))
+    begun = observation("ask", 1, output="begun", end_time=None)
+    newer = observation("ask", 1, output="newer", updated_at="2026-08-03 10:00:00.000001")
+    for rows, text in (
+        ([one, other, begun], "short"),
+        ([begun, other, one], "much longer"),
+        ([newer, one, other], "newer"),
+    ):
+        assert told(drafted(tmp_path, [root(), *rows])) == [("thought", text)]
+    changed = [score("right", value, id="s") for value in (1, 0)]
+    assert drafted(tmp_path, [root(), *changed]).scores == {"right": 0}
+    assert drafted(tmp_path, [root(), *changed[::-1]]).scores == {"right": 1}
+
+
+def test_the_root_observation_leads_back_to_the_trace(tmp_path: Path) -> None:
+    assert drafted(tmp_path, CONVERSATION).native == Native(root="root")
+    trace = {"id": "t", "timestamp": at(0), "input": "find it"}
+    rows = [trace, observation("ask", 1, parent_observation_id="t")]
+    assert drafted(tmp_path, rows).native == Native()
 
 
 def test_without_a_root_a_trace_is_incomplete(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from typing import Any, Literal
 import polars as pl
 import pytest
 
+from kp_batch import limits
 from kp_batch.file_faults import UnreadableError
 from kp_batch.imports.formats.langsmith import FORMAT, draft, units
-from kp_batch.imports.model import Rejected, Skipped, SourceRecord, TraceDraft
-from kp_batch.imports.rules import load_rules
+from kp_batch.imports.model import Native, Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, import_traces
 from tests.importing import imported, refusals
 
@@ -267,6 +268,22 @@ def test_of_two_exports_of_a_run_the_later_counts(path: Path) -> None:
     bare = root(feedback_stats=None, inputs=None)
     asks = llm("a", 1, None, None)
     assert drafted([more, bare, fewer, asks], path).scores == {"right": 0.5}
+
+
+def test_of_exports_that_know_as_much_the_last_counts(path: Path) -> None:
+    one, other = (llm("a", 1, {}, said("assistant", text)) for text in ("much longer", "short"))
+    for runs, text in (([one, other], "short"), ([other, one], "much longer")):
+        found = list(units(write_lines(path, [root(), *runs]), []))
+        result = draft("root", [x for x in found if isinstance(x, SourceRecord)], Rules())
+        assert isinstance(result, TraceDraft)
+        assert told(result) == [("thought", text)]
+        assert result.native == Native(root="root")
+
+
+def test_a_run_that_is_nested_too_deep_is_a_record_of_its_trace(path: Path) -> None:
+    deep = '{"metadata": ' + "[" * limits.NESTING + "]" * limits.NESTING + "}"
+    [found] = units(write_lines(path, [root(extra=deep)]), [])
+    assert found == SourceRecord("root", None, 1)
 
 
 def test_a_trace_without_an_agent_is_passed_over(path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from kp_batch.file_faults import UnreadableError
 from kp_batch.imports.formats import otlp
-from kp_batch.imports.model import Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.imports.model import Native, Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces
 from tests.importing import imported, refusals
@@ -412,6 +412,25 @@ def test_a_request_is_a_line_or_a_file(tmp_path: Path, name: str, indent: int | 
     content = content if indent else content + b"\n\n" + content
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     assert len(units_of(tmp_path / name)) == (2 if indent else 4)
+
+
+def test_of_several_contents_of_a_span_an_ended_one_counts_or_the_last(tmp_path: Path) -> None:
+    one, other = (chat(1, TALK, [text("assistant", words)]) for words in ("much longer", "short"))
+    begun = chat(1, TALK, [text("assistant", "begun, which is the longest")], end=0)
+    path = tmp_path / "spans.json"
+    for told, words in (
+        ([one, other, begun], "short"),
+        ([begun, other, one], "much longer"),
+        ([one, begun], "much longer"),
+    ):
+        path.write_text(request([agent(), *told]))
+        found = otlp.draft(TRACE, units_of(path), load_rules(None, ALWAYS))
+        assert isinstance(found, TraceDraft)
+        assert [each["content"] for each in found.steps] == [words]
+
+
+def test_the_root_leads_back_to_the_trace(tmp_path: Path) -> None:
+    assert draft(tmp_path, [chat(1, TALK), agent()]).native == Native(root=f"{1:016x}")
 
 
 def test_bad_lines_and_spans_are_refused_and_the_others_are_read(tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from kp_batch.errors import KpBatchError
-from kp_batch.imports.apply_rules import apply_rules
-from kp_batch.imports.model import Rejected, TraceDraft
+from kp_batch.imports.apply_rules import IMPORTED, apply_rules
+from kp_batch.imports.model import Native, Rejected, TraceDraft
 from kp_batch.imports.rules import Rules, load_rules
 
 STEPS = [{"type": "thought", "content": "so"}]
@@ -41,6 +42,15 @@ def test_a_trace_gets_what_the_rules_say() -> None:
     assert row["metadata"]["created_at"] == "2026-01-02T03:04:05.000006Z"
     assert (row["metadata"]["success"], row["outcome"]["confidence"]) == (True, 0.5)
     assert row["metadata"]["task_domain"] == "finance"  # the first value that the map knows
+
+
+def test_a_row_tells_where_its_trace_came_from() -> None:
+    row = apply_rules(draft(native=Native(log="l", sample="7", epoch=2)), rules(), "inspect")
+    assert not isinstance(row, Rejected)
+    assert list(row) == IMPORTED.names()
+    told = {"system": "inspect", "root": None, "log": "l", "sample": "7", "epoch": 2}
+    assert row["native"] == told
+    assert pl.DataFrame([row], IMPORTED).to_dicts()[0]["native"] == told
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from prefect.runtime import flow_run
 from flows import nightly
 from kp_batch.errors import KpBatchError
 from kp_batch.imports.config import ImportConfig
-from kp_batch.imports.day_files import DayFiles
+from kp_batch.imports.days import DailyPartitions
 from kp_batch.steps.prefect import FLOW, artifact_name
 from tests.importing import imported, kp_trace, write_json
 from tests.test_retries import once_torn, waited  # noqa: F401 (a fixture)
@@ -94,7 +94,7 @@ def test_an_import_whose_disk_fails_is_tried_again(
     waited: list[float],  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(DayFiles, "put", once_torn(DayFiles.put))
+    monkeypatch.setattr(DailyPartitions, "upsert", once_torn(DailyPartitions.upsert))
     nightly.import_new.fn(ImportConfig.read(given, 1))
     assert imported(Path(given["archive"])).keys() == {"kp:trace:a"}
     assert waited == [5]
