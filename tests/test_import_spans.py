@@ -54,6 +54,7 @@ def test_every_system_tells_the_same_run_in_whatever_order(tmp_path: Path, name:
     for system, row in rows.items():
         assert steps(row) == steps(first), system
         assert row["task"] == first["task"]
+        assert row["native"]["system"] == system.partition(" ")[0]
         assert row["metadata"]["created_at"] == "2026-08-03T09:00:00.000000Z"
 
 

@@ -141,8 +141,9 @@ class Format:
             was rewritten counts no more. A "registry" removes nothing either, but what it has
             deleted is counted.
         prefix: before a trace's native id, in its id in the archive.
-        rows: reads a database: its URL, and `since` of its input; refuses nothing, as each record is
-            of a known trace. None for a format of files alone, whose `inputs` choose no database.
+        rows: reads a database: its URL, and `since` of its input; refuses nothing, since all that
+            it tells is of a known trace. None for a format of files alone, whose `inputs` choose no
+            database.
     """
 
     name: str
