@@ -199,8 +199,8 @@ class Nights(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.archive = self.folder / FOLDERS[0]
         self.settings: dict[str, Any] = {}
-        self.last = self.config()  # of the last run that is done, which left these
-        self.files: dict[str, File] = {}
+        self.files: dict[str, File] = {}  # as the last run that is done left them
+        self.last = self.config()  # of that run
         self.forgotten: set[str] = set()
         self.published: dict[str, Any] = {}  # the content of each trace
         self.runs: list[str] = []  # in the order in which they were published
@@ -508,7 +508,15 @@ class Nights(RuleBasedStateMachine):
             "max_reject_share": 1,
             "max_removed": "100%",
         }
-        return RescoreConfig(**{**usual, **self.settings, **more})
+        return RescoreConfig(**{**usual, **self.settings, **self.same_encoder, **more})
+
+    @property
+    def same_encoder(self) -> dict[str, str]:
+        """The last run's, while texts are in no file that can be read: no other can embed these."""
+        files = observed(self.files, self.present, prune=False).values()
+        here = {each.content for each in files if each.status == "read"}
+        is_kept = any(each.content not in {None, *here} for each in files)
+        return {"embedder": self.last.embedder} if is_kept else {}
 
     def put(self, name: str, content: bytes) -> None:
         """A file whose time no other has: within a tick of the clock two writes would share it."""

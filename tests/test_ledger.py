@@ -260,6 +260,15 @@ def test_a_superseded_row_of_a_file_that_is_gone_comes_to_count_no_more(night: N
     assert night.run(embedder="hashing").run_id is None
 
 
+def test_another_encoder_is_refused_where_texts_are_in_files_that_are_gone(night: Night) -> None:
+    night.write("b.jsonl", "b1", objective="Something else")
+    night.run()
+    (night.archive / "b.jsonl").unlink()
+    with pytest.raises(ArchiveError, match=r"traces of 1 file, gone .* no vectors of the encoder"):
+        night.run(embedder="hashing")
+    assert night.run(embedder="hashing", prune=True).counts.accepted == 2
+
+
 def test_what_is_published_of_a_trace_stays_whichever_of_its_files_goes(night: Night) -> None:
     night.write("c.jsonl", "b1", objective="Something else")
     night.run()
