@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +34,11 @@ class Row:
     row: int | None  # None: the whole file
     value: Any = None  # a trace, or the text of a line that is no JSON object
     reasons: tuple[str, ...] = ()
-    later: tuple[str, int] | None = None  # the file and row of the other content that counts
+    later: tuple[str, int | None] | None = None  # the place of the other content that counts
+
+    @property
+    def place(self) -> tuple[str, int | None]:
+        return self.source_file, self.row
 
     @property
     def trace_id(self) -> str | None:
@@ -51,8 +56,13 @@ class Counted:
     kept: int  # of these, in files that are gone or unreadable
 
     @property
+    def published(self) -> dict[str, Any]:
+        """The content of each trace, once these are published."""
+        return {row.value["id"]: _content(row.value) for row in self.accepted}
+
+    @property
     def superseded(self) -> int:
-        return sum(row.later is not None for row in self.rejected)
+        return sum(row.reasons == ("superseded",) for row in self.rejected)
 
     @property
     def faulty(self) -> int:
@@ -85,21 +95,37 @@ def _if_read(file: File) -> bytes | None:
     return file.content if file.status == "read" else None
 
 
-def counted(files: Mapping[str, File], forgotten: AbstractSet[str] = frozenset()) -> Counted:
+def counted(
+    files: Mapping[str, File],
+    forgotten: AbstractSet[str] = frozenset(),
+    published: Mapping[str, Any] = MappingProxyType({}),
+) -> Counted:
     """Tell which rows count.
 
-    Of rows with one id those in files that can be read come before the others; then the last path
-    counts, by its UTF-8 bytes, then the last row.
+    Of rows with one id those in files that can be read come before the others, of which only those
+    count that are as published; then the last path counts, by its UTF-8 bytes, then the last row.
+
+    Args:
+        files: as the run left them.
+        forgotten: the ids that are.
+        published: the contents that were before the run, see `Counted.published`.
     """
-    rows = [row for row in _standing(files) if row.trace_id not in forgotten]
-    faultless = [row for row in rows if not row.reasons]
+    rows = [row for row in _rows(files) if row.trace_id not in forgotten]
+
+    def standing(row: Row) -> int:
+        if files[row.source_file].status == "read":
+            return 2
+        return int(published.get(row.value["id"]) == _content(row.value))
+
+    faultless = sorted((row for row in rows if not row.reasons), key=standing)
     last = {row.trace_id: row for row in faultless}
-    others = [row for row in faultless if last[row.trace_id] is not row]
+    accepted = [row for row in last.values() if standing(row)]
+    others = [row for row in faultless if last[row.trace_id] is not row or not standing(row)]
     superseded = [
-        replace(row, reasons=("superseded",), later=(now.source_file, now.row))
+        replace(row, reasons=("superseded",), later=now.place if standing(now) else None)
         for row in others
         for now in [last[row.trace_id]]
-        if _content(row.value) != _content(now.value) and now.row is not None
+        if not standing(now) or _content(row.value) != _content(now.value)
     ]
     unreadable = [
         Row(path, None, reasons=("unreadable_file",))
@@ -107,7 +133,7 @@ def counted(files: Mapping[str, File], forgotten: AbstractSet[str] = frozenset()
         if each.status == "unreadable"
     ]
     return Counted(
-        sorted(last.values(), key=lambda row: (moment_of(row.value), row.value["id"].encode())),
+        sorted(accepted, key=lambda row: (moment_of(row.value), row.value["id"].encode())),
         [*unreadable, *(row for row in rows if row.reasons), *superseded],
         len(others) - len(superseded),
         len(rows),
@@ -115,12 +141,10 @@ def counted(files: Mapping[str, File], forgotten: AbstractSet[str] = frozenset()
     )
 
 
-def _standing(files: Mapping[str, File]) -> Iterator[Row]:
-    """All rows, the last one last. What a file held that moved stands where it is now."""
+def _rows(files: Mapping[str, File]) -> Iterator[Row]:
+    """All rows by path, then row. What a file held that moved stands where it is now."""
     here = {each.content for each in files.values() if each.status == "read"}
-    for path, each in sorted(
-        files.items(), key=lambda file: (file[1].status == "read", file[0].encode())
-    ):
+    for path, each in sorted(files.items(), key=lambda file: file[0].encode()):
         if each.content is None or (each.status != "read" and each.content in here):
             continue
         for number, value in rows_in(Path(path).suffix, each.content) or ():

@@ -96,6 +96,7 @@ class Nights:
         self.pool = write_sample(folder / "pool", traces=240, days=12, seed=seed, dirty=0.03)
         self.settings: dict[str, Any] = {}
         self.files: dict[str, File] = {}
+        self.published: dict[str, Any] = {}  # the content of each trace
         self.archive.mkdir()
         for _ in range(4):
             self.add()
@@ -159,7 +160,8 @@ class Nights:
         shutil.rmtree(self.newcomer.cache, ignore_errors=True)
         with self.newcomer.here() as warehouse:
             refresh(warehouse)
-            assert_lawful(self.config(warehouse), self.files)
+            count = assert_lawful(self.config(warehouse), self.files, published=self.published)
+            self.published = count.published
 
 
 @contextmanager

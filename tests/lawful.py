@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -43,6 +44,7 @@ def assert_lawful(
     config: RescoreConfig,
     files: Mapping[str, File],
     forgotten: AbstractSet[str] = frozenset(),
+    published: Mapping[str, Any] = MappingProxyType({}),
     *,
     has_raw: bool = True,
 ) -> Counted:
@@ -52,9 +54,10 @@ def assert_lawful(
         config: of the run that has just ended.
         files: of the archive, by their paths, as the run left them.
         forgotten: the ids that are.
+        published: the contents that were before the run, see `Counted.published`.
         has_raw: whether all rejected rows have their JSON.
     """
-    found, count = tables(config.warehouse), counted(files, forgotten)
+    found, count = tables(config.warehouse), counted(files, forgotten, published)
     _assert_equal(found["scores"].to_dicts(), [*_scores(config, count.accepted)], "trace_id")
     wanted = [
         {"profile_id": each.profile_id, **vars(each), "valid_from": _begins(config, each)}
@@ -94,10 +97,12 @@ def _assert_told(found: Mapping[str, Any], row: Row, *, has_raw: bool) -> None:
     raw, message = found["raw"], found["message"]
     if row.row is None:
         assert (raw, bool(message)) == (None, True)
-    elif row.later:
-        path, number = row.later
-        assert raw is None
-        assert f"the same id stands with other content in {path}, row {number}" in message
+    elif row.reasons == ("superseded",):
+        told = "the row that superseded it is in the archive no more"
+        if row.later:
+            path, number = row.later
+            told = f"the same id stands with other content in {path}, row {number}"
+        assert (raw, told in message) == (None, True)
     else:
         assert raw or not has_raw, f"no JSON of {found}"
         value = json.loads(json.dumps(row.value), parse_constant=str.lower)  # JSON has no NaN

@@ -199,9 +199,10 @@ class Nights(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.archive = self.folder / FOLDERS[0]
         self.settings: dict[str, Any] = {}
-        self.last = self.config()  # of the last run that is done, which left these
-        self.files: dict[str, File] = {}
+        self.files: dict[str, File] = {}  # as the last run that is done left them
+        self.last = self.config()  # of that run
         self.forgotten: set[str] = set()
+        self.published: dict[str, Any] = {}  # the content of each trace
         self.runs: list[str] = []  # in the order in which they were published
         self.vacuumed = False
         self.away: dict[str, tuple[bytes, int]] = {}
@@ -240,7 +241,7 @@ class Nights(RuleBasedStateMachine):
     @rule(pair=pairs, then=then)
     def rename(self, pair: list[str], then: str) -> None:
         if self.has(pair[0]):
-            (self.archive / pair[1]).parent.mkdir(exist_ok=True)
+            (self.archive / pair[1]).parent.mkdir(parents=True, exist_ok=True)
             (self.archive / pair[0]).replace(self.archive / pair[1])
             self.go_on(then)
 
@@ -341,7 +342,7 @@ class Nights(RuleBasedStateMachine):
     def run(self, *, prune: bool = False) -> None:
         config = self.config(prune=prune)
         after = observed(self.files, self.present, prune=prune)
-        if not counted(after, self.forgotten).accepted:
+        if not self.counted(after).accepted:
             self.fail(config, after, "can be scored")
             return
         restless = Restless(self.chance)
@@ -357,7 +358,7 @@ class Nights(RuleBasedStateMachine):
         self.write(name, content)
         config = self.config(**{limit: 0 if limit == "max_reject_share" else "0"})
         after = observed(self.files, self.present, prune=False)
-        count = counted(after, self.forgotten)
+        count = self.counted(after)
         if not count.accepted:
             self.fail(config, after, "can be scored")
         elif self.over(limit, after, count):
@@ -368,7 +369,7 @@ class Nights(RuleBasedStateMachine):
 
     def over(self, limit: str, after: dict[str, File], count: Counted) -> int:
         """How much there is of what a limit is on."""
-        before = counted(self.files, self.forgotten).accepted
+        before = self.counted(self.files).accepted
         stay = {row.trace_id for row in count.accepted}
         here = {each.content for each in after.values() if each.status == "read"}
         return {
@@ -386,7 +387,7 @@ class Nights(RuleBasedStateMachine):
     def write_and_be_killed(self, name: str, content: list[Any], steps: int) -> None:
         self.write(name, content)
         after = observed(self.files, self.present, prune=False)
-        if not counted(after, self.forgotten).accepted:
+        if not self.counted(after).accepted:
             return
         before = read_manifest(self.config().warehouse)
         dying = Dying(iter(range(steps)))
@@ -406,7 +407,7 @@ class Nights(RuleBasedStateMachine):
         """While one thread runs, another one can neither run nor forget."""
         self.write(name, content)
         config, after = self.config(), observed(self.files, self.present, prune=False)
-        if not counted(after, self.forgotten).accepted:
+        if not self.counted(after).accepted:
             return
         other = partial(forget, config.warehouse, ["new"], unseen_too=True)
         meeting = Meeting(other if forgets else partial(rescore_archive, config), at)
@@ -449,8 +450,8 @@ class Nights(RuleBasedStateMachine):
         self.assert_read(count)
 
     def assert_law(self) -> Counted:
-        has_raw = not self.vacuumed
-        return assert_lawful(self.last, self.files, self.forgotten, has_raw=has_raw)
+        told, has_raw = (self.files, self.forgotten, self.published), not self.vacuumed
+        return assert_lawful(self.last, *told, has_raw=has_raw)
 
     def assert_counts(self, summary: Summary, count: Counted) -> None:
         """What the summary counts adds up, and is of the files that are there."""
@@ -482,6 +483,9 @@ class Nights(RuleBasedStateMachine):
 
     # How.
 
+    def counted(self, files: dict[str, File]) -> Counted:
+        return counted(files, self.forgotten, self.published)
+
     @property
     def present(self) -> dict[str, bytes]:
         """The contents of all files that are there, by their paths."""
@@ -504,7 +508,15 @@ class Nights(RuleBasedStateMachine):
             "max_reject_share": 1,
             "max_removed": "100%",
         }
-        return RescoreConfig(**{**usual, **self.settings, **more})
+        return RescoreConfig(**{**usual, **self.settings, **self.same_encoder, **more})
+
+    @property
+    def same_encoder(self) -> dict[str, str]:
+        """The last run's, while texts are in no file that can be read: no other can embed these."""
+        files = observed(self.files, self.present, prune=False).values()
+        here = {each.content for each in files if each.status == "read"}
+        is_kept = any(each.content not in {None, *here} for each in files)
+        return {"embedder": self.last.embedder} if is_kept else {}
 
     def put(self, name: str, content: bytes) -> None:
         """A file whose time no other has: within a tick of the clock two writes would share it."""
@@ -521,6 +533,7 @@ class Nights(RuleBasedStateMachine):
     def done(self, config: RescoreConfig, files: dict[str, File]) -> None:
         """A run is done that has left these files."""
         self.last, self.files = config, files
+        self.published = self.counted(files).published
         self.note_runs()
 
     def fail(self, config: RescoreConfig, files: dict[str, File], told: str) -> None:
@@ -528,7 +541,7 @@ class Nights(RuleBasedStateMachine):
         with pytest.raises(ArchiveError, match=told):
             rescore_archive(config)
         self.note_runs()
-        count = counted(files, self.forgotten)
+        count = self.counted(files)
         rejects = tables(config.warehouse)["rejects"]
         assert_rejects(rejects, count, has_raw=not self.vacuumed)
 

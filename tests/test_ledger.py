@@ -246,6 +246,45 @@ def test_a_correction_under_an_earlier_name_beats_the_file_that_is_gone(
     assert night.run().run_id is None
 
 
+def test_a_superseded_row_of_a_file_that_is_gone_comes_to_count_no_more(night: Night) -> None:
+    night.write("0.jsonl", "b1", objective="Something else")
+    night.run(embedder="hashing")
+    (night.archive / "0.jsonl").unlink()
+    night.write("b.jsonl", "b2", "b3")  # and b1 no more; the other text of it has no vector
+    counts = night.run(embedder="hashing", max_removed=1).counts
+    assert (counts.rows, counts.rows_kept, counts.accepted, counts.superseded) == (5, 1, 4, 1)
+    assert not night.ask("FROM scores WHERE trace_id = 'b1'")
+    [(message,)] = night.ask("SELECT message FROM rejects")
+    assert message == "the row that superseded it is in the archive no more"
+    assert not verify(night.warehouse, traces=9, seed=0, embed=False).wrong
+    assert night.run(embedder="hashing").run_id is None
+
+
+def test_another_encoder_is_refused_where_texts_are_in_files_that_are_gone(night: Night) -> None:
+    night.write("b.jsonl", "b1", objective="Something else")
+    night.run()
+    (night.archive / "b.jsonl").unlink()
+    with pytest.raises(ArchiveError, match=r"traces of 1 file, gone .* no vectors of the encoder"):
+        night.run(embedder="hashing")
+    assert night.run(embedder="hashing", prune=True).counts.accepted == 2
+
+
+def test_what_is_published_of_a_trace_stays_whichever_of_its_files_goes(night: Night) -> None:
+    night.write("c.jsonl", "b1", objective="Something else")
+    night.run()
+    (night.archive / "c.jsonl").unlink()
+    night.run()
+    (night.archive / "b.jsonl").unlink()
+    scores = night.ask(CONTENT)
+    counts = night.run().counts
+    assert (counts.rows_kept, counts.superseded) == (4, 1)
+    assert night.ask(CONTENT) == scores
+    assert night.scored_in("b1") == "b.jsonl"
+    [(message,)] = night.ask("SELECT message FROM rejects")
+    place = f"{night.archive}/b.jsonl, row 0"
+    assert message == f"the same id stands with other content in {place}, whose score is published"
+
+
 def test_a_file_that_is_back_counts_by_its_name_again(night: Night) -> None:
     night.write("0.jsonl", "b1", objective="Something else")
     night.run()

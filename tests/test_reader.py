@@ -280,7 +280,7 @@ def test_a_whole_run_id_is_no_beginning(two_runs: tuple[Path, str]) -> None:
     longer = runs.filter(run_id=first).with_columns(run_id=pl.lit(f"{first}0"))
     written.append("runs", longer)
     publish(warehouse, replace(manifest, tables=written.versions))
-    assert published(warehouse).find_run(first).run_id == first
+    assert [run.run_id for run in published(warehouse).find_runs(first)] == [first]
 
 
 def test_that_there_is_no_latest_or_previous_run_is_told(tmp_path: Path) -> None:

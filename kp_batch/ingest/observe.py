@@ -79,6 +79,7 @@ def observe(run: Run, executor: Executor) -> Observed:
     )
 
 
+@step("read")
 def observe_published(run: Run) -> Observed:
     """Take the archive as it was last seen: only the rows of its content are counted again."""
     before, rows = _published_ledger(run), rows_by_content(run)

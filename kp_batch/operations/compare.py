@@ -99,7 +99,7 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
 
     Args:
         warehouse: the folder of the tables.
-        first: the earlier run, as `find_run` takes it.
+        first: the earlier run, as `find_runs` takes it.
         second: the later run.
         force: compare what different encoders or formulas computed all the same.
 
@@ -107,7 +107,7 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
         KpBatchError: there is no such run, its tables were removed, or the two do not compare.
     """
     now = published(warehouse)
-    old, new = (now.find_run(name) for name in (first, second))
+    old, new = now.find_runs(first, second)
     if not force and (differing := incomparable(old, new)):
         raise KpBatchError(
             f"runs {old.run_id} and {new.run_id} do not compare: they were computed with other "

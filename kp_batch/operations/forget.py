@@ -31,7 +31,7 @@ from kp_batch.progress import warn
 from kp_batch.run import Run, last_config
 from kp_batch.sql import read_parquet, statement
 from kp_batch.staging import Staging
-from kp_batch.steps.step import ThreadExecutor, step
+from kp_batch.steps.step import ThreadExecutor
 from kp_batch.text import are, number, one_line, shortened
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import keeps_versions, may_remove
@@ -307,7 +307,6 @@ def check_formulas(run: Run, what: str = "forgetting") -> None:
         )
 
 
-@step("plan")
 def plan_from_published(run: Run) -> Plan:
     """Plan without a look at the archive, and without the model."""
     return make_plan(run, observe_published(run), Scorer.as_published(run))

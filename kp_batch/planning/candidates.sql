@@ -1,15 +1,23 @@
 -- Which rows count of the touched ids.
--- Given: all_facts, contents and touched_ids (see changes.py), kind (TABLE or VIEW), without (a join that
--- leaves the forgotten out, or nothing), and cache_group (SQL, see cache_groups.py).
+-- Given: touched_rows and contents (see changes.py), scores (the published files of the days of these rows),
+-- without (a join that leaves the forgotten out, or nothing), and cache_group (SQL, see cache_groups.py).
 
--- All accepted rows of these ids, of whatever content: what is looked at again and again, if they are few.
-CREATE TEMP $kind touched_rows AS
-FROM all_facts
-WHERE len(reasons) = 0 AND hash(trace_id) IN (SELECT id FROM touched_ids);
+-- What a file that is gone or unreadable held last changes nothing: of its rows those may count whose content
+-- is what is published of their trace. An older one was superseded, and its text may have no vector.
+CREATE TEMP TABLE kept AS
+SELECT file_id, "row"
+FROM touched_rows
+SEMI JOIN (FROM contents WHERE NOT is_read) AS kept_contents USING (file_id)
+SEMI JOIN $scores AS scores USING (trace_id, content_hash);
 
--- Those that count. Of files with the same content the last one counts.
+-- Of files with the same content the last one counts. `standing`: 2 where the row's file can be read, 1 where
+-- it is kept, else 0: then it does not count.
 CREATE TEMP VIEW candidates AS
-SELECT touched_rows.* EXCLUDE (reasons), source_file, is_read, $cache_group AS cache_group
+SELECT
+    touched_rows.* EXCLUDE (reasons),
+    source_file,
+    $cache_group AS cache_group,
+    CASE WHEN is_read THEN 2 WHEN kept.file_id IS NOT NULL THEN 1 ELSE 0 END AS standing
 FROM touched_rows
 $without
 JOIN (
@@ -20,10 +28,11 @@ JOIN (
         arg_max(path_keys, source_file) AS path_keys
     FROM contents
     GROUP BY file_id
-) USING (file_id);
+) USING (file_id)
+LEFT JOIN kept USING (file_id, "row");
 
--- The rows of ids that stand several times: the last one counts (by file, then row), of those in files that
--- can be read, if there are any.
+-- The rows of ids that stand several times, or do not count at all: the last one counts (by file, then row) of
+-- those in files that can be read, if there are any, or else of those that are kept.
 CREATE TEMP TABLE duplicates AS
 SELECT
     trace_id,
@@ -31,18 +40,20 @@ SELECT
     file_id,
     "row",
     content_hash,
+    standing,
     first(content_hash) OVER latest AS last_content,
     first(source_file) OVER latest AS last_file,
     first("row") OVER latest AS last_row,
-    is_read = first(is_read) OVER latest AS is_alike,
+    first(standing) OVER latest AS last_standing,
     row_number() OVER latest = 1 AS is_last
 FROM candidates
 WHERE hash(trace_id) IN (
-    SELECT hash(trace_id) FROM candidates GROUP BY hash(trace_id) HAVING count(*) > 1
+    SELECT hash(trace_id) FROM candidates GROUP BY hash(trace_id) HAVING count(*) > 1 OR min(standing) = 0
 )
-WINDOW latest AS (PARTITION BY trace_id ORDER BY is_read DESC, source_file DESC, "row" DESC);
+WINDOW latest AS (PARTITION BY trace_id ORDER BY standing DESC, source_file DESC, "row" DESC);
 
 CREATE TEMP VIEW current AS
-SELECT * EXCLUDE (is_read)
+SELECT * EXCLUDE (standing)
 FROM candidates
-ANTI JOIN (FROM duplicates WHERE NOT is_last) AS earlier USING (file_id, "row");
+ANTI JOIN (FROM duplicates WHERE NOT is_last) AS earlier USING (file_id, "row")
+WHERE standing > 0;

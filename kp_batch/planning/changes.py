@@ -30,10 +30,10 @@ RELATIONS: Mapping[str, tuple[str, ...]] = {
     "touched_ids": ("id",),
     # the accepted rows of these ids, of all content that was ever read
     "touched_rows": tuple(FACTS),
-    # of these ids, the rows of those that have several
+    # of these ids, the rows of those that have several, or of which none counts
     "duplicates": (
-        *("trace_id", "task_domain", "file_id", "row", "content_hash"),
-        *("last_content", "last_file", "last_row", "is_alike", "is_last"),
+        *("trace_id", "task_domain", "file_id", "row", "content_hash", "standing"),
+        *("last_content", "last_file", "last_row", "last_standing", "is_last"),
     ),
     # of these ids, the row that counts
     "current": (*(name for name in FACTS if name != "reasons"), "source_file", "cache_group"),
@@ -48,6 +48,12 @@ RELATIONS: Mapping[str, tuple[str, ...]] = {
 }
 # So many touched ids have their rows in memory: to look for them among all facts takes a while.
 _FEW = 250_000
+# All accepted rows of these ids, of whatever content: what is looked at again and again, if few.
+_TOUCHED_ROWS = """
+    CREATE TEMP $kind touched_rows AS
+    FROM all_facts
+    WHERE len(reasons) = 0 AND hash(trace_id) IN (SELECT id FROM touched_ids)
+"""
 # By facts, whose files are few, where the scores have one a day. An id may have several times
 # there, of which its score has one.
 _TOUCHED_DAYS = """
@@ -180,11 +186,11 @@ def detect_changes(
     snapshot.connection.execute(query)
     few = snapshot.ask("SELECT count(*) FROM touched_ids").item() <= _FEW
     kind = statement("TABLE") if few else statement("VIEW")
-    query = sql(
-        __name__, "candidates.sql", kind=kind, without=without, cache_group=group_of(cache_by)
-    )
-    snapshot.connection.execute(query)
+    snapshot.connection.execute(statement(_TOUCHED_ROWS, kind=kind))
     scores = snapshot.scores_of(snapshot.ask(_TOUCHED_DAYS).get_column("day"))
+    group = group_of(cache_by)
+    query = sql(__name__, "candidates.sql", scores=scores, without=without, cache_group=group)
+    snapshot.connection.execute(query)
     snapshot.connection.execute(sql(__name__, "diff.sql", scores=scores))
     [counts] = snapshot.ask(_ROWS).iter_rows()
     return Detected(snapshot, ChangeSet(snapshot.ask(_BY_DAY), *counts))

@@ -31,12 +31,19 @@ COPY (
             trace_id,
             task_domain,
             ['superseded'],
-            'the same id stands with other content in ' || last_file || ', row ' || last_row
-                || if(is_alike, ', later in the archive', ', which can be read'),
+            CASE
+                WHEN last_standing = 0 THEN 'the row that superseded it is in the archive no more'
+                ELSE 'the same id stands with other content in ' || last_file || ', row ' || last_row
+                    || CASE
+                        WHEN last_standing = standing THEN ', later in the archive'
+                        WHEN last_standing = 2 THEN ', which can be read'
+                        ELSE ', whose score is published'
+                    END
+            END,
             file_id
         FROM duplicates
         JOIN contents USING (file_id)
-        WHERE content_hash <> last_content
+        WHERE content_hash <> last_content OR last_standing = 0
         UNION ALL
         -- Rows of ids that are not touched are superseded as they were.
         SELECT source_file, "row", trace_id, task_domain, reasons, message, file_id

@@ -130,17 +130,21 @@ class PublishedSnapshot:
         for name in names:
             create_view(connection, schema, name, self.relation(name))
 
-    def find_run(self, name: str) -> RunRecord:
-        """Find the run that a name means.
+    def find_runs(self, *names: str) -> list[RunRecord]:
+        """Find the run that each name means.
 
         Args:
-            name: a run_id, the beginning of one alone, `latest` (the last run that is done) or
+            names: a run_id, the beginning of one alone, `latest` (the last run that is done) or
                 `previous` (the one that was done before it).
 
         Raises:
             WarehouseError: there is no such run, or several.
         """
-        where, runs = shown(self.warehouse), sorted(self.runs(), key=lambda run: -run.added_to)
+        runs = sorted(self.runs(), key=lambda run: -run.added_to)
+        return [self._find_run(name, runs) for name in names]
+
+    def _find_run(self, name: str, runs: Sequence[RunRecord]) -> RunRecord:
+        where = shown(self.warehouse)
         see = f"see: kp-batch runs --warehouse {quote(where)}"
         if name in _BY_PLACE:
             done = done_runs(runs)
@@ -177,14 +181,14 @@ def published(warehouse: Path, as_of: str | None = None) -> PublishedSnapshot:
 
     Args:
         warehouse: the folder of the tables.
-        as_of: a run, as `find_run` takes it: the tables as that run left them; None: as they are.
+        as_of: a run, as `find_runs` takes it: the tables as that run left them; None: as they are.
 
     Raises:
         WarehouseError: nothing is published, or there is no such run.
     """
     manifest = require_manifest(warehouse)
     now = PublishedSnapshot(warehouse, manifest.tables, manifest)
-    return now if as_of is None else now.as_of(now.find_run(as_of))
+    return now if as_of is None else now.as_of(*now.find_runs(as_of))
 
 
 def manifest_left(run: RunRecord) -> Manifest:
