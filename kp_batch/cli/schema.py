@@ -17,7 +17,7 @@ _PRINTED = {
     "compare": ("operations.compare", "Comparison"),
     "explain": ("operations.explain.explanation", "Explanation"),
     "export": ("operations.export", "ExportResult"),
-    "import": ("operations.importing", "Imported"),
+    "import": ("imports.run", "Imported"),
     "plan": ("planning.explain_plan", "PlanDescription"),
     "questions": ("warehouse.questions", "Question"),
     "run": ("pipeline.summary", "Summary"),
