@@ -13,6 +13,22 @@ from kp_batch.imports.conversation.messages import Json, parse_json
 _AGENT_SPAN = re.compile(r"(?:invoke_agent|agent_run)(?: (?:\[(.*)\]|(.*)))?")
 
 
+class Attributes(dict[str, Any]):
+    """The attributes of a span, of which most names that are looked for are told to be missing.
+
+    Attributes:
+        nests: whether any of them is a tree.
+        heads: what stands before the first dot of their names.
+    """
+
+    __slots__ = ("heads", "nests")
+
+    def __init__(self, attributes: Json) -> None:
+        super().__init__(attributes)
+        self.nests = any(isinstance(each, Mapping) for each in self.values())
+        self.heads = {name.partition(".")[0] for name in self}
+
+
 @dataclass(frozen=True)
 class Event:
     """What happened within a span."""
@@ -44,16 +60,18 @@ class OtelSpan:
     def of(cls, record: Json) -> "OtelSpan":
         """The span that a record tells of."""
         told: dict[str, Any] = {**record, "events": [Event(**each) for each in record["events"]]}
+        told["attributes"] = Attributes(record["attributes"])
         return cls(**told)
 
 
 def told(attributes: object, name: str) -> Any:
     """The value of a dotted name; None if there is none."""
-    if not isinstance(attributes, Mapping):
+    if not isinstance(attributes, dict | Mapping):
         return None
     tree = cast("Json", attributes)
-    if tree.get(name) is not None:
-        return tree[name]
+    found = tree.get(name)
+    if found is not None or (isinstance(tree, Attributes) and not tree.nests):
+        return found
     parts = name.split(".")
     for count in range(1, len(parts)):
         head, rest = ".".join(parts[:count]), ".".join(parts[count:])
@@ -90,6 +108,8 @@ def agent_named(span: str) -> str:
 
 def listed(attributes: object, name: str) -> list[object]:
     """The values of a list, which may be told as one, as JSON, or item by item (`NAME.0.KEY`)."""
+    if isinstance(attributes, Attributes) and name.partition(".")[0] not in attributes.heads:
+        return []
     found = parse_json(told(attributes, name))
     if isinstance(found, list):
         return cast("list[object]", found)
