@@ -190,3 +190,12 @@ def test_who_forgets_in_a_warehouse_is_told_of_the_archive(archive: Path, tmp_pa
     forget(archive, ids=["kp:trace:a"])
     assert forget_traces(tmp_path / "warehouse", ["kp:trace:a"]).archives == ()
     assert not holds(str(tmp_path), ["kp:trace:a"])
+
+
+def test_an_archive_that_cannot_be_looked_into_stops_no_forgetting(
+    archive: Path, tmp_path: Path
+) -> None:
+    rescore_archive(config(tmp_path, archive))
+    (archive / "_import" / "000001-records.parquet").write_bytes(b"no Parquet")
+    done = forget_traces(tmp_path / "warehouse", ["kp:trace:a"])
+    assert (done.traces, done.archives) == (1, (str(archive),))

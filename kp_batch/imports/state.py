@@ -111,8 +111,13 @@ class ImportState(_Model):
         archive.remove(name for name in archive.own() - {STATE} if name not in self._files())
 
     def _files(self) -> set[str]:
-        named = (*self.records, *(each.name for each in self.skipped), self.sources, self.forgotten)
+        named = (*self.segments, self.sources, self.forgotten)
         return {f"{OWN}/{name}" for name in named if name}
+
+    @property
+    def segments(self) -> list[str]:
+        """The names of all segments."""
+        return [*self.records, *(each.name for each in self.skipped)]
 
     @property
     def made_by(self) -> dict[str, str]:
@@ -165,8 +170,7 @@ def _damaged(archive: Archive, name: str, reason: str) -> KpBatchError:
 
 def store_file(archive: Archive, number: int, kind: str, made: Path) -> str:
     """Store a file under the number of its import; returns its name."""
-    name = f"{number:06d}-{kind}.parquet"
-    with archive.writing(f"{OWN}/{name}") as written:
+    with _storing(archive, number, kind) as (name, written):
         shutil.move(made, written)
     return name
 
@@ -175,10 +179,17 @@ def store_frame(archive: Archive, number: int, kind: str, frame: pl.DataFrame) -
     """Likewise, store rows; None where there are none."""
     if frame.is_empty():
         return None
-    name = f"{number:06d}-{kind}.parquet"
-    with archive.writing(f"{OWN}/{name}") as written:
+    with _storing(archive, number, kind) as (name, written):
         frame.write_parquet(written)
     return name
+
+
+@contextmanager
+def _storing(archive: Archive, number: int, kind: str) -> Generator[tuple[str, Path]]:
+    """Give the name of a file, and the path to write it under."""
+    name = f"{number:06d}-{kind}.parquet"
+    with archive.writing(f"{OWN}/{name}") as written:
+        yield name, written
 
 
 def store_sources(archive: Archive, number: int, sources: Mapping[str, KnownSource]) -> str | None:
@@ -190,27 +201,25 @@ def store_sources(archive: Archive, number: int, sources: Mapping[str, KnownSour
 def holds(archive: str, ids: Collection[str]) -> bool:
     """Whether an archive keeps what was told of any of these traces; not, if none was imported.
 
-    Args:
-        archive: its folder, or a file or a glob within; or a URL, whose objects are not looked
-            into: then, whether anything was imported into it.
-        ids: of the traces.
+    So may one that cannot be looked into, and one in a bucket, whose records are not fetched.
 
-    Raises:
-        KpBatchError: its state is damaged.
-        OSError: it cannot be looked at.
+    Args:
+        archive: its folder, or a file or a glob within; or a URL.
+        ids: of the traces.
     """
-    if is_url(archive):
-        return any(each.path == STATE for each in store_at(archive).objects(OWN))
-    folder = next((x for x in (Path(archive), Path(archive).parent) if (x / STATE).is_file()), None)
-    if folder is None:
-        return False
-    opened = Archive(str(folder), folder)
-    state = ImportState.of(opened)
-    names = (*state.records, *(each.name for each in state.skipped))
+    try:
+        if is_url(archive):
+            return any(each.path == STATE for each in store_at(archive).objects(OWN))
+        near = (Path(archive), Path(archive).parent)
+        folder = next((each for each in near if (each / STATE).is_file()), None)
+        return folder is not None and _tells_of(Archive(str(folder), folder), ids)
+    except (KpBatchError, OSError):
+        return True
+
+
+def _tells_of(archive: Archive, ids: Collection[str]) -> bool:
+    paths = [state_file(archive, name) for name in ImportState.of(archive).segments]
     traces = {name for each in ids for name in (each, each.removeprefix("kp:trace:"))}
-    with reading_state(opened):
-        told = traces_of(
-            [state_file(opened, name) for name in names],
-            pl.col("trace").is_in(list(traces)) & pl.col("file").is_not_null(),
-        )
-    return not told.is_empty()
+    is_told = pl.col("trace").is_in(list(traces)) & pl.col("file").is_not_null()
+    with reading_state(archive):
+        return not traces_of(paths, is_told).is_empty()
