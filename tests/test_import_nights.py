@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from kp_batch.imports.formats import FORMATS
-from kp_batch.imports.formats.json_files import read_json_lines
-from kp_batch.imports.model import Format, Rejected, SourceRecord, TraceDraft, by_ending
+from kp_batch.imports.model import Format, SourceRecord, TraceDraft, by_ending
 from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, import_traces
 from kp_batch.times import time_of
 from tests.importing import imported
 from tests.shuffled_spans import SPANS, span_lines
 from tests.test_import_langfuse import observation, root
+from tests.test_importing import units_of_lines
 
 NAMES = [f"{each}.jsonl" for each in "abcdef"]
 LINES = st.lists(st.integers(0, 999), min_size=1, max_size=8)
@@ -199,13 +199,6 @@ class Nights(RuleBasedStateMachine):
 def _made() -> Format:
     """Lines of spans, of which the greatest version counts, else the last."""
 
-    def units(path: Path, _: Any) -> Any:
-        for found in read_json_lines(path):
-            if isinstance(found, Rejected):
-                yield found
-            else:
-                yield SourceRecord(cast("dict[str, str]", found[1])["trace"], found[1])
-
     def draft(trace: str, found: Sequence[SourceRecord], _: Rules) -> TraceDraft:
         spans: dict[str, dict[str, Any]] = {}
         for each in found:
@@ -217,7 +210,7 @@ def _made() -> Format:
         steps = [{**STEP, "step_id": at, "content": each["say"]} for at, each in enumerate(said)]
         return TraceDraft(f"kp:trace:{trace}", time_of(said[0]["at"]), "go", steps)
 
-    return Format("spans", "nothing", by_ending(".jsonl"), units, draft)
+    return Format("spans", "nothing", by_ending(".jsonl"), units_of_lines, draft)
 
 
 STEP = {**dict.fromkeys(("tool", "input", "output_summary", "latency_ms")), "type": "thought"}

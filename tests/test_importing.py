@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from random import Random
@@ -25,7 +26,7 @@ from kp_batch.imports.archive import Archive
 from kp_batch.imports.days import DailyPartitions
 from kp_batch.imports.formats.json_files import read_json_lines
 from kp_batch.imports.formats.knowledgepulse import FORMAT
-from kp_batch.imports.model import Format, Rejected, SourceRecord, TraceDraft, by_ending
+from kp_batch.imports.model import Format, Input, Rejected, SourceRecord, TraceDraft, by_ending
 from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, import_traces
 from kp_batch.imports.state import ImportState
@@ -137,15 +138,17 @@ def test_a_damaged_file_is_named_and_the_others_are_imported(source: Path, archi
     assert len(refusals(archive)) == 2  # of the one that is gone, too
 
 
+def units_of_lines(path: Path, _: Any) -> Any:
+    """A record of each line, which names its trace."""
+    for found in read_json_lines(path):
+        if isinstance(found, Rejected):
+            yield found
+        else:
+            yield SourceRecord(cast("dict[str, str]", found[1])["trace"], found[1])
+
+
 def spans_format() -> Format:
     """A made format: lines of spans, far apart, of which each says one thing."""
-
-    def units(path: Path, _: Any) -> Any:
-        for found in read_json_lines(path):
-            if isinstance(found, Rejected):
-                yield found
-            else:
-                yield SourceRecord(cast("dict[str, str]", found[1])["trace"], found[1])
 
     def draft(trace: str, found: Sequence[SourceRecord], _: Rules) -> TraceDraft:
         records = [cast("dict[str, str]", each.record) for each in found]
@@ -155,7 +158,7 @@ def spans_format() -> Format:
         time, fields = time_of(records[0]["at"]), {"kind": ["made"]}
         return TraceDraft(f"kp:trace:{trace}", time, "go", steps, scores, fields)
 
-    return Format("spans", "nothing", by_ending(".jsonl"), units, draft)
+    return Format("spans", "nothing", by_ending(".jsonl"), units_of_lines, draft)
 
 
 STEP = {**dict.fromkeys(("tool", "input", "output_summary", "latency_ms")), "type": "thought"}
@@ -553,6 +556,24 @@ def test_a_trace_that_is_not_understood_is_refused_alone(tmp_path: Path, archive
     [refused] = refusals(archive)
     assert refused["message"].startswith("it is not understood: ")
     assert list(said(archive)) == ["a"]
+
+
+def test_a_file_is_looked_into_once_until_it_changes(nights: Path, archive: Path) -> None:
+    looked: list[str] = []
+
+    def inputs(paths: Sequence[str], look: Any) -> Any:
+        return (Input(path) for path in paths if look(path) or True)
+
+    def sniff(path: str, _: bytes) -> None:
+        looked.append(Path(path).name)
+
+    form = replace(spans_format(), inputs=inputs, sniff=sniff)
+    for night in (["1.jsonl", "2.jsonl"], [], ["2.jsonl"]):
+        looked.clear()
+        import_traces(form, [str(nights)], archive, load_rules(None, RULES))
+        assert sorted(looked) == night
+        if not night:
+            write_lines(nights / "2.jsonl", [span("b", 7)])
 
 
 def test_where_no_file_of_the_format_is_it_is_said(tmp_path: Path, archive: Path) -> None:

@@ -21,6 +21,8 @@ from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.lock import locked
 
 OWN = "_import"  # the folder of what is known for the next import
+_LARGE = 32 << 20  # bytes; a write with a condition has the whole object in memory
+_PART = f"*.{'[0-9a-f]' * 32}{HALF_WRITTEN}"  # see `files.temporary_sibling`
 _DAY = "????-??-??.parquet"
 
 
@@ -122,10 +124,6 @@ class Archive:
 
 def _is_same(written: Path, path: Path) -> bool:
     return path.exists() and cmp(written, path, shallow=False)
-
-
-_LARGE = 32 << 20  # bytes; a write with a condition has the whole object in memory
-_PART = f"*.{'[0-9a-f]' * 32}{HALF_WRITTEN}"  # see `files.temporary_sibling`
 
 
 class Place(Protocol):

@@ -1,6 +1,6 @@
 """A change of an archive: what is told anew, and what follows from it: segments, traces, days."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,7 +9,6 @@ import polars as pl
 
 from kp_batch.imports.archive import Archive
 from kp_batch.imports.job import ImportJob
-from kp_batch.imports.model import Format
 from kp_batch.imports.records import (
     FORGOTTEN,
     Join,
@@ -19,10 +18,9 @@ from kp_batch.imports.records import (
     traces_of,
 )
 from kp_batch.imports.rejects import NAMES
-from kp_batch.imports.rules import Rules
-from kp_batch.imports.sources import here
 from kp_batch.imports.state import (
     ImportState,
+    KnownSource,
     SkippedSegment,
     reading_state,
     state_file,
@@ -60,26 +58,30 @@ class ArchiveChange:
     Args:
         archive: that is changed.
         state: of the archive, as it will be but for what is told.
-        form: of the archive.
-        rules: by which traces are built.
-        folder: an empty one, for what does not fit into memory.
+        known: the files of sources, as they will be known.
+        job: has read what is new, and builds traces.
+        folder: for what does not fit into memory; it is there.
     """
 
     def __init__(
-        self, archive: Archive, state: ImportState, form: Format, rules: Rules, folder: Path
+        self,
+        archive: Archive,
+        state: ImportState,
+        known: Mapping[str, KnownSource],
+        job: ImportJob,
+        folder: Path,
     ) -> None:
-        self._archive, self._state, self._folder = archive, state, folder
+        self._archive, self._state, self._known = archive, state, known
+        self._job, self._folder = job, folder
         self._forgotten = state.what_is_forgotten(archive)
         self._live = [each for each in state.skipped if not is_expired(each)]
         names = (*state.records, *(each.name for each in self._live))
         self._told = [state_file(archive, name) for name in names]
-        self.known = state.known_sources(archive)
-        self.job = ImportJob(form, rules, folder, here, state.number + 1)
-        self.standing: dict[str, int] = {}
+        self._standing: dict[str, int] = {}
 
     def no_longer_told(self, files: Collection[str]) -> int:
         """Of how many traces files told before, and do not now."""
-        read = [*self.job.new.runs(), *self.job.present.runs()]
+        read = [*self._job.new.runs(), *self._job.present.runs()]
         with reading_state(self._archive):
             return no_longer_told(self._told, read, files)
 
@@ -91,10 +93,10 @@ class ArchiveChange:
         gone = pl.concat([self._forgotten, ids, alone], how="diagonal").unique()
         self._forgotten = gone.sort(FORGOTTEN.names(), nulls_last=True)
         touched = pl.concat([ids["trace"], alone["trace"]]).unique()
-        self.job.new.touch(touched)
+        self._job.new.touch(touched)
         for each in traces:
-            self.job.refusals.read_trace(self.job.form.id_of(each))
-        self.job.refusals.gone += files
+            self._job.refusals.read_trace(self._job.form.id_of(each))
+        self._job.refusals.gone += files
         self.build(is_rewritten=True)
         self.write_refusals()
         return Forgotten(len(touched), len(alone), self.store())
@@ -106,20 +108,20 @@ class ArchiveChange:
             all_anew: whether all traces are built.
             is_rewritten: whether no segment stays as it is.
         """
-        new, state = self.job.new, self._state
-        replaced = [path for path, each in self.known.items() if each.since == new.number]
+        new, state = self._job.new, self._state
+        replaced = [path for path, each in self._known.items() if each.since == new.number]
         self._old = self._segments(is_rewritten=is_rewritten or all_anew)
         with reading_state(self._archive):
             new.touch(traces_of(self._told, pl.col("file").is_in(replaced)))
             if not state.is_done:
                 new.touch(traces_of(self._told, pl.col("told") == state.number))
             self._join = Join(new, self._old, self._folder / "segments", all_anew=all_anew)
-            self._join.build(self.job.build)
+            self._join.build(self._job.build)
 
     def _segments(self, *, is_rewritten: bool) -> Segments:
         """The segments of before; the new one takes in those that are not much larger."""
         paths = [state_file(self._archive, name) for name in self._state.records]
-        stay, size = len(paths), self.job.new.bytes()
+        stay, size = len(paths), self._job.new.bytes()
         while stay and (is_rewritten or paths[stay - 1].stat().st_size <= 2 * size):
             stay -= 1
             size += paths[stay].stat().st_size
@@ -130,17 +132,18 @@ class ArchiveChange:
             rewritten=paths[stay:],
             skipped=[state_file(self._archive, x.name) for x in self._live if x not in again],
             skipped_again=[state_file(self._archive, each.name) for each in again],
-            since={path: each.since for path, each in self.known.items() if each.since},
-            is_registry=self.job.form.source == "registry",
+            since={path: each.since for path, each in self._known.items() if each.since},
+            is_registry=self._job.form.source == "registry",
             forgotten=self._forgotten,
         )
 
-    def write_refusals(self) -> None:
-        """Tell in the archive what is refused."""
-        self.standing = self.job.refusals.write(self._archive)
-        if self.job.refusals.left_out:
+    def write_refusals(self) -> dict[str, int]:
+        """Tell in the archive what is refused; returns how much of each kind is, in all."""
+        self._standing = self._job.refusals.write(self._archive)
+        if self._job.refusals.left_out:
             named = " or ".join(NAMES.values())
             warn(f"{self._archive.name} has damaged lines in {named}; they are left out")
+        return self._standing
 
     def expired(self) -> int:
         """How many traces go that are no agent's, as nothing was told of them for so long."""
@@ -151,7 +154,7 @@ class ArchiveChange:
 
     def store(self) -> int:
         """Store what is told, then days, then that it is done; returns how many days are others."""
-        archive, number = self._archive, self.job.new.number
+        archive, number = self._archive, self._job.new.number
         stay = {each.name for each in (*self._old.standing, *self._old.skipped)}
         records = [name for name in self._state.records if name in stay]
         skipped = [each for each in self._state.skipped if each.name in stay]
@@ -166,11 +169,11 @@ class ArchiveChange:
             "is_done": False,
             "records": tuple(records),
             "skipped": tuple(skipped),
-            "sources": store_sources(archive, number, self.known),
+            "sources": store_sources(archive, number, self._known),
             "forgotten": store_frame(archive, number, "forgotten", self._forgotten),
         }
         state = self._state.model_copy(update=told)
         state.save(archive)
-        changed = self.job.days.upsert(archive, state.made_by)
-        state.model_copy(update={"is_done": True, "standing": self.standing}).save(archive)
+        changed = self._job.days.upsert(archive, state.made_by)
+        state.model_copy(update={"is_done": True, "standing": self._standing}).save(archive)
         return changed

@@ -88,7 +88,7 @@ class DailyPartitions:
         changed: set[str] = set()
         for day, name in names.items():
             rows = merged([self._old(archive.here(name), day, leaves), *self._new(day)], ["key"])
-            if archive.put(name, partial(_write, rows, metadata)):
+            if archive.put(name, partial(_write_day, rows, metadata)):
                 changed.add(day)
         archive.store([names[day] for day in sorted(changed)])
         return changed
@@ -116,8 +116,8 @@ class DailyPartitions:
             )
 
 
-def _write(rows: Pieces, metadata: Mapping[str, str], path: Path) -> int:
-    """Write rows; returns how many."""
+def _write_day(rows: Pieces, metadata: Mapping[str, str], path: Path) -> int:
+    """Write the rows of a day; returns how many."""
     with RowGroupWriter(
         path, IMPORTED, _SIZE, rows=_ROWS, most=_BYTES, metadata=metadata
     ) as writer:

@@ -1,4 +1,4 @@
-"""What a format is: how its files become units, and the units of a trace its draft."""
+"""What a format is: how its files become records, and the records of a trace its draft."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack

@@ -205,7 +205,7 @@ class Join:
         contents = valid.unique(_CONTENT, keep="first", maintain_order=True)
         contents = contents.join(texts, on=_CONTENT, how="left", maintain_order="left")
         changed = self._changed(rows, contents)
-        outcomes = _built(changed, contents, became, build)
+        outcomes = _outcomes(changed, contents, became, build)
         before = became.filter(~pl.col("origin").is_in([_NEW, _STANDING]))
         # Of a trace that is built its former days count until it was put into its new one.
         is_built = pl.col("trace").is_in(outcomes["trace"].implode())
@@ -280,12 +280,13 @@ def _skipped_traces(rows: pl.DataFrame) -> pl.DataFrame:
     return by_trace.filter("is_skipped").select("trace")
 
 
-def _built(
+def _outcomes(
     changed: pl.DataFrame,
     contents: pl.DataFrame,
     became: pl.DataFrame,
     build: Callable[[TraceRecords], Outcome],
 ) -> pl.DataFrame:
+    """Build traces; returns what became of each."""
     by_trace = contents.group_by("trace", maintain_order=True).agg("json", pl.first("file"))
     days = became.group_by("trace").agg(pl.col("day").drop_nulls().unique().sort())
     found = changed.join(by_trace, on="trace", how="left", maintain_order="left")

@@ -7,10 +7,10 @@ traces of which that tells anew. What is gone from a source takes nothing away.
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
 from typing import Any
 
 from kp_batch.archive.sources import absolute
@@ -19,7 +19,7 @@ from kp_batch.imports.apply_rules import check_rules
 from kp_batch.imports.archive import Archive, place_of
 from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired
 from kp_batch.imports.formats import FORMATS, detect_format
-from kp_batch.imports.job import ImportCounts, ImportJob
+from kp_batch.imports.job import ImportJob
 from kp_batch.imports.model import Format, Input
 from kp_batch.imports.rejects import NAMES, ImportLimits, check_limits
 from kp_batch.imports.rules import Rules
@@ -86,16 +86,14 @@ def import_traces(
     """
     with TemporaryDirectory(prefix="kp-import-") as name:
         place = place_of(str(archive), Path(name) / "archive")
-        files = files_of(sources, str(archive))
-        night = _Night.of(place.look(), form, files, rules)
+        night = _Night.of(place.look(), form, files_of(sources, str(archive)), rules)
         check_rules(night.form, rules)
         if not night.source.inputs:
             raise ArchiveError(f"no file of {night.form.name} at {', '.join(sources)}")
         if night.is_quiet:
-            return _imported(night, None, night.state.standing)
+            return night.nothing_done()
         with place.alone() as opened:
-            night = _Night.of(opened, night.form, files, rules)
-            return _import(night, Path(name) / "scratch", limits)
+            return _import(night.at(opened), Path(name) / "scratch", limits)
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,6 @@ class _Night:
     state: ImportState
     known: Mapping[str, KnownSource]
     source: Source
-    new: Mapping[str, Input]  # what is not as it is known, in the order of their paths
 
     @classmethod
     def of(
@@ -116,17 +113,24 @@ class _Night:
     ) -> "_Night":
         state = ImportState.of(archive)
         form = form or FORMATS.get(state.format) or detect_format([*files], content_of, here)
-        if state.format not in ("", form.name):
-            raise KpBatchError(
-                f"{archive.name} has traces of {state.format}, and an archive has those of one "
-                "format; name another one: a run takes several"
-            )
+        _check_format(archive, state, form)
         known = state.known_sources(archive)
         source = source_of(form, files, Sniffed(form, files, known))
-        stamps = {path: each.fingerprint or "" for path, each in known.items()}
-        changed = sorted(x for x, stamp in source.stamps.items() if stamps.get(x) != stamp)
-        new = {path: newer(source.inputs[path], stamps.get(path, "")) for path in changed}
-        return cls(archive, form, rules, state, known, source, new)
+        return cls(archive, form, rules, state, known, source)
+
+    def at(self, archive: Archive) -> "_Night":
+        """The same, of an archive that nobody else changes by now: another import may have."""
+        state = ImportState.of(archive)
+        _check_format(archive, state, self.form)
+        known = state.known_sources(archive)
+        return replace(self, archive=archive, state=state, known=known)
+
+    @cached_property
+    def new(self) -> Mapping[str, Input]:
+        """What is not as it is known, in the order of their paths."""
+        stamps = {path: each.fingerprint or "" for path, each in self.known.items()}
+        changed = sorted(x for x, now in self.source.stamps.items() if stamps.get(x) != now)
+        return {path: newer(self.source.inputs[path], stamps.get(path, "")) for path in changed}
 
     @property
     def is_all_anew(self) -> bool:
@@ -141,6 +145,31 @@ class _Night:
         is_due = any(is_expired(each) for each in state.skipped)
         return state.is_done and not (self.new or self.is_all_anew or state.closed or is_due)
 
+    def nothing_done(self) -> Imported:
+        """What comes of it where nothing is read."""
+        return Imported(
+            traces=0,
+            files=len(self.source.inputs),
+            files_read=0,
+            files_changed=0,
+            refused={},
+            waiting={},
+            standing={kind: self.state.standing.get(kind, 0) for kind in NAMES},
+            passed_over={},
+            expired=0,
+            deleted=0,
+            unmapped_domains={},
+            rules=json.loads(self.rules.as_json()),
+        )
+
+
+def _check_format(archive: Archive, state: ImportState, form: Format) -> None:
+    if state.format not in ("", form.name):
+        raise KpBatchError(
+            f"{archive.name} has traces of {state.format}, and an archive has those of one "
+            "format; name another one: a run takes several"
+        )
+
 
 def _import(night: _Night, folder: Path, limits: ImportLimits) -> Imported:
     """Import what is new or changed; nobody else changes the archive meanwhile."""
@@ -152,43 +181,28 @@ def _import(night: _Night, folder: Path, limits: ImportLimits) -> Imported:
             "closed": sum(map(is_closed, night.source.inputs)),
         }
     )
-    change = ArchiveChange(night.archive, state, night.form, night.rules, folder)
-    job = change.job
+    job = ImportJob(night.form, night.rules, folder, here, state.number + 1)
     read = _read(job, night.new.values())
-    change.known = _known(night, read, state.number + 1)
+    change = ArchiveChange(night.archive, state, _known(night, read, job.new.number), job, folder)
     again = [path for path in read if path in night.known]
     deleted = change.no_longer_told(again) if night.form.source == "registry" else 0
     change.build(all_anew=night.is_all_anew)
     if night.is_all_anew or not night.state.format:
         job.check_names()
-    change.write_refusals()
+    standing = change.write_refusals()
     check_limits(limits, job.refusals, job.counts.traces, len(night.source.inputs))
-    expired, changed = change.expired(), change.store()
-    told = {"expired": expired, "deleted": deleted, "files_changed": changed}
-    return _imported(night, job, change.standing, told)
-
-
-def _imported(
-    night: _Night,
-    job: ImportJob | None,
-    standing: Mapping[str, int],
-    told: Mapping[str, int] = MappingProxyType({}),
-) -> Imported:
-    """What came of it; without a job, nothing did."""
-    counts, refusals = (job.counts, job.refusals) if job else (ImportCounts(), None)
-    return Imported(
-        traces=counts.traces,
-        files=len(night.source.inputs),
-        files_read=len(night.new) if job else 0,
-        files_changed=told.get("files_changed", 0),
-        refused=dict(refusals.refused) if refusals else {},
-        waiting=dict(refusals.waiting) if refusals else {},
-        standing={kind: standing.get(kind, 0) for kind in NAMES},
-        passed_over=dict(counts.passed_over),
-        expired=told.get("expired", 0),
-        deleted=told.get("deleted", 0),
-        unmapped_domains=dict(counts.unmapped),
-        rules=json.loads(night.rules.as_json()),
+    return replace(
+        night.nothing_done(),
+        traces=job.counts.traces,
+        files_read=len(night.new),
+        refused=dict(job.refusals.refused),
+        waiting=dict(job.refusals.waiting),
+        standing=standing,
+        passed_over=dict(job.counts.passed_over),
+        expired=change.expired(),
+        deleted=deleted,
+        unmapped_domains=dict(job.counts.unmapped),
+        files_changed=change.store(),
     )
 
 
@@ -205,7 +219,9 @@ def _read(job: ImportJob, inputs: Collection[Input]) -> set[str]:
 
 def _known(night: _Night, read: Collection[str], number: int) -> dict[str, KnownSource]:
     """The files as they are known from now on."""
-    known = night.source.sniffed.known()
+    known = {**night.known}
+    for path, (seen, told) in night.source.sniffed.anew.items():
+        known[path] = replace(known.get(path, KnownSource()), seen=seen, sniffed=told)
     for path, given in night.new.items():
         before = known.get(path, KnownSource())
         if path in read:
@@ -240,6 +256,8 @@ def forget(
         if not form:
             raise ArchiveError(f"nothing that is known here was imported into {archive}")
         rules = Rules.model_validate_json(state.rules)
-        change = ArchiveChange(opened, state, form, rules, Path(name) / "scratch")
+        scratch, known = Path(name) / "scratch", state.known_sources(opened)
+        job = ImportJob(form, rules, scratch, here, state.number + 1)
+        change = ArchiveChange(opened, state, known, job, scratch)
         paths = [each if is_url(each) else absolute(each) for each in files]
         return change.forget([form.trace_of(each) for each in ids], paths)

@@ -39,7 +39,8 @@ class Sniffed:
     def __init__(
         self, form: Format, stamps: Mapping[str, str], known: Mapping[str, KnownSource]
     ) -> None:
-        self._form, self._stamps, self._known = form, stamps, {**known}
+        self._form, self._stamps, self._known = form, stamps, known
+        self.anew: dict[str, tuple[str, str]] = {}  # by path: what it is, and told, by now
 
     def at(self, path: str) -> Any:
         """What a file tells as it is by now.
@@ -47,16 +48,14 @@ class Sniffed:
         Raises:
             OSError: it cannot be read.
         """
-        stamp = self._stamps[path]
-        before = self._known.get(path, KnownSource())
-        if before.seen != stamp or before.sniffed is None:
-            told = json.dumps(self._form.sniff(path, content_of(path)))
-            before = self._known[path] = replace(before, seen=stamp, sniffed=told)
-        return json.loads(before.sniffed or "null")
-
-    def known(self) -> dict[str, KnownSource]:
-        """All files that were looked into, or were known before."""
-        return {**self._known}
+        if path in self.anew:
+            return json.loads(self.anew[path][1])
+        stamp, before = self._stamps[path], self._known.get(path, KnownSource())
+        if before.seen == stamp and before.sniffed is not None:
+            return json.loads(before.sniffed)
+        told = json.dumps(self._form.sniff(path, content_of(path)))
+        self.anew[path] = stamp, told
+        return json.loads(told)
 
 
 _FAULT = '[["'  # as stamps of faults begin
