@@ -25,7 +25,7 @@ class Attributes(dict[str, Any]):
 
     def __init__(self, attributes: Json) -> None:
         super().__init__(attributes)
-        self.nests = any(isinstance(each, Mapping) for each in self.values())
+        self.nests = any(isinstance(each, dict) for each in self.values())
         self.heads = {name.partition(".")[0] for name in self}
 
 
@@ -66,7 +66,7 @@ class OtelSpan:
 
 def told(attributes: object, name: str) -> Any:
     """The value of a dotted name; None if there is none."""
-    if not isinstance(attributes, dict | Mapping):
+    if not isinstance(attributes, dict):
         return None
     tree = cast("Json", attributes)
     found = tree.get(name)
@@ -83,10 +83,10 @@ def told(attributes: object, name: str) -> Any:
 
 def first_told(attributes: object, names: tuple[str, ...]) -> Any:
     """The value of the first of these names that has one; None if none has."""
-    return next(
-        (found for name in names if (found := told(attributes, name)) is not None),
-        None,
-    )
+    for name in names:
+        if (found := told(attributes, name)) is not None:
+            return found
+    return None
 
 
 def first(texts: Iterable[str | None]) -> str | None:
@@ -96,8 +96,12 @@ def first(texts: Iterable[str | None]) -> str | None:
 
 def first_text(holders: Iterable[object], *names: str) -> str | None:
     """What the first of these that has one of these names holds there, as text."""
-    found = (told(each, name) for each in holders for name in names)
-    return first(_text(each) for each in found if _is_plain(each))
+    for each in holders:
+        for name in names:
+            found = told(each, name)
+            if found is not None and _is_plain(found) and (text := _text(found)):
+                return text
+    return None
 
 
 def agent_named(span: str) -> str:
@@ -113,7 +117,7 @@ def listed(attributes: object, name: str) -> list[object]:
     found = parse_json(told(attributes, name))
     if isinstance(found, list):
         return cast("list[object]", found)
-    if not isinstance(attributes, Mapping):
+    if not isinstance(attributes, dict):
         return []
     items: dict[int, dict[str, object]] = {}
     for key, value in cast("Json", attributes).items():
@@ -127,7 +131,7 @@ def texts(attributes: Json, prefix: str = "") -> Iterator[tuple[str, list[str]]]
     """Each attribute by its dotted name, and what it holds as texts."""
     for key, value in attributes.items():
         name, found = f"{prefix}{key}", parse_json(value)
-        if isinstance(value, Mapping) or (isinstance(found, Mapping) and name == "metadata"):
+        if isinstance(value, dict) or (isinstance(found, dict) and name == "metadata"):
             yield from texts(cast("Json", found), f"{name}.")
         elif isinstance(found, list):
             yield name, [_text(each) for each in cast("list[object]", found) if _is_plain(each)]

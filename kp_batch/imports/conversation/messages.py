@@ -86,7 +86,7 @@ def parse_json(value: object) -> object:
 def object_in(value: object) -> Json:
     """An object, or what a text holds that is one in JSON; empty if it is none."""
     found = parse_json(value)
-    return cast("Json", found) if isinstance(found, Mapping) else {}
+    return cast("Json", found) if isinstance(found, dict) else {}
 
 
 def list_in(value: object) -> list[object]:
@@ -115,6 +115,13 @@ ROLES: Mapping[str, Role] = {
 }
 
 
+_OTHER_THAN_TEXT = (
+    *("thought", "function_call", "functionCall", "function_response", "functionResponse"),
+)
+_BODY = ("content", "parts", "tool_calls", "function_call")
+_TEXTS = ("text", "input_text", "output_text", "refusal", "summary_text")
+
+
 def message_of(payload: Json) -> Message | None:
     """The message that a JSON object is; None if it is none."""
     item = _response_item(payload)
@@ -122,17 +129,18 @@ def message_of(payload: Json) -> Message | None:
         return item
     said_by = str(payload.get("role") or payload.get("type") or "")
     role = ROLES.get(said_by) or ROLES.get(said_by.lower())
-    if role is None or not ({"content", "parts", "tool_calls", "function_call"} & payload.keys()):
+    if role is None or payload.keys().isdisjoint(_BODY):
         return None
     parts = parts_of(
         payload.get("parts") if payload.get("parts") is not None else payload.get("content")
     )
+    text = joined([text_of_part(part) for part in parts])
+    parts = [part for part in parts if not _is_text_alone(part)]
     calls = [*calls_of(parts), *_tool_calls(payload)]
     results = results_of(parts)
-    text = joined([text_of_part(part) for part in parts])
     if role == "tool" and not results:
         content = payload.get("content", text or None)
-        if isinstance(content, Mapping) and isinstance(content.get("function"), Mapping):
+        if isinstance(content, dict) and isinstance(content.get("function"), dict):
             return Message("system")  # LangGraph tells of the tools that there are
         results = [
             ToolResult(plain(content), id_text(payload.get("tool_call_id")), _is_failed(payload))
@@ -145,6 +153,8 @@ def message_of(payload: Json) -> Message | None:
 def _response_item(payload: Json) -> Message | None:
     """An item of OpenAI's responses that is no message."""
     kind = payload.get("type")
+    if kind is None:
+        return None
     if kind == "function_call":
         call = ToolCall(
             str(payload.get("name") or ""),
@@ -167,13 +177,13 @@ def _response_item(payload: Json) -> Message | None:
 def unwrapped(payload: Json) -> Json:
     """LangChain's serialised objects hold a message in `kwargs`, old exports in `data`."""
     event = parse_json(payload.get("gen_ai.event.content"))  # Semantic Kernel's
-    if isinstance(event, Mapping):
+    if isinstance(event, dict):
         return {"role": payload.get("role"), **event}
-    if payload.get("lc") and isinstance(payload.get("kwargs"), Mapping):
+    if payload.get("lc") and isinstance(payload.get("kwargs"), dict):
         return {"type": _lc_type(payload), **payload["kwargs"]}
     if (
         "type" in payload
-        and isinstance(payload.get("data"), Mapping)
+        and isinstance(payload.get("data"), dict)
         and "content" in payload["data"]
     ):
         return {**payload["data"], "type": payload["type"]}
@@ -189,7 +199,7 @@ def _lc_type(payload: Json) -> str:
 def _beside(payload: Json) -> str:
     """Reasoning that stands beside a message's content."""
     inner = payload.get("additional_kwargs")
-    for each in (payload, inner if isinstance(inner, Mapping) else {}):
+    for each in (payload, inner if isinstance(inner, dict) else {}):
         for name in ("reasoning_content", "reasoning"):
             if isinstance(each.get(name), str):
                 return each[name]
@@ -198,11 +208,11 @@ def _beside(payload: Json) -> str:
 
 def _tool_calls(payload: Json) -> Iterator[ToolCall]:
     inner = payload.get("additional_kwargs")
-    beside = cast("Json", inner).get("tool_calls") if isinstance(inner, Mapping) else None
+    beside = cast("Json", inner).get("tool_calls") if isinstance(inner, dict) else None
     listed = list_in(payload.get("tool_calls") or beside)
-    for each in (cast("Json", each) for each in listed if isinstance(each, Mapping)):
+    for each in (cast("Json", each) for each in listed if isinstance(each, dict)):
         function = each.get("function")
-        if isinstance(function, Mapping):
+        if isinstance(function, dict):
             yield ToolCall(
                 str(function.get("name") or ""), function.get("arguments"), id_text(each.get("id"))
             )
@@ -240,7 +250,7 @@ def parts_of(content: object) -> list[object]:
 
 def kind_of(part: object) -> str:
     """A part's type, with the AI SDK's `tool-call` as `tool_call`."""
-    kind = cast("Json", part).get("type") if isinstance(part, Mapping) else None
+    kind = cast("Json", part).get("type") if isinstance(part, dict) else None
     return str(kind or "").replace("-", "_")
 
 
@@ -248,19 +258,27 @@ def text_of_part(part: object) -> str:
     """A part's text; empty where it is none."""
     if isinstance(part, str):
         return part
-    if not isinstance(part, Mapping) or part.get("thought"):
+    if not isinstance(part, dict) or part.get("thought"):
         return ""
     payload = cast("Json", part)
-    if kind_of(part) in ("", "text", "input_text", "output_text", "refusal", "summary_text"):
+    if kind_of(part) in ("", *_TEXTS):
         for name in ("text", "content", "refusal"):
             if isinstance(payload.get(name), str):
                 return payload[name]
     return ""
 
 
+def _is_text_alone(part: object) -> bool:
+    """Whether a part can hold no reasoning, no call and no result."""
+    if not isinstance(part, dict):
+        return True
+    payload = cast("Json", part)
+    return payload.get("type") in _TEXTS and payload.keys().isdisjoint(_OTHER_THAN_TEXT)
+
+
 def reasoning_of(part: object) -> str:
     """A part's reasoning; empty where it is none."""
-    if not isinstance(part, Mapping):
+    if not isinstance(part, dict):
         return ""
     payload = cast("Json", part)
     if payload.get("thought") is True:
@@ -275,7 +293,7 @@ def reasoning_of(part: object) -> str:
 def calls_of(parts: Sequence[object]) -> Iterator[ToolCall]:
     """The tool calls among parts."""
     for part in parts:
-        if not isinstance(part, Mapping):
+        if not isinstance(part, dict):
             continue
         payload = cast("Json", part)
         if kind_of(part) in ("tool_call", "tool_use", "server_tool_use") or _is_bare_call(payload):
@@ -303,7 +321,7 @@ def results_of(parts: Sequence[object]) -> list[ToolResult]:
     """The tools' results among parts."""
     found: list[ToolResult] = []
     for part in parts:
-        if not isinstance(part, Mapping):
+        if not isinstance(part, dict):
             continue
         payload = cast("Json", part)
         if kind_of(part) in ("tool_result", "tool_call_response", "function_response"):
@@ -328,7 +346,7 @@ def results_of(parts: Sequence[object]) -> list[ToolResult]:
 
 def plain(given: object) -> object:
     """Anthropic's tool results are lists of text parts, the AI SDK's have a type and a value."""
-    if isinstance(given, Mapping) and {*cast("Json", given)} == {"type", "value"}:
+    if isinstance(given, dict) and {*cast("Json", given)} == {"type", "value"}:
         return cast("Json", given)["value"]
     if isinstance(given, list) and given and all(kind_of(each) == "text" for each in given):
         return joined([text_of_part(each) for each in cast("list[object]", given)])

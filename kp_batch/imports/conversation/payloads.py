@@ -48,7 +48,7 @@ def messages_of(payload: object) -> list[Message]:
     if messages := messages_in(found):
         return messages
     parts = list_in(found)
-    if parts and all(isinstance(each, Mapping) for each in parts):
+    if parts and all(isinstance(each, dict) for each in parts):
         found = {"content": found}
     return [without_role(found) or Message("assistant", as_text(payload))]
 
@@ -56,14 +56,14 @@ def messages_of(payload: object) -> list[Message]:
 def result_in(payload: object) -> ToolResult | None:
     """The result in a tool's message, which LangChain's tools give back; None if it is none."""
     found = parse_json(payload)
-    told = unwrapped(cast("Json", found)) if isinstance(found, Mapping) else {}
+    told = unwrapped(cast("Json", found)) if isinstance(found, dict) else {}
     message = message_of(told) if "tool_call_id" in told else None
     return next(iter(message.results), None) if message else None
 
 
 def without_role(found: object) -> Message | None:
     """The assistant's message that an object is where its role is left out; None if it is none."""
-    message = message_of({**found, "role": "assistant"}) if isinstance(found, Mapping) else None
+    message = message_of({**found, "role": "assistant"}) if isinstance(found, dict) else None
     return message if message and (message.thought or message.calls) else None
 
 
@@ -85,7 +85,7 @@ def at_path(payload: object, path: str) -> str:
     found = parse_json(payload)
     for key in path.split("."):
         found = parse_json(found)
-        if isinstance(found, Mapping):
+        if isinstance(found, dict):
             found = cast("Json", found).get(key)
         elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
             found = cast("list[object]", found)[int(key)]
@@ -100,7 +100,7 @@ def _text_at_usual_place(found: object) -> str:
     if isinstance(found, list):
         texts = map(_text_at_usual_place, cast("list[object]", found))
         return text_of(found) or next(filter(None, texts), "")
-    if isinstance(found, Mapping):
+    if isinstance(found, dict):
         payload = cast("Json", found)
         for name in _TEXTS:
             inner = parse_json(payload.get(name))
@@ -116,7 +116,7 @@ def _messages(found: object) -> Iterator[Message]:
             return
         for each in cast("list[object]", found):
             yield from _messages(parse_json(each))
-    elif isinstance(found, Mapping):
+    elif isinstance(found, dict):
         payload = unwrapped(cast("Json", found))
         if message := message_of(payload):
             yield message

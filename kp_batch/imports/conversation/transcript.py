@@ -140,6 +140,8 @@ def _key(result: ToolResult) -> str:
 def _taken(calls: list[ToolCall], call: ToolCall) -> ToolCall | None:
     """Take the call out of a list that tells of the same one; None if there is none."""
     same = [each for each in calls if each.is_same_as(call)]
+    if not same:
+        return None
     given = parse_json_deep(call.arguments)
     for each in (*(each for each in same if parse_json_deep(each.arguments) == given), *same):
         calls.remove(each)

@@ -38,7 +38,7 @@ def units(path: Path, beside: Sequence[Path]) -> Iterator[SourceRecord | Rejecte
     """See `Format`; beside a trajectory is its trial's result."""
     told = _trajectory(read_json(path))
     agent = told.get("agent")
-    if isinstance(agent, Mapping) and (agent.get("extra") or {}).get("parent_session_id"):
+    if isinstance(agent, dict) and (agent.get("extra") or {}).get("parent_session_id"):
         yield Skipped("trajectory of a subagent")
         return
     name = told.get("trajectory_id")
@@ -54,11 +54,11 @@ def units(path: Path, beside: Sequence[Path]) -> Iterator[SourceRecord | Rejecte
 
 
 def _trajectory(content: object) -> Json:
-    told = cast("Json", content) if isinstance(content, Mapping) else {}
+    told = cast("Json", content) if isinstance(content, dict) else {}
     if not str(told.get("schema_version")).startswith("ATIF-v1."):
         raise UnreadableError("it is no ATIF trajectory of version 1")
     steps = told.get("steps")
-    if not isinstance(steps, list) or not all(isinstance(step, Mapping) for step in steps):
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise UnreadableError("it is an ATIF trajectory whose steps are no list of objects")
     for step in cast("list[Json]", steps):
         _message(step)  # A damaged one is told here, of its file.

@@ -89,7 +89,7 @@ class EvalFile:
     def _header(self) -> Json:
         for name in _HEADERS:
             found = self._json(name, room_of_trace()) if name in self._members else None
-            if isinstance(found, Mapping):
+            if isinstance(found, dict):
                 return cast("Json", found)
         raise UnreadableError("it is no Inspect log: it has no header.json")
 

@@ -21,6 +21,7 @@ from kp_batch.imports.conversation.spans import AgentRun, ModelCall, SpanContent
 _MODEL = ("chat", "text_completion", "generate_content", "call_llm")
 _AGENT = ("invoke_agent", "create_agent", "invoke_workflow", "plan")
 _TOOL, _RETRIEVER = "execute_tool", "retrieval"
+_OPERATIONS = (*_MODEL, *_AGENT, _TOOL, _RETRIEVER)
 _GIVEN = "gen_ai.input.messages"
 _ANSWER = "gen_ai.output.messages"
 _ARGUMENTS = ("gen_ai.tool.call.arguments", "gen_ai.tool.args", "gen_ai.retrieval.query.text")
@@ -41,7 +42,7 @@ _SPEAKERS = {
 def content_of(span: OtelSpan) -> SpanContent | None:
     """What a span tells of an agent; None if it tells nothing in this dialect."""
     operation = told(span.attributes, "gen_ai.operation.name")
-    if operation not in (*_MODEL, *_AGENT, _TOOL, _RETRIEVER):
+    if operation not in _OPERATIONS:
         operation = _guessed(span)
     if operation in _MODEL:
         return ModelCall(_given(span), _answer(span))
@@ -111,7 +112,7 @@ def _usual(event: Event) -> Json:
     body = object_in(told(event.attributes, "gen_ai.event.content"))
     told_there = {**event.attributes, **body}
     inner = parse_json(told_there.get("message"))
-    if isinstance(inner, Mapping):
+    if isinstance(inner, dict):
         told_there |= cast("Json", inner)
     elif isinstance(inner, str):
         told_there["content"] = inner

@@ -96,7 +96,7 @@ def _is_trial(content: bytes) -> bool | None:
         told = loads(content)
     except (ValueError, TooLargeError):
         return None
-    return isinstance(told, Mapping) and ("trial_name" in told or "task_name" in told)
+    return isinstance(told, dict) and ("trial_name" in told or "task_name" in told)
 
 
 def _folder(path: str) -> str:

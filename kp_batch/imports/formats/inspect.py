@@ -30,9 +30,9 @@ def units(path: Path, _: Sequence[Path]) -> Iterator[SourceRecord | Rejected | S
 
 
 def _log(content: object) -> Json:
-    if isinstance(content, Mapping):
+    if isinstance(content, dict):
         log = cast("Json", content)
-        if isinstance(log.get("eval"), Mapping) and isinstance(log.get("samples") or [], list):
+        if isinstance(log.get("eval"), dict) and isinstance(log.get("samples") or [], list):
             return log
     raise UnreadableError("it is no Inspect log: it does not tell of an eval")
 
@@ -40,7 +40,7 @@ def _log(content: object) -> Json:
 def _unit(log: Log, found: object) -> SourceRecord | Rejected:
     if isinstance(found, Rejected):
         return found
-    if not isinstance(found, Mapping):
+    if not isinstance(found, dict):
         return Rejected(["malformed_json"], "a sample that is no JSON object")
     sample = cast("Json", found)
     name = sample.get("uuid") or log.name_of(sample)

@@ -77,7 +77,7 @@ def _whole(value: object, attachments: Mapping[str, str], room: Room) -> object:
         text = _attached(value, attachments)
         room.take(VALUE_BYTES + len(text))
         return text
-    if not isinstance(value, list | Mapping):
+    if not isinstance(value, list | dict):
         return value
     room.take(VALUE_BYTES)
     try:
@@ -151,7 +151,7 @@ def _run_by_provider(part: Json) -> Message:
 def _result(message: Json) -> ToolResult:
     """A tool's result; where it failed without one, the model was shown the error."""
     error = message.get("error") or message.get("tool_error")
-    shown = error.get("message") if isinstance(error, Mapping) else error
+    shown = error.get("message") if isinstance(error, dict) else error
     return ToolResult(
         _text(message) or shown or (None if message.get("content") is None else ""),
         str(message.get("tool_call_id") or ""),
@@ -163,7 +163,7 @@ def _parts(message: Json) -> list[Json]:
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return [each for each in content or () if isinstance(each, Mapping)]
+    return [each for each in content or () if isinstance(each, dict)]
 
 
 def _text(message: Json) -> str:

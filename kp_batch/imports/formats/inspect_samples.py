@@ -161,7 +161,7 @@ def _named(sample: Json, log: Log) -> dict[str, Json]:
     return {
         (log.scorer or name) if name in _OLD_SCORERS else name: cast("Json", score)
         for name, score in found.items()
-        if isinstance(score, Mapping)
+        if isinstance(score, dict)
     }
 
 
@@ -169,7 +169,7 @@ def numbers(values: Json) -> Iterator[tuple[str, float]]:
     """The scores that are numbers or grades; those within a score by their own names."""
     inner: dict[str, float] = {}
     for name, value in values.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             inner |= {key: each for key, each in numbers(cast("Json", value)) if key not in inner}
         elif (number := number_of(value)) is not None:
             yield name, number

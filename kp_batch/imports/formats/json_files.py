@@ -167,4 +167,4 @@ def _objects(path: Path) -> list[Json]:
     except UnreadableError:
         return []
     several = cast("list[object]", found) if isinstance(found, list) else [found]
-    return [cast("Json", each) for each in several if isinstance(each, Mapping)]
+    return [cast("Json", each) for each in several if isinstance(each, dict)]

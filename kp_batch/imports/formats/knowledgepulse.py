@@ -130,11 +130,11 @@ def _of_row(
 
 
 def _exported(content: object) -> Sequence[object] | None:
-    if not isinstance(content, Mapping):
+    if not isinstance(content, dict):
         return None
     payload = cast("Mapping[str, Any]", content)
     inner = payload.get("data")
-    listed = (inner if isinstance(inner, Mapping) else payload).get("knowledge_units")
+    listed = (inner if isinstance(inner, dict) else payload).get("knowledge_units")
     if isinstance(listed, list):
         return cast("list[object]", listed)
     return [payload] if "@type" in payload or "metadata" in payload else None
@@ -143,7 +143,7 @@ def _exported(content: object) -> Sequence[object] | None:
 def _unit(
     found: object, updated: str = "", *, quarantined: bool = False
 ) -> SourceRecord | Rejected | Skipped:
-    if not isinstance(found, Mapping):
+    if not isinstance(found, dict):
         return Rejected(["malformed_json"], "a unit that is no JSON object")
     trace = cast("Mapping[str, Any]", found)
     kind = str(trace.get("@type") or _OURS)

@@ -149,7 +149,7 @@ def _of_json(content: object) -> Iterator[SourceRecord | Rejected | Skipped]:
     """Either a table's rows in a list, or traces as the page and the API give them."""
     listed = cast("list[object]", content) if isinstance(content, list) else [content]
     for each in listed:
-        if not isinstance(each, Mapping):
+        if not isinstance(each, dict):
             raise UnreadableError("it holds neither rows of a Langfuse export nor a trace")
         row = cast("Json", each)
         if isinstance(row.get("observations"), list):
@@ -159,7 +159,7 @@ def _of_json(content: object) -> Iterator[SourceRecord | Rejected | Skipped]:
 
 
 def _of_page(page: Json) -> Iterator[SourceRecord | Rejected | Skipped]:
-    trace: Json = page["trace"] if isinstance(page.get("trace"), Mapping) else page
+    trace: Json = page["trace"] if isinstance(page.get("trace"), dict) else page
     name = trace.get("id")
     # The page writes a trace's input as JSON once more; an observation's is as it was.
     yield _unit({**trace, "input": parse_json(trace.get("input"))})
@@ -285,7 +285,7 @@ def _calls(row: _Observation) -> Iterator[ToolCall]:
     names = list_in(row.tool_call_names)
     for place, each in enumerate(list_in(row.tool_calls)):
         call = object_in(each)
-        function: Json = call["function"] if isinstance(call.get("function"), Mapping) else call
+        function: Json = call["function"] if isinstance(call.get("function"), dict) else call
         name = names[place] if place < len(names) else function.get("name")
         yield ToolCall(str(name or ""), function.get("arguments"), str(call.get("id") or ""))
 
@@ -321,7 +321,7 @@ def _origin(row: _Described, model: object = None) -> Origin:
 def _metadata(row: _Described) -> Json:
     """Its metadata: Parquet's maps are pairs, whose values are JSON in texts."""
     found = parse_json(row.metadata)
-    if isinstance(found, Mapping):
+    if isinstance(found, dict):
         return cast("Json", found)
     pairs = [each for each in list_in(found) if isinstance(each, list) and len(each) == 2]
     return {str(key): parse_json(value) for key, value in cast("list[list[object]]", pairs)}

@@ -193,14 +193,14 @@ def _answer(outputs: object) -> list[Message]:
 def _text_of(found: object) -> str:
     while isinstance(found, list) and found:
         found = cast("list[object]", found)[0]
-    if isinstance(found, Mapping) and "generations" in found:
+    if isinstance(found, dict) and "generations" in found:
         return _text_of(found["generations"])
-    return objective_in(found) if isinstance(found, str | Mapping) else ""
+    return objective_in(found) if isinstance(found, str | dict) else ""
 
 
 def _call(run: _Run) -> ToolCall:
     given, named = parse_json(run.inputs), ""
-    if isinstance(given, Mapping):
+    if isinstance(given, dict):
         inputs = cast("Json", given)
         if inputs.get("type") == "tool_call" and "args" in inputs:
             given, named = inputs["args"], str(inputs.get("id") or "")
@@ -217,7 +217,7 @@ def _arguments(text: str) -> Json | None:
             found = ast.literal_eval(found)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             return None
-    return found if isinstance(found, Mapping) else None
+    return found if isinstance(found, dict) else None
 
 
 def _result(run: _Run) -> ToolResult:
@@ -225,14 +225,14 @@ def _result(run: _Run) -> ToolResult:
     given = parse_json(run.outputs)
     if given == {}:
         given = None  # what LangSmith has where nothing came out
-    if isinstance(given, Mapping) and set(given) == {"output"}:
+    if isinstance(given, dict) and set(given) == {"output"}:
         given = given["output"]
     return ToolResult(given, failed=failed)
 
 
 def _feedback(run: _Run) -> Mapping[str, Json]:
     stats = object_in(run.feedback_stats)
-    return {name: each for name, each in stats.items() if isinstance(each, Mapping)}
+    return {name: each for name, each in stats.items() if isinstance(each, dict)}
 
 
 def _scores(run: _Run) -> list[Score]:

@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -117,16 +116,18 @@ def _id(value: object, size: int) -> str:
     if not isinstance(value, str):
         return ""
     for decode in (bytes.fromhex, base64.b64decode):
-        with suppress(ValueError):
+        try:
             content = decode(value)
-            if len(content) == size:
-                return content.hex() if any(content) else ""
+        except ValueError:
+            continue
+        if len(content) == size:
+            return content.hex() if any(content) else ""
     return value
 
 
 def _attributes(holder: object) -> dict[str, object]:
     """The attributes of what has some, as plain JSON."""
-    found = cast("Json", holder).get("attributes") if isinstance(holder, Mapping) else None
+    found = cast("Json", holder).get("attributes") if isinstance(holder, dict) else None
     return {str(each["key"]): _value(each.get("value")) for each in found or ()}
 
 

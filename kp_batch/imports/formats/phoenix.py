@@ -89,7 +89,7 @@ def _nanoseconds(value: object) -> int | None:
 
 def _plain(value: object) -> object:
     """JSON, without what a column only has since another row has it."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         pairs = ((name, _plain(each)) for name, each in cast("Json", value).items())
         return {name: each for name, each in pairs if each is not None}
     if isinstance(value, list):

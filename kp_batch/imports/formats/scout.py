@@ -67,12 +67,12 @@ def _events(row: Json) -> Events:
 
 def _listed(told: object) -> list[Json]:
     """The objects of a column that is a list in JSON."""
-    return [each for each in list_in(told) if isinstance(each, Mapping)]
+    return [each for each in list_in(told) if isinstance(each, dict)]
 
 
 def _scores(row: Json) -> dict[str, float]:
     found = parse_json(row.get("score"))
-    named = found if isinstance(found, Mapping) else {"score": found}
+    named = found if isinstance(found, dict) else {"score": found}
     scorers = {
         name.removeprefix(_SCORER): parse_json(value)
         for name, value in row.items()
@@ -88,5 +88,5 @@ def _fields(row: Json) -> dict[str, list[str]]:
         is_field = key not in _NO_FIELDS and not key.startswith(_SCORER)
         if is_field and isinstance(value, str):
             inner = parse_json(value)
-            told[key] = inner if isinstance(inner, Mapping) else value
+            told[key] = inner if isinstance(inner, dict) else value
     return dict(texts(told))
