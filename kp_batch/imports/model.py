@@ -11,7 +11,7 @@ from kp_batch.imports.rules import Rules
 from kp_batch.storage.urls import is_database
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Origin:
     """Who did it, as far as that is told."""
 
@@ -47,7 +47,7 @@ class TraceDraft:
     confidence: float | None = None
     task_domain: str | None = None
     # Carried through.
-    origin: Origin = Origin()
+    origin: Origin = field(default_factory=Origin)
     framework: str | None = None
     source_skill: str | None = None
     quality_score: float | None = None
@@ -81,7 +81,7 @@ class Present:
     trace: str
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class SourceRecord:
     """What one place of a source tells of one trace: a span, a score, or all of it."""
 

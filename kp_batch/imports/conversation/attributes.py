@@ -13,23 +13,21 @@ from kp_batch.imports.conversation.messages import Json, parse_json
 _AGENT_SPAN = re.compile(r"(?:invoke_agent|agent_run)(?: (?:\[(.*)\]|(.*)))?")
 
 
-class Attributes(dict[str, Any]):
-    """The attributes of a span, of which most names that are looked for are told to be missing.
+class FlatAttributes(dict[str, Any]):
+    """Attributes of which none is a tree: what a name does not find stands nowhere within.
 
     Attributes:
-        nests: whether any of them is a tree.
         heads: what stands before the first dot of their names.
     """
 
-    __slots__ = ("heads", "nests")
+    __slots__ = ("heads",)
 
     def __init__(self, attributes: Json) -> None:
         super().__init__(attributes)
-        self.nests = any(isinstance(each, dict) for each in self.values())
         self.heads = {name.partition(".")[0] for name in self}
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Event:
     """What happened within a span."""
 
@@ -38,7 +36,7 @@ class Event:
     attributes: Json
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class OtelSpan:
     """One span of OpenTelemetry."""
 
@@ -54,23 +52,30 @@ class OtelSpan:
 
     def record(self) -> dict[str, object]:
         """The span as JSON."""
-        return {**vars(self), "events": [vars(each) for each in self.events]}
+        return {**_values(self), "events": [_values(each) for each in self.events]}
 
     @classmethod
     def of(cls, record: Json) -> "OtelSpan":
         """The span that a record tells of."""
-        told: dict[str, Any] = {**record, "events": [Event(**each) for each in record["events"]]}
-        told["attributes"] = Attributes(record["attributes"])
-        return cls(**told)
+        attributes = record["attributes"]
+        nests = any(isinstance(each, dict) for each in attributes.values())
+        events = [Event(**each) for each in record["events"]]
+        told = {"attributes": attributes if nests else FlatAttributes(attributes), "events": events}
+        return cls(**{**record, **told})
+
+
+def _values(row: OtelSpan | Event) -> dict[str, object]:
+    return {name: getattr(row, name) for name in row.__slots__}
 
 
 def told(attributes: object, name: str) -> Any:
     """The value of a dotted name; None if there is none."""
+    if isinstance(attributes, FlatAttributes):
+        return attributes.get(name)
     if not isinstance(attributes, dict):
         return None
     tree = cast("Json", attributes)
-    found = tree.get(name)
-    if found is not None or (isinstance(tree, Attributes) and not tree.nests):
+    if (found := tree.get(name)) is not None:
         return found
     parts = name.split(".")
     for count in range(1, len(parts)):
@@ -112,7 +117,7 @@ def agent_named(span: str) -> str:
 
 def listed(attributes: object, name: str) -> list[object]:
     """The values of a list, which may be told as one, as JSON, or item by item (`NAME.0.KEY`)."""
-    if isinstance(attributes, Attributes) and name.partition(".")[0] not in attributes.heads:
+    if isinstance(attributes, FlatAttributes) and name.partition(".")[0] not in attributes.heads:
         return []
     found = parse_json(told(attributes, name))
     if isinstance(found, list):

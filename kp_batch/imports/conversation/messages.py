@@ -11,7 +11,7 @@ Json = Mapping[str, Any]  # an object
 Role = Literal["system", "user", "assistant", "tool"]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class ToolCall:
     """An agent's call of a tool."""
 
@@ -29,7 +29,7 @@ class ToolCall:
         return self.name == other.name and (not one or not another or one == another)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class ToolResult:
     """What a tool gave back."""
 
@@ -38,7 +38,7 @@ class ToolResult:
     failed: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Message:
     """One message; who speaks, what is said, and the tools within."""
 
@@ -118,6 +118,8 @@ ROLES: Mapping[str, Role] = {
 _OTHER_THAN_TEXT = (
     *("thought", "function_call", "functionCall", "function_response", "functionResponse"),
 )
+_BESIDE = ("tool_calls", "reasoning_content", "reasoning", "additional_kwargs")
+_WRAPPERS = ("gen_ai.event.content", "lc", "data")
 _BODY = ("content", "parts", "tool_calls", "function_call")
 _TEXTS = ("text", "input_text", "output_text", "refusal", "summary_text")
 
@@ -176,6 +178,8 @@ def _response_item(payload: Json) -> Message | None:
 
 def unwrapped(payload: Json) -> Json:
     """LangChain's serialised objects hold a message in `kwargs`, old exports in `data`."""
+    if payload.keys().isdisjoint(_WRAPPERS):
+        return payload
     event = parse_json(payload.get("gen_ai.event.content"))  # Semantic Kernel's
     if isinstance(event, dict):
         return {"role": payload.get("role"), **event}
@@ -198,6 +202,8 @@ def _lc_type(payload: Json) -> str:
 
 def _beside(payload: Json) -> str:
     """Reasoning that stands beside a message's content."""
+    if payload.keys().isdisjoint(_BESIDE):
+        return ""
     inner = payload.get("additional_kwargs")
     for each in (payload, inner if isinstance(inner, dict) else {}):
         for name in ("reasoning_content", "reasoning"):
@@ -207,6 +213,8 @@ def _beside(payload: Json) -> str:
 
 
 def _tool_calls(payload: Json) -> Iterator[ToolCall]:
+    if payload.keys().isdisjoint(_BESIDE):
+        return
     inner = payload.get("additional_kwargs")
     beside = cast("Json", inner).get("tool_calls") if isinstance(inner, dict) else None
     listed = list_in(payload.get("tool_calls") or beside)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Score:
     """A judgement of a trace, or of a span of it."""
 

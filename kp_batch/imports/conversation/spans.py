@@ -28,7 +28,7 @@ from kp_batch.imports.rules import Rules
 from kp_batch.times import time_of, time_of_ns, us_of
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class ModelCall:
     """A call of a model: the messages it was given, and those it answered with."""
 
@@ -36,7 +36,7 @@ class ModelCall:
     answer: Sequence[Message] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class ToolRun:
     """A run of a tool; of a retriever, which may be how another tool works."""
 
@@ -45,7 +45,7 @@ class ToolRun:
     is_retriever: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class AgentRun:
     """A run of an agent, of which the messages count where no call of a model is told."""
 
@@ -57,7 +57,7 @@ class AgentRun:
 SpanContent = ModelCall | ToolRun | AgentRun
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Span:
     """One span of a trace, and what it tells of it."""
 

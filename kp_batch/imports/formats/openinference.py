@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kp_batch.imports.conversation.attributes import OtelSpan, agent_named, first_told, listed, told
+from kp_batch.imports.conversation.attributes import FlatAttributes, OtelSpan, agent_named, first_told, listed, told
 from kp_batch.imports.conversation.messages import Json, Message, ToolCall, ToolResult, message_of
 from kp_batch.imports.conversation.payloads import messages_in
 from kp_batch.imports.conversation.scores import Score, scores_of
@@ -15,8 +15,15 @@ from kp_batch.imports.conversation.spans import (
 )
 
 _HIDDEN = "__REDACTED__"  # stands where content was left out on purpose
+_HEADS = ("openinference", "input", "annotations", "evaluations", "trace")  # of names
 _CALLED = "message.tool_call_id"
 _FEEDBACK = {"annotations": "annotation", "evaluations": "evaluation"}
+
+
+def is_spoken(span: OtelSpan) -> bool:
+    """Whether a span may tell anything in this dialect."""
+    attributes = span.attributes
+    return not (isinstance(attributes, FlatAttributes) and attributes.heads.isdisjoint(_HEADS))
 
 
 def content_of(span: OtelSpan) -> SpanContent | None:

@@ -134,6 +134,8 @@ def _attributes(holder: object) -> dict[str, object]:
 def _value(value: object) -> object:
     """A value without the name of its type."""
     for kind, inner in cast("Json", value or {}).items():
+        if kind == "stringValue":
+            return inner
         if kind == "intValue":
             return int(inner)
         if kind == "doubleValue":
@@ -152,12 +154,18 @@ def draft(
     """See `Format`; the records are those of `OtelSpan`."""
     told = (OtelSpan.of(cast("Json", each.record)) for each in units)
     rows = spans.latest(told, lambda row: row.end is not None)
-    of_trace = [score for row in rows for score in openinference.scores(row, "trace.")]
+    speaking = filter(openinference.is_spoken, rows)
+    of_trace = [score for row in speaking for score in openinference.scores(row, "trace.")]
     return spans.draft(trace, map(_span, rows), rules, of_trace)
 
 
 def _span(row: OtelSpan) -> Span:
-    given = openinference.payload(row)
+    content, given, scores = genai.content_of(row), genai.payload(row), genai.scores(row)
+    if openinference.is_spoken(row):
+        content = _joined(openinference.content_of(row), content)
+        asked = openinference.payload(row)
+        given = given if asked is None else asked
+        scores = [*openinference.scores(row), *scores]
     told = [row.attributes]
     return Span(
         id=row.id,
@@ -165,9 +173,9 @@ def _span(row: OtelSpan) -> Span:
         start=row.start,
         end=row.end,
         has_ended=row.end is not None,
-        content=_content_of(row),
-        input=genai.payload(row) if given is None else given,
-        scores=[*openinference.scores(row), *genai.scores(row)],
+        content=content,
+        input=given,
+        scores=scores,
         fields={} if row.parent else dict(texts(row.resource)) | dict(texts(row.attributes)),
         origin=Origin(
             agent=first_text(told, *_AGENT),
@@ -179,9 +187,8 @@ def _span(row: OtelSpan) -> Span:
     )
 
 
-def _content_of(row: OtelSpan) -> SpanContent | None:
-    """What it tells; where one dialect leaves the content to the other, what that one has."""
-    one, other = openinference.content_of(row), genai.content_of(row)
+def _joined(one: SpanContent | None, other: SpanContent | None) -> SpanContent | None:
+    """What a span tells in one dialect; where it leaves the content to the other, what that has."""
     if isinstance(one, ToolRun) and isinstance(other, ToolRun):
         has_content = one.call.arguments is not None or one.result.content is not None
         return one if has_content else other
