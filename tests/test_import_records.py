@@ -52,7 +52,7 @@ class Nights:
             new.void(file)
         new.touch(pl.Series(touch, dtype=pl.String))
         join = Join(new, Segments(**old), self._folder / f"{self._number}", all_anew=all_anew)
-        join.build(self._build)
+        join.build(lambda traces: lambda: map(self._build, traces))
         return join.paths
 
     def _build(self, told: TraceRecords) -> Outcome:

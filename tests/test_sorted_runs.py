@@ -26,16 +26,23 @@ def test_rows_come_in_order_and_keys_in_one_piece(
     rows: list[tuple[str, int | None]], run: int, group: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
-        patch.setattr(sorted_runs, "_RUN_BYTES", run)
+        patch.setattr(sorted_runs, "RUN_BYTES", run)
+        patch.setattr(sorted_runs, "_PIECE_BYTES", run)
         patch.setattr(sorted_runs, "_AT_ONCE", 2)
-        made = SortedRuns(Path(folder), ROWS, ROWS.names(), SIZE)
+        made, other = (
+            SortedRuns(Path(folder, name), ROWS, ROWS.names(), SIZE) for name in ("made", "other")
+        )
         patch.setattr(
             RowGroupWriter.__init__,
             "__kwdefaults__",
             {"rows": group, "most": group, "metadata": None},
         )
-        for row in rows:
-            made.add(row, 20)
+        for place, row in enumerate(rows):
+            if place % 4 == 0:
+                made.extend(pl.DataFrame([row], schema=ROWS, orient="row"))
+            else:
+                (other if place % 4 == 1 else made).add(row, 20)
+        made.adopt(other.runs())
         runs = made.runs()
         assert 1 <= len(runs) <= 4
         found = list(merged(map(pieces, runs), ROWS.names()))

@@ -5,7 +5,7 @@ of traces of a megabyte that is more memory than there may be.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,28 @@ _DAY = len("2026-01-31")
 _AFTER = "~"  # comes after whatever a day's keys go on with
 
 
+def day_of(trace: Row) -> str:
+    """The day of a trace."""
+    return trace["metadata"]["created_at"][:_DAY]
+
+
+def rows_of(traces: Sequence[Row]) -> pl.DataFrame:
+    """Traces as they are put into days; letters that UTF-8 does not have are replaced."""
+    try:
+        return _frame(traces)
+    except UnicodeEncodeError:
+        texts = (json.dumps(each, ensure_ascii=False) for each in traces)
+        return _frame([json.loads(encodable(each)) for each in texts])
+
+
+def _frame(traces: Iterable[Row]) -> pl.DataFrame:
+    rows = [
+        (f"{each['metadata']['created_at']} {each['id']}", *(each[name] for name in IMPORTED))
+        for each in traces
+    ]
+    return pl.DataFrame(rows, schema=_TRACES, orient="row")
+
+
 class DailyPartitions:
     """What an import changes in the days of an archive.
 
@@ -40,29 +62,21 @@ class DailyPartitions:
         self._leaving = SortedRuns(folder / "leaving", _LEAVING, ["day", "id"], pl.lit(100))
         self._changing, self._left = set[str](), set[str]()  # days, see `upsert`
 
-    def put(self, id_: str, row: Row | None, stands: Iterable[str]) -> str | None:
-        """Have a trace put into its day, or into none, and taken out of where it stands.
+    def add(self, rows: pl.DataFrame) -> None:
+        """Have traces put into their days; see `rows_of`."""
+        self._traces.extend(rows)
+
+    def move(self, id_: str, day: str | None, stands: Iterable[str]) -> None:
+        """Have a trace taken out of where it stands.
 
         Args:
             id_: of the trace.
-            row: of `IMPORTED`; None if there is no such trace.
+            day: into which it is put; None if there is no such trace.
             stands: days in which it may stand.
-
-        Returns:
-            The day.
         """
-        day = None
-        if row:
-            time: str = row["metadata"]["created_at"]
-            day = time[:_DAY]
-            text = json.dumps(row, ensure_ascii=False)
-            written: Row = row if (fit := encodable(text)) == text else json.loads(fit)
-            values = (written[name] for name in IMPORTED)
-            self._traces.add((f"{time} {id_}", *values), len(text))
         for each in {*stands, *filter(None, [day])}:
             self._leaving.add((each, id_, day), 100)
             (self._left if day and each != day else self._changing).add(each)
-        return day
 
     def upsert(self, archive: Archive, metadata: Mapping[str, str]) -> int:
         """Write the days, each whole or not at all; returns how many are other than they were.

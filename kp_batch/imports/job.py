@@ -1,8 +1,12 @@
-"""One import on its way: what was read, what was made of it, and what was refused."""
+"""One import on its way: what files tell, what is made of it, and what is refused.
+
+Files are read, and traces are built, by functions that share nothing, so that many processes may
+do so at once; what comes of it is brought together in the order of the files and of the traces.
+"""
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,11 +18,10 @@ from kp_batch.errors import KpBatchError, ResourceError, is_of_machine, is_passi
 from kp_batch.file_faults import UnreadableError
 from kp_batch.imports.apply_rules import Row, apply_rules
 from kp_batch.imports.conversation.attributes import first
-from kp_batch.imports.days import DailyPartitions
+from kp_batch.imports.days import DailyPartitions, day_of, rows_of
 from kp_batch.imports.model import (
     Format,
     Found,
-    Here,
     Input,
     Present,
     Rejected,
@@ -30,21 +33,166 @@ from kp_batch.imports.records import NewRecords, Outcome, TraceRecords
 from kp_batch.imports.rejects import Refusals
 from kp_batch.imports.rules import Rules
 from kp_batch.imports.sorted_runs import SortedRuns
+from kp_batch.imports.sources import here
+from kp_batch.imports.workers import Workers
 from kp_batch.limits import TOO_LARGE
 from kp_batch.text import one_line
 
 _PRESENT = pl.Schema({"trace": pl.String, "file": pl.String})
+_BATCH_BYTES = 1 << 20  # of records, of which traces are built at once
+
+
+@dataclass(frozen=True)
+class FilesRead:
+    """What some files told.
+
+    Attributes:
+        faults: of each file why it cannot be read; then it tells nothing.
+        aside: what is no record, by file.
+        records: runs of `records.RECORDS`.
+        present: likewise, of the traces that registries still have.
+    """
+
+    faults: dict[str, Rejected]
+    aside: list[tuple[str, Rejected | Skipped]]
+    records: Sequence[Path]
+    present: Sequence[Path]
+
+
+def read_files(form: Format, inputs: Sequence[Input], number: int, folder: Path) -> FilesRead:
+    """Read files.
+
+    Args:
+        form: of the files.
+        inputs: the files.
+        number: of the import.
+        folder: for what they tell; it is new.
+    """
+    records = NewRecords(folder / "records", number)
+    present = SortedRuns(folder / "present", _PRESENT, ["trace"], pl.lit(100))
+    faults: dict[str, Rejected] = {}
+    aside: list[tuple[str, Rejected | Skipped]] = []
+    for each in inputs:
+        try:
+            told = list(_read(form, each, records, present))
+        except TooLargeError as error:
+            faults[each.path] = Rejected([TOO_LARGE], str(error))
+        except UnreadableError as error:
+            faults[each.path] = Rejected([fault.code for fault in error.faults], str(error))
+        else:
+            aside += ((each.path, found) for found in told)
+    return FilesRead(faults, aside, records.runs(), present.runs())
+
+
+def _read(
+    form: Format, given: Input, records: NewRecords, present: SortedRuns
+) -> Iterator[Rejected | Skipped]:
+    """Take what a file tells; gives what is no record."""
+    room = room_of_refused()
+    for position, found in enumerate(_found(form, given)):
+        if isinstance(found, SourceRecord):
+            records.add(found, given.path, position)
+        elif isinstance(found, Present):
+            present.add((found.trace, given.path), len(found.trace))
+        else:
+            room.take(isinstance(found, Rejected))
+            yield found
+
+
+def _found(form: Format, given: Input) -> Iterator[Found]:
+    """What a file tells. Only what is raised here is a fault of it, and not of our own disk."""
+    try:
+        yield from form.read(given, here)
+    except (KpBatchError, TooLargeError, UnreadableError):
+        raise
+    except MemoryError as error:
+        raise _out_of_memory(f"{given.path} was read") from error
+    except (Exception, PanicException) as error:  # damage raises errors of many kinds
+        if is_passing(error) or is_of_machine(error):
+            raise
+        reason = one_line(str(error)) or type(error).__name__
+        raise UnreadableError(f"it cannot be read: {reason}") from error
 
 
 @dataclass
 class ImportCounts:
-    """What an import has counted."""
+    """What an import has counted of its traces."""
 
-    traces: int = 0
-    passed_over: Counter[str] = field(default_factory=Counter[str])
     unmapped: Counter[str] = field(default_factory=Counter[str])  # values that name no domain
     scores: set[str] = field(default_factory=set[str])  # names that traces have
     fields: set[str] = field(default_factory=set[str])
+
+    def note(self, draft: TraceDraft, rules: Rules) -> None:
+        """Count a trace."""
+        self.scores |= draft.scores.keys()
+        self.fields |= draft.fields.keys()
+        rule = rules.task_domain
+        if rule and rule.source and not rule.named(draft.fields):
+            values = draft.fields.get(rule.source, ())
+            self.unmapped[first(values) or "(none)"] += 1
+
+    def add(self, other: "ImportCounts") -> None:
+        """Count others."""
+        self.scores |= other.scores
+        self.fields |= other.fields
+        self.unmapped += other.unmapped
+
+
+@dataclass(frozen=True)
+class Built:
+    """What became of some traces.
+
+    Attributes:
+        made: of each its day, or why there is none; None if nothing is told of it by now.
+        rows: those that there are, as `days.rows_of` has them.
+        counts: of these, and of those that the rules refuse.
+    """
+
+    made: list[str | Rejected | Skipped | None]
+    rows: pl.DataFrame
+    counts: ImportCounts
+
+
+def build_traces(form: Format, rules: Rules, traces: Sequence[TraceRecords]) -> Built:
+    """Make traces, each of all that was told of it, or refuse them."""
+    counts = ImportCounts()
+    made = [_made(form, rules, each, counts) if each.contents else None for each in traces]
+    rows = rows_of([each for each in made if isinstance(each, dict)])
+    return Built([day_of(x) if isinstance(x, dict) else x for x in made], rows, counts)
+
+
+def _made(
+    form: Format, rules: Rules, told: TraceRecords, counts: ImportCounts
+) -> Row | Rejected | Skipped:
+    name = form.id_of(told.trace)
+    try:
+        made = form.draft(told.trace, list(_records(told)), rules)
+        if isinstance(made, TraceDraft):
+            counts.note(made, rules)
+            made = apply_rules(made, rules, form.name)
+    except OSError:
+        raise
+    except TooLargeError as error:
+        return Rejected([TOO_LARGE], str(error), id=name)
+    except MemoryError as error:
+        raise _out_of_memory(f"{name} of {told.file} was made") from error
+    except Exception as error:  # noqa: BLE001 (any value may stand in others' JSON)
+        reason = one_line(f"{type(error).__name__}: {error}")
+        return Rejected(["malformed_json"], f"it is not understood: {reason}", id=name)
+    return made
+
+
+def _records(told: TraceRecords) -> Iterator[SourceRecord]:
+    room = room_of_trace()
+    for content in told.contents:
+        room.take(VALUE_BYTES + weight(content))
+        if (record := json.loads(content)) is None:
+            raise TooLargeError("a part of it is too large to be read")
+        yield SourceRecord(told.trace, record)
+
+
+def _out_of_memory(when: str) -> ResourceError:
+    return ResourceError(f"memory ran out while {when}; import it where there is more")
 
 
 class ImportJob:
@@ -54,103 +202,78 @@ class ImportJob:
         form: of the files.
         rules: decide what the format does not tell.
         folder: an empty one, for what does not fit into memory.
-        here: gives the path of a file on this machine.
         number: of this import.
+        workers: do it.
     """
 
-    def __init__(self, form: Format, rules: Rules, folder: Path, here: Here, number: int) -> None:
-        self.form, self.rules, self._here = form, rules, here
-        self.counts = ImportCounts()
+    def __init__(
+        self, form: Format, rules: Rules, folder: Path, number: int, workers: Workers
+    ) -> None:
+        self.form, self.rules, self._folder, self._workers = form, rules, folder, workers
+        self.traces, self.skipped, self.counts = 0, Counter[str](), ImportCounts()
         self.new = NewRecords(folder / "new", number)
         self.present = SortedRuns(folder / "present", _PRESENT, ["trace"], pl.lit(100))
         self.days = DailyPartitions(folder / "days")
         self.refusals = Refusals(folder / "refused")
 
-    def read(self, given: Input) -> bool:
-        """Take the records of a file; returns whether that went well: else it tells nothing."""
-        if given.refused:
-            return self._refuse(given, given.refused)
-        aside: list[Rejected | Skipped] = []
-        room = room_of_refused()
-        try:
-            for position, found in enumerate(self._found(given)):
-                if isinstance(found, SourceRecord):
-                    self.new.add(found, given.path, position)
-                elif isinstance(found, Present):
-                    self.present.add((found.trace, given.path), len(found.trace))
-                else:
-                    room.take(isinstance(found, Rejected))
-                    aside.append(found)
-        except TooLargeError as error:
-            return self._refuse(given, Rejected([TOO_LARGE], str(error)))
-        except UnreadableError as error:
-            return self._refuse(given, Rejected([each.code for each in error.faults], str(error)))
-        self.refusals.read_file(given.path)
-        for each in aside:
+    def read(self, groups: Sequence[Sequence[Input]]) -> Iterator[set[str]]:
+        """Take the records of files; gives of each group the paths of those that could be read."""
+        begun = [
+            self._workers.submit(
+                read_files,
+                self.form,
+                [each for each in group if not each.refused],
+                self.new.number,
+                self._folder / "read" / f"{place}",
+            )
+            for place, group in enumerate(groups)
+        ]
+        for group, read in zip(groups, begun, strict=True):
+            yield self._take(group, read())
+
+    def _take(self, group: Sequence[Input], read: FilesRead) -> set[str]:
+        faults = {each.path: each.refused for each in group if each.refused} | read.faults
+        self.new.adopt(read.records)
+        self.present.adopt(read.present)
+        for each in group:
+            self.refusals.read_file(each.path)
+        for path, fault in faults.items():
+            self.new.void(path)
+            self.refusals.add(fault, path, is_file=True)
+        for path, each in read.aside:
             if isinstance(each, Rejected):
-                self.refusals.add(each, given.path)
+                self.refusals.add(each, path)
             else:
-                self.counts.passed_over[each.what] += 1
-        return True
+                self.skipped[each.what] += 1
+        return {each.path for each in group} - faults.keys()
 
-    def _found(self, given: Input) -> Iterator[Found]:
-        """What a file tells. Only what is raised here is a fault of it, and not of our own disk."""
-        try:
-            yield from self.form.read(given, self._here)
-        except (KpBatchError, TooLargeError, UnreadableError):
-            raise
-        except MemoryError as error:
-            raise _out_of_memory(f"{given.path} was read") from error
-        except (Exception, PanicException) as error:  # damage raises errors of many kinds
-            if is_passing(error) or is_of_machine(error):
-                raise
-            reason = one_line(str(error)) or type(error).__name__
-            raise UnreadableError(f"it cannot be read: {reason}") from error
+    def build(self, traces: Sequence[TraceRecords]) -> Callable[[], Iterator[Outcome]]:
+        """Begin to build traces; what is returned waits for it, and gives what became of each."""
+        batches = list(_batches(traces))
+        begun = [
+            self._workers.submit(build_traces, self.form, self.rules, each) for each in batches
+        ]
+        return lambda: (
+            outcome
+            for batch, built in zip(batches, begun, strict=True)
+            for outcome in self._outcomes(batch, built())
+        )
 
-    def _refuse(self, given: Input, refused: Rejected) -> bool:
-        self.new.void(given.path)
-        self.refusals.read_file(given.path)
-        self.refusals.add(refused, given.path, is_file=True)
-        return False
-
-    def build(self, told: TraceRecords) -> Outcome:
-        """Make a trace of all that was told of it, or refuse it."""
-        name = self.form.id_of(told.trace)
-        self.refusals.read_trace(name)
-        made = self._made(name, told) if told.contents else None
-        if isinstance(made, Rejected):
-            self.refusals.add(made, told.file)
-        elif isinstance(made, Skipped):
-            self.counts.passed_over[made.what] += 1
-        elif made:
-            self.counts.traces += 1
-        row = made if isinstance(made, dict) else None
-        return Outcome(self.days.put(name, row, told.days), isinstance(made, Skipped))
-
-    def _made(self, name: str, told: TraceRecords) -> Row | Rejected | Skipped:
-        try:
-            made = self.form.draft(told.trace, list(_records(told)), self.rules)
-            if isinstance(made, TraceDraft):
-                self._note(made)
-                made = apply_rules(made, self.rules, self.form.name)
-        except OSError:
-            raise
-        except TooLargeError as error:
-            return Rejected([TOO_LARGE], str(error), id=name)
-        except MemoryError as error:
-            raise _out_of_memory(f"{name} of {told.file} was made") from error
-        except Exception as error:  # noqa: BLE001 (any value may stand in others' JSON)
-            reason = one_line(f"{type(error).__name__}: {error}")
-            return Rejected(["malformed_json"], f"it is not understood: {reason}", id=name)
-        return made
-
-    def _note(self, draft: TraceDraft) -> None:
-        self.counts.scores |= draft.scores.keys()
-        self.counts.fields |= draft.fields.keys()
-        rule = self.rules.task_domain
-        if rule and rule.source and not rule.named(draft.fields):
-            values = draft.fields.get(rule.source, ())
-            self.counts.unmapped[first(values) or "(none)"] += 1
+    def _outcomes(self, batch: Sequence[TraceRecords], built: Built) -> Iterator[Outcome]:
+        self.days.add(built.rows)
+        self.counts.add(built.counts)
+        for told, made in zip(batch, built.made, strict=True):
+            name = self.form.id_of(told.trace)
+            self.refusals.read_trace(name)
+            if isinstance(made, Rejected):
+                self.refusals.add(made, told.file)
+            elif isinstance(made, Skipped):
+                self.skipped[made.what] += 1
+            elif made:
+                self.traces += 1
+            day = made if isinstance(made, str) else None
+            self.days.move(name, day, told.days)
+            yield Outcome(day, isinstance(made, Skipped))
 
     def check_names(self) -> None:
         """Refuse rules that name what no trace has, where traces have others.
@@ -175,14 +298,11 @@ class ImportJob:
             raise KpBatchError("; ".join(faults))
 
 
-def _records(told: TraceRecords) -> Iterator[SourceRecord]:
-    room = room_of_trace()
-    for content in told.contents:
-        room.take(VALUE_BYTES + weight(content))
-        if (record := json.loads(content)) is None:
-            raise TooLargeError("a part of it is too large to be read")
-        yield SourceRecord(told.trace, record)
-
-
-def _out_of_memory(when: str) -> ResourceError:
-    return ResourceError(f"memory ran out while {when}; import it where there is more")
+def _batches(traces: Sequence[TraceRecords]) -> Iterator[Sequence[TraceRecords]]:
+    """Traces in their order, as many at once as have some records."""
+    begin = size = 0
+    for end, each in enumerate(traces, 1):
+        size += sum(map(len, each.contents))
+        if size > _BATCH_BYTES or end == len(traces):
+            yield traces[begin:end]
+            begin, size = end, 0

@@ -7,7 +7,7 @@ are merged as they grow, so that a night rewrites no more than some times what i
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -67,6 +67,10 @@ class Outcome:
     is_skipped: bool = False
 
 
+# Begins to build traces; what is returned waits for it, and tells what became of each.
+Build = Callable[[Sequence[TraceRecords]], Callable[[], Iterable[Outcome]]]
+
+
 class NewRecords:
     """What an import reads.
 
@@ -108,6 +112,10 @@ class NewRecords:
     def runs(self) -> list[Path]:
         """The files that hold them."""
         return self._runs.runs()
+
+    def adopt(self, runs: Sequence[Path]) -> None:
+        """Take runs of other records of the same import."""
+        self._runs.adopt(runs)
 
     def bytes(self) -> int:
         """How much they take on the disk."""
@@ -157,12 +165,12 @@ class Join:
         self.paths = folder / "kept", folder / "skipped"
         self.rows = 0, 0  # that each of them has
 
-    def build(self, build: Callable[[TraceRecords], Outcome]) -> None:
-        """Build traces, and write what is told of them."""
+    def build(self, build: Build) -> None:
+        """Build traces, and write what is told of them: of some, while the next ones are built."""
         kept, skipped = (RowGroupWriter(path, RECORDS, _SIZE) for path in self.paths)
         with kept, skipped:
-            for rows in self._rows():
-                written, is_skipped = self._built(rows, build)
+            for piece in _with_next(self._begun(rows, build) for rows in self._rows()):
+                written, is_skipped = self._built(piece)
                 kept.write(written.join(is_skipped, on="trace", how="anti", maintain_order="left"))
                 skipped.write(
                     written.join(is_skipped, on="trace", how="semi", maintain_order="left")
@@ -181,8 +189,9 @@ class Join:
             touched = piece.filter(pl.col("origin") == _NEW).select("trace").unique()
             stand = [_with(each, _STANDING) for each in _rows_of(touched, self._old.standing)]
             skip = [_with(each, _SKIPPED) for each in _rows_of(touched, self._old.skipped)]
-            rows = pl.concat([piece, *stand, *skip]).sort(_BY, nulls_last=True)
-            yield self._without_forgotten(_digested(_limited(rows)))
+            if stand or skip:
+                piece = pl.concat([piece, *stand, *skip]).sort(_BY, nulls_last=True)
+            yield self._without_forgotten(_digested(_limited(piece)))
 
     def _without_forgotten(self, rows: pl.DataFrame) -> pl.DataFrame:
         gone = self._old.forgotten
@@ -193,10 +202,8 @@ class Join:
         records = rows.filter(~is_gone | pl.col("file").is_null())
         return records.join(gone, on=_CONTENT, how="anti", maintain_order="left")
 
-    def _built(
-        self, rows: pl.DataFrame, build: Callable[[TraceRecords], Outcome]
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Build traces of rows; returns the rows to write, and the traces of the skipped ones."""
+    def _begun(self, rows: pl.DataFrame, build: Build) -> "_Piece":
+        """Begin to build the traces of rows."""
         is_record = pl.col("file").is_not_null()
         told, became = rows.filter(is_record), rows.filter(~is_record)
         texts = told.filter(pl.col("json").is_not_null()).unique(_CONTENT, keep="first")
@@ -204,8 +211,13 @@ class Join:
         valid = self._valid(told).drop("json")
         contents = valid.unique(_CONTENT, keep="first", maintain_order=True)
         contents = contents.join(texts, on=_CONTENT, how="left", maintain_order="left")
-        changed = self._changed(rows, contents)
-        outcomes = _outcomes(changed, contents, became, build)
+        traces = list(_traces(self._changed(rows, contents), contents, became))
+        standing = rows.filter(pl.col("origin") == _STANDING).select("trace")
+        return _Piece(standing, _unknown(valid, told, texts), became, traces, build(traces))
+
+    def _built(self, piece: "_Piece") -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The rows to write, and the traces of the skipped ones, once a piece is built."""
+        became, outcomes = piece.became, piece.outcomes()
         before = became.filter(~pl.col("origin").is_in([_NEW, _STANDING]))
         # Of a trace that is built its former days count until it was put into its new one.
         is_built = pl.col("trace").is_in(outcomes["trace"].implode())
@@ -216,9 +228,8 @@ class Join:
             ]
         )
         outcomes = outcomes.with_columns(told=pl.lit(self._new.number, pl.Int64))
-        written = pl.concat([_unknown(valid, told, texts), before, outcomes], how="diagonal")
-        stand = rows.filter(pl.col("origin") == _STANDING)
-        skipped = _skipped_traces(written).join(stand, on="trace", how="anti")
+        written = pl.concat([piece.unknown, before, outcomes], how="diagonal")
+        skipped = _skipped_traces(written).join(piece.standing, on="trace", how="anti")
         return written.sort(_BY, nulls_last=True), skipped
 
     def _valid(self, told: pl.DataFrame) -> pl.DataFrame:
@@ -239,6 +250,34 @@ class Join:
         news = contents.filter(pl.col("told") == self._new.number)
         touched = rows.filter(pl.col("file").is_null(), pl.col("origin") == _NEW)
         return pl.concat([news.select("trace"), touched.select("trace")]).unique().sort("trace")
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Rows of some traces, while these are built."""
+
+    standing: pl.DataFrame
+    unknown: pl.DataFrame  # that tell what no standing one does
+    became: pl.DataFrame  # that tell what became of a trace
+    traces: Sequence[TraceRecords]  # that are built
+    built: Callable[[], Iterable[Outcome]]
+
+    def outcomes(self) -> pl.DataFrame:
+        """What became of each trace."""
+        rows = zip(self.traces, self.built(), strict=True)
+        found = [(told.trace, each.day, each.is_skipped) for told, each in rows]
+        return pl.DataFrame(found, schema=_OUTCOMES, orient="row")
+
+
+def _with_next(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
+    """Give pieces once the next one is begun."""
+    before = None
+    for piece in pieces:
+        if before:
+            yield before
+        before = piece
+    if before:
+        yield before
 
 
 def _with(rows: pl.DataFrame, origin: str) -> pl.DataFrame:
@@ -280,22 +319,16 @@ def _skipped_traces(rows: pl.DataFrame) -> pl.DataFrame:
     return by_trace.filter("is_skipped").select("trace")
 
 
-def _outcomes(
-    changed: pl.DataFrame,
-    contents: pl.DataFrame,
-    became: pl.DataFrame,
-    build: Callable[[TraceRecords], Outcome],
-) -> pl.DataFrame:
-    """Build traces; returns what became of each."""
+def _traces(
+    changed: pl.DataFrame, contents: pl.DataFrame, became: pl.DataFrame
+) -> Iterator[TraceRecords]:
+    """What is told of the traces that are built."""
     by_trace = contents.group_by("trace", maintain_order=True).agg("json", pl.first("file"))
     days = became.group_by("trace").agg(pl.col("day").drop_nulls().unique().sort())
     found = changed.join(by_trace, on="trace", how="left", maintain_order="left")
     found = found.join(days, on="trace", how="left", maintain_order="left")
-    outcomes: list[tuple[str, str | None, bool]] = []
     for trace, texts, file, stands in found.iter_rows():
-        outcome = build(TraceRecords(trace, texts or (), file or "", stands or ()))
-        outcomes.append((trace, outcome.day, outcome.is_skipped))
-    return pl.DataFrame(outcomes, schema=_OUTCOMES, orient="row")
+        yield TraceRecords(trace, texts or (), file or "", stands or ())
 
 
 def _unknown(valid: pl.DataFrame, told: pl.DataFrame, texts: pl.DataFrame) -> pl.DataFrame:

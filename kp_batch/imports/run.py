@@ -5,13 +5,15 @@ traces of which that tells anew. What is gone from a source takes nothing away.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import polars as pl
 
 from kp_batch.archive.sources import absolute
 from kp_batch.errors import ArchiveError, KpBatchError
@@ -23,6 +25,7 @@ from kp_batch.imports.job import ImportJob
 from kp_batch.imports.model import Format, Input
 from kp_batch.imports.rejects import NAMES, ImportLimits, check_limits
 from kp_batch.imports.rules import Rules
+from kp_batch.imports.sorted_runs import RUN_BYTES
 from kp_batch.imports.sources import (
     Sniffed,
     Source,
@@ -34,11 +37,15 @@ from kp_batch.imports.sources import (
     source_of,
     unread,
 )
-from kp_batch.imports.state import ImportState, KnownSource
+from kp_batch.imports.state import ImportState, KnownSource, state_file
+from kp_batch.imports.workers import Workers
 from kp_batch.progress import progress
 from kp_batch.storage.urls import is_url
 
 IMPORTER = 5  # the version of how records become traces
+_LARGE = 64 << 20  # bytes
+_PROCESSES = 8  # at the most: what one process brings together keeps no more of them busy
+_PACKED = 20  # bytes that a byte of kept records was, about
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,16 @@ class _Night:
         return bool(self.state.format) and made_by != (IMPORTER, self.rules.as_json())
 
     @property
+    def processes(self) -> int:
+        """How many do the work: another one takes a second to begin."""
+        size = sum(self.source.sizes[path] for path in self.new)
+        if self.is_all_anew:
+            segments = (state_file(self.archive, name) for name in self.state.segments)
+            size += sum(each.stat().st_size for each in segments) * _PACKED
+        is_known = FORMATS.get(self.form.name) is self.form
+        return min(pl.thread_pool_size(), _PROCESSES) if is_known and size > _LARGE else 0
+
+    @property
     def is_quiet(self) -> bool:
         """Whether there is nothing to do, so that nobody is disturbed."""
         state = self.state
@@ -181,24 +198,26 @@ def _import(night: _Night, folder: Path, limits: ImportLimits) -> Imported:
             "closed": sum(map(is_closed, night.source.inputs)),
         }
     )
-    job = ImportJob(night.form, night.rules, folder, here, state.number + 1)
-    read = _read(job, night.new.values())
-    change = ArchiveChange(night.archive, state, _known(night, read, job.new.number), job, folder)
-    again = [path for path in read if path in night.known]
-    deleted = change.no_longer_told(again) if night.form.source == "registry" else 0
-    change.build(all_anew=night.is_all_anew)
+    with Workers(night.processes) as workers:
+        job = ImportJob(night.form, night.rules, folder, state.number + 1, workers)
+        read = _read(job, night)
+        known = _known(night, read, job.new.number)
+        change = ArchiveChange(night.archive, state, known, job, folder)
+        again = [path for path in read if path in night.known]
+        deleted = change.no_longer_told(again) if night.form.source == "registry" else 0
+        change.build(all_anew=night.is_all_anew)
     if night.is_all_anew or not night.state.format:
         job.check_names()
     standing = change.write_refusals()
-    check_limits(limits, job.refusals, job.counts.traces, len(night.source.inputs))
+    check_limits(limits, job.refusals, job.traces, len(night.source.inputs))
     return replace(
         night.nothing_done(),
-        traces=job.counts.traces,
+        traces=job.traces,
         files_read=len(night.new),
         refused=dict(job.refusals.refused),
         waiting=dict(job.refusals.waiting),
         standing=standing,
-        passed_over=dict(job.counts.passed_over),
+        passed_over=dict(job.skipped),
         expired=change.expired(),
         deleted=deleted,
         unmapped_domains=dict(job.counts.unmapped),
@@ -206,15 +225,28 @@ def _import(night: _Night, folder: Path, limits: ImportLimits) -> Imported:
     )
 
 
-def _read(job: ImportJob, inputs: Collection[Input]) -> set[str]:
+def _read(job: ImportJob, night: _Night) -> set[str]:
     """Read files; returns the paths of those that could be."""
     read: set[str] = set()
-    with progress("reading", len(inputs), "file") as shown:
-        for each in inputs:
-            if job.read(each):
-                read.add(each.path)
-            shown.add(1)
+    with progress("reading", len(night.new), "file") as shown:
+        groups = list(_groups(night))
+        for group, could_be_read in zip(groups, job.read(groups), strict=True):
+            read |= could_be_read
+            shown.add(len(group))
     return read
+
+
+def _groups(night: _Night) -> Iterator[list[Input]]:
+    """The files to read, as many at once as fill a run of records."""
+    group, size = list[Input](), 0
+    for path, given in night.new.items():
+        group.append(given)
+        size += night.source.sizes[path]
+        if size > RUN_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def _known(night: _Night, read: Collection[str], number: int) -> dict[str, KnownSource]:
@@ -257,7 +289,7 @@ def forget(
             raise ArchiveError(f"nothing that is known here was imported into {archive}")
         rules = Rules.model_validate_json(state.rules)
         scratch, known = Path(name) / "scratch", state.known_sources(opened)
-        job = ImportJob(form, rules, scratch, here, state.number + 1)
+        job = ImportJob(form, rules, scratch, state.number + 1, Workers(0))
         change = ArchiveChange(opened, state, known, job, scratch)
         paths = [each if is_url(each) else absolute(each) for each in files]
         return change.forget([form.trace_of(each) for each in ids], paths)

@@ -4,6 +4,7 @@ Rows are gathered and written as runs, Parquet files that are each in order. A m
 run one row group after another, so that it holds as many pieces as there are runs.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from glob import escape
 from pathlib import Path
@@ -15,9 +16,10 @@ import pyarrow.parquet as pq
 from kp_batch.contracts import arrow_schema
 
 Pieces = Iterator[pl.DataFrame]  # of rows in order
-_RUN_BYTES = 16 << 20  # of a run that is gathered, and of a piece of what is merged
+RUN_BYTES = 16 << 20  # of a run that is gathered
+_PIECE_BYTES = 4 << 20  # of what is merged
 _GROUP_ROWS = 10_000
-_GROUP_BYTES = 1 << 20
+_GROUP_BYTES = 1 << 19
 _AT_ONCE = 32  # runs that are merged at once
 
 
@@ -96,6 +98,7 @@ class SortedRuns:
     def __init__(self, folder: Path, schema: pl.Schema, by: Sequence[str], size: pl.Expr) -> None:
         self._folder, self._schema, self._by, self._size = folder, schema, by, size
         self._held: list[tuple[object, ...]] = []
+        self._frames: list[pl.DataFrame] = []
         self._bytes = self._made = 0
         self._runs: list[Path] = []
         folder.mkdir(parents=True, exist_ok=True)
@@ -103,13 +106,26 @@ class SortedRuns:
     def add(self, row: tuple[object, ...], size: int) -> None:
         """Take a row of so many bytes."""
         self._held.append(row)
-        self._bytes += size + _GROUP_BYTES // _GROUP_ROWS
-        if self._bytes > _RUN_BYTES:
+        self._took(size + _GROUP_BYTES // _GROUP_ROWS)
+
+    def extend(self, rows: pl.DataFrame) -> None:
+        """Take rows."""
+        self._frames.append(rows)
+        self._took(int(rows.estimated_size()))
+
+    def adopt(self, runs: Sequence[Path]) -> None:
+        """Take runs of the same kind, and delete them when they are not needed any more."""
+        self._runs += runs
+        self._merge()
+
+    def _took(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > RUN_BYTES:
             self._flush()
 
     def runs(self) -> list[Path]:
         """The runs of all rows: one at least, and not too many to be merged."""
-        if self._held or not self._runs:
+        if self._bytes or not self._runs:
             self._flush()
         return list(self._runs)
 
@@ -119,9 +135,14 @@ class SortedRuns:
 
     def _flush(self) -> None:
         frame = pl.DataFrame(self._held, schema=self._schema, orient="row")
-        self._held, self._bytes = [], 0
+        frame = pl.concat([*self._frames, frame])
+        self._held, self._frames, self._bytes = [], [], 0
         self._write([frame.sort(self._by, nulls_last=True)])
-        if len(self._runs) == 2 * _AT_ONCE:
+        self._merge()
+
+    def _merge(self) -> None:
+        """Merge runs, the oldest ones first, until they are not too many to be merged at once."""
+        while len(self._runs) >= 2 * _AT_ONCE:
             old, self._runs = self._runs[:_AT_ONCE], self._runs[_AT_ONCE:]
             self._write(merged(map(pieces, old), self._by))
             for run in old:
@@ -171,9 +192,9 @@ def merged(streams: Iterable[Pieces], by: Sequence[str]) -> Pieces:
                     each.extend()
         ready += taken
         size += sum(int(each.estimated_size()) for each in taken)
-        if ready and size > _RUN_BYTES:
-            yield pl.concat(ready).sort(by, nulls_last=True)
-            ready, size = [], 0
+        if ready and size > _PIECE_BYTES:
+            rows, ready, size = pl.concat(ready), list[pl.DataFrame](), 0
+            yield rows.sort(by, nulls_last=True)
         open_ = [each for each in open_ if each.fill()]
     if ready:
         yield pl.concat(ready).sort(by, nulls_last=True)
@@ -184,16 +205,16 @@ class _Stream:
 
     def __init__(self, source: Pieces, key: str) -> None:
         self._source, self._key = source, key
-        self._held = pl.DataFrame()
+        self._held, self._keys, self._begin = pl.DataFrame(), list[str](), 0
         self.is_done = False  # whether nothing comes after what is held
 
     @property
     def last(self) -> str:
-        return self._held.item(-1, self._key)
+        return self._keys[-1]
 
     def fill(self) -> bool:
         """Hold rows, if there are any left; returns whether there are."""
-        while self._held.is_empty():
+        while self._begin == len(self._keys):
             if self.is_done:
                 return False
             self.extend()
@@ -204,13 +225,14 @@ class _Stream:
         piece = next(self._source, None)
         if piece is None:
             self.is_done = True
-        else:
-            self._held = piece if self._held.is_empty() else pl.concat([self._held, piece])
+            return
+        rest = self._held[self._begin :]
+        self._held = pl.concat([rest, piece]) if len(rest) else piece
+        self._keys, self._begin = self._held[self._key].to_list(), 0
 
     def take_below(self, bound: str | None) -> pl.DataFrame:
         """Take the rows whose key is less; all, if there is no bound."""
-        end = len(self._held)
-        if bound is not None:
-            end = int(self._held[self._key].search_sorted(bound, side="left"))
-        taken, self._held = self._held[:end], self._held[end:]
+        end = len(self._keys) if bound is None else bisect_left(self._keys, bound, self._begin)
+        taken = self._held[self._begin : end]
+        self._begin = end
         return taken

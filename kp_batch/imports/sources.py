@@ -69,11 +69,13 @@ class Source:
     Attributes:
         inputs: by their paths.
         stamps: what each of them is by now, with those beside it; likewise.
+        sizes: how many bytes each of them has, without those beside it; likewise.
         sniffed: by which they were chosen.
     """
 
     inputs: Mapping[str, Input]
     stamps: Mapping[str, str]
+    sizes: Mapping[str, int]
     sniffed: Sniffed
 
 
@@ -87,6 +89,7 @@ def source_of(form: Format, stamps: Mapping[str, str], sniffed: Sniffed) -> Sour
     return Source(
         {each.path: each for each in inputs},
         {each.path: _with_beside(each, stamps) for each in inputs},
+        {each.path: _size(stamps.get(each.path, "")) for each in inputs},
         sniffed,
     )
 
@@ -163,6 +166,12 @@ def _files(path: str, own: str) -> Iterator[SourceFile]:
 def _stamp(file: SourceFile) -> str:
     """By an ETag, which tells of a content, whenever it was written; else by the time."""
     return f"{file.size} {file.etag or file.mtime_ns}"
+
+
+def _size(stamp: str) -> int:
+    """The size of what has a stamp; 0 of databases, and of what cannot be looked at."""
+    size, _, _ = stamp.partition(" ")
+    return int(size) if size.isdecimal() else 0
 
 
 def _fault_of(file: SourceFile) -> tuple[str, str]:

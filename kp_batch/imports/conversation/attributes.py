@@ -4,7 +4,7 @@ Some transports keep attributes under dotted names, and others nested.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -60,8 +60,9 @@ class OtelSpan:
         attributes = record["attributes"]
         nests = any(isinstance(each, dict) for each in attributes.values())
         events = [Event(**each) for each in record["events"]]
-        told = {"attributes": attributes if nests else FlatAttributes(attributes), "events": events}
-        return cls(**{**record, **told})
+        flat = attributes if nests else FlatAttributes(attributes)
+        told: dict[str, Any] = {**record, "attributes": flat, "events": events}
+        return cls(**told)
 
 
 def _values(row: OtelSpan | Event) -> dict[str, object]:

@@ -185,11 +185,7 @@ def unwrapped(payload: Json) -> Json:
         return {"role": payload.get("role"), **event}
     if payload.get("lc") and isinstance(payload.get("kwargs"), dict):
         return {"type": _lc_type(payload), **payload["kwargs"]}
-    if (
-        "type" in payload
-        and isinstance(payload.get("data"), dict)
-        and "content" in payload["data"]
-    ):
+    if "type" in payload and isinstance(payload.get("data"), dict) and "content" in payload["data"]:
         return {**payload["data"], "type": payload["type"]}
     return payload
 

@@ -1,6 +1,6 @@
 """Where messages, and the question, stand in what a system recorded: in JSON of many shapes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 

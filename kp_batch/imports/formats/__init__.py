@@ -1,5 +1,6 @@
 """All formats that there are."""
 
+import copyreg
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
@@ -28,6 +29,14 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
 
 _FILES = 5  # that are tried
 _UNITS = 5  # of each
+
+
+def _named(name: str) -> Format:
+    return FORMATS[name]
+
+
+# Other processes have the same formats, by their names.
+copyreg.pickle(Format, lambda form: (_named, (form.name,)))
 
 
 def detect_format(paths: Sequence[str], read: Read, here: Here) -> Format:

@@ -1,6 +1,6 @@
 """OpenTelemetry's dialect of spans: `gen_ai.*`, with the older events and vendors' own keys."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from kp_batch.imports.conversation.attributes import Event, OtelSpan, first_told, listed, told

@@ -1,7 +1,7 @@
 """The folders of Harbor's trials: which files are trajectories, and what their results say."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import cast

@@ -1,6 +1,6 @@
 """Inspect's logs, `.json` and `.eval`, and Scout's transcripts in Parquet."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 

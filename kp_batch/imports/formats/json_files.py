@@ -4,7 +4,7 @@ import gzip
 import io
 import json
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast

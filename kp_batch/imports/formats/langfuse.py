@@ -1,7 +1,7 @@
 """Langfuse: exports to a blob storage, new and old, and downloads from its page."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path

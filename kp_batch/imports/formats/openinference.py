@@ -2,7 +2,14 @@
 
 from collections.abc import Sequence
 
-from kp_batch.imports.conversation.attributes import FlatAttributes, OtelSpan, agent_named, first_told, listed, told
+from kp_batch.imports.conversation.attributes import (
+    FlatAttributes,
+    OtelSpan,
+    agent_named,
+    first_told,
+    listed,
+    told,
+)
 from kp_batch.imports.conversation.messages import Json, Message, ToolCall, ToolResult, message_of
 from kp_batch.imports.conversation.payloads import messages_in
 from kp_batch.imports.conversation.scores import Score, scores_of

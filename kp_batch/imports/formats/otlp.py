@@ -1,10 +1,10 @@
 """OpenTelemetry's spans, and OTLP JSON: one export request of them a file, or one a line."""
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from kp_batch.file_faults import UnreadableError
 from kp_batch.imports.conversation import spans
@@ -134,18 +134,20 @@ def _attributes(holder: object) -> dict[str, object]:
 def _value(value: object) -> object:
     """A value without the name of its type."""
     for kind, inner in cast("Json", value or {}).items():
-        if kind == "stringValue":
-            return inner
-        if kind == "intValue":
-            return int(inner)
-        if kind == "doubleValue":
-            return float(str(inner))  # of what is too large, infinity
-        if kind == "arrayValue":
-            return [_value(each) for each in inner.get("values") or ()]
-        if kind == "kvlistValue":
-            return {each["key"]: _value(each.get("value")) for each in inner.get("values") or ()}
-        return inner
+        return inner if kind == "stringValue" else _of_kind(kind, inner)
     return None
+
+
+def _of_kind(kind: str, inner: Any) -> object:
+    if kind == "intValue":
+        return int(inner)
+    if kind == "doubleValue":
+        return float(str(inner))  # of what is too large, infinity
+    if kind == "arrayValue":
+        return [_value(each) for each in inner.get("values") or ()]
+    if kind == "kvlistValue":
+        return {each["key"]: _value(each.get("value")) for each in inner.get("values") or ()}
+    return inner
 
 
 def draft(

@@ -1,6 +1,6 @@
 """Phoenix's data frame of spans as Parquet, with its columns dotted or nested."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import isnan
 from pathlib import Path
 from typing import cast

@@ -1,6 +1,6 @@
 """Scout's transcripts in Parquet."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa

@@ -1,0 +1,112 @@
+"""Processes that do the work of an import on all cores.
+
+A process reads pickled calls and writes pickled answers. It ends with what it reads, so none is
+left behind, whatever becomes of whom it works for; and it needs nothing of that one's main module.
+"""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
+from typing import IO, Any, ParamSpec, Self, TypeVar, cast
+
+from kp_batch.errors import ResourceError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Workers:
+    """Takes calls, and does them in other processes, or here where there are none.
+
+    Args:
+        number: of processes; with 0 a call is done here, when somebody waits for it.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._threads = ThreadPoolExecutor(max(number, 1))
+        self._processes = [_started() for _ in range(number)]
+        self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        for each in self._processes:
+            self._idle.put(each)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._processes:
+            each.kill()
+        self._threads.shutdown(cancel_futures=True)
+        for each in self._processes:
+            each.communicate()
+
+    def submit(
+        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> Callable[[], T]:
+        """Have a function of a module called.
+
+        Returns:
+            Waits for what the function returns, or raises; where there are no processes, calls it.
+        """
+        if self._processes:
+            return self._threads.submit(self._call, function, args, kwargs).result
+        return partial(function, *args, **kwargs)
+
+    def _call(self, *call: object) -> Any:
+        process = self._idle.get()
+        try:
+            calls, answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+            pickle.dump(call, calls)
+            calls.flush()
+            is_done, answer = pickle.load(answers)  # noqa: S301 (of our own process)
+        except (EOFError, OSError, pickle.UnpicklingError) as error:
+            raise ResourceError(
+                f"a process of the import was killed (exit status {_killed(process)}), maybe as "
+                "memory ran out; import it where there is more"
+            ) from error
+        finally:
+            self._idle.put(process)
+        if is_done:
+            return answer
+        raise answer
+
+
+def _started() -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", __name__]
+    one_thread = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(  # noqa: S603 (our own module)
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | one_thread,
+    )
+
+
+def _killed(process: subprocess.Popen[bytes]) -> int:
+    process.kill()
+    return process.wait()
+
+
+def _work() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who is interrupted ends this process
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # so that nothing that is printed comes among them
+    with suppress(EOFError, BrokenPipeError):
+        while True:
+            function, args, kwargs = pickle.load(sys.stdin.buffer)  # noqa: S301 (see `Workers`)
+            try:
+                answer = True, function(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 (it is raised where it was asked for)
+                answer = False, error
+            pickle.dump(answer, answers)
+            answers.flush()
+
+
+if __name__ == "__main__":
+    _work()
