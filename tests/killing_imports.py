@@ -20,18 +20,22 @@ from kp_batch.imports.run import import_traces
 from tests.importing import imported
 from tests.shuffled_spans import SPANS, span_lines
 
-# An import alone, of the source, into the archive and by the rules that argv names.
+# An import alone, of the source, into the archive and by the rules that argv names; by several
+# processes of all that is larger than argv says.
 _ALONE = """
 import sys
 from pathlib import Path
 from kp_batch.imports.rules import Rules
 from kp_batch.imports.formats import FORMATS
+from kp_batch.imports import run
 from kp_batch.imports.run import import_traces
+run._LARGE = int(sys.argv[4])
 print("begun", flush=True)
 rules = Rules.model_validate_json(sys.argv[3])
 import_traces(FORMATS["otlp"], [sys.argv[1]], Path(sys.argv[2]), rules)
 """
 _LONGEST_S = 0.4
+_BEGINS_S = 1.0  # what several processes need to begin
 _TRACES, _FILES = 60, 6
 
 
@@ -58,7 +62,13 @@ class Nights:
 
     def kill(self) -> bool:
         """Start an import and kill it after a while; whether it still ran then."""
-        given = [str(self.source), str(self.killed), self.rules.as_json()]
+        is_shared = self.random.random() < 0.3
+        given = [
+            str(self.source),
+            str(self.killed),
+            self.rules.as_json(),
+            f"{0 if is_shared else 1 << 30}",
+        ]
         with subprocess.Popen(
             [sys.executable, "-c", _ALONE, *given],
             stdout=subprocess.PIPE,
@@ -66,7 +76,7 @@ class Nights:
         ) as alone:
             assert alone.stdout
             alone.stdout.readline()
-            time.sleep(self.random.uniform(0, _LONGEST_S))
+            time.sleep(self.random.uniform(0, _LONGEST_S + is_shared * _BEGINS_S))
             alone.send_signal(signal.SIGKILL)
         return alone.returncode == -signal.SIGKILL
 

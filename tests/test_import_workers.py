@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -47,14 +48,10 @@ def test_several_processes_come_to_what_one_does(
         monkeypatch.setattr(run, "_LARGE", large)
         monkeypatch.setattr(run, "RUN_BYTES", 1_000 if processes else 1 << 30)
         monkeypatch.setattr("kp_batch.imports.job._BATCH_BYTES", 1_000 if processes else 1 << 30)
-        began = list[int]()
-        monkeypatch.setattr(
-            run, "Workers", lambda number, made=began: made.append(number) or Workers(number)
-        )
-        done = [import_traces(FORMATS["otlp"], [str(source)], archive, RULES)]
-        told.append(done)
+        with patch.object(run, "Workers", wraps=Workers) as began:
+            told.append(import_traces(FORMATS["otlp"], [str(source)], archive, RULES))
         files.append(contents(archive))
-        assert began == [processes]
+        began.assert_called_once_with(processes)
         shutil.rmtree(archive)
     assert told[0] == told[1]
     assert files[0] == files[1]
