@@ -217,7 +217,7 @@ class _Tree:
         """When each span started, or else what it is within."""
         spans = self._by_id.values()
         starts = {each.id: each.start for each in spans if each.start is not None}
-        for span in spans:
+        for span in spans if len(starts) < len(spans) else ():
             path = takewhile(lambda x: x.id not in starts, chain([span], self._above(span)))
             if lacking := [*path]:
                 start = starts.get(lacking[-1].parent or "", 0)
