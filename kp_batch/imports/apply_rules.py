@@ -1,5 +1,6 @@
 """Rules applied: of a draft, a trace in our own shape, or why it is refused."""
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -127,6 +128,10 @@ def check_rules(form: Format, rules: Rules) -> None:
         KpBatchError: tells all that they lack.
     """
     given = {"success": rules.success, "confidence": rules.confidence}
+    if rules.trace == "session" and not form.sessions:
+        raise KpBatchError(
+            f'{form.name} has no sessions of several turns: leave out the rule trace = "session"'
+        )
     missing = [_RULES[each] for each in given if not given[each] and each not in form.decides]
     if missing:
         raise KpBatchError(
@@ -136,3 +141,22 @@ def check_rules(form: Format, rules: Rules) -> None:
     score = rules.success and rules.success.score
     if score and rules.confidence and rules.confidence.score == score:
         warn(f"the score {score!r} decides both success and confidence: it counts twice")
+
+
+def check_same_traces(archive: str, before: str | None, rules: Rules) -> None:
+    """Refuse rules by which a trace is another thing than those that an archive has.
+
+    Args:
+        archive: its name.
+        before: the rules that it was made by, as JSON; None of a new one.
+        rules: those that are given.
+
+    Raises:
+        KpBatchError: they are.
+    """
+    made = json.loads(before).get("trace", "turn") if before else rules.trace
+    if made != rules.trace:
+        raise KpBatchError(
+            f'{archive} was made with trace = "{made}", and these rules have '
+            f'trace = "{rules.trace}": import into a new folder'
+        )

@@ -50,7 +50,7 @@ class ImportJob:
     """
 
     def __init__(self, form: Format, rules: Rules, folder: Path, here: Here) -> None:
-        self.form, self.rules, self._here = form, rules, here
+        self.form, self.rules, self._here = form.under(rules), rules, here
         self.tally = ImportCounts()
         self.units = UnitsByTrace(folder / "units")
         self.refusals = Refusals(folder / "refused")

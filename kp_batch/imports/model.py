@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -83,6 +83,7 @@ class SourceRecord:
     line: int | None = None
 
 
+Found = SourceRecord | Rejected | Skipped
 Read = Callable[[str], bytes]  # the content of a small file
 Look = Callable[[str], Any]  # what a file tells; see `Format.tells`
 Here = Callable[[str], AbstractContextManager[Path]]  # a file's path on this machine
@@ -134,6 +135,8 @@ class Format:
             was rewritten counts no more. A "registry" removes nothing either, but what it has
             deleted is counted.
         id_of: gives a trace's id in the archive from its native one.
+        sessions: reads an input as `units` does, where a trace is a whole session and no turn of
+            it. None for a format that has no sessions.
         rows: reads a database: its URL, and `since` of its input. Of what it refuses, each has an
             id. None for a format of files alone, whose `inputs` choose no database.
     """
@@ -141,15 +144,21 @@ class Format:
     name: str
     holds: str
     inputs: Callable[[Sequence[str], Look], Iterator[Input]]
-    units: Callable[[Path, Sequence[Path]], Iterator[SourceRecord | Rejected | Skipped]]
+    units: Callable[[Path, Sequence[Path]], Iterator[Found]]
     draft: Callable[[str, Sequence[SourceRecord], Rules], TraceDraft | Rejected | Skipped]
     tells: Callable[[str, bytes], Any] = _nothing
     decides: frozenset[str] = frozenset()
     source: Literal["stream", "document", "registry"] = "stream"
     id_of: Callable[[str], str] = _id_of
-    rows: Callable[[str, str | None], Iterator[SourceRecord | Rejected | Skipped]] | None = None
+    sessions: Callable[[Path, Sequence[Path]], Iterator[Found]] | None = None
+    rows: Callable[[str, str | None], Iterator[Found]] | None = None
 
-    def read(self, given: Input, here: Here) -> Generator[SourceRecord | Rejected | Skipped]:
+    def under(self, rules: Rules) -> "Format":
+        """The format as rules have its traces: turns, or sessions where it has them."""
+        whole = self.sessions if rules.trace == "session" else None
+        return replace(self, units=whole) if whole else self
+
+    def read(self, given: Input, here: Here) -> Generator[Found]:
         """Read an input, wherever its files are; see `units` and `rows`."""
         if self.rows and is_database(given.path):
             yield from self.rows(given.path, given.since)

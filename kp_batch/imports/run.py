@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 
 from kp_batch.errors import ArchiveError, KpBatchError
-from kp_batch.imports.apply_rules import check_rules
+from kp_batch.imports.apply_rules import check_rules, check_same_traces
 from kp_batch.imports.archive import Archive, place_of
 from kp_batch.imports.formats import FORMATS, detect_format
 from kp_batch.imports.index import BEGUN, Index, as_standing
@@ -36,7 +36,7 @@ from kp_batch.memory import duckdb_config
 from kp_batch.progress import progress, warn
 
 IMPORTER = 4  # the version of how formats become traces
-_FORMAT = "kp_batch.format"
+_FORMAT, _RULES = "kp_batch.format", "kp_batch.rules"
 _CLOSED = "closed"  # how many folders could not be looked into
 
 
@@ -193,7 +193,7 @@ def _made_by(work: ImportJob) -> dict[str, str]:
     return {
         _FORMAT: work.form.name,
         "kp_batch.importer": str(IMPORTER),
-        "kp_batch.rules": work.rules.as_json(),
+        _RULES: work.rules.as_json(),
     }
 
 
@@ -214,6 +214,7 @@ def _check_format(index: Index, work: ImportJob) -> None:
             f"{index.archive.name} has traces of {before}, and an archive has those of one format; "
             "name another one: a run takes several"
         )
+    check_same_traces(index.archive.name, index.made_by.get(_RULES), work.rules)
 
 
 def _read(work: ImportJob, inputs: Collection[Input]) -> set[str]:
