@@ -1,7 +1,7 @@
 """Sessions of coding agents: what a user types, and what the agent does then, told line by line.
 
-A reader of a tool's files makes a record of each line that counts, and a turn is drafted of these. A
-record holds the parts that become steps, and nothing else of a line.
+A reader of a tool's files makes a record of each line that counts, and a turn is drafted of these.
+A record holds the parts that become steps, and nothing else of a line.
 """
 
 from collections.abc import Iterable, Sequence

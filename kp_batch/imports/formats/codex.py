@@ -32,7 +32,7 @@ _ASKED = "## My request for Codex:"  # below which an editor puts what was typed
 _KINDS = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 _EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (-?\d+)\s*$", re.MULTILINE)
 _ENDS = {"exec_command_end", "patch_apply_end", "mcp_tool_call_end"}
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_UUID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
 _LOOKED_AT = 100  # lines of a file, to see whether it is a session
 
 
