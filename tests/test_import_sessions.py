@@ -252,7 +252,7 @@ def codex(kind: str, second: int = 0, **payload: Any) -> Line:
 
 def meta(**more: Any) -> Line:
     git = {"branch": "main", "repository_url": "https://example.org/x.git"}
-    usual = {"id": uuid_at(0), "timestamp": at(0), "cwd": "C:\\me\\shop", "source": "cli"}
+    usual: Line = {"id": uuid_at(0), "timestamp": at(0), "cwd": "C:\\me\\shop", "source": "cli"}
     return codex("session_meta", **{**usual, "git": git, "cli_version": "0.150", **more})
 
 
