@@ -208,6 +208,7 @@ def test_copied_history_counts_once(tmp_path: Path) -> None:
         "p3": 1,
     }
     assert rows["kp:trace:p1"]["metadata"]["session"] == "s"
+    assert rows["kp:trace:p1"]["task"]["objective"] == "go"
 
 
 def test_a_session_of_a_fork_has_its_own_turns_and_the_question_that_it_copied(
@@ -423,6 +424,16 @@ def test_without_turns_each_message_of_the_user_begins_one(tmp_path: Path) -> No
     assert steps(drafts["old/1"]) == [tool("local_shell"), ("observation", "x")]
     assert drafts["old/1"].steps[0]["input"] == '{"command":["ls"]}'
     assert [each.created_at is None for each in drafts.values()] == [False, True]
+
+
+def test_a_session_of_codex_may_have_several_files(tmp_path: Path) -> None:
+    for second in (0, 40):
+        begun = meta(timestamp=at(second)), started(second), asked(f"do {second}", second)
+        write(tmp_path / f"in/{second}.jsonl", *begun, answer(f"so {second}", second + 1))
+    read("codex", tmp_path / "in", tmp_path / "out", SESSION)
+    (row,) = imported(tmp_path / "out").values()
+    told_there = [row["task"]["objective"], *(each["content"] for each in row["steps"])]
+    assert told_there == ["do 0", "so 0", "do 40", "so 40"]
 
 
 def test_a_turn_without_a_uuid_is_named_within_its_session(tmp_path: Path) -> None:

@@ -90,13 +90,10 @@ def draft(
 ) -> TraceDraft:
     """See `Format`; the records are ordered by `at`, those of one time by their lines."""
     lines = _distinct(found)
-    copied = [line for line in lines if line.get("copied")]
     own = [line for line in lines if not line.get("copied")]
     begun = next(cast("Json", line["turn"]) for line in own if line.get("turn"))
     transcript = Transcript(recovery=rules.recovers)
-    transcript.add_conversation(_messages(copied))
-    transcript.steps.clear()
-    transcript.add_conversation(_messages(own))
+    transcript.add_conversation(_messages(lines))
     models = [*dict.fromkeys(str(line["model"]) for line in own if line.get("model"))]
     fields = {name: [value] for name, value in begun["fields"].items()}
     version = begun["version"]

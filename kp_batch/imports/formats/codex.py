@@ -222,7 +222,8 @@ class _Session:
 
     def _known(self, number: int) -> Json:
         """What a record is known by, and ordered: a thread may have several files."""
-        return {"id": number, "at": sortable(self.meta.get("timestamp"))}
+        begun = sortable(self.meta.get("timestamp"))
+        return {"id": f"{begun} {number}", "at": begun}
 
     def _item(self, number: int, kind: str, item: Json) -> Iterator[Found]:
         named = item.get("call_id") or item.get("id")
@@ -246,7 +247,8 @@ class _Session:
     def _think(self, number: int, text: str) -> Iterator[Found]:
         if text:
             self._thought = self._thought or number
-            part = {"text": text, "model": self._model, "message": f"line {self._thought}"}
+            whole = self._known(self._thought)["id"]
+            part = {"text": text, "model": self._model, "message": whole}
             yield from self._add(number, "assistant", part)
 
     def _add(self, number: int, role: str, part: Json) -> Iterator[Found]:
