@@ -138,6 +138,10 @@ def check_rules(form: Format, rules: Rules) -> None:
         KpBatchError: tells all that they lack.
     """
     given = {"success": rules.success, "confidence": rules.confidence}
+    if rules.trace == "session" and not form.sessions:
+        raise KpBatchError(
+            f'{form.name} has no sessions of several turns: leave out the rule trace = "session"'
+        )
     missing = [_RULES[each] for each in given if not given[each] and each not in form.decides]
     if missing:
         raise KpBatchError(
@@ -147,3 +151,21 @@ def check_rules(form: Format, rules: Rules) -> None:
     score = rules.success and rules.success.score
     if score and rules.confidence and rules.confidence.score == score:
         warn(f"the score {score!r} decides both success and confidence: it counts twice")
+
+
+def check_same_traces(archive: str, before: Rules, rules: Rules) -> None:
+    """Refuse rules by which a trace is another thing than those that an archive has.
+
+    Args:
+        archive: its name.
+        before: the rules that it was made by.
+        rules: those that are given.
+
+    Raises:
+        KpBatchError: they are.
+    """
+    if before.trace != rules.trace:
+        raise KpBatchError(
+            f'{archive} was made with trace = "{before.trace}", and these rules have '
+            f'trace = "{rules.trace}": import into a new folder'
+        )

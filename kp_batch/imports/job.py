@@ -59,7 +59,7 @@ class ImportJob:
     """
 
     def __init__(self, form: Format, rules: Rules, folder: Path, here: Here, number: int) -> None:
-        self.form, self.rules, self._here = form, rules, here
+        self.form, self.rules, self._here = form.under(rules), rules, here
         self.counts = ImportCounts()
         self.new = NewRecords(folder / "new", number)
         self.present = SortedRuns(folder / "present", _PRESENT, ["trace"], pl.lit(100))

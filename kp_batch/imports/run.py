@@ -15,7 +15,7 @@ from typing import Any
 
 from kp_batch.archive.sources import absolute
 from kp_batch.errors import ArchiveError, KpBatchError
-from kp_batch.imports.apply_rules import check_rules
+from kp_batch.imports.apply_rules import check_rules, check_same_traces
 from kp_batch.imports.archive import Archive, place_of
 from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired
 from kp_batch.imports.formats import FORMATS, detect_format
@@ -113,7 +113,7 @@ class _Night:
     ) -> "_Night":
         state = ImportState.of(archive)
         form = form or FORMATS.get(state.format) or detect_format([*files], content_of, here)
-        _check_format(archive, state, form)
+        _check_same(archive, state, form, rules)
         known = state.known_sources(archive)
         source = source_of(form, files, Sniffed(form, files, known))
         return cls(archive, form, rules, state, known, source)
@@ -121,7 +121,7 @@ class _Night:
     def at(self, archive: Archive) -> "_Night":
         """The same, of an archive that nobody else changes by now: another import may have."""
         state = ImportState.of(archive)
-        _check_format(archive, state, self.form)
+        _check_same(archive, state, self.form, self.rules)
         known = state.known_sources(archive)
         return replace(self, archive=archive, state=state, known=known)
 
@@ -163,12 +163,16 @@ class _Night:
         )
 
 
-def _check_format(archive: Archive, state: ImportState, form: Format) -> None:
-    if state.format not in ("", form.name):
+def _check_same(archive: Archive, state: ImportState, form: Format, rules: Rules) -> None:
+    """Refuse what would bring traces of another kind than an archive has."""
+    if not state.format:
+        return
+    if state.format != form.name:
         raise KpBatchError(
             f"{archive.name} has traces of {state.format}, and an archive has those of one "
             "format; name another one: a run takes several"
         )
+    check_same_traces(archive.name, Rules.model_validate_json(state.rules), rules)
 
 
 def _import(night: _Night, folder: Path, limits: ImportLimits) -> Imported:
