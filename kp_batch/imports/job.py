@@ -177,11 +177,11 @@ class ImportJob:
 
 def _records(told: TraceRecords) -> Iterator[SourceRecord]:
     room = room_of_trace()
-    for content in told.contents:
+    for content, line in zip(told.contents, told.lines, strict=True):
         room.take(VALUE_BYTES + weight(content))
         if (record := json.loads(content)) is None:
             raise TooLargeError("a part of it is too large to be read")
-        yield SourceRecord(told.trace, record)
+        yield SourceRecord(told.trace, record, line)
 
 
 def _out_of_memory(when: str) -> ResourceError:

@@ -49,12 +49,14 @@ class TraceRecords:
         trace: its native id.
         contents: JSON, each content once, in the order in which it was first told; none, if all
             that was told of it is void by now.
+        lines: of its file that told each content first, where it has lines.
         file: that told the first one.
         days: in which the trace may stand.
     """
 
     trace: str
     contents: Sequence[str]
+    lines: Sequence[int | None]
     file: str
     days: Sequence[str]
 
@@ -287,13 +289,13 @@ def _outcomes(
     build: Callable[[TraceRecords], Outcome],
 ) -> pl.DataFrame:
     """Build traces; returns what became of each."""
-    by_trace = contents.group_by("trace", maintain_order=True).agg("json", pl.first("file"))
+    by_trace = contents.group_by("trace", maintain_order=True).agg("json", "line", pl.first("file"))
     days = became.group_by("trace").agg(pl.col("day").drop_nulls().unique().sort())
     found = changed.join(by_trace, on="trace", how="left", maintain_order="left")
     found = found.join(days, on="trace", how="left", maintain_order="left")
     outcomes: list[tuple[str, str | None, bool]] = []
-    for trace, texts, file, stands in found.iter_rows():
-        outcome = build(TraceRecords(trace, texts or (), file or "", stands or ()))
+    for trace, texts, lines, file, stands in found.iter_rows():
+        outcome = build(TraceRecords(trace, texts or (), lines or (), file or "", stands or ()))
         outcomes.append((trace, outcome.day, outcome.is_skipped))
     return pl.DataFrame(outcomes, schema=_OUTCOMES, orient="row")
 

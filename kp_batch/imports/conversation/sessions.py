@@ -116,12 +116,17 @@ def draft_of(framework: str) -> partial[TraceDraft]:
 
 
 def _distinct(found: Iterable[SourceRecord]) -> list[Json]:
-    """The records in their order; of copies of a line, which may differ in little, the first."""
-    told = sorted((cast("Json", each.record) for each in found), key=lambda each: each["at"])
-    lines: dict[tuple[object, object], Json] = {}
-    for line in told:
-        lines.setdefault((line["id"], line["role"]), line)
-    return list(lines.values())
+    """The records in their order; of copies of a line, which may differ in little, the upper one.
+
+    A session that goes on with another one has a title above what it has copied.
+    """
+    told = [(each.line or 0, cast("Json", each.record)) for each in found]
+    lines: dict[tuple[object, object], tuple[int, Json]] = {}
+    for number, line in told:
+        old = lines.setdefault((line["id"], line["role"]), (number, line))
+        if number < old[0]:
+            lines[line["id"], line["role"]] = number, line
+    return sorted((line for _, line in lines.values()), key=lambda each: each["at"])
 
 
 def _messages(lines: Iterable[Json]) -> list[Message]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePath
-from typing import cast
+from typing import Any, cast
 from uuid import UUID
 
 from kp_batch.file_faults import UnreadableError
@@ -122,6 +122,7 @@ class _Session:
     _count: int = 0  # of turns with a prompt
     _model: object = None
     _thought: int = 0  # the line of the first part of a thought that goes on; 0 if none does
+    _unanswered: list[tuple[int, str, object]] = field(default_factory=list[Any])
     _copied: SourceRecord | None = None  # the first prompt, where it is another session's
 
     @property
@@ -140,22 +141,34 @@ class _Session:
             self._turn = _Turn(str(payload.get("turn_id") or ""), payload.get("started_at"), time)
             self.has_turn = True
         elif kind == "event_msg" and event in ("task_complete", "turn_complete", "turn_aborted"):
+            yield from self._answered()
             yield from self.end()
         elif text := self._typed(kind, payload):
-            self._thought = 0
-            yield from self._asked(number, text, time)
+            self._unanswered.append((number, text, time))
+            if self.has_events or self.is_bare:
+                yield from self._answered()
         elif kind == "event_msg" and (ended := _ended(payload)):
             yield from self._add(number, "end", ended)
         elif kind == "response_item":
+            if event != "message" or payload.get("role") == "assistant":
+                yield from self._answered()
             yield from self._item(number, str(event), payload)
 
     def end(self) -> Iterator[Found]:
         """Leave a turn."""
         turn, self._turn, self._thought = self._turn, None, 0
+        self._unanswered.clear()
         if turn and self._is_others(turn):
             yield Skipped("turn of another session")
         elif turn and not turn.has_prompt:
             yield Skipped("turn without a prompt")
+
+    def _answered(self) -> Iterator[Found]:
+        """Take prompts that only messages tell, once something follows: an event may come yet."""
+        asked, self._unanswered = self._unanswered, []
+        for number, text, time in asked:
+            self._thought = 0
+            yield from self._asked(number, text, time)
 
     def _is_others(self, turn: "_Turn") -> bool:
         """Whether a turn is older than the session, as those are that a fork has copied."""
