@@ -146,7 +146,8 @@ def inspect(name: str, at: object, score: object, asked: str = ASKED) -> Files:
 
 def scout(name: str, at: object, score: object, asked: str = ASKED) -> Files:
     """A transcript."""
-    row = {"transcript_id": name, "date": at, "messages": json.dumps(_talk(asked))}
+    row: Row = {"transcript_id": name, "date": at, "total_time": 0.0}
+    row["messages"] = json.dumps(_talk(asked))
     return {"t.parquet": [{**row, "score_right": score}]}
 
 
@@ -197,9 +198,10 @@ class Kit:
         pq.write_table(pa.table({x: _column(x, columns[x], unit) for x in columns}), path)
         return path
 
-    def read(self, source: Path, archive: Path) -> Imported:
+    def read(self, source: Path, archive: Path, created_at: str = "start") -> Imported:
         """Import what was written."""
-        return import_traces(FORMATS[self.name], [str(source)], archive, self.rules)
+        rules = self.rules.model_copy(update={"created_at": created_at})
+        return import_traces(FORMATS[self.name], [str(source)], archive, rules)
 
 
 def _column(name: str, values: list[Any], unit: str) -> pa.Array:

@@ -20,6 +20,7 @@ PARQUET = [name for name, kit in KITS.items() if kit.is_parquet]
 of_all = of_kits(KITS)
 of_parquet = of_kits(PARQUET)
 of_scored_json = of_kits([x for x, kit in KITS.items() if not (kit.is_parquet or kit.is_log)])
+of_both_times = pytest.mark.parametrize("created_at", ["start", "end"])
 of_lines = of_kits(["otlp", "langfuse", "langsmith"])
 LOGS = [name for name, kit in KITS.items() if kit.is_log]
 of_scored = of_kits([name for name in KITS if name not in LOGS])
@@ -69,20 +70,26 @@ def test_a_score_that_is_no_finite_number_decides_nothing(
 
 
 @of_all
-def test_a_trace_may_be_of_the_first_and_of_the_last_moment(tmp_path: Path, kit: Kit) -> None:
+@of_both_times
+def test_a_trace_may_be_of_the_first_and_of_the_last_moment(
+    tmp_path: Path, kit: Kit, created_at: str
+) -> None:
     names = zip(("aa", "bb"), kit.ends, strict=True)
     kit.write(tmp_path / "in", [kit.make(name, at, 1.0) for name, at in names])
-    assert kit.read(tmp_path / "in", tmp_path / "out").refused == {}
+    assert kit.read(tmp_path / "in", tmp_path / "out", created_at).refused == {}
     rows = imported(tmp_path / "out").values()
     assert [each["metadata"]["created_at"] for each in rows] == [*kit.ends.values()]
 
 
 @of_all
-def test_a_time_of_no_calendar_is_that_trace_s_alone(tmp_path: Path, kit: Kit) -> None:
+@of_both_times
+def test_a_time_of_no_calendar_is_that_trace_s_alone(
+    tmp_path: Path, kit: Kit, created_at: str
+) -> None:
     names = zip(("bb", "cc", "dd"), kit.beyond, strict=False)
     odd = [kit.make(name, at, 1.0) for name, at in names]
     kit.write(tmp_path / "in", [kit.make("aa", kit.at, 1.0), *odd])
-    kit.read(tmp_path / "in", tmp_path / "out")
+    kit.read(tmp_path / "in", tmp_path / "out", created_at)
     assert reasons(tmp_path) == [["bad_created_at"]] * len(kit.beyond)
 
 

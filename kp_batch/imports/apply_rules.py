@@ -39,9 +39,10 @@ def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
         confidence = rules.confidence.decide(draft.scores)
     if rules.task_domain:
         domain = rules.task_domain.decide(draft.fields)
+    created = draft.ended_at if rules.created_at == "end" else draft.created_at
     agent = first(draft.fields.get(rules.agent_id, ())) if rules.agent_id else draft.origin.agent
     faults = {
-        "bad_created_at": draft.created_at is None,
+        "bad_created_at": created is None,
         "empty_objective": not draft.objective,
         "no_steps": not draft.steps,
         "unknown_step_type": any(step["type"] not in STEP_TYPES for step in draft.steps),
@@ -51,9 +52,9 @@ def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
         limits.TOO_LARGE: _is_too_large(draft),
     }
     reasons = [*draft.faults, *(reason for reason, holds in faults.items() if holds)]
-    if reasons or draft.created_at is None:
+    if reasons or created is None:
         return Rejected(reasons, _message(draft, rules, reasons), id=draft.id)
-    told = {"created_at": written(draft.created_at), "agent_id": agent}
+    told = {"created_at": written(created), "agent_id": agent}
     row = _row(draft, {**told, "task_domain": domain, "success": success}, confidence)
     return row | {"native": {"system": system, **vars(draft.native)}}
 
@@ -100,6 +101,8 @@ def written(time: datetime) -> str:
 def _message(draft: TraceDraft, rules: Rules, reasons: list[str]) -> str:
     """What the rules looked for, and what was there."""
     parts: list[str] = []
+    if "bad_created_at" in reasons and rules.created_at == "end":
+        parts.append("neither its end nor the time of a step is told")
     scores = ", ".join(sorted(draft.scores)) or "none"
     if "missing_success" in reasons and rules.success and rules.success.score:
         parts.append(f"no score {rules.success.score!r}; there is: {scores}")

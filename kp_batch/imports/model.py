@@ -46,6 +46,7 @@ class TraceDraft:
     success: bool | None = None
     confidence: float | None = None
     task_domain: str | None = None
+    ended_at: datetime | None = None  # of its root, or else its last step, as far as it is told
     # Carried through.
     origin: Origin = Origin()
     framework: str | None = None

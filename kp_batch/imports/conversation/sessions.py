@@ -6,7 +6,7 @@ A record holds the parts that become steps, and nothing else of a line.
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from kp_batch.imports.conversation.messages import (
     Json,
@@ -88,7 +88,7 @@ def _worded(content: object) -> object:
 def draft(
     trace: str, found: Sequence[SourceRecord], rules: Rules, framework: str = ""
 ) -> TraceDraft:
-    """See `Format`; the records are ordered by `at`, those of one time as they were told."""
+    """See `Format`; a record tells its `time`, and the `order` of records where times do not."""
     lines = _distinct(found)
     own = [line for line in lines if not line.get("copied")]
     begun = next(cast("Json", line["turn"]) for line in own if line.get("turn"))
@@ -101,6 +101,7 @@ def draft(
     return TraceDraft(
         id=f"kp:trace:{trace}",
         created_at=time_of(begun["time"]),
+        ended_at=max(filter(None, (time_of(line["time"]) for line in own)), default=None),
         objective=transcript.objective,
         steps=transcript.steps,
         fields={**fields, "model": models} if models else fields,
@@ -126,7 +127,11 @@ def _distinct(found: Iterable[SourceRecord]) -> list[Json]:
         old = lines.setdefault((line["id"], line["role"]), (number, line))
         if number < old[0]:
             lines[line["id"], line["role"]] = number, line
-    return sorted((line for _, line in lines.values()), key=lambda each: each["at"])
+    return sorted((line for _, line in lines.values()), key=_order)
+
+
+def _order(line: Json) -> Any:
+    return line.get("order") or line["time"]
 
 
 def _messages(lines: Iterable[Json]) -> list[Message]:

@@ -133,7 +133,7 @@ class _Session:
             },
             is_copied=is_copied,
         )
-        record = SourceRecord(session, {"id": named, "at": self._at, **begun}, number)
+        record = SourceRecord(session, {"id": named, "time": self._at, **begun}, number)
         if is_copied:
             self._copied = self._copied or record
             return
@@ -144,7 +144,7 @@ class _Session:
 
     def _add(self, number: int, line: Json, role: str, told: Json) -> Iterator[Found]:
         if self._trace and any(told.values()):
-            known = {"id": line.get("uuid") or f"line {number}", "at": self._at, "role": role}
+            known = {"id": line.get("uuid") or f"line {number}", "time": self._at, "role": role}
             yield SourceRecord(self._trace, {**known, **told}, number)
 
 

@@ -120,6 +120,7 @@ class _Session:
     has_turn: bool = False
     _turn: "_Turn | None" = None
     _count: int = 0  # of turns with a prompt
+    _at: str = ""  # the last time that was told
     _model: object = None
     _thought: int = 0  # the line of the first part of a thought that goes on; 0 if none does
     _unanswered: list[tuple[int, str, object]] = field(default_factory=list[Any])
@@ -134,6 +135,7 @@ class _Session:
     def take(self, number: int, kind: str, payload: Json, time: object) -> Iterator[Found]:
         """What a line tells."""
         event = payload.get("type")
+        self._at = sortable(time) or self._at
         if kind == "turn_context":
             self._model = payload.get("model") or self._model
         elif kind == "event_msg" and event in ("task_started", "turn_started"):
@@ -142,6 +144,7 @@ class _Session:
             self.has_turn = True
         elif kind == "event_msg" and event in ("task_complete", "turn_complete", "turn_aborted"):
             yield from self._answered()
+            yield from self._add(number, "end", {"call": None, "failed": False})
             yield from self.end()
         elif text := self._typed(kind, payload):
             self._unanswered.append((number, text, time))
@@ -236,7 +239,7 @@ class _Session:
     def _known(self, number: int) -> Json:
         """What a record is known by, and ordered: a thread may have several files."""
         begun = sortable(self.meta.get("timestamp"))
-        return {"id": f"{begun} {number}", "at": [begun, number]}
+        return {"id": f"{begun} {number}", "order": [begun, number], "time": self._at}
 
     def _item(self, number: int, kind: str, item: Json) -> Iterator[Found]:
         named = item.get("call_id") or item.get("id")
