@@ -533,6 +533,9 @@ def test_only_formats_of_sessions_take_the_rule(tmp_path: Path) -> None:
     claude_file(tmp_path, user("p", "go"))
     with pytest.raises(KpBatchError, match="otlp has no sessions of several turns"):
         read("otlp", tmp_path, tmp_path / "out", SESSION)
+    read("claude-code", tmp_path, tmp_path / "out", ALWAYS)
+    with pytest.raises(KpBatchError, match="has traces of claude-code"):
+        read("otlp", tmp_path, tmp_path / "out", SESSION)
 
 
 def test_a_prompt_without_an_answer_is_refused(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from kp_batch.errors import KpBatchError
 from kp_batch.imports.conversation.attributes import first
 from kp_batch.imports.model import Format, Rejected, TraceDraft
 from kp_batch.imports.rules import Domain, Rules
+from kp_batch.imports.state import ImportState
 from kp_batch.progress import warn
 
 _CONTEXT = "https://knowledgepulse.dev/schema/v1"
@@ -156,18 +157,19 @@ def check_rules(form: Format, rules: Rules) -> None:
         warn(f"the score {score!r} decides both success and confidence: it counts twice")
 
 
-def check_same_traces(archive: str, before: Rules, rules: Rules) -> None:
+def check_same_traces(archive: str, state: ImportState, rules: Rules) -> None:
     """Refuse rules by which a trace is another thing than those that an archive has.
 
     Args:
         archive: its name.
-        before: the rules that it was made by.
+        state: of the archive.
         rules: those that are given.
 
     Raises:
         KpBatchError: they are.
     """
-    if before.trace != rules.trace:
+    before = Rules.model_validate_json(state.rules)
+    if state.format and before.trace != rules.trace:
         raise KpBatchError(
             f'{archive} was made with trace = "{before.trace}", and these rules have '
             f'trace = "{rules.trace}": import into a new folder'

@@ -88,6 +88,7 @@ def import_traces(
         place = place_of(str(archive), Path(name) / "archive")
         night = _Night.of(place.look(), form, files_of(sources, str(archive)), rules)
         check_rules(night.form, rules)
+        check_same_traces(night.archive.name, night.state, rules)
         if not night.source.inputs:
             raise ArchiveError(f"no file of {night.form.name} at {', '.join(sources)}")
         if night.is_quiet:
@@ -113,7 +114,7 @@ class _Night:
     ) -> "_Night":
         state = ImportState.of(archive)
         form = form or FORMATS.get(state.format) or detect_format([*files], content_of, here)
-        _check_same(archive, state, form, rules)
+        _check_format(archive, state, form)
         known = state.known_sources(archive)
         source = source_of(form, files, Sniffed(form, files, known))
         return cls(archive, form, rules, state, known, source)
@@ -121,7 +122,8 @@ class _Night:
     def at(self, archive: Archive) -> "_Night":
         """The same, of an archive that nobody else changes by now: another import may have."""
         state = ImportState.of(archive)
-        _check_same(archive, state, self.form, self.rules)
+        _check_format(archive, state, self.form)
+        check_same_traces(archive.name, state, self.rules)
         known = state.known_sources(archive)
         return replace(self, archive=archive, state=state, known=known)
 
@@ -163,16 +165,12 @@ class _Night:
         )
 
 
-def _check_same(archive: Archive, state: ImportState, form: Format, rules: Rules) -> None:
-    """Refuse what would bring traces of another kind than an archive has."""
-    if not state.format:
-        return
-    if state.format != form.name:
+def _check_format(archive: Archive, state: ImportState, form: Format) -> None:
+    if state.format not in ("", form.name):
         raise KpBatchError(
             f"{archive.name} has traces of {state.format}, and an archive has those of one "
             "format; name another one: a run takes several"
         )
-    check_same_traces(archive.name, Rules.model_validate_json(state.rules), rules)
 
 
 def _import(night: _Night, folder: Path, limits: ImportLimits) -> Imported:
