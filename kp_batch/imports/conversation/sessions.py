@@ -88,7 +88,7 @@ def _worded(content: object) -> object:
 def draft(
     trace: str, found: Sequence[SourceRecord], rules: Rules, framework: str = ""
 ) -> TraceDraft:
-    """See `Format`; a record tells its `time`, and the `order` of records where times do not."""
+    """See `Format`; a record tells its `time`, sortable, and the `order` where times do not."""
     lines = _distinct(found)
     own = [line for line in lines if not line.get("copied")]
     begun = next(cast("Json", line["turn"]) for line in own if line.get("turn"))
@@ -101,7 +101,7 @@ def draft(
     return TraceDraft(
         id=f"kp:trace:{trace}",
         created_at=time_of(begun["time"]),
-        ended_at=max(filter(None, (time_of(line["time"]) for line in own)), default=None),
+        ended_at=time_of(max(line["time"] for line in own)),
         objective=transcript.objective,
         steps=transcript.steps,
         fields={**fields, "model": models} if models else fields,
