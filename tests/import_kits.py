@@ -16,14 +16,12 @@ from tests.importing import kp_trace
 
 Row = dict[str, Any]
 Files = dict[str, list[Row]]
-RULES = load_rules(
-    None,
-    {
-        "success": {"score": "right", "at_least": 0.5},
-        "confidence": {"always": 0.5},
-        "task_domain": {"otherwise": "default"},
-    },
-)
+_RULES = {
+    "success": {"score": "right", "at_least": 0.5},
+    "confidence": {"always": 0.5},
+    "task_domain": {"otherwise": "default"},
+}
+RULES = load_rules(None, _RULES)
 AT = "2026-08-03T09:00:00.000000Z"
 SECONDS = 1_785_747_600
 ASKED = "whither?"
@@ -107,6 +105,37 @@ def atif(name: str, at: object, score: object, asked: str = ASKED) -> Files:
     return {f"{name}/agent/trajectory.json": [told], f"{name}/result.json": [result]}
 
 
+def claude_code(name: str, at: object, _score: object, asked: str = ASKED) -> Files:
+    """A session of one turn."""
+    both = {"sessionId": f"session {name}", "timestamp": at, "cwd": "/home/me/shop"}
+    ask, so = _talk(asked)
+    said = {**so, "id": f"message {name}", "model": "m"}
+    return {
+        f"{name}.jsonl": [
+            {**both, "type": "user", "uuid": name, "message": ask},
+            {**both, "type": "assistant", "uuid": f"answer {name}", "message": said},
+        ]
+    }
+
+
+def codex(name: str, at: object, _score: object, asked: str = ASKED) -> Files:
+    """A session of one turn."""
+    said = {"type": "message", "role": "assistant", "content": _parts("so")}
+    told = [
+        ("session_meta", {"id": f"session {name}", "timestamp": at, "cwd": "/home/me/shop"}),
+        ("event_msg", {"type": "task_started", "turn_id": name}),
+        ("turn_context", {"model": "m"}),
+        ("event_msg", {"type": "user_message", "message": asked}),
+        ("response_item", said),
+    ]
+    lines = [{"timestamp": at, "type": kind, "payload": each} for kind, each in told]
+    return {f"rollout-{name}.jsonl": lines}
+
+
+def _parts(text: str) -> list[Row]:
+    return [{"type": "output_text", "text": text}]
+
+
 def inspect(name: str, at: object, score: object, asked: str = ASKED) -> Files:
     """A log of one sample."""
     sample = {"uuid": name, "started_at": at, "input": asked, "messages": _talk(asked)}
@@ -117,7 +146,8 @@ def inspect(name: str, at: object, score: object, asked: str = ASKED) -> Files:
 
 def scout(name: str, at: object, score: object, asked: str = ASKED) -> Files:
     """A transcript."""
-    row = {"transcript_id": name, "date": at, "messages": json.dumps(_talk(asked))}
+    row: Row = {"transcript_id": name, "date": at, "total_time": 0.0}
+    row["messages"] = json.dumps(_talk(asked))
     return {"t.parquet": [{**row, "score_right": score}]}
 
 
@@ -132,6 +162,7 @@ class Kit:
         ends: the first and the last time that a trace may have.
         beyond: times of no calendar.
         is_parquet: whether the rows are Parquet's; else they are JSON.
+        is_log: whether the order of rows tells something, and no row a score.
     """
 
     name: str
@@ -140,10 +171,13 @@ class Kit:
     ends: Mapping[Any, str]
     beyond: Sequence[Any]
     is_parquet: bool = False
+    is_log: bool = False
 
     @property
     def rules(self) -> Rules:
         """Rules for its traces, which leave nothing open."""
+        if self.is_log:
+            return load_rules(None, {**_RULES, "success": {"always": True}})
         return load_rules(None, {}) if self.name == "knowledgepulse" else RULES
 
     def write(self, folder: Path, traces: Sequence[Files], unit: str = "us") -> list[Path]:
@@ -164,9 +198,10 @@ class Kit:
         pq.write_table(pa.table({x: _column(x, columns[x], unit) for x in columns}), path)
         return path
 
-    def read(self, source: Path, archive: Path) -> Imported:
+    def read(self, source: Path, archive: Path, created_at: str = "start") -> Imported:
         """Import what was written."""
-        return import_traces(FORMATS[self.name], [str(source)], archive, self.rules)
+        rules = self.rules.model_copy(update={"created_at": created_at})
+        return import_traces(FORMATS[self.name], [str(source)], archive, rules)
 
 
 def _column(name: str, values: list[Any], unit: str) -> pa.Array:
@@ -199,6 +234,8 @@ KITS: Mapping[str, Kit] = {
     "langfuse": Kit("langfuse", langfuse, *_TEXTS),
     "langsmith": Kit("langsmith", langsmith, *_TEXTS),
     "atif": Kit("atif", atif, *_TEXTS),
+    "claude-code": Kit("claude-code", claude_code, *_TEXTS, is_log=True),
+    "codex": Kit("codex", codex, *_TEXTS, is_log=True),
     "inspect": Kit("inspect", inspect, *_TEXTS),
     "phoenix": Kit("phoenix", phoenix, *_COLUMNS),
     "langfuse in Parquet": Kit("langfuse", langfuse, *_COLUMNS),

@@ -40,6 +40,7 @@ from tests.reference import PARTS, REFERENCE, written
 from tests.running import missing, outputs, shell
 
 BEGINNING = "kp-batch run data/sample --embedder hashing"
+GOLDEN = ROOT / "tests" / "golden"
 TROUBLESHOOTING, WHAT_DUCKDB_SAYS = DOCS / "how-to" / "troubleshooting.md", "What DuckDB says"
 RUN = [page for page in PAGES if page != README and any(each.is_run for each in blocks(page))]
 
@@ -66,6 +67,8 @@ def clear(folder: Path) -> None:
     rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (folder / "data").symlink_to(ROOT / "data")
+    for name, place in {"claude-code": ".claude/projects", "codex": ".codex/sessions"}.items():
+        copytree(GOLDEN / "imports" / name, folder / place)  # in the home of its shell
 
 
 @pytest.mark.parametrize("page", RUN, ids=name)

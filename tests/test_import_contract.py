@@ -19,8 +19,12 @@ def of_kits(names: Iterable[str]) -> pytest.MarkDecorator:
 PARQUET = [name for name, kit in KITS.items() if kit.is_parquet]
 of_all = of_kits(KITS)
 of_parquet = of_kits(PARQUET)
-of_json = of_kits([name for name in KITS if name not in PARQUET])
+of_scored_json = of_kits([x for x, kit in KITS.items() if not (kit.is_parquet or kit.is_log)])
+of_both_times = pytest.mark.parametrize("created_at", ["start", "end"])
 of_lines = of_kits(["otlp", "langfuse", "langsmith"])
+LOGS = [name for name, kit in KITS.items() if kit.is_log]
+of_scored = of_kits([name for name in KITS if name not in LOGS])
+of_logs = of_kits(LOGS)
 
 
 def test_every_format_has_a_kit() -> None:
@@ -39,7 +43,8 @@ def test_neither_the_order_of_records_matters_nor_that_some_stand_twice(
 ) -> None:
     traces = [kit.make(name, kit.at, 1.0) for name in ("aa", "bb", "cc")]
     kit.write(tmp_path / "once", traces)
-    turned = [{name: rows[::-1] for name, rows in each.items()} for each in traces[::-1]]
+    step = 1 if kit.is_log else -1
+    turned = [{name: rows[::step] for name, rows in each.items()} for each in traces[::-1]]
     kit.write(tmp_path / "twice/1", turned)
     kit.write(tmp_path / "twice/2", traces[1:])
     for name in ("once", "twice"):
@@ -48,12 +53,12 @@ def test_neither_the_order_of_records_matters_nor_that_some_stand_twice(
     assert imported(tmp_path / "twice out") == imported(tmp_path / "once out")
 
 
-@of_json
+@of_scored_json
 def test_a_score_of_many_digits_decides_nothing(tmp_path: Path, kit: Kit) -> None:
     test_a_score_that_is_no_finite_number_decides_nothing(tmp_path, kit, 10**400)
 
 
-@of_all
+@of_scored
 @pytest.mark.parametrize("score", [nan, inf, -inf])
 def test_a_score_that_is_no_finite_number_decides_nothing(
     tmp_path: Path, kit: Kit, score: float
@@ -65,20 +70,26 @@ def test_a_score_that_is_no_finite_number_decides_nothing(
 
 
 @of_all
-def test_a_trace_may_be_of_the_first_and_of_the_last_moment(tmp_path: Path, kit: Kit) -> None:
+@of_both_times
+def test_a_trace_may_be_of_the_first_and_of_the_last_moment(
+    tmp_path: Path, kit: Kit, created_at: str
+) -> None:
     names = zip(("aa", "bb"), kit.ends, strict=True)
     kit.write(tmp_path / "in", [kit.make(name, at, 1.0) for name, at in names])
-    assert kit.read(tmp_path / "in", tmp_path / "out").refused == {}
+    assert kit.read(tmp_path / "in", tmp_path / "out", created_at).refused == {}
     rows = imported(tmp_path / "out").values()
     assert [each["metadata"]["created_at"] for each in rows] == [*kit.ends.values()]
 
 
 @of_all
-def test_a_time_of_no_calendar_is_that_trace_s_alone(tmp_path: Path, kit: Kit) -> None:
+@of_both_times
+def test_a_time_of_no_calendar_is_that_trace_s_alone(
+    tmp_path: Path, kit: Kit, created_at: str
+) -> None:
     names = zip(("bb", "cc", "dd"), kit.beyond, strict=False)
     odd = [kit.make(name, at, 1.0) for name, at in names]
     kit.write(tmp_path / "in", [kit.make("aa", kit.at, 1.0), *odd])
-    kit.read(tmp_path / "in", tmp_path / "out")
+    kit.read(tmp_path / "in", tmp_path / "out", created_at)
     assert reasons(tmp_path) == [["bad_created_at"]] * len(kit.beyond)
 
 
@@ -166,3 +177,12 @@ def test_json_of_many_levels_in_a_text_stops_nothing(
     kit.write(tmp_path / "in", [kit.make("aa", kit.at, 1.0), odd])
     done = kit.read(tmp_path / "in", tmp_path / "out")
     assert len(imported(tmp_path / "out")) + sum(done.refused.values()) == 2
+
+
+@of_logs
+def test_a_torn_line_of_a_log_is_refused_alone(tmp_path: Path, kit: Kit) -> None:
+    (path,) = kit.write(tmp_path / "in", [kit.make("aa", kit.at, 1.0)])
+    whole = path.read_text("utf-8")
+    path.write_text(f'la"}}\n{whole}\n{whole.splitlines()[-1][:40]}', "utf-8")
+    assert kit.read(tmp_path / "in", tmp_path / "out").refused == {"malformed_json": 2}
+    assert [len(each["steps"]) for each in imported(tmp_path / "out").values()] == [1]

@@ -23,6 +23,7 @@ import pytest
 from kp_batch.imports.formats import FORMATS
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces
+from tests.import_kits import AT, KITS
 from tests.importing import imported, kp_trace, refusals
 from tests.mutating import damaged, damaged_parquet, overwritten, write
 from tests.test_import_atif import short
@@ -86,6 +87,16 @@ def knowledgepulse_registry(path: Path, trace: str) -> None:
         database.execute("PRAGMA journal_mode = DELETE")
 
 
+def session(name: str) -> Callable[[Path, str], None]:
+    """Writes a session of one turn, which tells its name in a text, too."""
+
+    def write_session(path: Path, trace: str) -> None:
+        (rows,) = KITS[name].make(trace, AT, 1.0, f"do {trace}").values()
+        path.write_text("\n".join(map(json.dumps, rows)))
+
+    return write_session
+
+
 FORMS: Mapping[str, Mapping[str, Callable[[Path, str], None]]] = {
     "otlp": {".jsonl": otlp, ".json.gz": otlp},
     "phoenix": {".parquet": rows(PHOENIX, "attributes.output.value")},
@@ -98,6 +109,8 @@ FORMS: Mapping[str, Mapping[str, Callable[[Path, str], None]]] = {
         ".jsonl": rows(LANGSMITH, "outputs"),
     },
     "atif": {".json": atif},
+    "claude-code": {".jsonl": session("claude-code")},
+    "codex": {".jsonl": session("codex")},
     "inspect": {
         ".json": inspect_log,
         ".eval": inspect_eval,
@@ -150,7 +163,8 @@ def test_damaged_exports(tmp_path: Path, name: str) -> None:
         if exact.get(trace):
             assert row == source[trace]
         elif trace not in source:  # its id, too, is as the damaged file has it, or its name
-            assert trace.removeprefix("kp:trace:").removeprefix("s/").encode() in told
+            parts = trace.removeprefix("kp:trace:").split("/")
+            assert all(part.encode() in told for part in parts)
 
 
 def changed(path: Path, kind: str, chance: Random) -> bytes:

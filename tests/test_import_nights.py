@@ -25,12 +25,18 @@ from kp_batch.imports.model import Format, SourceRecord, TraceDraft, by_ending
 from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, import_traces
 from kp_batch.times import time_of
+from tests.import_digests import GOLDEN
 from tests.importing import imported
 from tests.shuffled_spans import SPANS, span_lines
 from tests.test_import_langfuse import observation, root
 from tests.test_importing import units_of_lines
 
 NAMES = [f"{each}.jsonl" for each in "abcdef"]
+RULES = {
+    "success": {"always": True},
+    "confidence": {"always": 0.5},
+    "task_domain": {"otherwise": "default"},
+}
 LINES = st.lists(st.integers(0, 999), min_size=1, max_size=8)
 
 
@@ -184,11 +190,7 @@ class Nights(RuleBasedStateMachine):
         return imported(folder / "archive")
 
     def _import(self, source: Path, archive: Path) -> Imported:
-        rules: dict[str, Any] = {
-            "success": {"always": True},
-            "confidence": {"always": self.confidence},
-            "task_domain": {"otherwise": "default"},
-        }
+        rules = {**RULES, "confidence": {"always": self.confidence}}
         return import_traces(self.form, [str(source)], archive, load_rules(None, rules))
 
     def _archived(self) -> dict[Path, tuple[int, bytes]]:
@@ -244,6 +246,25 @@ def _langfuse_lines() -> list[str]:
         for said in ("yes", "no")
         for at in (f"2026-08-03 {hour}:00:00.000000",)
     ]
+
+
+@pytest.mark.parametrize("trace", ["turn", "session"])
+@pytest.mark.parametrize("name", ["claude-code", "codex"])
+def test_sessions_told_line_by_line_come_to_what_they_do_at_once(
+    tmp_path: Path, name: str, trace: str
+) -> None:
+    """An agent is at work while its sessions are read."""
+    rules = load_rules(None, {**RULES, "trace": trace})
+    paths = [*(GOLDEN / "imports" / name).rglob("*.jsonl")]
+    source = tmp_path / "source"
+    source.mkdir()
+    for count in (*range(1, 12), 99):
+        for path in paths:
+            lines = path.read_text("utf-8").splitlines(keepends=True)
+            (source / path.name).write_text("".join(lines[:count]), "utf-8")
+        import_traces(FORMATS[name], [str(source)], tmp_path / "nights", rules)
+    import_traces(FORMATS[name], [str(source)], tmp_path / "once", rules)
+    assert imported(tmp_path / "nights") == imported(tmp_path / "once")
 
 
 class MadeNights(Nights):

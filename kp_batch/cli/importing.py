@@ -16,7 +16,9 @@ from kp_batch.streams import echo
 _RULES = """\
 # Rules to start from: what makes a success, how confident it is, and of which domain a trace is.
 # agent_id = "FIELD"               # names the agent, where its name is not told as such
+# created_at = "end"               # a trace has the time at which its task ended, and not began
 # recovery = "after_tool_error"    # the first thought after a failed tool recovers from an error
+# trace = "session"                # of sessions of coding agents all of it, and not a turn
 
 [success]
 score = "NAME"                     # or: always = true

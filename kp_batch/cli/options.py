@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _IMPORT_FORMATS = (  # of `imports.formats.FORMATS`, which take long to import
-    *("atif", "auto", "inspect", "knowledgepulse"),
+    *("atif", "auto", "claude-code", "codex", "inspect", "knowledgepulse"),
     *("langfuse", "langsmith", "otlp", "phoenix"),
 )
 _RUNS = """

@@ -13,6 +13,7 @@ from kp_batch.errors import KpBatchError
 from kp_batch.imports.conversation.attributes import first
 from kp_batch.imports.model import Format, Rejected, TraceDraft
 from kp_batch.imports.rules import Domain, Rules
+from kp_batch.imports.state import ImportState
 from kp_batch.progress import warn
 
 _CONTEXT = "https://knowledgepulse.dev/schema/v1"
@@ -39,9 +40,10 @@ def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
         confidence = rules.confidence.decide(draft.scores)
     if rules.task_domain:
         domain = rules.task_domain.decide(draft.fields)
+    created = draft.ended_at if rules.created_at == "end" else draft.created_at
     agent = first(draft.fields.get(rules.agent_id, ())) if rules.agent_id else draft.origin.agent
     faults = {
-        "bad_created_at": draft.created_at is None,
+        "bad_created_at": created is None,
         "empty_objective": not draft.objective,
         "no_steps": not draft.steps,
         "unknown_step_type": any(step["type"] not in STEP_TYPES for step in draft.steps),
@@ -51,9 +53,9 @@ def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
         limits.TOO_LARGE: _is_too_large(draft),
     }
     reasons = [*draft.faults, *(reason for reason, holds in faults.items() if holds)]
-    if reasons or draft.created_at is None:
+    if reasons or created is None:
         return Rejected(reasons, _message(draft, rules, reasons), id=draft.id)
-    told = {"created_at": written(draft.created_at), "agent_id": agent}
+    told = {"created_at": written(created), "agent_id": agent}
     row = _row(draft, {**told, "task_domain": domain, "success": success}, confidence)
     return row | {"native": {"system": system, **vars(draft.native)}}
 
@@ -100,6 +102,8 @@ def written(time: datetime) -> str:
 def _message(draft: TraceDraft, rules: Rules, reasons: list[str]) -> str:
     """What the rules looked for, and what was there."""
     parts: list[str] = []
+    if "bad_created_at" in reasons and rules.created_at == "end":
+        parts.append("neither its end nor the time of a step is told")
     scores = ", ".join(sorted(draft.scores)) or "none"
     if "missing_success" in reasons and rules.success and rules.success.score:
         parts.append(f"no score {rules.success.score!r}; there is: {scores}")
@@ -138,6 +142,10 @@ def check_rules(form: Format, rules: Rules) -> None:
         KpBatchError: tells all that they lack.
     """
     given = {"success": rules.success, "confidence": rules.confidence}
+    if rules.trace == "session" and not form.sessions:
+        raise KpBatchError(
+            f'{form.name} has no sessions of several turns: leave out the rule trace = "session"'
+        )
     missing = [_RULES[each] for each in given if not given[each] and each not in form.decides]
     if missing:
         raise KpBatchError(
@@ -147,3 +155,22 @@ def check_rules(form: Format, rules: Rules) -> None:
     score = rules.success and rules.success.score
     if score and rules.confidence and rules.confidence.score == score:
         warn(f"the score {score!r} decides both success and confidence: it counts twice")
+
+
+def check_same_traces(archive: str, state: ImportState, rules: Rules) -> None:
+    """Refuse rules by which a trace is another thing than those that an archive has.
+
+    Args:
+        archive: its name.
+        state: of the archive.
+        rules: those that are given.
+
+    Raises:
+        KpBatchError: they are.
+    """
+    before = Rules.model_validate_json(state.rules)
+    if state.format and before.trace != rules.trace:
+        raise KpBatchError(
+            f'{archive} was made with trace = "{before.trace}", and these rules have '
+            f'trace = "{rules.trace}": import into a new folder'
+        )

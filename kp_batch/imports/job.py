@@ -59,11 +59,14 @@ class FilesRead:
     present: Sequence[Path]
 
 
-def read_files(form: Format, inputs: Sequence[Input], number: int, folder: Path) -> FilesRead:
+def read_files(
+    form: Format, rules: Rules, inputs: Sequence[Input], number: int, folder: Path
+) -> FilesRead:
     """Read files.
 
     Args:
         form: of the files.
+        rules: by which it has its traces.
         inputs: the files.
         number: of the import.
         folder: for what they tell; it is new.
@@ -72,6 +75,7 @@ def read_files(form: Format, inputs: Sequence[Input], number: int, folder: Path)
     present = SortedRuns(folder / "present", _PRESENT, ["trace"], pl.lit(100))
     faults: dict[str, Rejected] = {}
     aside: list[tuple[str, Rejected | Skipped]] = []
+    form = form.under(rules)
     for each in inputs:
         try:
             told = list(_read(form, each, records, present))
@@ -184,11 +188,11 @@ def _made(
 
 def _records(told: TraceRecords) -> Iterator[SourceRecord]:
     room = room_of_trace()
-    for content in told.contents:
+    for content, line in zip(told.contents, told.lines, strict=True):
         room.take(VALUE_BYTES + weight(content))
         if (record := json.loads(content)) is None:
             raise TooLargeError("a part of it is too large to be read")
-        yield SourceRecord(told.trace, record)
+        yield SourceRecord(told.trace, record, line)
 
 
 def _out_of_memory(when: str) -> ResourceError:
@@ -222,6 +226,7 @@ class ImportJob:
             self._workers.submit(
                 read_files,
                 self.form,
+                self.rules,
                 [each for each in group if not each.refused],
                 self.new.number,
                 self._folder / "read" / f"{place}",

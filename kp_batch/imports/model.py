@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -46,6 +46,7 @@ class TraceDraft:
     success: bool | None = None
     confidence: float | None = None
     task_domain: str | None = None
+    ended_at: datetime | None = None  # of its root, or else its last step, as far as it is told
     # Carried through.
     origin: Origin = field(default_factory=Origin)
     framework: str | None = None
@@ -141,6 +142,8 @@ class Format:
             was rewritten counts no more. A "registry" removes nothing either, but what it has
             deleted is counted.
         prefix: before a trace's native id, in its id in the archive.
+        sessions: reads an input as `units` does, where a trace is a whole session and no turn of
+            it. None for a format that has no sessions.
         rows: reads a database: its URL, and `since` of its input; refuses nothing, since all that
             it tells is of a known trace. None for a format of files alone, whose `inputs` choose no
             database.
@@ -155,6 +158,7 @@ class Format:
     decides: frozenset[str] = frozenset()
     source: Literal["stream", "document", "registry"] = "stream"
     prefix: str = "kp:trace:"
+    sessions: Callable[[Path, Sequence[Path]], Iterator[Found]] | None = None
     rows: Callable[[str, str | None], Iterator[Found]] | None = None
 
     def id_of(self, trace: str) -> str:
@@ -164,6 +168,11 @@ class Format:
     def trace_of(self, id_: str) -> str:
         """A trace's native id."""
         return id_.removeprefix(self.prefix)
+
+    def under(self, rules: Rules) -> "Format":
+        """The format as rules have its traces: turns, or sessions where it has them."""
+        whole = self.sessions if rules.trace == "session" else None
+        return replace(self, units=whole) if whole else self
 
     def read(self, given: Input, here: Here) -> Generator[Found]:
         """Read an input, wherever its files are; see `units` and `rows`."""

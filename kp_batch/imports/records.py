@@ -49,12 +49,14 @@ class TraceRecords:
         trace: its native id.
         contents: JSON, each content once, in the order in which it was first told; none, if all
             that was told of it is void by now.
+        lines: of its file that told each content first, where it has lines.
         file: that told the first one.
         days: in which the trace may stand.
     """
 
     trace: str
     contents: Sequence[str]
+    lines: Sequence[int | None]
     file: str
     days: Sequence[str]
 
@@ -189,9 +191,9 @@ class Join:
             touched = piece.filter(pl.col("origin") == _NEW).select("trace").unique()
             stand = [_with(each, _STANDING) for each in _rows_of(touched, self._old.standing)]
             skip = [_with(each, _SKIPPED) for each in _rows_of(touched, self._old.skipped)]
-            if stand or skip:
-                piece = pl.concat([piece, *stand, *skip]).sort(_BY, nulls_last=True)
-            yield self._without_forgotten(_digested(_limited(piece)))
+            known = [*stand, *skip]
+            rows = pl.concat([piece, *known]).sort(_BY, nulls_last=True) if known else piece
+            yield self._without_forgotten(_digested(_limited(rows)))
 
     def _without_forgotten(self, rows: pl.DataFrame) -> pl.DataFrame:
         gone = self._old.forgotten
@@ -323,12 +325,12 @@ def _traces(
     changed: pl.DataFrame, contents: pl.DataFrame, became: pl.DataFrame
 ) -> Iterator[TraceRecords]:
     """What is told of the traces that are built."""
-    by_trace = contents.group_by("trace", maintain_order=True).agg("json", pl.first("file"))
+    by_trace = contents.group_by("trace", maintain_order=True).agg("json", "line", pl.first("file"))
     days = became.group_by("trace").agg(pl.col("day").drop_nulls().unique().sort())
     found = changed.join(by_trace, on="trace", how="left", maintain_order="left")
     found = found.join(days, on="trace", how="left", maintain_order="left")
-    for trace, texts, file, stands in found.iter_rows():
-        yield TraceRecords(trace, texts or (), file or "", stands or ())
+    for trace, texts, lines, file, stands in found.iter_rows():
+        yield TraceRecords(trace, texts or (), lines or (), file or "", stands or ())
 
 
 def _unknown(valid: pl.DataFrame, told: pl.DataFrame, texts: pl.DataFrame) -> pl.DataFrame:

@@ -98,6 +98,8 @@ class Rules(_Table):
     success: Success | None = None
     confidence: Confidence | None = None
     task_domain: Domain | None = None
+    trace: Literal["turn", "session"] = "turn"  # what a trace is, where users talk with agents
+    created_at: Literal["start", "end"] = "start"  # of the task; live engines score at its end
     agent_id: str | None = None  # the native field that names the agent, if another one does
     recovery: Literal["after_tool_error"] | None = None
     objective: str | None = None  # the path of the question in a root's input
@@ -109,7 +111,11 @@ class Rules(_Table):
 
     def as_json(self) -> str:
         """The rules, as they stand in the metadata of files."""
-        return self.model_dump_json(by_alias=True, exclude_none=True)
+        usual = {name for name in _USUAL if getattr(self, name) == _USUAL[name]}
+        return self.model_dump_json(by_alias=True, exclude_none=True, exclude=usual)
+
+
+_USUAL = {name: Rules.model_fields[name].default for name in ("trace", "created_at")}
 
 
 def load_rules(path: Path | None, given: Mapping[str, Any]) -> Rules:

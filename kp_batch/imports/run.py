@@ -17,7 +17,7 @@ import polars as pl
 
 from kp_batch.archive.sources import absolute
 from kp_batch.errors import ArchiveError, KpBatchError
-from kp_batch.imports.apply_rules import check_rules
+from kp_batch.imports.apply_rules import check_rules, check_same_traces
 from kp_batch.imports.archive import Archive, place_of
 from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired
 from kp_batch.imports.formats import FORMATS, detect_format
@@ -42,7 +42,7 @@ from kp_batch.imports.workers import Workers
 from kp_batch.progress import progress
 from kp_batch.storage.urls import is_url
 
-IMPORTER = 5  # the version of how records become traces
+IMPORTER = 6  # the version of how records become traces
 _LARGE = 64 << 20  # bytes
 _PROCESSES = 8  # at the most: what one process brings together keeps no more of them busy
 _PACKED = 20  # bytes that a byte of kept records was, about
@@ -95,6 +95,7 @@ def import_traces(
         place = place_of(str(archive), Path(name) / "archive")
         night = _Night.of(place.look(), form, files_of(sources, str(archive)), rules)
         check_rules(night.form, rules)
+        check_same_traces(night.archive.name, night.state, rules)
         if not night.source.inputs:
             raise ArchiveError(f"no file of {night.form.name} at {', '.join(sources)}")
         if night.is_quiet:
@@ -129,6 +130,7 @@ class _Night:
         """The same, of an archive that nobody else changes by now: another import may have."""
         state = ImportState.of(archive)
         _check_format(archive, state, self.form)
+        check_same_traces(archive.name, state, self.rules)
         known = state.known_sources(archive)
         return replace(self, archive=archive, state=state, known=known)
 

@@ -117,6 +117,7 @@ def draft(
     return TraceDraft(
         id=name,
         created_at=_start(tree),
+        ended_at=_end(tree),
         objective=_objective(tree, transcript, rules.objective),
         steps=transcript.steps,
         scores=_scores(tree, scores),
@@ -260,6 +261,17 @@ def _start(tree: _Tree) -> datetime | None:
     """When the root started, or else the first span that has a time."""
     times = (time_of_ns(each.start) for each in tree.heads if each.start is not None)
     return next(filter(None, times), None)
+
+
+def _end(tree: _Tree) -> datetime | None:
+    """When the last root ended, or else the last span that has a time."""
+    lasts = (each.start if each.end is None else each.end for each in tree.spans)
+    return _latest(each.end for each in tree.roots) or _latest(lasts)
+
+
+def _latest(times: Iterable[int | None]) -> datetime | None:
+    found = (time_of_ns(each) for each in times if each is not None)
+    return max(filter(None, found), default=None)
 
 
 def _objective(tree: _Tree, transcript: Transcript, path: str | None) -> str:

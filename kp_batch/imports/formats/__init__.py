@@ -9,6 +9,8 @@ from types import MappingProxyType
 from kp_batch.errors import KpBatchError, is_of_machine, is_passing
 from kp_batch.imports.formats import (
     atif,
+    claude_code,
+    codex,
     inspect,
     knowledgepulse,
     langfuse,
@@ -22,7 +24,10 @@ from kp_batch.storage.urls import is_database
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         each.FORMAT.name: each.FORMAT
-        for each in (atif, inspect, knowledgepulse, langfuse, langsmith, otlp, phoenix)
+        for each in (
+            *(atif, claude_code, codex, inspect, knowledgepulse),
+            *(langfuse, langsmith, otlp, phoenix),
+        )
     }
 )
 

@@ -1,6 +1,7 @@
 """ATIF trajectories, alone or within the folders of Harbor's trials."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import cast
 
@@ -85,6 +86,7 @@ def draft(
     return TraceDraft(
         id=f"kp:trace:{trace}",
         created_at=next((time for time in times if time), None),
+        ended_at=_ended(told, own, trial),
         objective=named or transcript.objective,
         steps=transcript.steps,
         scores=trial.get("rewards", {}),
@@ -92,6 +94,15 @@ def draft(
         origin=_origin(told),
         native=Native(root=first_text([told], "session_id"), log=trial.get("name")),
     )
+
+
+def _ended(told: Json, own: Sequence[Json], trial: Json) -> datetime | None:
+    """When the agent had done its work, or else the last step; of one that goes on, the step."""
+    agent, whole = map(time_of, trial.get("ended", (None, None)))
+    steps = [time_of(step.get("timestamp")) for step in reversed(own)]
+    goes_on = bool(told.get("continued_trajectory_ref"))
+    times = [*steps, agent, whole] if goes_on else [agent, *steps, whole]
+    return next((time for time in times if time), None)
 
 
 def _origin(told: Json) -> Origin:

@@ -158,6 +158,7 @@ def trial_of(path: Path, result: Path) -> Json:
         name: of the trial; None if there is none.
         rewards: by name; empty if an exception makes them void.
         started: times, the best first.
+        ended: likewise.
         fields: that may name a domain.
 
     Raises:
@@ -176,6 +177,7 @@ def trial_of(path: Path, result: Path) -> Json:
             "name": str(told["trial_name"]) if told.get("trial_name") else None,
             "rewards": rewards if _is_valid(ended) else {},
             "started": [ran.get("started_at"), told.get("started_at")],
+            "ended": [ran.get("finished_at"), told.get("finished_at")],
             "fields": {n: [str(told[n])] if told.get(n) else [] for n in _FIELDS},
         }
     except TooLargeError as error:

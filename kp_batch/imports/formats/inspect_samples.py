@@ -68,6 +68,7 @@ def record_of(sample: Json, log: Log) -> dict[str, object]:
     changes.append(told(sample.get("invalidation"), "timestamp"))
     return {
         "created": sample.get("started_at") or events.first,
+        "ended": sample.get("completed_at") or events.last,
         "changed": max([events.last, *(sortable(each) for each in changes)]),
         "input": _asked(sample.get("input"), attachments),
         "messages": trim_messages(sample.get("messages") or (), attachments, events.of_prior_runs),
@@ -193,6 +194,7 @@ def draft(trace: str, found: Sequence[SourceRecord], rules: Rules) -> TraceDraft
     return TraceDraft(
         id=f"kp:trace:{trace}",
         created_at=time_of(record["created"]),
+        ended_at=time_of(record.get("ended")),
         objective=asked or transcript.objective,
         steps=transcript.steps,
         scores=record["scores"],

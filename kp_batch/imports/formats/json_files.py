@@ -1,4 +1,4 @@
-"""Reads files of JSON: one value, or one a line, also with gzip."""
+"""Reads files of JSON: one value, or one a line, also with gzip or zstd."""
 
 import gzip
 import io
@@ -9,11 +9,14 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
+import pyarrow as pa
+
 from kp_batch import limits
 from kp_batch.bounded_json import Room, TooLargeError, lines_of, loads, room_of_refused
 from kp_batch.file_faults import UnreadableError
 from kp_batch.imports.conversation.messages import Json
 from kp_batch.imports.model import Rejected
+from kp_batch.text import one_line
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -90,10 +93,11 @@ def read_json_values(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]
 
 
 class _Unpacked(io.RawIOBase):
-    """What a gzip file holds, as far as one may."""
+    """What a file of gzip or zstd holds, as far as one may."""
 
     def __init__(self, path: Path) -> None:
-        self._file = gzip.GzipFile(path)
+        is_gzip = path.name.endswith(".gz")
+        self._file = gzip.GzipFile(path) if is_gzip else pa.CompressedInputStream(path, "zstd")
         most = f"{limits.MEMBER_BYTES >> 20:,} MiB"
         told = f"it is too large to be read: it unpacks to more than {most}"
         self._room = Room(limits.MEMBER_BYTES, told)
@@ -102,7 +106,12 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
-        size = self._file.readinto(buffer)
+        try:
+            size = self._file.readinto(buffer)
+        except OSError as error:
+            if error.errno is None and not isinstance(error, gzip.BadGzipFile):  # Arrow's
+                raise EOFError(one_line(str(error))) from error
+            raise
         self._room.take(size)
         return size
 
@@ -112,7 +121,7 @@ class _Unpacked(io.RawIOBase):
 
 
 def _opened(path: Path) -> IO[bytes]:
-    is_packed = path.name.endswith(".gz")
+    is_packed = path.name.endswith((".gz", ".zst"))
     return io.BufferedReader(_Unpacked(path), _BUFFER) if is_packed else path.open("rb")
 
 

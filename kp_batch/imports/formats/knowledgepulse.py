@@ -165,9 +165,11 @@ def draft(trace: str, found: Sequence[SourceRecord], _: Rules) -> TraceDraft | R
     told = _READ_TRACE(last["trace"])
     metadata, task, outcome = (told[name] or {} for name in ("metadata", "task", "outcome"))
     steps = told["steps"] or []
+    created = time_of(metadata.get("created_at"))  # when a live engine scored it: at its end
     return TraceDraft(
         id=trace,
-        created_at=time_of(metadata.get("created_at")),
+        created_at=created,
+        ended_at=created,
         objective=task.get("objective") or "",
         steps=steps if all(steps) else [],
         faults=["quarantined"] if last["quarantined"] else [],

@@ -1,6 +1,7 @@
 """Scout's transcripts in Parquet."""
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from kp_batch.imports.formats.inspect_messages import trim_messages
 from kp_batch.imports.formats.inspect_samples import Events, native_of, numbers
 from kp_batch.imports.formats.parquet_rows import rows_of, units_of
 from kp_batch.imports.model import Rejected, Skipped, SourceRecord
+from kp_batch.times import time_of
 
 _ROWS = 16  # that are held at once; each has a whole conversation, and its events
 _ID = "transcript_id"
@@ -46,6 +48,7 @@ def _unit(row: Json) -> SourceRecord | Rejected:
         str(name),
         {
             "created": row.get("date") or events.first,
+            "ended": _ended(row) or events.last,
             "changed": "",
             "input": None,
             "messages": trim_messages(_listed(row.get("messages")), {}, events.of_prior_runs),
@@ -58,11 +61,22 @@ def _unit(row: Json) -> SourceRecord | Rejected:
 
 
 def _events(row: Json) -> Events:
-    """The events, where they tell more than the messages and the date."""
+    """The events, where they tell more than the messages, and when it was."""
     told = row.get("events")
-    if row.get("date") and '"prior_run"' not in str(told):
+    if _ended(row) and '"prior_run"' not in str(told):
         return Events.of((), None)
     return Events.of(_listed(told), parse_json(row.get("events_data")))
+
+
+def _ended(row: Json) -> str:
+    """When it ended, as its date and how long it took tell; '' if they do not."""
+    begun, seconds = time_of(row.get("date")), row.get("total_time")
+    if begun is None or not isinstance(seconds, int | float):
+        return ""
+    try:
+        return (begun + timedelta(seconds=seconds)).isoformat()
+    except (ValueError, OverflowError):
+        return ""
 
 
 def _listed(told: object) -> list[Json]:

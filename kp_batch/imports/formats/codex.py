@@ -1,0 +1,386 @@
+"""Codex's sessions, as they stand below `~/.codex/sessions`: a line an item, or an event."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePath
+from typing import Any, cast
+from uuid import UUID
+
+from kp_batch.file_faults import UnreadableError
+from kp_batch.imports.conversation.attributes import told
+from kp_batch.imports.conversation.messages import (
+    Json,
+    joined,
+    object_in,
+    parts_of,
+    text_of,
+    text_of_part,
+)
+from kp_batch.imports.conversation.sessions import call, draft_of, prompt, result
+from kp_batch.imports.formats.json_files import read_json_lines
+from kp_batch.imports.model import Format, Found, Input, Look, Rejected, Skipped, SourceRecord
+from kp_batch.times import sortable, time_of, us_of
+
+_NOT_TYPED = (
+    *("<environment_context>", "<user_instructions>", "<permissions instructions>"),
+    *("<turn_aborted>", "<user_shell_command>", "<skill>", "<INSTRUCTIONS>"),
+    "# AGENTS.md instructions",
+)
+_ASKED = "## My request for Codex:"  # below which an editor puts what was typed
+_KINDS = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
+_EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (-?\d+)\s*$", re.MULTILINE)
+_ENDS = {"exec_command_end", "patch_apply_end", "mcp_tool_call_end"}
+_UUID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
+_LOOKED_AT = 100  # lines of a file, to see whether it is a session
+
+
+def _inputs(paths: Sequence[str], _: Look) -> Iterator[Input]:
+    """Each session once: where it is packed beside itself, what is not packed counts."""
+    there = set(paths)
+    for path in paths:
+        is_packed = path.lower().endswith(".jsonl.zst")
+        if path.lower().endswith(".jsonl") or (is_packed and path[:-4] not in there):
+            yield Input(path)
+
+
+def _read(path: Path, _: Sequence[Path], *, whole: bool) -> Iterator[Found]:
+    session = _Session(path.name, whole, _has_events(path))
+    for found in read_json_lines(path):
+        if isinstance(found, Rejected):
+            yield found
+            continue
+        number, line = found[0], cast("Json", found[1])
+        kind, payload = _parted(line, session)
+        if kind == "session_meta" and not session.is_known:
+            session.meta, session.is_known = payload, True
+            if _is_subagents(payload):
+                yield Skipped("session of a subagent")
+                return
+        session.is_known = session.is_known or kind in _KINDS
+        if not session.is_known and number > _LOOKED_AT:
+            break
+        yield from session.take(number, kind, payload, line.get("timestamp"))
+    if not session.is_known:
+        raise UnreadableError("it is no session of Codex")
+    yield from session.end()
+    if not session.has_turn:
+        yield Skipped("session without a prompt")
+
+
+def _parted(line: Json, session: "_Session") -> tuple[str, Json]:
+    """A line's kind and what it holds; until autumn 2025 items stood bare, below a header."""
+    payload = line.get("payload")
+    if isinstance(payload, dict):
+        return str(line.get("type")), cast("Json", payload)
+    if not session.is_known and "type" not in line and line.get("id") and line.get("timestamp"):
+        session.is_bare = True
+        return "session_meta", line
+    return ("response_item" if session.is_bare else ""), line
+
+
+def _is_subagents(meta: Json) -> bool:
+    is_user = meta.get("thread_source") in (None, "user")
+    return isinstance(meta.get("source"), Mapping) or not is_user
+
+
+def _has_events(path: Path) -> bool:
+    """Whether events tell what users typed; else only messages do, of which most are injected."""
+    for found in read_json_lines(path):
+        if isinstance(found, Rejected):
+            continue
+        line = cast("Json", found[1])
+        payload = line.get("payload")
+        if line.get("type") == "event_msg" and isinstance(payload, dict):
+            if _typed_in_event(cast("Json", payload)) is not None:
+                return True
+        elif found[0] > _LOOKED_AT and line.get("type") not in _KINDS and "payload" in line:
+            return False
+    return False
+
+
+@dataclass
+class _Session:
+    """A file, read from its first line on.
+
+    Attributes:
+        file: its name.
+        whole: whether a trace is all of it; else it is a turn.
+        has_events: see `_has_events`.
+        meta: what its first line tells of it.
+    """
+
+    file: str
+    whole: bool
+    has_events: bool
+    meta: Json = field(default_factory=dict[str, object])
+    is_known: bool = False  # to be one of Codex
+    is_bare: bool = False
+    has_turn: bool = False
+    _turn: "_Turn | None" = None
+    _count: int = 0  # of turns with a prompt
+    _at: str = ""  # the last time that was told
+    _model: object = None
+    _thought: int = 0  # the line of the first part of a thought that goes on; 0 if none does
+    _unanswered: list[tuple[int, str, object]] = field(default_factory=list[Any])
+    _copied: SourceRecord | None = None  # the first prompt, where it is another session's
+
+    @property
+    def id(self) -> str:
+        """Its own, or where that is cut off what the file's name tells."""
+        found = _UUID.search(self.file)
+        return str(self.meta.get("id") or (found[0] if found else self.file.partition(".")[0]))
+
+    def take(self, number: int, kind: str, payload: Json, time: object) -> Iterator[Found]:
+        """What a line tells."""
+        event = payload.get("type")
+        self._at = sortable(time) or self._at
+        if kind == "turn_context":
+            self._model = payload.get("model") or self._model
+        elif kind == "event_msg" and event in ("task_started", "turn_started"):
+            yield from self.end()
+            self._turn = _Turn(str(payload.get("turn_id") or ""), payload.get("started_at"), time)
+            self.has_turn = True
+        elif kind == "event_msg" and event in ("task_complete", "turn_complete", "turn_aborted"):
+            yield from self._answered()
+            yield from self._add(number, "end", {"call": None, "failed": False})
+            yield from self.end()
+        elif text := self._typed(kind, payload):
+            self._unanswered.append((number, text, time))
+            if self.has_events or self.is_bare:
+                yield from self._answered()
+        elif kind == "event_msg" and (ended := _ended(payload)):
+            yield from self._add(number, "end", ended)
+        elif kind == "response_item":
+            if event != "message" or payload.get("role") == "assistant":
+                yield from self._answered()
+            yield from self._item(number, str(event), payload)
+
+    def end(self) -> Iterator[Found]:
+        """Leave a turn."""
+        turn, self._turn, self._thought = self._turn, None, 0
+        self._unanswered.clear()
+        if turn and self._is_others(turn):
+            yield Skipped("turn of another session")
+        elif turn and not turn.has_prompt:
+            yield Skipped("turn without a prompt")
+
+    def _answered(self) -> Iterator[Found]:
+        """Take prompts that only messages tell, once something follows: an event may come yet."""
+        asked, self._unanswered = self._unanswered, []
+        for number, text, time in asked:
+            self._thought = 0
+            yield from self._asked(number, text, time)
+
+    def _is_others(self, turn: "_Turn") -> bool:
+        """Whether a turn is older than the session, as those are that a fork has copied."""
+        begun = _seconds_of(self.id) or _seconds_in(self.meta.get("timestamp"))
+        if begun is None:
+            return False
+        if (time := _seconds_of(turn.id)) is not None:
+            return time < begun
+        given = turn.started
+        return isinstance(given, int | float) and given < int(begun)
+
+    def _typed(self, kind: str, payload: Json) -> str:
+        if kind == "event_msg":
+            return _typed_in_event(payload) or ""
+        is_users = kind == "response_item" and payload.get("type") == "message"
+        if self.has_events or not is_users or payload.get("role") != "user":
+            return ""
+        return _typed([text_of_part(part) for part in parts_of(payload.get("content"))])
+
+    def _asked(self, number: int, text: str, time: object) -> Iterator[Found]:
+        """A prompt begins a turn, or what the turn is about; a later one is typed meanwhile."""
+        turn = self._turn
+        if turn is None or not turn.is_told:
+            self.has_turn = True
+            time = self.meta.get("timestamp") if self.is_bare and not self._count else time
+            turn = self._turn = _Turn("", None, time, is_told=False)
+        if turn.has_prompt:
+            yield from self._add(number, "user", {"text": text})
+            return
+        turn.has_prompt = True
+        self._count += 1
+        is_unique = _UUID.fullmatch(turn.id)
+        turn.trace = turn.id if is_unique else f"{self.id}/{turn.id or self._count}"
+        is_copied = self._is_others(turn)
+        begun = prompt(
+            text,
+            root=turn.trace,
+            session=self.id,
+            version=self.meta.get("cli_version"),
+            time=turn.time,
+            fields=self._fields(),
+            is_copied=is_copied,
+        )
+        record = SourceRecord(self._trace(turn), {**self._known(number), **begun}, number)
+        if is_copied:
+            self._copied = self._copied or record
+            return
+        if self._copied and self.whole:
+            yield self._copied
+        self._copied = None
+        yield record
+
+    def _fields(self) -> Json:
+        cwd = str(self.meta.get("cwd") or "")
+        names = ("cwd", "model_provider", "cli_version", "originator", "source")
+        return {
+            "project": PurePath(cwd.replace("\\", "/")).name,
+            **{name: self.meta.get(name) for name in names},
+            **{name: told(self.meta, name) for name in ("git.branch", "git.repository_url")},
+        }
+
+    def _trace(self, turn: "_Turn") -> str:
+        return self.id if self.whole else turn.trace
+
+    def _known(self, number: int) -> Json:
+        """What a record is known by, and ordered: a thread may have several files."""
+        begun = sortable(self.meta.get("timestamp"))
+        return {"id": f"{begun} {number}", "order": [begun, number], "time": self._at}
+
+    def _item(self, number: int, kind: str, item: Json) -> Iterator[Found]:
+        named = item.get("call_id") or item.get("id")
+        if kind == "reasoning":
+            parts = (item.get("summary"), item.get("content"))
+            yield from self._think(number, joined([_text(each) for each in parts]))
+        elif kind == "message" and item.get("role") == "assistant":
+            yield from self._think(number, text_of(item.get("content")))
+        elif kind.endswith("_call"):
+            self._thought = 0
+            given = (item[name] for name in ("arguments", "input", "action") if name in item)
+            name = item.get("name") or kind.removesuffix("_call")
+            made = call(name, next(given, None), named, item.get("namespace"))
+            yield from self._add(number, "assistant", {"calls": [made], "model": self._model})
+        elif kind.endswith("_output"):
+            self._thought = 0
+            content, has_failed = _output(item)
+            told = {"results": [result(content, named, has_failed)]}
+            yield from self._add(number, "tool", told)
+
+    def _think(self, number: int, text: str) -> Iterator[Found]:
+        if text:
+            self._thought = self._thought or number
+            whole = self._known(self._thought)["id"]
+            part = {"text": text, "model": self._model, "message": whole}
+            yield from self._add(number, "assistant", part)
+
+    def _add(self, number: int, role: str, part: Json) -> Iterator[Found]:
+        turn = self._turn
+        if turn and turn.has_prompt and not self._is_others(turn):
+            record = {**self._known(number), "role": role, **part}
+            yield SourceRecord(self._trace(turn), record, number)
+
+
+@dataclass
+class _Turn:
+    """A turn.
+
+    Attributes:
+        id: that it is told to have; '' if none is.
+        started: when, in seconds after 1970; None if that is not told.
+        time: of the line that begins it.
+        is_told: whether events tell where it begins and ends; else the next prompt ends it.
+        trace: its id as a trace.
+    """
+
+    id: str
+    started: object
+    time: object
+    is_told: bool = True
+    trace: str = ""
+    has_prompt: bool = False
+
+
+def _seconds_of(name: str) -> float | None:
+    """The time that a UUID of version 7 holds."""
+    if not _UUID.fullmatch(name) or UUID(name).version != 7:
+        return None
+    return (UUID(name).int >> 80) / 1000
+
+
+def _seconds_in(text: object) -> float | None:
+    time = time_of(text)
+    return None if time is None else us_of(time) / 1_000_000
+
+
+def _text(content: object) -> str:
+    """The texts of reasoning, whose parts have types of their own."""
+    return joined(
+        [
+            part if isinstance(part, str) else str(cast("Json", part).get("text") or "")
+            for part in parts_of(content)
+            if isinstance(part, str | dict)
+        ]
+    )
+
+
+def _typed(texts: Sequence[str]) -> str:
+    own = [text for text in texts if not text.lstrip().startswith(_NOT_TYPED)]
+    text = joined(own)
+    return text.rpartition(_ASKED)[2].strip() if _ASKED in text else text
+
+
+def _typed_in_event(event: Json) -> str | None:
+    """What a user typed, as an event tells it; None if it is another event."""
+    if event.get("type") == "user_message":
+        return _typed([str(event.get("message") or "")])
+    item = event.get("item")
+    if event.get("type") != "item_completed" or not isinstance(item, dict):
+        return None
+    item = cast("Json", item)
+    if item.get("type") != "UserMessage":
+        return None
+    return _typed([text_of_part(part) for part in parts_of(item.get("content"))])
+
+
+def _ended(event: Json) -> Json | None:
+    """How a call ended; None if an event does not tell."""
+    if event.get("type") in _ENDS:
+        return {"call": event.get("call_id"), "failed": _has_failed(event)}
+    item = event.get("item")
+    if event.get("type") != "item_completed" or not isinstance(item, dict):
+        return None
+    item = cast("Json", item)
+    if item.get("type") in ("UserMessage", "AgentMessage", "Reasoning"):
+        return None
+    return {"call": item.get("id"), "failed": _has_failed(item)}
+
+
+def _has_failed(ended: Json) -> bool:
+    result = ended.get("result")
+    result = cast("Json", result) if isinstance(result, dict) else {}
+    return (
+        ended.get("exit_code") not in (None, 0)
+        or ended.get("success") is False
+        or ended.get("status") in ("failed", "declined")
+        or bool(ended.get("error") or "Err" in result or result.get("isError"))
+        or bool(told(result, "Ok.isError"))
+    )
+
+
+def _output(item: Json) -> tuple[object, bool]:
+    """What a call gave back, and whether that tells of a failure."""
+    content, has_failed = item.get("output", item.get("tools")), False
+    if isinstance(content, dict) and "content" in content:
+        has_failed = cast("Json", content).get("success") is False
+        content = cast("Json", content)["content"]
+    has_failed = has_failed or item.get("success") is False
+    if not isinstance(content, str):
+        return content, has_failed
+    code = told(object_in(content), "metadata.exit_code")
+    head, is_output, _ = content.partition("Output:\n")
+    found = _EXIT.search(head) if is_output else None
+    return content, has_failed or code not in (None, 0) or bool(found and found[1] != "0")
+
+
+FORMAT = Format(
+    name="codex",
+    holds="no scores; project, cwd, git.branch, model, cli_version, originator, source",
+    inputs=_inputs,
+    units=partial(_read, whole=False),
+    sessions=partial(_read, whole=True),
+    draft=draft_of("codex"),
+)
