@@ -1,4 +1,4 @@
-"""OpenTelemetry's spans as every transport tells them, and attributes.
+"""OpenTelemetry's spans as every transport tells them, their attributes, and scores.
 
 Some transports keep attributes under dotted names, and others nested.
 """
@@ -6,6 +6,7 @@ Some transports keep attributes under dotted names, and others nested.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, cast
 
 from kp_batch.imports.conversation.messages import Json, parse_json
@@ -151,3 +152,29 @@ def _is_plain(value: object) -> bool:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(slots=True)
+class Score:
+    """A judgement of a trace, or of a span of it."""
+
+    name: str
+    value: float
+    time: int = 0  # in nanoseconds after 1970
+
+
+def scores_of(told: Iterable[tuple[object, object, int | None]]) -> list[Score]:
+    """The scores among names, values and times: those that have a name, and are numbers."""
+    numbers = ((name, score_of(value), time or 0) for name, value, time in told)
+    return [Score(x, y, z) for x, y, z in numbers if isinstance(x, str) and y is not None]
+
+
+def score_of(value: object) -> float | None:
+    """A score as a number; None, as if there were none, of what is no finite number."""
+    if not isinstance(value, bool | int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if isfinite(number) else None

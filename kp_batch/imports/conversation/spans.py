@@ -12,7 +12,7 @@ from itertools import chain, takewhile
 from math import inf
 from typing import Any, Protocol, TypeVar
 
-from kp_batch.imports.conversation.attributes import first
+from kp_batch.imports.conversation.attributes import Score, first
 from kp_batch.imports.conversation.messages import Message, ToolCall, ToolResult
 from kp_batch.imports.conversation.payloads import (
     at_path,
@@ -21,7 +21,6 @@ from kp_batch.imports.conversation.payloads import (
     question_in,
     result_in,
 )
-from kp_batch.imports.conversation.scores import Score
 from kp_batch.imports.conversation.transcript import Transcript
 from kp_batch.imports.model import Native, Origin, Rejected, Skipped, TraceDraft
 from kp_batch.imports.rules import Rules

@@ -3,7 +3,15 @@
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from kp_batch.imports.conversation.attributes import Event, OtelSpan, first_told, listed, told
+from kp_batch.imports.conversation.attributes import (
+    Event,
+    OtelSpan,
+    Score,
+    first_told,
+    listed,
+    scores_of,
+    told,
+)
 from kp_batch.imports.conversation.messages import (
     Json,
     Message,
@@ -15,7 +23,6 @@ from kp_batch.imports.conversation.messages import (
     parse_json,
 )
 from kp_batch.imports.conversation.payloads import messages_in
-from kp_batch.imports.conversation.scores import Score, scores_of
 from kp_batch.imports.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
 
 _MODEL = ("chat", "text_completion", "generate_content", "call_llm")

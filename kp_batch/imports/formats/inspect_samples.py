@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Self, cast
 
-from kp_batch.imports.conversation.attributes import first, first_text, texts, told
+from kp_batch.imports.conversation.attributes import first, first_text, score_of, texts, told
 from kp_batch.imports.conversation.messages import Json
 from kp_batch.imports.conversation.payloads import at_path
-from kp_batch.imports.conversation.scores import score_of
 from kp_batch.imports.conversation.transcript import Transcript
 from kp_batch.imports.formats.inspect_messages import (
     conversation,

@@ -16,7 +16,7 @@ from kp_batch.archive.formats.json_values import reader
 from kp_batch.bounded_json import MOST, TooLargeError, loads
 from kp_batch.contracts import TRACE
 from kp_batch.file_faults import UnreadableError
-from kp_batch.imports.conversation.scores import score_of
+from kp_batch.imports.conversation.attributes import score_of
 from kp_batch.imports.formats.json_files import read_json
 from kp_batch.imports.formats.knowledgepulse_postgres import rows_of
 from kp_batch.imports.model import (

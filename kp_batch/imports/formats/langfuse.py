@@ -10,7 +10,13 @@ from typing import Any, cast
 import pyarrow as pa
 
 from kp_batch.file_faults import UnreadableError
-from kp_batch.imports.conversation.attributes import agent_named, first_text, texts
+from kp_batch.imports.conversation.attributes import (
+    Score,
+    agent_named,
+    first_text,
+    scores_of,
+    texts,
+)
 from kp_batch.imports.conversation.messages import (
     Json,
     Message,
@@ -21,7 +27,6 @@ from kp_batch.imports.conversation.messages import (
     parse_json,
 )
 from kp_batch.imports.conversation.payloads import messages_in, messages_of
-from kp_batch.imports.conversation.scores import Score, scores_of
 from kp_batch.imports.conversation.spans import (
     AgentRun,
     ModelCall,

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kp_batch.bounded_json import TooLargeError
 from kp_batch.file_faults import MISSING_COLUMN, Fault, UnreadableError
-from kp_batch.imports.conversation.attributes import first_text, texts
+from kp_batch.imports.conversation.attributes import Score, first_text, scores_of, texts
 from kp_batch.imports.conversation.messages import (
     Json,
     Message,
@@ -21,7 +21,6 @@ from kp_batch.imports.conversation.messages import (
     parse_json,
 )
 from kp_batch.imports.conversation.payloads import messages_in, objective_in, without_role
-from kp_batch.imports.conversation.scores import Score, scores_of
 from kp_batch.imports.conversation.spans import (
     ModelCall,
     Span,

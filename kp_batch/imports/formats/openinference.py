@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from kp_batch.imports.conversation.attributes import (
     FlatAttributes,
     OtelSpan,
+    Score,
     agent_named,
     first_told,
     listed,
+    scores_of,
     told,
 )
 from kp_batch.imports.conversation.messages import Json, Message, ToolCall, ToolResult, message_of
 from kp_batch.imports.conversation.payloads import messages_in
-from kp_batch.imports.conversation.scores import Score, scores_of
 from kp_batch.imports.conversation.spans import (
     AgentRun,
     ModelCall,
