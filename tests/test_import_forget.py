@@ -124,7 +124,7 @@ def without_agents(form: Format) -> Format:
     """The made format, in which a trace is an agent's once one of its records says so."""
 
     def draft(trace: str, found: Any, rules: Any) -> Any:
-        is_agents = any("agent" in str(each.record) for each in found)
+        is_agents = any("agent" in str(each.payload) for each in found)
         return form.draft(trace, found, rules) if is_agents else Skipped("no agent")
 
     from dataclasses import replace

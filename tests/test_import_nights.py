@@ -204,7 +204,7 @@ def _made() -> Format:
     def draft(trace: str, found: Sequence[SourceRecord], _: Rules) -> TraceDraft:
         spans: dict[str, dict[str, Any]] = {}
         for each in found:
-            span = cast("dict[str, Any]", each.record)
+            span = cast("dict[str, Any]", each.payload)
             old = spans.get(span["key"], span)
             if span.get("version", 0) >= old.get("version", 0):
                 spans[span["key"]] = span

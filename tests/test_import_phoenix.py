@@ -141,8 +141,8 @@ def test_events_are_read(tmp_path: Path, form: Any) -> None:
     event = {"name": "gen_ai.evaluation.result", "timestamp": START.isoformat(), "attributes": told}
     path = written(tmp_path / "a.parquet", [row(0, {**ROOT, "x": 1}, events=[form(event)])])
     (unit,) = units_of(path)
-    assert str(told) in str(unit.record)
-    assert "'time': 1772321400123456000" in str(unit.record)
+    assert str(told) in str(unit.payload)
+    assert "'time': 1772321400123456000" in str(unit.payload)
 
 
 def test_what_pandas_leaves_empty_is_not_told(tmp_path: Path) -> None:

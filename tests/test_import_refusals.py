@@ -28,7 +28,7 @@ def spans() -> Format:
     form = spans_format()
 
     def draft(trace: str, found: Sequence[SourceRecord], rules: Rules) -> Any:
-        if not any("root" in str(each.record) for each in found):
+        if not any("root" in str(each.payload) for each in found):
             return Rejected(["incomplete", "no_steps"], "no root yet", id=f"kp:trace:{trace}")
         made = form.draft(trace, found, rules)
         return replace(made, id=f"kp:trace:{trace}") if isinstance(made, TraceDraft) else made

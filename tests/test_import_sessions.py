@@ -347,7 +347,7 @@ def test_no_record_holds_pictures_instructions_or_what_is_encrypted(
     (path,) = tmp_path.iterdir()
     assert "SECRET" in path.read_text()
     records = [each for each in FORMATS[name].units(path, []) if isinstance(each, SourceRecord)]
-    assert "SECRET" not in json.dumps([each.record for each in records])
+    assert "SECRET" not in json.dumps([each.payload for each in records])
 
 
 FINE = "Wall time: 1 s\nProcess exited with code 0\nOutput:\nExit code: 1"

@@ -151,7 +151,7 @@ def spans_format() -> Format:
     """A made format: lines of spans, far apart, of which each says one thing."""
 
     def draft(trace: str, found: Sequence[SourceRecord], _: Rules) -> TraceDraft:
-        records = [cast("dict[str, str]", each.record) for each in found]
+        records = [cast("dict[str, str]", each.payload) for each in found]
         records.sort(key=itemgetter("at"))
         steps = [{**STEP, "step_id": at, "content": x["say"]} for at, x in enumerate(records)]
         scores = {"right": 1.0} if trace != "unscored" else {}

@@ -87,7 +87,7 @@ class SourceRecord:
     """What one place of a source tells of one trace: a span, a score, or all of it."""
 
     trace: str  # the trace's native id
-    record: object  # JSON; None: it is too large to be read
+    payload: object  # JSON; None: it is too large to be read
     line: int | None = None
 
 
@@ -102,15 +102,15 @@ class Input:
 
     Attributes:
         path: a file's path, or its URL.
-        beside: likewise, of further files that are read with it.
+        sidecars: likewise, of further files that are read with it.
         refused: why it is not read, as other files tell; None if it is.
-        since: up to which time a database was read before, as its stamp tells; None to read all.
+        cursor: up to which time a database was read before, as its stamp tells; None to read all.
     """
 
     path: str
-    beside: tuple[str, ...] = ()
+    sidecars: tuple[str, ...] = ()
     refused: Rejected | None = None
-    since: str | None = None
+    cursor: str | None = None
 
 
 Found = SourceRecord | Rejected | Skipped | Present  # what a file tells
@@ -177,10 +177,10 @@ class Format:
     def read(self, given: Input, here: Here) -> Generator[Found]:
         """Read an input, wherever its files are; see `units` and `rows`."""
         if self.rows and is_database(given.path):
-            yield from self.rows(given.path, given.since)
+            yield from self.rows(given.path, given.cursor)
             return
         with ExitStack() as held:
-            paths = given.path, *given.beside
+            paths = given.path, *given.sidecars
             file, *beside = [held.enter_context(here(each)) for each in paths]
             yield from self.units(file, beside)
 

@@ -89,7 +89,7 @@ class NewRecords:
     def add(self, record: SourceRecord, file: str, position: int) -> None:
         """Take a record; one that is nested too deep is kept as one that is too large."""
         try:
-            content = json.dumps(record.record)
+            content = json.dumps(record.payload)
         except RecursionError:
             content = "null"
         trace = encodable(record.trace)

@@ -116,7 +116,7 @@ def _with_beside(given: Input, stamps: Mapping[str, str]) -> str:
     if is_database(given.path):
         return stamps[given.path]
     # A file beside one that was named by itself is none of those of the sources.
-    beside = [stamps.get(path) or "".join(_stamps(path).values()) for path in given.beside]
+    beside = [stamps.get(path) or "".join(_stamps(path).values()) for path in given.sidecars]
     return json.dumps([given.refused and given.refused.message, stamps.get(given.path), *beside])
 
 
@@ -191,12 +191,12 @@ def _database(url: str) -> dict[str, str]:
 def newer(given: Input, stamp: str) -> Input:
     """A file; of a database, what is new since it had a stamp."""
     told = json.loads(stamp or "null")
-    return replace(given, since=told["until"]) if isinstance(told, dict) else given
+    return replace(given, cursor=told["until"]) if isinstance(told, dict) else given
 
 
 def unread(given: Input) -> str:
     """The stamp of what has to be read again: of a database, from where `newer` begins."""
-    return json.dumps({"until": given.since}) if given.since else ""
+    return json.dumps({"until": given.cursor}) if given.cursor else ""
 
 
 def content_of(path: str) -> bytes:

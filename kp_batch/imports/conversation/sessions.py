@@ -121,7 +121,7 @@ def _distinct(found: Iterable[SourceRecord]) -> list[Json]:
 
     A session that goes on with another one has a title above what it has copied.
     """
-    told = [(each.line or 0, cast("Json", each.record)) for each in found]
+    told = [(each.line or 0, cast("Json", each.payload)) for each in found]
     lines: dict[tuple[object, object], tuple[int, Json]] = {}
     for number, line in told:
         old = lines.setdefault((line["id"], line["role"]), (number, line))

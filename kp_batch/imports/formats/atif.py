@@ -93,7 +93,7 @@ def draft(
     trace: str, found: Sequence[SourceRecord], rules: Rules
 ) -> TraceDraft | Rejected | Skipped:
     """See `Format`: of several files of one trajectory, one with a trial counts."""
-    told_last_first = [cast("Json", each.record) for each in reversed(found)]
+    told_last_first = [cast("Json", each.payload) for each in reversed(found)]
     record = max(told_last_first, key=lambda each: each["trial"] is not None)
     told, trial = cast("Json", record["trajectory"]), cast("Json", record["trial"] or {})
     transcript = Transcript(recovery=rules.recovers)

@@ -140,7 +140,7 @@ class _Session:
         if self._copied:
             yield self._copied
             self._copied = None
-        yield SourceRecord(self._trace, record.record, number)
+        yield SourceRecord(self._trace, record.payload, number)
 
     def _add(self, number: int, line: Json, role: str, told: Json) -> Iterator[Found]:
         if self._trace and any(told.values()):

@@ -183,7 +183,7 @@ def number_of(value: object) -> float | None:
 
 def draft(trace: str, found: Sequence[SourceRecord], rules: Rules) -> TraceDraft:
     """See `Format`: of several samples of one id, the one that was changed last counts."""
-    told_last_first = [cast("Json", each.record) for each in reversed(found)]
+    told_last_first = [cast("Json", each.payload) for each in reversed(found)]
     record = max(told_last_first, key=lambda each: cast("str", each["changed"]))
     transcript = Transcript(recovery=rules.recovers)
     transcript.add_conversation(conversation(record["messages"]))

@@ -157,7 +157,7 @@ def _unit(
 
 def draft(trace: str, found: Sequence[SourceRecord], _: Rules) -> TraceDraft | Rejected | Skipped:
     """See `Format`: of several units of one id, the one that was updated last counts."""
-    told_last_first = [cast("Mapping[str, Any]", each.record) for each in reversed(found)]
+    told_last_first = [cast("Mapping[str, Any]", each.payload) for each in reversed(found)]
     last = max(told_last_first, key=lambda each: time_of(each["updated"]) or _NEVER)
     if "refused" in last:
         reasons, message = cast("list[str]", last["refused"]), cast("str", last["message"])

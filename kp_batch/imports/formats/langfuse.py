@@ -215,7 +215,7 @@ def draft(
     trace: str, found: Sequence[SourceRecord], rules: Rules
 ) -> TraceDraft | Rejected | Skipped:
     """See `Format`."""
-    rows = [_row(cast("Json", each.record)) for each in found]
+    rows = [_row(cast("Json", each.payload)) for each in found]
     traces = latest((each for each in rows if isinstance(each, _Trace)), _updated)
     observations = latest((each for each in rows if isinstance(each, _Observation)), _updated)
     scores = latest((each for each in rows if isinstance(each, _ScoreRow)), _updated)

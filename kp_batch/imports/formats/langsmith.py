@@ -141,7 +141,7 @@ def draft(
     trace: str, found: Sequence[SourceRecord], rules: Rules
 ) -> TraceDraft | Rejected | Skipped:
     """See `Format`."""
-    runs = latest((_Run(**cast("Json", each.record)) for each in found), _age)
+    runs = latest((_Run(**cast("Json", each.payload)) for each in found), _age)
     return draft_of(trace, map(_span, runs), rules)
 
 
