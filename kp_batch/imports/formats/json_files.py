@@ -1,25 +1,20 @@
-"""Reads files of JSON: one value, or one a line, also with gzip."""
+"""Reads files of JSON: one value, or one a line, also with gzip or zstd."""
 
-import gzip
-import io
 import json
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import cast
 
 from kp_batch import limits
-from kp_batch.bounded_json import Room, TooLargeError, lines_of, loads, room_of_refused
+from kp_batch.bounded_json import TooLargeError, lines_of, loads, room_of_refused
 from kp_batch.file_faults import UnreadableError
 from kp_batch.imports.conversation.messages import Json
+from kp_batch.imports.formats.packed_files import opened
 from kp_batch.imports.model import Rejected
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
 _MALFORMED = "malformed_json"
-_BUFFER = 1 << 20
 
 
 def read_json(path: Path) -> object:
@@ -43,24 +38,21 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, object] | Rejected]:
         UnreadableError: it is empty, or cannot be unpacked.
     """
     is_empty, room = True, room_of_refused()
-    try:
-        with _opened(path) as file:
-            for number, line in enumerate(lines_of(file), 1):
-                is_empty = False
-                found = _parsed(number, line) if line.strip() else None
-                if not isinstance(found, tuple):
-                    room.take(1)
-                if found:
-                    yield found
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise UnreadableError(f"it cannot be unpacked: {error}") from error
+    with opened(path) as file:
+        for number, line in enumerate(lines_of(file), 1):
+            is_empty = False
+            found = parsed(number, line) if line.strip() else None
+            if not isinstance(found, tuple):
+                room.take(1)
+            if found:
+                yield found
     if is_empty:
         raise UnreadableError("it is empty (0 bytes)")
 
 
 def is_empty(path: Path) -> bool:
     """Whether a file has no bytes, unpacked."""
-    with _opened(path) as file:
+    with opened(path) as file:
         return not file.read(1)
 
 
@@ -89,33 +81,6 @@ def read_json_values(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]
     raise UnreadableError(f"it is no JSON: {refused[0].message}" if refused else "it is empty")
 
 
-class _Unpacked(io.RawIOBase):
-    """What a gzip file holds, as far as one may."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = gzip.GzipFile(path)
-        most = f"{limits.MEMBER_BYTES >> 20:,} MiB"
-        told = f"it is too large to be read: it unpacks to more than {most}"
-        self._room = Room(limits.MEMBER_BYTES, told)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        size = self._file.readinto(buffer)
-        self._room.take(size)
-        return size
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-def _opened(path: Path) -> IO[bytes]:
-    is_packed = path.name.endswith(".gz")
-    return io.BufferedReader(_Unpacked(path), _BUFFER) if is_packed else path.open("rb")
-
-
 def _may_be_one_value(path: Path) -> bool:
     """Whether a file may be one value over many lines, as its first lines have it.
 
@@ -123,7 +88,7 @@ def _may_be_one_value(path: Path) -> bool:
     value goes on over four of them.
     """
     try:
-        with _opened(path) as file:
+        with opened(path) as file:
             lines = (line for line in lines_of(file) if line.strip())
             first = b"".join(islice(lines, 4))
         if first.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):  # whose lines end elsewhere
@@ -131,12 +96,13 @@ def _may_be_one_value(path: Path) -> bool:
         loads(first)
     except json.JSONDecodeError as error:
         return error.pos >= len(error.doc.rstrip())  # nothing is wrong but that it goes on
-    except (ValueError, TooLargeError, EOFError, gzip.BadGzipFile):
+    except (ValueError, TooLargeError, UnreadableError):
         return False
     return True
 
 
-def _parsed(number: int, line: bytes) -> tuple[int, object] | Rejected:
+def parsed(number: int, line: bytes) -> tuple[int, object] | Rejected:
+    """Parse a line of this number; one that is no JSON object, or too large, is refused."""
     try:
         value = loads(line)
     except TooLargeError as error:
@@ -150,11 +116,8 @@ def _parsed(number: int, line: bytes) -> tuple[int, object] | Rejected:
 
 def _content(path: Path) -> bytes:
     """A file's content; of one that is too large, the beginning, which is too large as well."""
-    try:
-        with _opened(path) as file:
-            content = file.read(limits.LINE_BYTES + 1)
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise UnreadableError(f"it cannot be unpacked: {error}") from error
+    with opened(path) as file:
+        content = file.read(limits.LINE_BYTES + 1)
     if not content:
         raise UnreadableError("it is empty (0 bytes)")
     return content
