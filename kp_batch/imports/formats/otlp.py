@@ -31,6 +31,7 @@ _MALFORMED = "malformed_json"
 _AGENT = ("gen_ai.agent.name", "agent.name")
 _MODEL = ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name")
 _SESSION = ("gen_ai.conversation.id", "session.id")
+_MLFLOW = "mlflow.spanType"
 _FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
@@ -150,7 +151,11 @@ def draft(
     told = (OtelSpan.of(cast("Json", each.record)) for each in units)
     rows = spans.latest(told, lambda row: row.end is not None)
     of_trace = [score for row in rows for score in openinference.scores(row, "trace.")]
-    return spans.draft(trace, map(_span, rows), rules, of_trace)
+    found = spans.draft(trace, map(_span, rows), rules, of_trace)
+    if isinstance(found, Skipped) and any(_MLFLOW in row.attributes for row in rows):
+        told = f"it is told in MLflow's own dialect ({_MLFLOW}), which is not read"
+        return Rejected(["unknown_dialect"], told, id=f"kp:trace:{trace}")
+    return found
 
 
 def _span(row: OtelSpan) -> Span:

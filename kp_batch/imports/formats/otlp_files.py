@@ -123,9 +123,10 @@ def _unpacked(number: int, message: bytes) -> bytes | Rejected:
         return message
     try:
         with unpacked(BufferedReader(BytesIO(message))) as file:
-            return file.read(limits.LINE_BYTES + 1)
+            content, fault = file.read(limits.LINE_BYTES + 1), "it unpacks to nothing"
     except UnreadableError as error:
-        return Rejected([_MALFORMED], str(error), line=number)
+        content, fault = b"", str(error)
+    return content or Rejected([_MALFORMED], fault, line=number)
 
 
 def _of_stream(number: int, message: bytes) -> Found:
