@@ -170,7 +170,7 @@ def test_of_a_stream_that_is_cut_anywhere_what_came_before_counts(
     for size in range(len(whole)):
         path.write_bytes(pack(whole[:size]))
         if size < ends[1]:
-            with pytest.raises(UnreadableError, match="it is empty|it is cut"):
+            with pytest.raises(UnreadableError, match=r"it is empty|it is cut"):
                 [*otlp.units(path, [])]
             continue
         number = sum(size >= end for end in ends[1:])

@@ -38,7 +38,7 @@ from kp_batch.imports.state import ImportState, KnownSource
 from kp_batch.progress import progress
 from kp_batch.storage.urls import is_url
 
-IMPORTER = 5  # the version of how records become traces
+IMPORTER = 6  # the version of how records become traces
 
 
 @dataclass(frozen=True)
