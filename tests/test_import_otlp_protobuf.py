@@ -302,6 +302,7 @@ def test_a_span_without_its_ids_is_refused_alone(tmp_path: Path) -> None:
         (packed(b""), r"it is empty \(0 bytes\)"),
         (b"trace_id,span_id\n1,2\n", "it is cut after 0 messages, or holds no export request"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "it is cut after 0 messages, or holds no export"),
+        (b"\xff" * 99, "it is cut after 0 messages"),
         (bytes(1_000), "it holds no export request of OTLP"),
         (b"\x08\x01\x12\x9e\x05saved_model", "it is cut after 0 messages"),
         (b"\n\x05weigh", "it is cut, or no export request of OTLP"),

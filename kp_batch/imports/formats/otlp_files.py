@@ -78,10 +78,8 @@ def _whole(path: Path) -> Iterator[Found]:
 
 def _stream(path: Path) -> Iterator[Found]:
     """The requests of a file that tells the length of each before it."""
-    number, room = (
-        0,
-        Room(limits.MEMBER_BYTES, "it is too large to be read: it unpacks to too much"),
-    )
+    number = 0
+    room = Room(limits.MEMBER_BYTES, "it is too large to be read: it unpacks to too much")
     with opened(path) as file:
         try:
             for number, packed in _messages(file):
@@ -91,7 +89,7 @@ def _stream(path: Path) -> Iterator[Found]:
                     continue
                 room.take(len(message))
                 yield _of_stream(number, message)
-        except (EOFError, UnreadableError) as error:
+        except (EOFError, UnreadableError, ValueError) as error:
             told = f"it is cut after {number:,} messages, or holds {_NO_REQUEST}: {error}"
             if not number:
                 raise UnreadableError(told) from error
