@@ -44,6 +44,7 @@ FILES = {
     "collector.pb.zst": ONE_BY_ONE,
     "json.json.zst": stream(packed(each.encode()) for each in REQUESTS),
     "native.pb.zst": packed(stream(MESSAGES)),
+    "frames.pb.zst": packed(stream(MESSAGES[:1])) + packed(stream(MESSAGES[1:])),
     "endless.pb.zst": unfinished(stream(MESSAGES)),
     "endless.jsonl.zst": unfinished(LINES),
     "varints.binpb": stream(MESSAGES, in_varint),
@@ -288,6 +289,12 @@ def test_a_message_that_is_no_request_is_refused_alone(
     assert [each.line for each in found(path, Rejected)] == [2, 3]
 
 
+def test_the_name_tells_that_damaged_json_is_json(tmp_path: Path) -> None:
+    (tmp_path / "spans.JSONL").write_bytes(b"\0\0\0\1 torn\n" + LINES)
+    assert [each.line for each in found(tmp_path / "spans.JSONL", Rejected)] == [1]
+    assert len(records(tmp_path / "spans.JSONL")) == 3
+
+
 def test_a_span_without_its_ids_is_refused_alone(tmp_path: Path) -> None:
     told = json.loads(request([agent(), {**chat(1), "spanId": ""}]))
     (tmp_path / "spans.pb").write_bytes(encoded(told))
@@ -343,7 +350,13 @@ IDS = b"\x0a\x10" + b"t" * 16 + b"\x12\x08" + b"s" * 8
         lambda most: nested(
             IDS + nested(b"\x0a\0" * most, 0x2A, 0x12, 0x4A), 0x12, 0x12, 0x0A
         ),  # values of a list
-        lambda most: nested(IDS + b"\x4a\0" * (most // 2), 0x12, 0x12, 0x0A) * 2,  # of two spans
+        lambda most: nested(IDS + b"\x6a\0" * most, 0x12, 0x12, 0x0A),  # links
+        # Attributes, events and values of two spans.
+        lambda most: nested(IDS + b"\x4a\0" * (most // 2), 0x12, 0x12, 0x0A) * 2,
+        lambda most: nested(IDS + b"\x5a\0" * (most // 2), 0x12, 0x12, 0x0A) * 2,
+        lambda most: (
+            nested(IDS + nested(b"\x0a\0" * (most // 2), 0x2A, 0x12, 0x4A), 0x12, 0x12, 0x0A) * 2
+        ),
     ],
 )
 def test_a_message_with_too_many_values_is_refused_alone(
@@ -373,7 +386,7 @@ def test_a_message_that_is_too_large_is_refused_alone(
 @pytest.mark.parametrize(
     "content",
     [
-        gzip.compress(bytes(1 << 21)),  # empty messages
+        gzip.compress(bytes(1 << 15)),  # empty messages
         stream([packed(large(1 << 17))] * 9),
         packed(stream([large(1 << 17)] * 9)),
     ],
