@@ -71,7 +71,7 @@ def _attributes(plain: Row) -> list[Row]:
 
 
 def otlp_protobuf(name: str, at: object, score: object, asked: str = ASKED) -> Files:
-    """Likewise, as protobuf."""
+    """Likewise; the file is protobuf."""
     return {"spans.pb": otlp(name, at, score, asked)["spans.jsonl"]}
 
 
@@ -137,7 +137,7 @@ class Kit:
         at: a usual time.
         ends: the first and the last time that a trace may have.
         beyond: times of no calendar.
-        is_parquet: whether the rows are Parquet's; else they are JSON, or protobuf.
+        is_parquet: whether the rows are Parquet's; else they are JSON.
     """
 
     name: str

@@ -25,6 +25,8 @@ def _as_protobuf_has_it(told: Any, key: str = "") -> Any:
         return [_as_protobuf_has_it(each) for each in told]
     if key in ("traceId", "spanId", "parentSpanId"):
         return base64.b64encode(bytes.fromhex(told)).decode()
+    if key == "doubleValue":
+        told = float(str(told))
     if isinstance(told, float) and not math.isfinite(told):
         return "NaN" if math.isnan(told) else "Infinity" if told > 0 else "-Infinity"
     return told

@@ -19,7 +19,7 @@ def of_kits(names: Iterable[str]) -> pytest.MarkDecorator:
 PARQUET = [name for name, kit in KITS.items() if kit.is_parquet]
 of_all = of_kits(KITS)
 of_parquet = of_kits(PARQUET)
-of_json = of_kits([name for name in KITS if name not in (*PARQUET, "otlp in protobuf")])
+of_json = of_kits([name for name in KITS if name not in PARQUET])
 of_lines = of_kits(["otlp", "langfuse", "langsmith"])
 
 
