@@ -14,9 +14,9 @@ from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pyarrow as pa
-import zstandard
 
 from kp_batch import limits
+from kp_batch.imports.formats.packed_files import zstd
 from tests.importing import kp_trace, write_json
 from tests.otlp_protobuf import encoded, in_varint, stream
 
@@ -170,7 +170,7 @@ def otlp_protobuf(path: Path) -> None:
     spans = _within(b"\x12\0" * many, 0x12, 0x0A)
     attributes = _within(ids + b"\x4a\0" * many, 0x12, 0x12, 0x0A)
     good = encoded(json.loads(request("c", "1")))
-    path.write_bytes(stream(map(zstandard.compress, (spans, attributes, good))))
+    path.write_bytes(stream(map(zstd.compress, (spans, attributes, good))))
 
 
 def _within(inner: bytes, *tags: int) -> bytes:

@@ -5,9 +5,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import zstandard
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from kp_batch.imports.formats.packed_files import zstd
 
 Frame = Callable[[bytes], bytes]
 
@@ -53,13 +54,11 @@ def stream(messages: Iterable[bytes], frame: Frame = in_four_bytes) -> bytes:
 
 def packed(message: bytes) -> bytes:
     """A message with zstd."""
-    return zstandard.compress(message)
+    return zstd.compress(message)
 
 
 def unfinished(content: bytes, pieces: int = 3) -> bytes:
     """A file with zstd that is written to, as it is after each of so many pieces."""
-    packer, size = zstandard.ZstdCompressor().compressobj(), len(content) // pieces + 1
+    packer, size = zstd.ZstdCompressor(), len(content) // pieces + 1
     parts = (content[at : at + size] for at in range(0, len(content), size))
-    return b"".join(
-        packer.compress(each) + packer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) for each in parts
-    )
+    return b"".join(packer.compress(each, packer.FLUSH_BLOCK) for each in parts)

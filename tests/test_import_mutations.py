@@ -19,9 +19,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
 
 from kp_batch.imports.formats import FORMATS
+from kp_batch.imports.formats.packed_files import zstd
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces
 from tests.importing import imported, kp_trace, refusals
@@ -49,7 +49,7 @@ def otlp(path: Path, trace: str) -> None:
     if ".pb" in path.suffixes:
         content = stream([encoded(json.loads(content))])
     if path.suffix == ".zst":
-        content = zstandard.compress(content)
+        content = zstd.compress(content)
     path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 

@@ -4,7 +4,7 @@ import base64
 import gzip
 import json
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,6 +22,7 @@ from kp_batch import limits
 from kp_batch.bounded_json import TooLargeError
 from kp_batch.file_faults import UnreadableError
 from kp_batch.imports.formats import FORMATS, detect_format, otlp
+from kp_batch.imports.formats.packed_files import opened
 from kp_batch.imports.model import Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces
@@ -183,11 +184,26 @@ def test_of_a_stream_that_is_cut_anywhere_what_came_before_counts(
         assert all(each.message.startswith(f"it is cut after {number}") for each in refused)
 
 
-def test_a_gzip_file_that_is_cut_anywhere_is_told(tmp_path: Path) -> None:
+def test_of_a_gzip_file_that_is_cut_anywhere_too(
+    tmp_path: Path, as_json: list[tuple[str, str]]
+) -> None:
     path, whole = tmp_path / "spans.pb.gz", FILES["collector.pb.gz"]
+    numbers = set[int]()
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
         assert _reasons(path) == ["unreadable_file"], size
+        with suppress(UnreadableError):
+            assert records(path) == as_json[: len(records(path))]
+            numbers.add(len(records(path)))
+    assert numbers == {1, 2, 3}
+
+
+def test_zstd_lacks_its_end_only_where_it_may(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(unfinished(LINES))
+    with opened(tmp_path / "x", may_lack_end=True) as file:
+        assert file.read() == LINES
+    with opened(tmp_path / "x") as file, pytest.raises(UnreadableError, match="cannot be unpacked"):
+        file.read()
 
 
 def test_so_are_packed_messages(tmp_path: Path, as_json: list[tuple[str, str]]) -> None:

@@ -30,15 +30,21 @@ def read_json(path: Path) -> object:
         raise UnreadableError(f"it is no JSON: {error}") from error
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[int, object] | Rejected]:
+def read_json_lines(
+    path: Path, *, may_lack_end: bool = False
+) -> Iterator[tuple[int, object] | Rejected]:
     """Read a file's lines, from 1 on; a line that is no JSON object, or too large, is refused.
+
+    Args:
+        path: of the file.
+        may_lack_end: whether it may be written to; see `unpacked`.
 
     Raises:
         TooLargeError: it unpacks to more than a file may hold, or too many lines are refused.
         UnreadableError: it is empty, or cannot be unpacked.
     """
     is_empty, room = True, room_of_refused()
-    with opened(path) as file:
+    with opened(path, may_lack_end=may_lack_end) as file:
         for number, line in enumerate(lines_of(file), 1):
             is_empty = False
             found = parsed(number, line) if line.strip() else None
@@ -63,7 +69,8 @@ def read_json_values(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]
         TooLargeError: it is one value, or one line, that passes a limit; or unpacks to too much.
         UnreadableError: it is empty, cannot be unpacked, or holds no object.
     """
-    lines = cast("Iterator[tuple[int, Json] | Rejected]", read_json_lines(path))
+    found = read_json_lines(path, may_lack_end=True)
+    lines = cast("Iterator[tuple[int, Json] | Rejected]", found)
     refused: list[Rejected] = []
     for line in lines:
         if not isinstance(line, Rejected):
@@ -88,7 +95,7 @@ def _may_be_one_value(path: Path) -> bool:
     value goes on over four of them.
     """
     try:
-        with opened(path) as file:
+        with opened(path, may_lack_end=True) as file:
             lines = (line for line in lines_of(file) if line.strip())
             first = b"".join(islice(lines, 4))
         if first.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):  # whose lines end elsewhere

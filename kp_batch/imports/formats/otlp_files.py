@@ -50,7 +50,7 @@ def read_requests(path: Path) -> Iterator[Found]:
         TooLargeError: it is one request that passes a limit, or unpacks to too much.
         UnreadableError: it is empty, cannot be unpacked, or holds no request.
     """
-    with opened(path) as file:
+    with opened(path, may_lack_end=True) as file:
         head = file.read(_HEAD)
     is_stream = head[4:].startswith(ZSTD)  # of messages that are packed one by one
     if not is_stream and (path.name.lower().endswith(_JSON_ENDINGS) or _begins_json(head)):
@@ -66,7 +66,7 @@ def _begins_json(head: bytes) -> bool:
 
 def _whole(path: Path) -> Iterator[Found]:
     """The request that a file is: its first byte is the tag of the first field."""
-    with opened(path) as file:
+    with opened(path, may_lack_end=True) as file:
         message = file.read(limits.LINE_BYTES + 1)
     if len(message) > limits.LINE_BYTES:
         raise TooLargeError
@@ -80,7 +80,7 @@ def _stream(path: Path) -> Iterator[Found]:
     """The requests of a file that tells the length of each before it."""
     number = 0
     room = Room(limits.MEMBER_BYTES, "it is too large to be read: it unpacks to too much")
-    with opened(path) as file:
+    with opened(path, may_lack_end=True) as file:
         try:
             for number, packed in _messages(file):
                 message = _unpacked(number, packed)
@@ -121,10 +121,9 @@ def _unpacked(number: int, message: bytes) -> bytes | Rejected:
         return message
     try:
         with unpacked(BufferedReader(BytesIO(message))) as file:
-            content, fault = file.read(limits.LINE_BYTES + 1), "it unpacks to nothing"
+            return file.read(limits.LINE_BYTES + 1)
     except UnreadableError as error:
-        content, fault = b"", str(error)
-    return content or Rejected([_MALFORMED], fault, line=number)
+        return Rejected([_MALFORMED], str(error), line=number)
 
 
 def _of_stream(number: int, message: bytes) -> Found:
