@@ -198,6 +198,13 @@ def test_of_a_gzip_file_that_is_cut_anywhere_too(
     assert numbers == {1, 2, 3}
 
 
+def test_nothing_of_a_gzip_file_counts_that_is_other_than_it_was(tmp_path: Path) -> None:
+    path, whole = tmp_path / "spans.pb.gz", FILES["collector.pb.gz"]
+    path.write_bytes(whole[:-8] + bytes(4) + whole[-4:])
+    with pytest.raises(UnreadableError, match="it cannot be unpacked: CRC check failed"):
+        [*otlp.units(path, [])]
+
+
 def test_zstd_lacks_its_end_only_where_it_may(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(unfinished(LINES))
     with opened(tmp_path / "x", may_lack_end=True) as file:

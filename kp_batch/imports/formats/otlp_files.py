@@ -23,7 +23,7 @@ from kp_batch.bounded_json import Room, TooLargeError, room_of_refused
 from kp_batch.file_faults import UNREADABLE_FILE, UnreadableError
 from kp_batch.imports.conversation.messages import Json
 from kp_batch.imports.formats.json_files import parsed, read_json_values
-from kp_batch.imports.formats.packed_files import ZSTD, opened, unpacked
+from kp_batch.imports.formats.packed_files import ZSTD, CutError, opened, unpacked
 from kp_batch.imports.model import Rejected
 
 REQUEST, LOGS, METRICS = "resourceSpans", "resourceLogs", "resourceMetrics"
@@ -89,7 +89,7 @@ def _stream(path: Path) -> Iterator[Found]:
                     continue
                 room.take(len(message))
                 yield _of_stream(number, message)
-        except (EOFError, UnreadableError, ValueError) as error:
+        except (CutError, EOFError, ValueError) as error:
             told = f"it is cut after {number:,} messages, or holds {_NO_REQUEST}: {error}"
             if not number:
                 raise UnreadableError(told) from error

@@ -24,6 +24,10 @@ _GZIP = b"\x1f\x8b"
 _BUFFER = 1 << 20
 
 
+class CutError(UnreadableError):
+    """A packed file ends early: what stands before is sound, as far as can be told."""
+
+
 def opened(path: Path, *, may_lack_end: bool = False) -> io.BufferedReader:
     """Open a file; see `unpacked`."""
     return unpacked(path.open("rb"), may_lack_end=may_lack_end)
@@ -69,9 +73,11 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: "WriteableBuffer") -> int:
         try:
             size = self._file.readinto1(buffer)  # which keeps what stands before an early end
-        except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
-            if self._may_lack_end and isinstance(error, EOFError):
+        except EOFError as error:
+            if self._may_lack_end:
                 return 0
+            raise CutError(f"it cannot be unpacked: {error}") from error
+        except (gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
             raise UnreadableError(f"it cannot be unpacked: {error}") from error
         self._room.take(size)
         return size
