@@ -16,7 +16,9 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pyarrow as pa
 
 from kp_batch import limits
+from kp_batch.imports.formats.packed_files import zstd
 from tests.importing import kp_trace, write_json
+from tests.otlp_protobuf import encoded, in_varint, stream
 
 RULES = ("--success", "always", "--confidence", "0.8", "--domain", "=default")
 AT = "2026-03-01T09:00:00.000000"
@@ -159,6 +161,23 @@ def otlp_inner_json(path: Path) -> None:
     """A text that is JSON of many values."""
     inner = "[" + "{}," * (limits.LINE_BYTES // 4) + "{}]"
     _line(path, request("a", "1", inner))
+
+
+def otlp_protobuf(path: Path) -> None:
+    """Messages of many empty spans, and of a span with many empty attributes, and a good one."""
+    many = limits.LINE_BYTES // 2 - 99
+    ids = b"\x0a\x10" + b"t" * 16 + b"\x12\x08" + b"s" * 8
+    spans = _within(b"\x12\0" * many, 0x12, 0x0A)
+    attributes = _within(ids + b"\x4a\0" * many, 0x12, 0x12, 0x0A)
+    good = encoded(json.loads(request("c", "1")))
+    path.write_bytes(stream(map(zstd.compress, (spans, attributes, good))))
+
+
+def _within(inner: bytes, *tags: int) -> bytes:
+    """A message within others, by the tags of their fields."""
+    for tag in tags:
+        inner = bytes([tag]) + in_varint(inner)
+    return inner
 
 
 def otlp_spans_of_one(path: Path) -> None:
@@ -306,6 +325,7 @@ FILES: Mapping[str, tuple[str, Callable[[Path], None], list[str], set[str]]] = M
         "otlp_blank_lines.jsonl.gz": ("otlp", otlp_blank_lines, ["too_large"], set()),
         "otlp_faulty_lines.jsonl.gz": ("otlp", otlp_faulty_lines, ["too_large"], set()),
         "otlp_inner_json.jsonl": ("otlp", otlp_inner_json, ["too_large"], set()),
+        "otlp_protobuf.pb.zst": ("otlp", otlp_protobuf, ["too_large"], {"c" * 32}),
         "otlp_spans_of_one.jsonl.gz": ("otlp", otlp_spans_of_one, ["too_large"], set()),
         "long_sample.eval": ("inspect", eval_long_sample, ["too_large"], {"good"}),
         "zstandard.eval": ("inspect", eval_zstandard, ["too_large"], {"good"}),

@@ -13,6 +13,7 @@ from kp_batch.imports.formats import FORMATS
 from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, import_traces
 from tests.importing import kp_trace
+from tests.otlp_protobuf import encoded, stream
 
 Row = dict[str, Any]
 Files = dict[str, list[Row]]
@@ -65,6 +66,11 @@ def _attributes(plain: Row) -> list[Row]:
         {"key": key, "value": {"stringValue" if isinstance(value, str) else "doubleValue": value}}
         for key, value in plain.items()
     ]
+
+
+def otlp_protobuf(name: str, at: object, score: object, asked: str = ASKED) -> Files:
+    """Likewise; the file is protobuf."""
+    return {"spans.pb": otlp(name, at, score, asked)["spans.jsonl"]}
 
 
 def phoenix(name: str, at: object, score: object, asked: str = ASKED) -> Files:
@@ -190,6 +196,9 @@ class Kit:
 
     def _write(self, path: Path, rows: list[Row], unit: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".pb":
+            path.write_bytes(stream(map(encoded, rows)))
+            return path
         if not self.is_parquet:
             path.write_text("\n".join(map(json.dumps, rows)), "utf-8")
             return path
@@ -222,6 +231,11 @@ _NANOSECONDS = (
     {"1": "1970-01-01T00:00:00.000000Z", "253402300799999999999": LAST},
     (str(10**24),),
 )
+_FIXED64 = (
+    str(SECONDS * 10**9),
+    {"1": "1970-01-01T00:00:00.000000Z", f"{2**64 - 1}": "2554-07-21T23:34:33.709551Z"},
+    (),
+)
 _COLUMNS = (
     SECONDS * 10**6,
     {-62_135_596_800_000_000: FIRST, 253_402_300_799_999_999: LAST},
@@ -231,6 +245,7 @@ _COLUMNS = (
 KITS: Mapping[str, Kit] = {
     "knowledgepulse": Kit("knowledgepulse", knowledgepulse, *_TEXTS),
     "otlp": Kit("otlp", otlp, *_NANOSECONDS),
+    "otlp in protobuf": Kit("otlp", otlp_protobuf, *_FIXED64),
     "langfuse": Kit("langfuse", langfuse, *_TEXTS),
     "langsmith": Kit("langsmith", langsmith, *_TEXTS),
     "atif": Kit("atif", atif, *_TEXTS),

@@ -21,11 +21,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from kp_batch.imports.formats import FORMATS
+from kp_batch.imports.formats.packed_files import zstd
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces
 from tests.import_kits import AT, KITS
 from tests.importing import imported, kp_trace, refusals
 from tests.mutating import damaged, damaged_parquet, overwritten, write
+from tests.otlp_protobuf import encoded, stream
 from tests.test_import_atif import short
 from tests.test_import_inspect import log, sample, write_eval
 from tests.test_import_knowledgepulse import registry
@@ -33,7 +35,7 @@ from tests.test_import_otlp import TALK, agent, chat, request, text
 from tests.test_import_parquet import LANGFUSE, LANGSMITH, PHOENIX, SCOUT
 
 FILES = 60  # of each form
-CHECKED = {".json.gz", ".eval"}  # they hold checksums of what they unpack to
+CHECKED = {".json.gz", ".pb.gz", ".eval"}  # they hold checksums of what they unpack to
 RULES = {
     "success": {"always": True},
     "confidence": {"always": 0.5},
@@ -45,6 +47,10 @@ SAID = ["--success", "always", "--confidence", "0.5", "--domain", "=default"]
 def otlp(path: Path, trace: str) -> None:
     spans = [agent(trace=trace), chat(1, TALK, [text("assistant", f"so {trace}")], trace=trace)]
     content = request(spans).encode()
+    if ".pb" in path.suffixes:
+        content = stream([encoded(json.loads(content))])
+    if path.suffix == ".zst":
+        content = zstd.compress(content)
     path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
@@ -98,7 +104,7 @@ def session(name: str) -> Callable[[Path, str], None]:
 
 
 FORMS: Mapping[str, Mapping[str, Callable[[Path, str], None]]] = {
-    "otlp": {".jsonl": otlp, ".json.gz": otlp},
+    "otlp": dict.fromkeys((".jsonl", ".json.gz", ".pb", ".pb.gz", ".pb.zst"), otlp),
     "phoenix": {".parquet": rows(PHOENIX, "attributes.output.value")},
     "langfuse": {
         ".parquet": rows(LANGFUSE, "output"),

@@ -3,18 +3,18 @@
 import re
 import struct
 from collections.abc import Iterable, Iterator
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from zlib import crc32
 
-import pyarrow as pa
-
 from kp_batch import limits
 from kp_batch.bounded_json import Room, TooLargeError, loads, room_of_trace, weight
 from kp_batch.file_faults import UnreadableError
 from kp_batch.imports.conversation.messages import Json
+from kp_batch.imports.formats.packed_files import unpacked
 from kp_batch.imports.model import Rejected
 
 _HEADERS = ("header.json", "_journal/start.json")  # the other one while a run goes on
@@ -137,8 +137,9 @@ class EvalFile:
         self._file.seek(member.header_offset)
         name, extra = struct.unpack_from("<HH", self._file.read(30), 26)
         self._file.seek(name + extra, 1)
-        packed = pa.BufferReader(self._file.read(member.compress_size))
-        content: bytes = pa.CompressedInputStream(packed, "zstd").read(most)
+        packed = BytesIO(self._file.read(member.compress_size))
+        with unpacked(BufferedReader(packed)) as file:
+            content = file.read(most)
         is_cut = member.file_size > limits.LINE_BYTES
         if len(content) > member.file_size or not (is_cut or crc32(content) == member.CRC):
             raise BadZipFile(f"{member.filename} is damaged")

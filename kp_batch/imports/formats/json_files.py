@@ -1,28 +1,20 @@
 """Reads files of JSON: one value, or one a line, also with gzip or zstd."""
 
-import gzip
-import io
 import json
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
-
-import pyarrow as pa
+from typing import cast
 
 from kp_batch import limits
-from kp_batch.bounded_json import Room, TooLargeError, lines_of, loads, room_of_refused
+from kp_batch.bounded_json import TooLargeError, lines_of, loads, room_of_refused
 from kp_batch.file_faults import UnreadableError
 from kp_batch.imports.conversation.messages import Json
+from kp_batch.imports.formats.packed_files import opened
 from kp_batch.imports.model import Rejected
-from kp_batch.text import one_line
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 _MALFORMED = "malformed_json"
-_BUFFER = 1 << 20
 
 
 def read_json(path: Path) -> object:
@@ -38,32 +30,35 @@ def read_json(path: Path) -> object:
         raise UnreadableError(f"it is no JSON: {error}") from error
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[int, object] | Rejected]:
+def read_json_lines(
+    path: Path, *, may_lack_end: bool = False
+) -> Iterator[tuple[int, object] | Rejected]:
     """Read a file's lines, from 1 on; a line that is no JSON object, or too large, is refused.
+
+    Args:
+        path: of the file.
+        may_lack_end: whether it may be written to; see `unpacked`.
 
     Raises:
         TooLargeError: it unpacks to more than a file may hold, or too many lines are refused.
         UnreadableError: it is empty, or cannot be unpacked.
     """
     is_empty, room = True, room_of_refused()
-    try:
-        with _opened(path) as file:
-            for number, line in enumerate(lines_of(file), 1):
-                is_empty = False
-                found = _parsed(number, line) if line.strip() else None
-                if not isinstance(found, tuple):
-                    room.take(1)
-                if found:
-                    yield found
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise UnreadableError(f"it cannot be unpacked: {error}") from error
+    with opened(path, may_lack_end=may_lack_end) as file:
+        for number, line in enumerate(lines_of(file), 1):
+            is_empty = False
+            found = parsed(number, line) if line.strip() else None
+            if not isinstance(found, tuple):
+                room.take(1)
+            if found:
+                yield found
     if is_empty:
         raise UnreadableError("it is empty (0 bytes)")
 
 
 def is_empty(path: Path) -> bool:
     """Whether a file has no bytes, unpacked."""
-    with _opened(path) as file:
+    with opened(path) as file:
         return not file.read(1)
 
 
@@ -74,7 +69,8 @@ def read_json_values(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]
         TooLargeError: it is one value, or one line, that passes a limit; or unpacks to too much.
         UnreadableError: it is empty, cannot be unpacked, or holds no object.
     """
-    lines = cast("Iterator[tuple[int, Json] | Rejected]", read_json_lines(path))
+    found = read_json_lines(path, may_lack_end=True)
+    lines = cast("Iterator[tuple[int, Json] | Rejected]", found)
     refused: list[Rejected] = []
     for line in lines:
         if not isinstance(line, Rejected):
@@ -92,39 +88,6 @@ def read_json_values(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]
     raise UnreadableError(f"it is no JSON: {refused[0].message}" if refused else "it is empty")
 
 
-class _Unpacked(io.RawIOBase):
-    """What a file of gzip or zstd holds, as far as one may."""
-
-    def __init__(self, path: Path) -> None:
-        is_gzip = path.name.endswith(".gz")
-        self._file = gzip.GzipFile(path) if is_gzip else pa.CompressedInputStream(path, "zstd")
-        most = f"{limits.MEMBER_BYTES >> 20:,} MiB"
-        told = f"it is too large to be read: it unpacks to more than {most}"
-        self._room = Room(limits.MEMBER_BYTES, told)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        try:
-            size = self._file.readinto(buffer)
-        except OSError as error:
-            if error.errno is None and not isinstance(error, gzip.BadGzipFile):  # Arrow's
-                raise EOFError(one_line(str(error))) from error
-            raise
-        self._room.take(size)
-        return size
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-def _opened(path: Path) -> IO[bytes]:
-    is_packed = path.name.endswith((".gz", ".zst"))
-    return io.BufferedReader(_Unpacked(path), _BUFFER) if is_packed else path.open("rb")
-
-
 def _may_be_one_value(path: Path) -> bool:
     """Whether a file may be one value over many lines, as its first lines have it.
 
@@ -132,7 +95,7 @@ def _may_be_one_value(path: Path) -> bool:
     value goes on over four of them.
     """
     try:
-        with _opened(path) as file:
+        with opened(path, may_lack_end=True) as file:
             lines = (line for line in lines_of(file) if line.strip())
             first = b"".join(islice(lines, 4))
         if first.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):  # whose lines end elsewhere
@@ -140,12 +103,13 @@ def _may_be_one_value(path: Path) -> bool:
         loads(first)
     except json.JSONDecodeError as error:
         return error.pos >= len(error.doc.rstrip())  # nothing is wrong but that it goes on
-    except (ValueError, TooLargeError, EOFError, gzip.BadGzipFile):
+    except (ValueError, TooLargeError, UnreadableError):
         return False
     return True
 
 
-def _parsed(number: int, line: bytes) -> tuple[int, object] | Rejected:
+def parsed(number: int, line: bytes) -> tuple[int, object] | Rejected:
+    """Parse a line of this number; one that is no JSON object, or too large, is refused."""
     try:
         value = loads(line)
     except TooLargeError as error:
@@ -159,11 +123,8 @@ def _parsed(number: int, line: bytes) -> tuple[int, object] | Rejected:
 
 def _content(path: Path) -> bytes:
     """A file's content; of one that is too large, the beginning, which is too large as well."""
-    try:
-        with _opened(path) as file:
-            content = file.read(limits.LINE_BYTES + 1)
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise UnreadableError(f"it cannot be unpacked: {error}") from error
+    with opened(path) as file:
+        content = file.read(limits.LINE_BYTES + 1)
     if not content:
         raise UnreadableError("it is empty (0 bytes)")
     return content

@@ -1,4 +1,4 @@
-"""OpenTelemetry's spans, and OTLP JSON: one export request of them a file, or one a line."""
+"""OpenTelemetry's spans, in the export requests of OTLP."""
 
 import base64
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from kp_batch.imports.conversation.attributes import Event, OtelSpan, first_text
 from kp_batch.imports.conversation.messages import Json
 from kp_batch.imports.conversation.spans import AgentRun, ModelCall, Span, SpanContent, ToolRun
 from kp_batch.imports.formats import genai, openinference
-from kp_batch.imports.formats.json_files import read_json_values
+from kp_batch.imports.formats.otlp_files import ENDINGS, LOGS, METRICS, REQUEST, read_requests
 from kp_batch.imports.model import (
     Format,
     Origin,
@@ -24,35 +24,34 @@ from kp_batch.imports.model import (
 )
 from kp_batch.imports.rules import Rules
 
-_ENDINGS = (".json", ".jsonl", ".ndjson")
-_REQUEST = "resourceSpans"
-_OTHER_SIGNALS = {"resourceLogs": "logs", "resourceMetrics": "metrics"}
+_OTHER_SIGNALS = {LOGS: "logs", METRICS: "metrics"}
 _ERROR = (2, "STATUS_CODE_ERROR")
 _MALFORMED = "malformed_json"
 _AGENT = ("gen_ai.agent.name", "agent.name")
 _MODEL = ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name")
 _SESSION = ("gen_ai.conversation.id", "session.id")
+_MLFLOW = "mlflow.spanType"
 _FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 def units(path: Path, _: Sequence[Path]) -> Iterator[SourceRecord | Rejected | Skipped]:
     """See `Format`."""
     is_ours = False
-    for found in read_json_values(path):
+    for found in read_requests(path):
         if isinstance(found, Rejected):
             yield found
             continue
         line, request = found
         signal = next((_OTHER_SIGNALS[each] for each in _OTHER_SIGNALS if each in request), None)
-        is_ours = is_ours or bool(signal) or _REQUEST in request
-        if _REQUEST in request:
+        is_ours = is_ours or bool(signal) or REQUEST in request
+        if REQUEST in request:
             yield from _units(request, line)
         elif signal:
             yield Skipped(signal)
         else:
-            yield Rejected([_MALFORMED], f"no {_REQUEST}", line=line)
+            yield Rejected([_MALFORMED], f"no {REQUEST}", line=line)
     if not is_ours:
-        raise UnreadableError(f"it holds no export request of OTLP: no {_REQUEST}")
+        raise UnreadableError(f"it holds no export request of OTLP: no {REQUEST}")
 
 
 def _units(request: Json, line: int | None) -> Iterator[SourceRecord | Rejected]:
@@ -67,7 +66,7 @@ def _units(request: Json, line: int | None) -> Iterator[SourceRecord | Rejected]
 
 def _found(request: Json) -> Iterator[tuple[Json, Json]]:
     """The spans of a request, with the attributes of their resources."""
-    for group in request[_REQUEST] or ():
+    for group in request[REQUEST] or ():
         resource = _attributes(group.get("resource"))
         for scope in group.get("scopeSpans") or ():
             for each in scope.get("spans") or ():
@@ -158,7 +157,11 @@ def draft(
     rows = spans.latest(told, lambda row: row.end is not None)
     speaking = filter(openinference.is_spoken, rows)
     of_trace = [score for row in speaking for score in openinference.scores(row, "trace.")]
-    return spans.draft(trace, map(_span, rows), rules, of_trace)
+    found = spans.draft(trace, map(_span, rows), rules, of_trace)
+    if isinstance(found, Skipped) and any(_MLFLOW in row.attributes for row in rows):
+        why = f"it is told in MLflow's own dialect ({_MLFLOW}), which is not read"
+        return Rejected(["unknown_dialect"], why, id=f"kp:trace:{trace}")
+    return found
 
 
 def _span(row: OtelSpan) -> Span:
@@ -202,7 +205,7 @@ def _joined(one: SpanContent | None, other: SpanContent | None) -> SpanContent |
 FORMAT = Format(
     name="otlp",
     holds="scores of evaluations and annotations",
-    inputs=by_ending(*_ENDINGS, *(f"{each}.gz" for each in _ENDINGS)),
+    inputs=by_ending(*ENDINGS),
     units=units,
     draft=draft,
     source="stream",

@@ -1,0 +1,64 @@
+"""Writes OTLP as protobuf, of requests as OTLP JSON has them."""
+
+import base64
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from google.protobuf.json_format import ParseDict
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from kp_batch.imports.formats.packed_files import zstd
+
+Frame = Callable[[bytes], bytes]
+
+
+def encoded(request: Any) -> bytes:
+    """A request as protobuf."""
+    return ParseDict(_as_protobuf_has_it(request), ExportTraceServiceRequest()).SerializeToString()
+
+
+def _as_protobuf_has_it(told: Any, key: str = "") -> Any:
+    """OTLP JSON as protobuf's own JSON, where ids are base64 and odd numbers are texts."""
+    if isinstance(told, Mapping):
+        return {name: _as_protobuf_has_it(each, name) for name, each in told.items()}
+    if isinstance(told, list):
+        return [_as_protobuf_has_it(each) for each in told]
+    if key in ("traceId", "spanId", "parentSpanId"):
+        return base64.b64encode(bytes.fromhex(told)).decode()
+    if key == "doubleValue":
+        told = float(str(told))
+    if isinstance(told, float) and not math.isfinite(told):
+        return "NaN" if math.isnan(told) else "Infinity" if told > 0 else "-Infinity"
+    return told
+
+
+def in_four_bytes(message: bytes) -> bytes:
+    """A message with its length before it, as the Collector writes it."""
+    return len(message).to_bytes(4, "big") + message
+
+
+def in_varint(message: bytes) -> bytes:
+    """A message with its length before it, as most others write it."""
+    left, before = len(message), bytearray()
+    while left > 127:
+        before.append(left & 127 | 128)
+        left >>= 7
+    return bytes([*before, left]) + message
+
+
+def stream(messages: Iterable[bytes], frame: Frame = in_four_bytes) -> bytes:
+    """Messages one after the other."""
+    return b"".join(map(frame, messages))
+
+
+def packed(message: bytes) -> bytes:
+    """A message with zstd."""
+    return zstd.compress(message)
+
+
+def unfinished(content: bytes, pieces: int = 3) -> bytes:
+    """A file with zstd that is written to, as it is after each of so many pieces."""
+    packer, size = zstd.ZstdCompressor(), len(content) // pieces + 1
+    parts = (content[at : at + size] for at in range(0, len(content), size))
+    return b"".join(packer.compress(each, packer.FLUSH_BLOCK) for each in parts)
