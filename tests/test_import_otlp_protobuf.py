@@ -62,7 +62,7 @@ FILES = {
 
 
 def records(path: Path) -> list[tuple[str, str]]:
-    return [(each.trace, json.dumps(each.record)) for each in found(path, SourceRecord)]
+    return [(each.trace, json.dumps(each.payload)) for each in found(path, SourceRecord)]
 
 
 def found(path: Path, kind: type[Any]) -> list[Any]:
@@ -178,7 +178,7 @@ def test_of_a_stream_that_is_cut_anywhere_what_came_before_counts(
         number = sum(size >= end for end in ends[1:])
         units = [*otlp.units(path, [])]
         spans = [each for each in units if isinstance(each, SourceRecord)]
-        assert [(each.trace, json.dumps(each.record)) for each in spans] == as_json[:number]
+        assert [(each.trace, json.dumps(each.payload)) for each in spans] == as_json[:number]
         refused = units[number:]
         assert [each.reasons for each in refused] == [["unreadable_file"]] * (size not in ends)
         assert all(each.message.startswith(f"it is cut after {number}") for each in refused)
