@@ -409,10 +409,11 @@ def test_a_message_that_is_too_large_is_refused_alone(
 @pytest.mark.parametrize(
     "content",
     [
-        gzip.compress(bytes(1 << 15)),  # empty messages
+        gzip.compress(bytes(1 << 15), mtime=0),  # empty messages
         stream([packed(large(1 << 17))] * 9),
         packed(stream([large(1 << 17)] * 9)),
     ],
+    ids=["empty messages", "messages packed one by one", "packed messages"],
 )
 def test_a_file_that_unpacks_to_too_much_is_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
