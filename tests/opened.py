@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from kp_batch.embedding.chunks import PLACES, read_vectors
-from kp_batch.embedding.store import VectorStore
+from kp_batch.embedding.vector_store import PLACES, VectorStore, read_vectors
 
 
 class Opened:

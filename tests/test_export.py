@@ -29,7 +29,7 @@ from kp_batch.cli import exporting
 from kp_batch.cli import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import EXPORTED
-from kp_batch.embedding.chunks import write_chunk
+from kp_batch.embedding.vector_store import write_chunk
 from kp_batch.errors import KpBatchError
 from kp_batch.facts import with_facts
 from kp_batch.ingest import reread

@@ -13,7 +13,7 @@ import kp_batch.ingest.new_files
 import kp_batch.pipeline.embed
 import kp_batch.planning.sizes
 import kp_batch.planning.timeline
-from kp_batch.embedding.hashing import Hashing
+from kp_batch.embedding.encoders import Hashing
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from polars.exceptions import PanicException
 from ray.cluster_utils import Cluster as Nodes
 
-from kp_batch.embedding.hashing import Hashing
+from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, WorkerError
 from kp_batch.ingest import new_files
 from kp_batch.pipeline.rescore import rescore_archive

@@ -18,8 +18,8 @@ import kp_batch.planning.sizes
 import kp_batch.planning.timeline
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
-from kp_batch.embedding.chunks import count_vectors
-from kp_batch.embedding.hashing import Hashing
+from kp_batch.embedding.encoders import Hashing
+from kp_batch.embedding.vector_store import count_vectors
 from kp_batch.errors import ArchiveError, KpBatchError, ProfileError, StorageError
 from kp_batch.failures import explained
 from kp_batch.pipeline.rescore import rescore_archive

@@ -7,10 +7,10 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from kp_batch.embedding.chunks import (
-    chunk_hashes,
+from kp_batch.embedding.vector_store import (
+    _chunk_hashes,
+    _window_hashes,
     count_vectors,
-    window_hashes,
     write_chunk,
     write_windows,
 )
@@ -156,10 +156,10 @@ def test_hashes_of_another_type_are_damaged_though_their_vectors_are_remote(
     path = f"vectors/e/{name}.vectors.npy"
     record.mark_remote(Object(path, 0, 0, "etag"))
     record.keep()
-    assert chunk_hashes(folder, name).tolist() == [each.encode() for each in FIRST]
+    assert _chunk_hashes(folder, name).tolist() == [each.encode() for each in FIRST]
     hashes = folder / f"{name}.hashes.npy"
     hashes.write_bytes(hashes.read_bytes().replace(b"|S64", b"|S32"))
-    assert not len(chunk_hashes(folder, name))
+    assert not len(_chunk_hashes(folder, name))
 
 
 def test_a_half_written_chunk_is_not_seen(store: Opened, folder: Path, tmp_path: Path) -> None:
@@ -263,7 +263,9 @@ def test_a_text_whose_window_stands_twice_has_one_vector(shared: Opened) -> None
     pairs = [
         pair
         for path in shared.folder.glob("*.windows.npy")
-        for pair in window_hashes(shared.folder, path.name.partition(".")[0]).T.astype(str).tolist()
+        for pair in _window_hashes(shared.folder, path.name.partition(".")[0])
+        .T.astype(str)
+        .tolist()
     ]
     assert sorted(pairs) == sorted([each, WINDOWS[0]] for each in hashes("b", "f"))
 
@@ -303,7 +305,7 @@ def test_the_texts_of_damaged_windows_are_missing(
     [path] = [
         path
         for path in shared.folder.glob("*.windows.npy")
-        if window_hashes(shared.folder, path.name.partition(".")[0]).shape == (2, 3)
+        if _window_hashes(shared.folder, path.name.partition(".")[0]).shape == (2, 3)
     ]
     content = path.read_bytes()
     path.write_bytes(damage(content))

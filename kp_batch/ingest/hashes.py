@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from kp_batch.embedding.chunks import HASH, Hashes
+from kp_batch.embedding.vector_store import HASH, Hashes
 
 
 def forgotten_hashes(forgotten: Sequence[Path]) -> Hashes:

@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 
 from kp_batch.archive.sources import covers
 from kp_batch.contracts import TIMESTAMP, arrow_schema
-from kp_batch.embedding.chunks import read_vectors
-from kp_batch.embedding.store import VectorStore
+from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.errors import KpBatchError
 from kp_batch.ingest.reread import Trace, places_query, reread_batches
 from kp_batch.memory import duckdb_limit

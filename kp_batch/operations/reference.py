@@ -8,8 +8,7 @@ from typing import Self
 import numpy as np
 import polars as pl
 
-from kp_batch.embedding.chunks import read_vectors
-from kp_batch.embedding.store import VectorStore
+from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.novelty.cache import NOBODY_MET, VectorCache, novelty
 from kp_batch.novelty.settings import CacheSettings
 from kp_batch.planning.scorer import NO_FINGERPRINT

@@ -10,7 +10,7 @@ from uuid import uuid4
 import polars as pl
 
 from kp_batch.contracts import GROWING, TABLES, VIEWS
-from kp_batch.embedding.store import VectorStore
+from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.files import files_below
 from kp_batch.run_record import RunRecord
 from kp_batch.sql import SQL, statement

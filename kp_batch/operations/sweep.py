@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from kp_batch.config import RescoreConfig
-from kp_batch.embedding.chunks import read_vectors, stored_dimensions
+from kp_batch.embedding.vector_store import read_vectors, stored_dimensions
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.novelty.cache import NO_NEIGHBOUR

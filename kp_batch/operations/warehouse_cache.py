@@ -12,9 +12,8 @@ from typing import Any, LiteralString
 import polars as pl
 
 from kp_batch.config import RescoreConfig
-from kp_batch.embedding.chunks import read_vectors
 from kp_batch.embedding.encoders import Encoder, load_encoder
-from kp_batch.embedding.store import VectorStore
+from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.errors import KpBatchError
 from kp_batch.novelty.nearest import Nearby, Similar, most_similar
 from kp_batch.novelty.settings import (

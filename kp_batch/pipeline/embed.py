@@ -12,10 +12,9 @@ from typing import cast
 import numpy as np
 import polars as pl
 
-from kp_batch.embedding.chunks import write_chunk, write_windows
 from kp_batch.embedding.minilm import MiniLM, Window
 from kp_batch.embedding.precision import is_native
-from kp_batch.embedding.store import VectorStore
+from kp_batch.embedding.vector_store import VectorStore, write_chunk, write_windows
 from kp_batch.files import atomic_write
 from kp_batch.ingest.contents import stage_texts
 from kp_batch.ingest.new_files import file_parts

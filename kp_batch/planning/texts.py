@@ -7,8 +7,7 @@ import polars as pl
 
 from kp_batch.archive.ledger import as_ledger
 from kp_batch.archive.source_file import SourceFile
-from kp_batch.embedding.chunks import HASH
-from kp_batch.embedding.store import VectorStore
+from kp_batch.embedding.vector_store import HASH, VectorStore
 from kp_batch.errors import ArchiveError
 from kp_batch.ingest.observe import Observed
 from kp_batch.planning.changes import Detected
