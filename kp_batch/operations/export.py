@@ -22,7 +22,7 @@ from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.errors import KpBatchError
 from kp_batch.ingest.reread import Trace, places_query, reread_batches
 from kp_batch.memory import duckdb_limit
-from kp_batch.novelty.distinct import Distinct
+from kp_batch.novelty.similar import Distinct
 from kp_batch.operations.export_formats import ExportFormat
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.progress import progress

@@ -22,9 +22,8 @@ from kp_batch.dimensions import Breakdown, Counts
 from kp_batch.facts import with_facts
 from kp_batch.live import NOT_NEEDED
 from kp_batch.novelty.cache import novelty
-from kp_batch.novelty.nearest import Similar
-from kp_batch.scoring.breakdown import breakdowns
-from kp_batch.scoring.composite import assign, scores_by_profile
+from kp_batch.novelty.similar import Similar
+from kp_batch.scoring.composite import assign, breakdowns, scores_by_profile
 from kp_batch.scoring.profiles import ProfileVersions
 
 _ROWS = 256  # scored at once

@@ -11,7 +11,7 @@ from kp_batch.ingest.reread import places_query
 from kp_batch.pipeline.report_texts import read_texts
 from kp_batch.report.report_data import ReportData
 from kp_batch.report.traces import Detail, Traces
-from kp_batch.scoring.breakdown import breakdowns
+from kp_batch.scoring.composite import breakdowns
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.sql import columns, sql, statement
 from kp_batch.steps.step import Executor
