@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from kp_batch.archive.formats.json_values import rows_from_objects
+from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.facts import with_facts

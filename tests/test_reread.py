@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch.archive.formats.json_values import rows_from_objects
+from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
 from kp_batch.facts import with_facts
 from kp_batch.ingest import reread as module

@@ -16,7 +16,7 @@ import kp_batch.pipeline.replay
 import kp_batch.pipeline.write
 import kp_batch.planning.plan
 from kp_batch.archive import folders, reading, sources
-from kp_batch.archive.source_file import folders_above
+from kp_batch.archive.folders import folders_above
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import StorageError
 from kp_batch.pipeline.rescore import rescore_archive

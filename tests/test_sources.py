@@ -5,7 +5,7 @@ from threading import Thread
 
 import pytest
 
-from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.sources import described, discover, open_file
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.storage.store import store_at

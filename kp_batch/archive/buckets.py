@@ -5,10 +5,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO, cast
 
-from kp_batch.archive.folders import DELTA_LOG, fault_of
+from kp_batch.archive.folders import DELTA_LOG, Glob, SourceFile, fault_of, folders_above
 from kp_batch.archive.formats import BY_ENDING
-from kp_batch.archive.globs import Glob
-from kp_batch.archive.source_file import SourceFile, folders_above
 from kp_batch.errors import ArchiveError
 from kp_batch.files import atomic_write
 from kp_batch.storage.store import Object, Store, bucket_and_path

@@ -7,8 +7,8 @@ import polars as pl
 from polars.exceptions import PanicException
 
 from kp_batch import limits
-from kp_batch.archive.formats.json_values import BATCH_BYTES, MALFORMED_JSON, Batch, begun
-from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.folders import SourceFile
+from kp_batch.archive.formats.json import BATCH_BYTES, MALFORMED_JSON, Batch, begun
 from kp_batch.archive.sources import open_file
 from kp_batch.archive.validation import any_rejected, reasons
 from kp_batch.errors import is_of_machine

@@ -10,9 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from kp_batch.archive import buckets, folders
-from kp_batch.archive.folders import IS_WAREHOUSE
-from kp_batch.archive.globs import Glob
-from kp_batch.archive.source_file import SourceFile, folders_above
+from kp_batch.archive.folders import IS_WAREHOUSE, Glob, SourceFile, folders_above
 from kp_batch.errors import ArchiveError, KpBatchError, is_of_machine, is_passing
 from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import one_line

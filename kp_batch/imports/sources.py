@@ -14,8 +14,7 @@ from typing import Any
 
 from kp_batch import limits
 from kp_batch.archive import buckets, folders
-from kp_batch.archive.folders import IS_WAREHOUSE
-from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.folders import IS_WAREHOUSE, SourceFile
 from kp_batch.archive.sources import absolute, open_file
 from kp_batch.errors import ArchiveError
 from kp_batch.file_faults import UnreadableError

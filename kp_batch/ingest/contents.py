@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.reading import BATCH_ROWS, read_rows, read_rows_with_raw
-from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import content_digest, described, is_outside
 from kp_batch.errors import is_of_machine, is_passing
 from kp_batch.facts import FACTS_VERSION, id_hash, with_text

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.sources import described
 from kp_batch.errors import StorageError, is_passing
 from kp_batch.file_faults import UnreadableError

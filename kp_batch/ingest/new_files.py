@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import polars as pl
 
-from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.sources import absolute
 from kp_batch.ingest.contents import Content, StagedPart, identify, stage_contents
 from kp_batch.ingest.each_file import Unreadable

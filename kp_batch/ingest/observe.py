@@ -7,10 +7,17 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from kp_batch.archive.file_changes import FileChanges, file_changes, gone_content
-from kp_batch.archive.folders import IS_WAREHOUSE
-from kp_batch.archive.ledger import Entry, Ledger, as_frame, as_ledger, with_gone
-from kp_batch.archive.source_file import SourceFile, folders_above
+from kp_batch.archive.folders import IS_WAREHOUSE, SourceFile, folders_above
+from kp_batch.archive.ledger import (
+    Entry,
+    FileChanges,
+    Ledger,
+    as_frame,
+    as_ledger,
+    file_changes,
+    gone_content,
+    with_gone,
+)
 from kp_batch.archive.sources import discover, folders_named, path_keys
 from kp_batch.ingest.contents import VERSION
 from kp_batch.ingest.new_files import Found, read_new, rows_by_content

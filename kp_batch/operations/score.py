@@ -12,10 +12,14 @@ import numpy as np
 import polars as pl
 
 from kp_batch import limits
-from kp_batch.archive.formats.json_values import BATCH_BYTES, rows_from_objects
-from kp_batch.archive.formats.jsonl import json_object, line_as_json, line_batches
-from kp_batch.archive.reject_messages import reject_message
-from kp_batch.archive.validation import reasons
+from kp_batch.archive.formats.json import (
+    BATCH_BYTES,
+    json_object,
+    line_as_json,
+    line_batches,
+    rows_from_objects,
+)
+from kp_batch.archive.validation import reasons, reject_message
 from kp_batch.bounded_json import lines_of
 from kp_batch.contracts import TIMESTAMP
 from kp_batch.dimensions import Breakdown, Counts

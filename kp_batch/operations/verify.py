@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
+from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.reading import read_rows
-from kp_batch.archive.source_file import SourceFile
 from kp_batch.archive.sources import described, holds
 from kp_batch.archive.validation import reasons
 from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS

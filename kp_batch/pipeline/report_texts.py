@@ -6,7 +6,7 @@ from itertools import chain, groupby, islice
 
 import polars as pl
 
-from kp_batch.archive.formats.json_values import rows_from_objects
+from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.ingest.reread import Place, Trace, reread_batches
 from kp_batch.report.traces import StepStart, Text
 from kp_batch.steps.step import Executor, cut, step

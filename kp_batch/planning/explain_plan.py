@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from kp_batch.archive.file_changes import FileChanges
+from kp_batch.archive.ledger import FileChanges
 from kp_batch.novelty.settings import format_cache_by
 from kp_batch.reasons import Pending, Reason
 from kp_batch.text import DOMAIN, number, printable, shortened

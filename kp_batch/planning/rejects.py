@@ -6,8 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from kp_batch.archive.reject_messages import with_message
-from kp_batch.archive.validation import SUPERSEDED
+from kp_batch.archive.validation import SUPERSEDED, with_message
 from kp_batch.contracts import REJECTS
 from kp_batch.ingest.observe import Observed
 from kp_batch.ingest.staged_rows import parquet_batches

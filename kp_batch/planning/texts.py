@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.ledger import as_ledger
-from kp_batch.archive.source_file import SourceFile
 from kp_batch.embedding.vector_store import HASH, VectorStore
 from kp_batch.errors import ArchiveError
 from kp_batch.ingest.observe import Observed

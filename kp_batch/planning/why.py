@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from kp_batch.archive.file_changes import FileChanges
-from kp_batch.archive.reject_messages import MESSAGES_VERSION
+from kp_batch.archive.ledger import FileChanges
+from kp_batch.archive.validation import MESSAGES_VERSION
 from kp_batch.embedding.encoders import ENCODER_VERSION
 from kp_batch.facts import FACTS_VERSION
 from kp_batch.ingest.observe import Observed

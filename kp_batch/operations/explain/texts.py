@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.archive.formats.json_values import rows_from_objects
+from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
 from kp_batch.facts import with_facts
 from kp_batch.ingest.reread import find_places, reread
