@@ -15,7 +15,7 @@ import pytest
 from kp_batch.archive.sources import discover, folders_named, path_keys
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError
-from kp_batch.ingest.observe import observe
+from kp_batch.ingest.scan import observe
 from kp_batch.novelty.settings import format_cache_by, parse_cache_by
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.explain_plan import PlanDescription, as_text, describe

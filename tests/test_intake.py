@@ -15,9 +15,9 @@ import pytest
 from kp_batch.archive import reading
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import FACTS, REJECTS
-from kp_batch.ingest import new_files
-from kp_batch.ingest.contents import Content, StagedPart, stage_contents
-from kp_batch.ingest.observe import observe
+from kp_batch.ingest import scan
+from kp_batch.ingest.scan import observe
+from kp_batch.ingest.stage import Content, StagedPart, stage_contents
 from kp_batch.planning.changes import RELATIONS, detect_changes
 from kp_batch.planning.limits import excess
 from kp_batch.planning.plan import Plan, make_plan
@@ -353,7 +353,7 @@ def test_content_is_read_from_another_file_where_the_first_is_gone_by_then(
         (tmp_path / "a.jsonl").unlink()
         return stage_contents(part, *rest)
 
-    monkeypatch.setattr(new_files, "stage_contents", Step("stage", vanishing))
+    monkeypatch.setattr(scan, "stage_contents", Step("stage", vanishing))
     taken = take_in(tmp_path)
     assert taken.totals == (2 * rows, rows, 0)
     assert taken.plan.counts.unreadable_files == []

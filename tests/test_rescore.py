@@ -12,7 +12,7 @@ import pytest
 from polars.exceptions import PanicException
 
 import kp_batch.archive.reading
-import kp_batch.ingest.new_files
+import kp_batch.ingest.scan
 import kp_batch.pipeline.rescore
 import kp_batch.planning.sizes
 import kp_batch.planning.timeline
@@ -103,7 +103,7 @@ def test_ranges_batches_and_file_order_change_nothing(
     monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 37)
     monkeypatch.setattr(kp_batch.planning.sizes, "PART_ROWS", 29)
     monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 11)
-    monkeypatch.setattr(kp_batch.ingest.new_files, "_PART_BYTES", 1)
+    monkeypatch.setattr(kp_batch.ingest.scan, "_PART_BYTES", 1)
     files = sorted(archive.iterdir(), reverse=True)
     parts = config(tmp_path, *files, cache_size=50, ttl="12h", warehouse=tmp_path / "parts")
     rescore_archive(parts)

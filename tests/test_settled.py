@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 import kp_batch.planning.plan as planning
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
-from kp_batch.ingest.observe import Observed, observe
+from kp_batch.ingest.scan import Observed, observe
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.explain_plan import describe
 from kp_batch.planning.plan import Plan, make_plan

@@ -13,7 +13,7 @@ from polars.exceptions import PanicException
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
 from kp_batch.facts import id_hash
 from kp_batch.imports.state import holds
-from kp_batch.ingest.observe import observe_published
+from kp_batch.ingest.scan import observe_published
 from kp_batch.operations.retention import (
     FactsRewrite,
     RunIds,

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from kp_batch.config import RescoreConfig
-from kp_batch.ingest.observe import observe
+from kp_batch.ingest.scan import observe
 from kp_batch.planning.explain_plan import PlanDescription, describe
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer

@@ -18,7 +18,7 @@ from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
 from kp_batch.facts import with_facts
 from kp_batch.file_faults import UnreadableError
-from kp_batch.ingest.each_file import Unreadable, read_each
+from kp_batch.ingest.stage import Unreadable, read_each
 from kp_batch.novelty.settings import CACHE_COLUMNS, parse_cache_by
 from kp_batch.operations.reference import Reference, ReplayedNovelty, ScoredTrace
 from kp_batch.planning.cache_groups import groups_of

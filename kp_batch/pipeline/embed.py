@@ -16,8 +16,8 @@ from kp_batch.embedding.minilm import MiniLM, Window
 from kp_batch.embedding.precision import is_native
 from kp_batch.embedding.vector_store import VectorStore, write_chunk, write_windows
 from kp_batch.files import atomic_write
-from kp_batch.ingest.contents import stage_texts
-from kp_batch.ingest.new_files import file_parts
+from kp_batch.ingest.scan import file_parts
+from kp_batch.ingest.stage import stage_texts
 from kp_batch.pipeline.inputs import Rows, parts_of, read_inputs, stage_inputs
 from kp_batch.pipeline.loaded import EncoderName, loaded_encoder, unload
 from kp_batch.planning.plan import Plan

@@ -10,7 +10,7 @@ from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, StorageError
-from kp_batch.ingest.observe import observe
+from kp_batch.ingest.scan import observe
 from kp_batch.pipeline.embed import embed
 from kp_batch.pipeline.fit import check_fit
 from kp_batch.pipeline.publish import publish_failure, publish_success

@@ -7,8 +7,8 @@ from datetime import date
 import polars as pl
 
 from kp_batch.contracts import FACTS, FILES
-from kp_batch.ingest.contents import VERSION
-from kp_batch.ingest.observe import Observed
+from kp_batch.ingest.scan import Observed
+from kp_batch.ingest.stage import VERSION
 from kp_batch.planning.cache_groups import group_of
 from kp_batch.planning.snapshot import OpenSnapshot
 from kp_batch.sql import columns, read_parquet, set_variables, sql, statement

@@ -7,7 +7,7 @@ from math import ceil
 
 import polars as pl
 
-from kp_batch.ingest.observe import Observed
+from kp_batch.ingest.scan import Observed
 from kp_batch.planning.changes import Loss
 from kp_batch.run import Run
 from kp_batch.run_record import RunCounts

@@ -8,7 +8,7 @@ from typing import cast
 import polars as pl
 
 from kp_batch.config import RescoreConfig
-from kp_batch.ingest.observe import Observed
+from kp_batch.ingest.scan import Observed
 from kp_batch.planning.cache_groups import CacheGroups, count_groups
 from kp_batch.planning.changes import ChangeSet, detect_changes
 from kp_batch.planning.days import DayPart, day_parts

@@ -8,7 +8,7 @@ import polars as pl
 
 from kp_batch.archive.validation import SUPERSEDED, with_message
 from kp_batch.contracts import REJECTS
-from kp_batch.ingest.observe import Observed
+from kp_batch.ingest.scan import Observed
 from kp_batch.ingest.staged_rows import parquet_batches
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.sizes import PART_BYTES, PART_ROWS

@@ -9,7 +9,7 @@ from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.ledger import as_ledger
 from kp_batch.embedding.vector_store import HASH, VectorStore
 from kp_batch.errors import ArchiveError
-from kp_batch.ingest.observe import Observed
+from kp_batch.ingest.scan import Observed
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.timeline import Timeline

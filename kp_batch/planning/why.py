@@ -7,7 +7,7 @@ from kp_batch.archive.ledger import FileChanges
 from kp_batch.archive.validation import MESSAGES_VERSION
 from kp_batch.embedding.encoders import ENCODER_VERSION
 from kp_batch.facts import FACTS_VERSION
-from kp_batch.ingest.observe import Observed
+from kp_batch.ingest.scan import Observed
 from kp_batch.novelty.settings import REPLAY_VERSION
 from kp_batch.planning.scorer import Scorer
 from kp_batch.reasons import OF_ENCODER, Reason, file_changes, formula_changes, setting_changes
