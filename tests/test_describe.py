@@ -16,7 +16,7 @@ import kp_batch.ingest.stage
 import kp_batch.planning.changes
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
-from kp_batch.ingest.scan import observe
+from kp_batch.ingest.scan import scan_archive
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.explain_plan import PlanDescription, as_text, describe
@@ -127,7 +127,7 @@ class Night:
             run.staging.make()
             return describe(
                 run,
-                make_plan(run, observe(run, ThreadExecutor()), Scorer.of(run)),
+                make_plan(run, scan_archive(run, ThreadExecutor()), Scorer.of(run)),
                 by_domain_and_day=by_domain_and_day,
             )
 

@@ -232,7 +232,7 @@ def test_a_run_that_fails_while_it_looks_at_the_archive_leaves_its_row(
     def fail(*_: object) -> None:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(kp_batch.pipeline.rescore, "observe", fail)
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "scan_archive", fail)
     settings = config(tmp_path, archive)
     with pytest.raises(OSError, match="the disk is gone"):
         rescore_archive(settings)
@@ -246,7 +246,7 @@ def test_a_run_that_the_disk_or_the_network_failed_leaves_its_row(
     def fail(*_: object) -> None:
         raise StorageError("read failed 4 times")
 
-    monkeypatch.setattr(kp_batch.pipeline.rescore, "observe", fail)
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "scan_archive", fail)
     with pytest.raises(StorageError):
         rescore_archive(config(tmp_path, archive))
     query = "SELECT status, reason FROM runs"

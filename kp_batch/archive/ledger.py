@@ -87,9 +87,9 @@ class FileChanges:
     pruned: tuple[str, ...]  # gone or unreadable, now or before, whose content counts no more
 
 
-def file_changes(found: Ledger, before: Ledger, *, prune: bool) -> FileChanges:
+def file_changes(now: Ledger, before: Ledger, *, prune: bool) -> FileChanges:
     """Tell which of the files that are there now, and of those before, have changed."""
-    read = {path: each for path, each in found.items() if each.status == "read"}
+    read = {path: each for path, each in now.items() if each.status == "read"}
     known = {path: each for path, each in read.items() if path in before}
     counted = (path for path, each in before.items() if each.file_id is not None)
     was_there = (path for path, each in before.items() if each.status != "gone")
@@ -101,19 +101,19 @@ def file_changes(found: Ledger, before: Ledger, *, prune: bool) -> FileChanges:
             for path, each in known.items()
             if before[path].status != "read" and each.file_id == before[path].file_id
         ),
-        gone=tuple(path for path in was_there if path not in found),
-        unreadable=tuple(path for path, each in found.items() if each.status == "unreadable"),
+        gone=tuple(path for path in was_there if path not in now),
+        unreadable=tuple(path for path, each in now.items() if each.status == "unreadable"),
         pruned=tuple(path for path in counted if path not in read) if prune else (),
     )
 
 
-def gone_content(found: Ledger, before: Ledger) -> tuple[str, ...]:
+def gone_content(now: Ledger, before: Ledger) -> tuple[str, ...]:
     """The files that went with their content: none that stands in a file that can be read now."""
-    there = {each.file_id for each in found.values() if each.status == "read"}
+    there = {each.file_id for each in now.values() if each.status == "read"}
     return tuple(
         path
         for path, each in before.items()
-        if each.status != "gone" and path not in found
+        if each.status != "gone" and path not in now
         if each.file_id is not None and each.file_id not in there
     )
 

@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Observed:
+class ArchiveScan:
     """The archive as it is now; its ledger is `staging.table("files")`."""
 
     files: FileChanges
@@ -64,7 +64,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Found:
+class FileContent:
     """What a file holds: its content, if it could be read, and the rows or why it has none."""
 
     file_id: str | None
@@ -72,7 +72,7 @@ class Found:
 
 
 @step("read")
-def observe(run: Run, executor: Executor) -> Observed:
+def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
     """Look at the archive: stages its ledger, and the facts and texts of content not known yet.
 
     Args:
@@ -86,24 +86,24 @@ def observe(run: Run, executor: Executor) -> Observed:
     sources = _sources(run, before)
     looked_at = [each for each in sources if not _is_known(each, before.get(each.path))]
     contents, staged = read_new(run, looked_at, executor)
-    found: Ledger = {}
+    now: Ledger = {}
     folders = folders_named(run.config.archive)
     for source in sources:
         last, keys = before.get(source.path), path_keys(folders, source.path)
         if source.path in contents:
             entry = _entry(run, source, contents[source.path], last)
-            found[source.path] = replace(entry, path_keys=keys)
+            now[source.path] = replace(entry, path_keys=keys)
         elif last is not None:  # it is known
-            found[source.path] = replace(last, status="read", path_keys=keys)
-    found |= _behind(found, before, {each.path for each in sources if each.fault})
-    _warn_of_unreadable(run, found, before)
-    gone = gone_content(found, before)
-    _warn_of_loss(found, before, gone)
-    ledger = with_gone(found, before, prune=run.config.prune)
+            now[source.path] = replace(last, status="read", path_keys=keys)
+    now |= _in_closed_folders(now, before, {each.path for each in sources if each.fault})
+    _warn_of_unreadable(run, now, before)
+    gone = gone_content(now, before)
+    _warn_of_loss(now, before, gone)
+    ledger = with_gone(now, before, prune=run.config.prune)
     _check_cache_by(run, ledger)
     ledger_differs = _stage_ledger(run, ledger, before)
-    return Observed(
-        file_changes(found, before, prune=run.config.prune),
+    return ArchiveScan(
+        file_changes(now, before, prune=run.config.prune),
         ledger_differs,
         gone,
         sum(each.status != "gone" for each in before.values()),
@@ -113,14 +113,14 @@ def observe(run: Run, executor: Executor) -> Observed:
 
 
 @step("read")
-def observe_published(run: Run) -> Observed:
+def scan_published(run: Run) -> ArchiveScan:
     """Take the archive as it was last seen: only the rows of its content are counted again."""
     before, rows = _published_ledger(run), _rows_by_content(run)
     counted = {
         path: replace(each, rows=rows.get(each.file_id or "", 0)) for path, each in before.items()
     }
     ledger_differs = _stage_ledger(run, counted, before)
-    return Observed(file_changes(before, before, prune=False), ledger_differs)
+    return ArchiveScan(file_changes(before, before, prune=False), ledger_differs)
 
 
 def _check_cache_by(run: Run, ledger: Ledger) -> None:
@@ -151,21 +151,21 @@ def _is_known(source: SourceFile, entry: Entry | None) -> bool:
     )
 
 
-def _entry(run: Run, source: SourceFile, found: Found, last: Entry | None) -> Entry:
+def _entry(run: Run, source: SourceFile, content: FileContent, last: Entry | None) -> Entry:
     """The ledger's entry of a file that was looked at."""
     old = source.mtime_ns < int(run.started_at.timestamp() * 1e9) - _SETTLED_NS
     mtime_ns = source.mtime_ns if old or source.etag else 0
     size, etag = source.size, source.etag
-    if isinstance(found.rows, int):
-        return Entry(source.path, "read", size, mtime_ns, found.file_id, found.rows, etag=etag)
+    if isinstance(content.rows, int):
+        return Entry(source.path, "read", size, mtime_ns, content.file_id, content.rows, etag=etag)
     return replace(
         last or Entry(source.path, "unreadable", size, mtime_ns, None, 0),
         status="unreadable",
         size=size,
         mtime_ns=mtime_ns,
         etag=etag,
-        reasons=list(found.rows.reasons),
-        message=found.rows.message,
+        reasons=list(content.rows.reasons),
+        message=content.rows.message,
     )
 
 
@@ -174,25 +174,25 @@ def _sources(run: Run, before: Ledger) -> list[SourceFile]:
     warehouses: list[str] = []
     sources = discover(run.config.archive, run.config.warehouse, warehouses.append)
     for path in warehouses:
-        if _behind({}, before, {path}):
+        if _in_closed_folders({}, before, {path}):
             sources.append(SourceFile(path, 0, 0, fault=IS_WAREHOUSE))
         else:
             warn(f"{printable(path)} is left out: it is a warehouse of kp_batch")
     return sources
 
 
-def _behind(found: Ledger, before: Ledger, closed: AbstractSet[str]) -> Ledger:
+def _in_closed_folders(now: Ledger, before: Ledger, closed: AbstractSet[str]) -> Ledger:
     """The files that are known to stand in folders which cannot be read now: they are not gone."""
     return {
         path: replace(each, status="unreadable", reasons=[], message=f"it is in {folder}")
         for path, each in before.items()
-        if path not in found and each.file_id is not None and each.status != "gone"
+        if path not in now and each.file_id is not None and each.status != "gone"
         for folder in [next((above for above in folders_above(path) if above in closed), None)]
         if folder is not None
     }
 
 
-def _warn_of_unreadable(run: Run, found: Ledger, before: Ledger) -> None:
+def _warn_of_unreadable(run: Run, now: Ledger, before: Ledger) -> None:
     """Name the first files and folders that cannot be read, and count the others.
 
     Those come first that the last done run did not find so.
@@ -202,26 +202,26 @@ def _warn_of_unreadable(run: Run, found: Ledger, before: Ledger) -> None:
         last = before.get(entry.source_file)
         return last is not None and last.reasons == entry.reasons and last.message == entry.message
 
-    told = sorted((each for each in found.values() if each.reasons), key=stands)
-    for each in told[:_NAMED]:
+    unreadable = sorted((each for each in now.values() if each.reasons), key=stands)
+    for each in unreadable[:_NAMED]:
         what = f"{printable(each.source_file)} is unreadable: {printable(each.message)}"
         warn(what, stands=stands(each))
-    if (more := len(told) - _NAMED) > 0:
-        unreadable = f"{number(more, 'more file')} {are(more)} unreadable"
-        listed = f"{unreadable}; a run lists all of them: {run.look_at_rejects}"
-        warn(listed, stands=stands(told[_NAMED]))
+    if (more := len(unreadable) - _NAMED) > 0:
+        others = f"{number(more, 'more file')} {are(more)} unreadable"
+        what = f"{others}; a run lists all of them: {run.look_at_rejects}"
+        warn(what, stands=stands(unreadable[_NAMED]))
 
 
-def _warn_of_loss(found: Ledger, before: Ledger, gone: Sequence[str]) -> None:
-    rows = sum(each.rows for each in found.values() if each.status == "read")
+def _warn_of_loss(now: Ledger, before: Ledger, gone: Sequence[str]) -> None:
+    rows = sum(each.rows for each in now.values() if each.status == "read")
     known = {path: each for path, each in before.items() if each.status != "gone"}
     held = sum(each.rows for each in known.values())
     lost = {
         "gone": gone,
         "unreadable": [
-            f"{path}: {found[path].message}"
+            f"{path}: {now[path].message}"
             for path in known
-            if path in found and found[path].status == "unreadable"
+            if path in now and now[path].status == "unreadable"
         ],
     }
 
@@ -244,19 +244,19 @@ def _warn_of_loss(found: Ledger, before: Ledger, gone: Sequence[str]) -> None:
 
 def read_new(
     run: Run, sources: Sequence[SourceFile], executor: Executor
-) -> tuple[dict[str, Found], list[StagedPart]]:
+) -> tuple[dict[str, FileContent], list[StagedPart]]:
     """Read what is not known yet: what each file holds, by its path, and what was staged of it."""
     if not sources:
         return {}, []
-    found: dict[str, Found] = {}
+    known: dict[str, FileContent] = {}
     staged: list[StagedPart] = []
     rows: dict[str, int | Unreadable] = {**_rows_by_content(run)}
     copied = (_with_copy(source, run.staging) for source in sources)
     for some in cut(copied, lambda each: each.size if each.copy else 0, _COPIED_BYTES):
         for path in run.staging.fetched.iterdir():
             path.unlink()
-        staged += _read_some(run, some, executor, found, rows)
-    return found, staged
+        staged += _read_some(run, some, executor, known, rows)
+    return known, staged
 
 
 def _with_copy(source: SourceFile, staging: Staging) -> SourceFile:
@@ -271,7 +271,7 @@ def _read_some(
     run: Run,
     sources: Sequence[SourceFile],
     executor: Executor,
-    found: dict[str, Found],
+    known: dict[str, FileContent],
     rows: dict[str, int | Unreadable],
 ) -> list[StagedPart]:
     """Read some files: adds what each holds, by its path, and the rows of each content."""
@@ -284,10 +284,10 @@ def _read_some(
     staged = _staged(run, contents, executor)
     for part, made in staged:
         rows |= {each.file_id: count for each, count in zip(part, made.rows, strict=True)}
-    found |= {
-        source.path: Found(file_id, rows[file_id])
+    known |= {
+        source.path: FileContent(file_id, rows[file_id])
         if isinstance(file_id, str)
-        else Found(None, file_id)
+        else FileContent(None, file_id)
         for source, file_id in zip(sources, ids, strict=True)
     }
     return [made for _, made in staged]

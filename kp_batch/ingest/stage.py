@@ -63,8 +63,8 @@ class StagedPart:
 
 @step("identify")
 def identify(part: Sequence[SourceFile]) -> list[str | Unreadable]:
-    """Name the content of some files: the file_id of each, or why it has none; see `read_each`."""
-    return read_each("identify", {source: source for source in part}, _file_id)
+    """Name the content of some files: the file_id of each, or why it has none."""
+    return read_with_retries("identify", {source: source for source in part}, _file_id)
 
 
 def _file_id(source: SourceFile) -> str:
@@ -85,7 +85,7 @@ def stage_contents(
 ) -> StagedPart:
     """Stage the rows of some contents: those of small ones together, of a large one by itself.
 
-    See `read_each`.
+    See `read_with_retries`.
 
     Args:
         part: at least one content.
@@ -95,7 +95,7 @@ def stage_contents(
     """
     with staged_rows(staging, f"part-{part[0].file_id}") as together:
         contents = _Contents(archive, _forgotten_hashes(forgotten), staging, together)
-        rows = read_each("stage", {each: each.sources[-1] for each in part}, contents.stage)
+        rows = read_with_retries("stage", {each: each.sources[-1] for each in part}, contents.stage)
     staged = [together, *contents.alone]
     return StagedPart(
         tuple(rows),
@@ -206,11 +206,11 @@ def stage_texts(part: Sequence[SourceFile], wanted: Path, staging: Staging) -> l
                 found = texts_of(with_text(batch))
                 texts.add(found.filter(_stand_in(hashes, found.get_column("text_hash"))))
 
-        read_each("read texts again", {source: source for source in part}, add_texts)
+        read_with_retries("read texts again", {source: source for source in part}, add_texts)
     return texts.files
 
 
-def read_each(
+def read_with_retries(
     name: str, files: Mapping[T, SourceFile], read: Callable[[T], R]
 ) -> list[R | Unreadable]:
     """Read each of some things; those whose failure may pass are `retried` together.

@@ -18,7 +18,7 @@ from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
 from kp_batch.facts import with_facts
 from kp_batch.file_faults import UnreadableError
-from kp_batch.ingest.stage import Unreadable, read_each
+from kp_batch.ingest.stage import Unreadable, read_with_retries
 from kp_batch.novelty.settings import CACHE_COLUMNS, parse_cache_by
 from kp_batch.operations.reference import Reference, ReplayedNovelty, ScoredTrace
 from kp_batch.planning.cache_groups import groups_of
@@ -157,7 +157,7 @@ def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
     del schema["raw"]
     readable = sampled.filter(pl.col("status") == "read").group_by("source_file", "file_id")
     wanted = {(str(path), str(file_id)): rows for (path, file_id), rows in readable}
-    read = read_each(
+    read = read_with_retries(
         "verify",
         {each: SourceFile(each[0], 0, 0) for each in wanted},
         lambda each: _facts_in(*each, wanted[each].get_column("row")).select(list(schema)),

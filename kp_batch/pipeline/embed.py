@@ -50,7 +50,7 @@ def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
     config = run.config
     name = EncoderName(config.embedder, config.precision, plan.scorer.encoder_id)
     encoder = loaded_encoder(name) if plan.texts.missing else None
-    staged = [*plan.observed.texts, *_read_again(run, plan, executor)] if encoder else []
+    staged = [*plan.scan.texts, *_read_again(run, plan, executor)] if encoder else []
     if encoder is None or not staged:  # files changed meanwhile: the replay says what is missing
         return None
     if not is_native(encoder.precision):

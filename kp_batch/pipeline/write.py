@@ -40,7 +40,7 @@ def write_tables(
     """
     warehouse = run.config.warehouse
     tables = DeltaTables(warehouse, run.tables, run.run_id)
-    if facts := plan.observed.facts:
+    if facts := plan.scan.facts:
         names = ((path, f"{run.run_id}-{path.stem}") for path in facts)
         tables.add_files("facts", [move_data_file(warehouse, "facts", *each) for each in names])
     for name in ("files", "profiles"):

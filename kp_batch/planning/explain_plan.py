@@ -72,7 +72,7 @@ def describe(run: "Run", plan: "Plan", *, by_domain_and_day: bool = False) -> Pl
     largest = restated.sort("restate", "task_domain", descending=[True, False]).head(_SHOWN)
     return PlanDescription(
         reasons=list(plan.reasons) if plan.pending else [],
-        files=plan.observed.files,
+        files=plan.scan.files,
         rows_of_earlier=counts.rows_of_earlier,
         rows_rejected=counts.rejected,
         rejected_by_code=counts.rejected_by_code,
