@@ -35,10 +35,10 @@ class Opened:
         assert places.schema == PLACES
         return read_vectors(self.folder, places)
 
-    def keep(self, wanted: pl.Series) -> int:
+    def prune_to(self, wanted: pl.Series) -> int:
         self.connection.register("wanted", wanted.to_frame("text_hash").to_arrow())
-        return self.store.keep("wanted")
+        return self.store.prune_to("wanted")
 
-    def count_others(self, wanted: pl.Series) -> int:
+    def count_prunable(self, wanted: pl.Series) -> int:
         self.connection.register("wanted", wanted.to_frame("text_hash").to_arrow())
-        return self.store.count_others("wanted")
+        return self.store.count_prunable("wanted")

@@ -200,7 +200,7 @@ def test_a_text_of_any_hash_is_found_in_any_chunk(folder: Path) -> None:
 
 def test_other_vectors_are_removed_and_split_chunks_written_anew(store: Opened) -> None:
     (store.folder / f"{'0' * 64}.vectors.npy.0.part").write_bytes(b"half")
-    assert store.keep(hashes("e", "c", "a", "d", "nowhere", "a")) == 1
+    assert store.prune_to(hashes("e", "c", "a", "d", "nowhere", "a")) == 1
     assert {path.name.partition(".")[0] for path in store.folder.iterdir()} == {
         name_of(SECOND),
         name_of(hashes("a", "c")),
@@ -215,7 +215,7 @@ def test_other_vectors_are_removed_and_split_chunks_written_anew(store: Opened) 
 def test_a_text_in_two_chunks_is_kept_once(folder: Path) -> None:
     write_chunk(folder, hashes("a", "b"), random(2))
     write_chunk(folder, hashes("b", "c"), random(2))
-    assert Opened(folder).keep(hashes("a", "b", "c")) == 1
+    assert Opened(folder).prune_to(hashes("a", "b", "c")) == 1
     assert count_vectors(folder) == 3
     assert Opened(folder).missing(hashes("a", "b", "c")) == set()
 
@@ -259,7 +259,7 @@ def test_a_text_whose_window_stands_twice_has_one_vector(shared: Opened) -> None
     again = Opened(shared.folder)
     assert again.missing(hashes("b", "c", "x")) == set(hashes("x"))
     assert again.gather(hashes("c", "b", "c")).tobytes() == random(2)[[0, 0, 0]].tobytes()
-    assert again.keep(hashes("b", "f")) == 1
+    assert again.prune_to(hashes("b", "f")) == 1
     pairs = [
         pair
         for path in shared.folder.glob("*.windows.npy")
@@ -271,19 +271,19 @@ def test_a_text_whose_window_stands_twice_has_one_vector(shared: Opened) -> None
 
 
 def test_a_vector_stays_as_long_as_a_text_has_its_window(shared: Opened) -> None:
-    assert shared.count_others(hashes("b", "d", "e")) == 0
+    assert shared.count_prunable(hashes("b", "d", "e")) == 0
     before = {path.name for path in shared.folder.iterdir()}
-    assert shared.keep(hashes("b", "d", "e")) == 0
+    assert shared.prune_to(hashes("b", "d", "e")) == 0
     after = {path.name for path in shared.folder.iterdir()}
     assert (len(before & after), len(after)) == (3, 4)  # the windows of a and c are forgotten
     left = Opened(shared.folder)
     assert left.missing(hashes("a", "b", "c", "d")) == set(hashes("a", "c"))
-    assert left.count_others(hashes("b")) == 1
-    assert left.keep(hashes("b")) == 1
+    assert left.count_prunable(hashes("b")) == 1
+    assert left.prune_to(hashes("b")) == 1
     last = Opened(shared.folder)
     assert last.missing(hashes("b", "d")) == set(hashes("d"))
     assert last.gather(hashes("b")).tobytes() == random(2)[0].tobytes()
-    assert last.keep(hashes()) == 1
+    assert last.prune_to(hashes()) == 1
     assert not [*shared.folder.iterdir()]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from kp_batch.embedding import attention, precision
-from kp_batch.embedding.attention import _by_length, _on_the_card
+from kp_batch.embedding.attention import _by_length, _on_gpu
 from kp_batch.embedding.minilm import WINDOW, MiniLM, _first_pieces
 from kp_batch.embedding.model_files import find_minilm
 from kp_batch.embedding.vector_store import count_vectors
@@ -119,7 +119,7 @@ def test_attention_stays_within_each_window(
 ) -> None:
     monkeypatch.setattr(attention, "varlen_attn", on_no_card)
     monkeypatch.setattr(attention, "_fused_is_slow", lambda _: way == "in products")
-    attend = _on_the_card if way == "on the card" else _by_length
+    attend = _on_gpu if way == "on the card" else _by_length
     generator = torch.Generator().manual_seed(0)
     for lengths in ([1], [3, 3, 3], [1, 2, 2, 7], [5, 1, 5], [40]):
         parts = (torch.randn((2, sum(lengths), 4), generator=generator) for _ in range(3))

@@ -47,9 +47,9 @@ _DECISIVE = ("model.safetensors", "tokenizer.json")
 # Formats of the same weights that sentence-transformers does not load here.
 _OTHER_FORMATS = ["onnx/*", "openvino/*", "*.h5", "*.ot", "*.msgpack", "*.onnx"]
 
-_KEPT = "model-digests.json"
+_CACHE = "model-digests.json"
 # A file that was written this recently may be written again within the same tick of its clock, so
-# its digest is not kept.
+# its digest is not cached.
 _SETTLED_NS = 2_000_000_000
 
 
@@ -148,26 +148,26 @@ def _verified(folder: Path, names: tuple[str, ...] | None) -> Path:
 def _digests_of(paths: Mapping[str, Path]) -> dict[str, str]:
     """SHA-256 of each file, in hex, under the same names.
 
-    A file whose path, size and times are those of a kept digest is not read.
+    A file whose path, size and times are those of a cached digest is not read.
 
     Raises:
         OSError: a file cannot be read.
     """
-    known = _kept_digests()
-    found: dict[str, str] = {}
+    known = _cached_digests()
+    digests: dict[str, str] = {}
     fresh: dict[str, str] = {}
     for name, path in paths.items():
         identity, settled = _identify(path)
-        found[name] = known.get(identity) or _sha256(path)
+        digests[name] = known.get(identity) or _sha256(path)
         if settled and identity not in known:
-            fresh[identity] = found[name]
+            fresh[identity] = digests[name]
     if fresh:
-        write_cache(_KEPT, json.dumps(known | fresh, indent=0))
-    return found
+        write_cache(_CACHE, json.dumps(known | fresh, indent=0))
+    return digests
 
 
 def _identify(path: Path) -> tuple[str, bool]:
-    """Identify a file by its size, times and path, and tell whether its digest may be kept.
+    """Identify a file by its size, times and path, and tell whether its digest may be cached.
 
     The time of the last status change counts too: an archive can unpack another file to the same
     path with the same size and modification time.
@@ -183,10 +183,10 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _kept_digests() -> dict[str, str]:
-    """Read the kept digests by identity; a missing or damaged file holds none."""
+def _cached_digests() -> dict[str, str]:
+    """Read the cached digests by identity; a missing or damaged file holds none."""
     with suppress(ValueError, RecursionError):  # of nesting without end
-        content = json.loads(read_cache(_KEPT) or "{}")
+        content = json.loads(read_cache(_CACHE) or "{}")
         if isinstance(content, dict):
             digests = cast("dict[str, object]", content)
             return {key: value for key, value in digests.items() if isinstance(value, str)}

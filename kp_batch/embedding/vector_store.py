@@ -81,12 +81,13 @@ class VectorStore:
         """
         self._copy("places.sql", wanted, path)
 
-    def count_others(self, wanted: Value) -> int:
-        """Count the vectors that `keep` would remove."""
-        kept = sum(len(rows) for _, rows in self._rows("stored", "hash", _by_hash(wanted)))
-        return count_vectors(self._folder) - kept
+    def count_prunable(self, wanted: Value) -> int:
+        """Count the vectors that `prune_to` would remove."""
+        chunks = self._wanted_rows("stored", "hash", _by_hash(wanted))
+        remaining = sum(len(rows) for _, rows in chunks)
+        return count_vectors(self._folder) - remaining
 
-    def keep(self, wanted: Value) -> int:
+    def prune_to(self, wanted: Value) -> int:
         """Remove all other vectors from the disk, and the half-written files of killed runs.
 
         The store cannot be used afterwards.
@@ -94,23 +95,23 @@ class VectorStore:
         Returns:
             How many vectors were removed.
         """
-        held, kept = count_vectors(self._folder), 0
+        before, remaining = count_vectors(self._folder), 0
         names: set[str] = set()
-        for chunk, rows in self._rows("stored", "hash", _by_hash(wanted)):
+        for chunk, rows in self._wanted_rows("stored", "hash", _by_hash(wanted)):
             names.add(self._reduced(self._chunks[chunk], rows))
-            kept += len(rows)
-        for file, rows in self._rows("windows", "text_hash", wanted):
+            remaining += len(rows)
+        for file, rows in self._wanted_rows("windows", "text_hash", wanted):
             names.add(self._reduced_windows(self._windows[file], rows))
         for path in chunk_files(self._folder):  # a chunk's hashes before its vectors
             if path.name.partition(".")[0] not in names or path.suffix == HALF_WRITTEN:
                 path.unlink()
-        return held - kept
+        return before - remaining
 
-    def _rows(
+    def _wanted_rows(
         self, stored: str, key: str, wanted: Value
     ) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
         """Of each file, by its number, the rows that are wanted; of a hash the first one."""
-        query = sql(__name__, "kept.sql", stored=stored, key=key, wanted=wanted)
+        query = sql(__name__, "wanted_rows.sql", stored=stored, key=key, wanted=wanted)
         with self._attached():
             for batch in self._connection.sql(query).to_arrow_reader():
                 for number, rows in zip(*batch.columns, strict=True):

@@ -44,7 +44,7 @@ _Pairs = tuple[Int64s, Int64s]  # of rows and columns
 
 @dataclass(frozen=True)
 class Replay:
-    """What each trace met in the cache. All arrays have one element a trace."""
+    """What of the cache is nearest to each trace. All arrays have one element a trace."""
 
     max_similarity: Float64s  # NaN where the cache was empty
     nearest: Int64s  # row of the nearest trace; -1 where there is none
@@ -96,12 +96,12 @@ def replay_windows(
     wanted: Bools | None = None,
     block: int = _MOST,
 ) -> Replay:
-    """Compute what each trace met in a given window; see `replay`.
+    """Compute what is nearest to each trace in a given window; see `replay`.
 
     Args:
         vectors: float32, shape (n, dimensions), unit or zero rows, in replay order.
         starts: int64, shape (n,), ascending: row i meets rows `[starts[i], i)`.
-        first: the first row of the result; those before it are met only.
+        first: the first row of the result; those before it are only in windows.
         wanted: bool, shape (n,): only these rows' results count, the others' may be anything; None
             for all.
         block: the most rows of one matrix product, at least 1; changes the speed, never the result.
@@ -112,13 +112,13 @@ def replay_windows(
     _check(vectors, starts, block)
     candidates = _Candidates.of(vectors, starts)
     sizes = np.arange(len(starts), dtype=np.int64) - starts
-    decided = _Decided.of(vectors)
+    best = _BestMatches.of(vectors)
     length = min(block, max(int(sizes.max(initial=0)) // 8, _FEWEST))
     rows = np.arange(len(starts)) if wanted is None else np.flatnonzero(wanted)
     for begin, end in _blocks(rows[np.searchsorted(rows, first) :], length):
         for row, column in candidates.nominate(begin, end):
-            decided.compare(row, column)
-    similarity, nearest = _settled(decided, candidates.real, starts)
+            best.compare(row, column)
+    similarity, nearest = _with_zeros(best, candidates.real, starts)
     return Replay(similarity[first:], nearest[first:], sizes[first:])
 
 
@@ -146,8 +146,8 @@ def _check(vectors: Float32s, starts: Int64s, block: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Decided:
-    """What exact cosines have decided: the nearest trace to each, the oldest of equals.
+class _BestMatches:
+    """The nearest trace to each by exact cosines, the oldest of equals.
 
     The copies of pairs go into memory that stays: fresh memory costs more than the arithmetic, and
     makes threads wait for each other.
@@ -160,19 +160,19 @@ class _Decided:
     work: Float64s  # the same shape
 
     @classmethod
-    def of(cls, vectors: Float32s) -> "_Decided":
+    def of(cls, vectors: Float32s) -> "_BestMatches":
         rows, shape = len(vectors), (2, _PAIRS, vectors.shape[1])
-        nobody = np.full(rows, -1, dtype=np.int64)
+        none = np.full(rows, -1, dtype=np.int64)
         return cls(
             vectors,
             np.full(rows, -np.inf),
-            nobody,
+            none,
             np.empty(shape, dtype=np.float32),
             np.empty(shape),
         )
 
     def compare(self, row: Int64s, column: Int64s) -> None:
-        """Let rows meet columns, which ascend, and are later than those met before."""
+        """Compare rows with columns, which ascend, and are later than those before."""
         exact = np.empty(len(row))
         for start in range(0, len(row), _PAIRS):
             part = slice(start, start + _PAIRS)
@@ -189,15 +189,15 @@ class _Decided:
         return cosines(left, right, self.work[:, : len(row)])
 
 
-def _settled(decided: _Decided, real: Bools, starts: Int64s) -> tuple[Float64s, Int64s]:
-    """Let the similarity 0 of a zero vector beat negative ones; it is nobody's nearest.
+def _with_zeros(best: _BestMatches, real: Bools, starts: Int64s) -> tuple[Float64s, Int64s]:
+    """Let the similarity 0 of a zero vector beat negative ones; it is nearest to none.
 
-    A row without a nearest one that met any has met zero vectors alone, or is one.
+    Where there is none nearest in a window, all its vectors are zero, or the row is.
     """
-    similarity, nearest = decided.similarity, decided.nearest
+    similarity, nearest = best.similarity, best.nearest
     zeros_before = np.concatenate([[0], np.cumsum(~real)])
-    met_zero = zeros_before[:-1] > zeros_before[starts]
-    beaten = (nearest < 0) | (met_zero & (similarity < 0))
+    has_zero = zeros_before[:-1] > zeros_before[starts]
+    beaten = (nearest < 0) | (has_zero & (similarity < 0))
     similarity[beaten] = 0.0
     nearest[beaten] = -1
     similarity[starts == np.arange(len(starts))] = np.nan
@@ -227,11 +227,11 @@ class _Candidates:
         Of each row that meets a nonzero vector the true nearest is among it, and all that are as
         similar, of equal vectors the oldest alone. Columns ascend, from one product to the next.
         """
-        met, block = self._met(first, last), self.vectors[first:last]
+        in_windows, block = self._in_windows(first, last), self.vectors[first:last]
         # Nothing is nearest to a zero vector: no similarity exceeds infinity.
         greatest = np.where(self.real[first:last], _NONE, -_NONE)
-        for at in range(0, len(met), _COLUMNS):
-            columns = met[at : at + _COLUMNS]
+        for at in range(0, len(in_windows), _COLUMNS):
+            columns = in_windows[at : at + _COLUMNS]
             tile = self._rows(columns)
             product = tile @ block.T  # the other way round it takes a tenth longer
             _blank_unseen(product, columns, first, self.starts[first:last])
@@ -243,8 +243,8 @@ class _Candidates:
             column, row = _narrowed(tile, block, column[oldest], row[oldest])
             yield row + first, columns[column]
 
-    def _met(self, first: int, last: int) -> Int64s:
-        """What a block meets, but for zero vectors and what equals an older one for all its rows.
+    def _in_windows(self, first: int, last: int) -> Int64s:
+        """The rows in a block's windows, but for zero vectors, and for equals of older ones in all.
 
         Leaving these out makes repeated texts cheaper than different ones.
         """

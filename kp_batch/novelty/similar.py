@@ -62,49 +62,49 @@ def most_similar(
         parts: what the cache holds, the oldest first, some rows at a time: float32, shape
             (rows, dimensions), unit or zero rows.
         most: how many are listed at the most.
-        without: for each vector a row that counts as if the cache did not hold it; None for none.
+        without: for each vector a row that counted as if the cache did not hold it; None for none.
         first: the number of the first row.
     """
     left_out = without or [None] * len(vectors)
-    met = [_TopK(*each, most) for each in zip(vectors, left_out, strict=True)]
+    tops = [_TopK(*each, most) for each in zip(vectors, left_out, strict=True)]
     for part in parts:
         real = nonzero(part)
-        for each in met:
-            each.meet(part, real, first)
+        for each in tops:
+            each.add(part, real, first)
         first += len(part)
-    return [each.nearby() for each in met]
+    return [each.nearby() for each in tops]
 
 
 @dataclass
 class _TopK:
-    """What one vector has met of the cache so far."""
+    """What one vector resembles most of the part of the cache that it was compared with."""
 
     vector: Float32s
     without: int | None
     most: int
     best: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
     is_alone: bool = True
-    met_zero: bool = False  # or is one itself
+    has_zero: bool = False  # or is one itself
 
-    def meet(self, part: Float32s, real: np.ndarray, first: int) -> None:
-        """Meet some more rows, of which the first has this number."""
-        held = np.ones(len(part), dtype=np.bool_)
+    def add(self, part: Float32s, real: np.ndarray, first: int) -> None:
+        """Compare it with some more rows, of which the first has this number."""
+        counted = np.ones(len(part), dtype=np.bool_)
         if self.without is not None and first <= self.without < first + len(part):
-            held[self.without - first] = False
-        self.is_alone &= not held.any()
-        comparable = real & held & self.vector.any()
-        self.met_zero |= bool((held & ~comparable).any())
+            counted[self.without - first] = False
+        self.is_alone &= not counted.any()
+        comparable = real & counted & self.vector.any()
+        self.has_zero |= bool((counted & ~comparable).any())
         similarities = cosines(np.broadcast_to(self.vector, part.shape), part)
         rows = np.flatnonzero(comparable)
         chosen = rows[np.argsort(-similarities[rows], kind="stable")[: self.most]]
-        found = [(first + int(row), float(similarities[row])) for row in chosen]
-        self.best = sorted([*self.best, *found], key=lambda each: -each[1])[: self.most]
+        best = [(first + int(row), float(similarities[row])) for row in chosen]
+        self.best = sorted([*self.best, *best], key=lambda each: -each[1])[: self.most]
 
     def nearby(self) -> Nearby:
-        """What it resembles of all that it met."""
+        """What it resembles of all that it was compared with."""
         if self.is_alone:
             return Nearby(None, ())
-        beaten = not self.best or (self.met_zero and self.best[0][1] < 0)
+        beaten = not self.best or (self.has_zero and self.best[0][1] < 0)
         return Nearby(0.0 if beaten else self.best[0][1], tuple(self.best))
 
 
