@@ -15,7 +15,7 @@ from kp_batch import limits
 from kp_batch.archive import reading
 from kp_batch.archive.formats import json as json_format
 from kp_batch.archive.formats import parquet_batches
-from kp_batch.archive.formats.json import begun
+from kp_batch.archive.formats.json import truncated
 from kp_batch.archive.formats.parquet_batches import ParquetRows
 from kp_batch.archive.reading import read_raw, read_rows_with_raw
 from kp_batch.archive.sources import discover
@@ -45,7 +45,7 @@ def rejected(path: Path, *, private: bool = False) -> dict[int, str | None]:
 
 
 def as_read_again(path: Path, rows: list[int]) -> dict[int, str]:
-    return {row: begun(text) for row, text in read_raw(discover([str(path)])[0], rows)}
+    return {row: truncated(text) for row, text in read_raw(discover([str(path)])[0], rows)}
 
 
 def of_every_code(name: str) -> list[Any]:

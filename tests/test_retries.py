@@ -192,7 +192,7 @@ def test_a_disk_that_stays_away_fails_the_run_and_prunes_nothing(
     before = flaky.states()
     os.utime(write_jsonl(Path(flaky.settings.archive[0]) / "sub" / "b.jsonl", [trace(id="c")]))
     flaky.fail(*READING[step], 99, ERRORS[0])
-    flaky.fail(kp_batch.ingest.stage, "described", 99, ERRORS[0])
+    flaky.fail(kp_batch.ingest.stage, "stat_file", 99, ERRORS[0])
     with pytest.raises(StorageError, match=r"failed 4 times in 6 minutes, .*torn"):
         rescore_archive(flaky.settings.model_copy(update={"prune": True}))
     assert waited == list(steps.RETRY_DELAYS_S)

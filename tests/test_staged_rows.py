@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import kp_batch.ingest.staged_rows
 from kp_batch.archive.reading import read_rows_with_raw
-from kp_batch.archive.sources import described
+from kp_batch.archive.sources import stat_file
 from kp_batch.ingest.staged_rows import parquet_batches, staged_rows
 from kp_batch.staging import Staging
 from tests.archives import step, trace, write_jsonl
@@ -83,7 +83,7 @@ def test_a_trace_of_a_hundred_thousand_steps_is_staged(tmp_path: Path) -> None:
     staging = Staging(tmp_path / "staging")
     staging.make()
     with staged_rows(staging, "both") as staged:
-        for batch in read_rows_with_raw(described(str(path)), lambda: False):
+        for batch in read_rows_with_raw(stat_file(str(path)), lambda: False):
             staged.add(batch.with_columns(file_id=pl.lit("f")))
     facts = pl.read_parquet(staged.facts.files)
     assert facts.get_column("trace_id").to_list() == ["long", "short"]

@@ -31,7 +31,7 @@ class SourceFile:
 
     path: str  # absolute, or a URL
     size: int  # bytes
-    mtime_ns: int  # 0 if the file system does not tell
+    mtime_ns: int  # 0 if the file system has none
     etag: str = ""  # of an object in a bucket: it changes with the content
     fault: str = ""  # why it cannot be read, where its folder tells that already
     # Of an object in a bucket, where its bytes are kept once they were fetched; empty: nowhere.
@@ -89,7 +89,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(glob_translate(pattern))
 
 
-def look(root: str, own: str | None) -> Iterator[SourceFile]:
+def list_files(root: str, own: str | None) -> Iterator[SourceFile]:
     """The files that a path gives; of a folder or a glob, those with a known ending.
 
     Args:
@@ -106,8 +106,8 @@ def look(root: str, own: str | None) -> Iterator[SourceFile]:
         yield found
 
 
-def everything(root: str, own: str) -> Iterator[SourceFile]:
-    """As `look`, all files: those that are hidden, and with any name and ending, too."""
+def list_all_files(root: str, own: str) -> Iterator[SourceFile]:
+    """As `list_files`, all files: those that are hidden, and with any name and ending, too."""
     return _found(root, own, every=True)
 
 
@@ -128,7 +128,7 @@ def _found(root: str, own: str | None, *, every: bool) -> Iterator[SourceFile]:
         yield from _named(Glob(root, ""), own, every=every)
 
 
-def described(path: str) -> SourceFile:
+def stat_file(path: str) -> SourceFile:
     """The file with its present size and time.
 
     Raises:

@@ -81,7 +81,7 @@ def content_digest(source: SourceFile) -> str:
         return f"{source.format.name}-{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
-def holds(source: SourceFile, file_id: str) -> bool:
+def has_content(source: SourceFile, file_id: str) -> bool:
     """Whether a file has the content that a file_id names, whatever version its facts have.
 
     Raises:
@@ -90,13 +90,13 @@ def holds(source: SourceFile, file_id: str) -> bool:
     return file_id.startswith(f"{content_digest(source)}-")
 
 
-def described(path: str) -> SourceFile:
+def stat_file(path: str) -> SourceFile:
     """The file as it is now.
 
     Raises:
         OSError: the file is gone.
     """
-    return buckets.described(path) if is_url(path) else folders.described(path)
+    return buckets.stat_file(path) if is_url(path) else folders.stat_file(path)
 
 
 def covers(name: str, file: Path) -> bool:
@@ -189,8 +189,8 @@ def _found(name: str, own: str | None) -> Iterator[SourceFile]:
     if not name:
         raise ValueError("the name is empty")
     if is_url(name):
-        return buckets.look(name)
-    return folders.look(absolute(local_name(name)), own)
+        return buckets.list_files(name)
+    return folders.list_files(absolute(local_name(name)), own)
 
 
 def absolute(path: str) -> str:

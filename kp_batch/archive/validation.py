@@ -225,8 +225,8 @@ def with_message(rejected: pl.DataFrame) -> pl.DataFrame:
         rejected: the columns message, reasons, row and raw of `REJECTS`, and any others.
     """
     rows = rejected.select("message", "reasons", "row", "raw").iter_rows()
-    told = [known or reject_message(codes, row, raw) for known, codes, row, raw in rows]
-    return rejected.with_columns(message=pl.Series(told, dtype=pl.String))
+    messages = [known or reject_message(codes, row, raw) for known, codes, row, raw in rows]
+    return rejected.with_columns(message=pl.Series(messages, dtype=pl.String))
 
 
 def fault_sentence(code: str, trace: Any) -> str:
@@ -255,19 +255,19 @@ def fault_sentence(code: str, trace: Any) -> str:
 
 def _malformed(line: int, text: Any) -> str:
     """The sentence for a line, counted from 1 as editors do, that is no JSON object."""
-    told = f"line {line} is no JSON object"
+    message = f"line {line} is no JSON object"
     if not isinstance(text, str) or text.endswith(CUT):
-        return told
+        return message
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        return f"{told}: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
+        return f"{message}: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
     except ValueError:
-        return f"{told} that can be read: it holds a number of too many digits"
+        return f"{message} that can be read: it holds a number of too many digits"
     except RecursionError:  # what is nested as deep was only just read
-        return told
+        return message
     if isinstance(value, dict):  # what is no UTF-8 was replaced before
-        return f"{told} that can be read: it is not UTF-8"
+        return f"{message} that can be read: it is not UTF-8"
     return f"line {line} is {_shown(value)}, no JSON object"
 
 

@@ -150,13 +150,13 @@ def _stamps(source: str, own: str = "") -> dict[str, str]:
 
 
 def _objects(url: str, own: str) -> Iterator[SourceFile]:
-    return (each for each in buckets.everything(url) if not each.path.startswith(f"{own}/"))
+    return (each for each in buckets.list_all_files(url) if not each.path.startswith(f"{own}/"))
 
 
 def _files(path: str, own: str) -> Iterator[SourceFile]:
     # Also one that is named itself, through whatever links.
     is_own = own and Path(os.path.realpath(path)).is_relative_to(own)
-    return iter(()) if is_own else folders.everything(path, own)
+    return iter(()) if is_own else folders.list_all_files(path, own)
 
 
 def _stamp(file: SourceFile) -> str:

@@ -10,7 +10,7 @@ import duckdb
 
 from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.reading import read_raw
-from kp_batch.archive.sources import described
+from kp_batch.archive.sources import stat_file
 from kp_batch.archive.validation import reasons
 from kp_batch.errors import is_of_machine
 from kp_batch.facts import with_facts
@@ -121,7 +121,7 @@ def _texts(
 
     why: Unread = "changed"
     try:
-        source = described(path)
+        source = stat_file(path)
         if most_bytes is not None and source.size > most_bytes:
             why = "large"
         else:

@@ -16,7 +16,7 @@ import polars as pl
 
 from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.reading import BATCH_ROWS, read_rows, read_rows_with_raw
-from kp_batch.archive.sources import content_digest, described, is_outside
+from kp_batch.archive.sources import content_digest, is_outside, stat_file
 from kp_batch.embedding.vector_store import HASH, Hashes
 from kp_batch.errors import StorageError, is_of_machine, is_passing
 from kp_batch.facts import FACTS_VERSION, id_hash, with_text
@@ -175,7 +175,7 @@ def _is_unchanged(source: SourceFile) -> bool:
         OSError: the disk or the network failed; see `is_passing`.
     """
     try:
-        return described(source.path) == source
+        return stat_file(source.path) == source
     except OSError as error:
         if is_passing(error) or is_of_machine(error):
             raise
@@ -255,7 +255,7 @@ def read_with_retries(
 
 def _is_away(source: SourceFile) -> bool:
     try:
-        described(source.path)
+        stat_file(source.path)
     except OSError as error:
         return is_passing(error)
     return False

@@ -62,7 +62,7 @@ def most_similar(
         parts: what the cache holds, the oldest first, some rows at a time: float32, shape
             (rows, dimensions), unit or zero rows.
         most: how many are listed at the most.
-        without: for each vector a row that counted as if the cache did not hold it; None for none.
+        without: for each vector a row that counts as if the cache did not hold it; None for none.
         first: the number of the first row.
     """
     left_out = without or [None] * len(vectors)

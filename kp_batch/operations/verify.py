@@ -10,7 +10,7 @@ import polars as pl
 
 from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.reading import read_rows
-from kp_batch.archive.sources import described, holds
+from kp_batch.archive.sources import has_content, stat_file
 from kp_batch.archive.validation import reasons
 from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.dimensions import DIMENSIONS
@@ -173,8 +173,8 @@ def _facts_in(path: str, file_id: str, rows: pl.Series) -> pl.DataFrame:
         UnreadableError: it is gone or has changed.
     """
     try:
-        source = described(path)
-        is_same = holds(source, file_id)
+        source = stat_file(path)
+        is_same = has_content(source, file_id)
     except OSError as error:
         raise UnreadableError from error
     if not is_same:

@@ -26,7 +26,7 @@ BATCH_BYTES = 64 << 20
 CUT = "…"  # what ends a text of which `rejects` keep the beginning
 _STEP_BYTES = 64  # that a step takes besides its texts, about
 _AS_GIVEN = {**ROWS, "created_at": pl.String}
-_OBJECT = (dict, Mapping)  # a dict is recognised faster than any other mapping
+_OBJECT = (dict, Mapping)  # a dict is detected faster than any other mapping
 
 
 @dataclass(frozen=True)
@@ -128,11 +128,11 @@ def _parse_finite(number: str) -> float | str:
 def rows_from_objects(source_file: str, objects: Iterable[tuple[int, Any]]) -> pl.DataFrame:
     """Numbered JSON objects as a frame of `ROWS`; any other value is marked by its fault."""
     records = [_record(source_file, row, value) for row, value in objects]
-    frame = refuse_large(pl.DataFrame(records, schema=_AS_GIVEN, orient="row"))
+    frame = reject_large(pl.DataFrame(records, schema=_AS_GIVEN, orient="row"))
     return frame.with_columns(created_at=times_from_text(frame.get_column("created_at")))
 
 
-def refuse_large(frame: pl.DataFrame) -> pl.DataFrame:
+def reject_large(frame: pl.DataFrame) -> pl.DataFrame:
     """The rows of a frame of `ROWS`; of those that hold too much only which trace each is."""
     steps = cast("int | None", frame.get_column("step_types").list.len().max()) or 0
     if frame.estimated_size() <= limits.TEXT_BYTES and steps <= limits.VALUES:
@@ -190,13 +190,13 @@ def value_at(value: Any, path: tuple[str, ...]) -> Any:
     return value
 
 
-def begun(text: str) -> str:
+def truncated(text: str) -> str:
     """A JSON text; of one that takes more than `RAW_BYTES` the beginning, as a JSON string."""
     if len(text.encode()) <= limits.RAW_BYTES:
         return text
-    whole = json.loads(text) if text.startswith('"') else text
+    value = json.loads(text) if text.startswith('"') else text
     # A character takes no more than six bytes.
-    return json.dumps(whole[: limits.RAW_BYTES // 6 - 1] + CUT, ensure_ascii=False)
+    return json.dumps(value[: limits.RAW_BYTES // 6 - 1] + CUT, ensure_ascii=False)
 
 
 def finite(value: Any) -> Any:

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS, Field, times_from_text
-from kp_batch.archive.formats.json import Batch, finite, refuse_large
+from kp_batch.archive.formats.json import Batch, finite, reject_large
 from kp_batch.archive.formats.parquet_batches import ParquetRows
 from kp_batch.contracts import ROWS, TIMESTAMP
 from kp_batch.errors import is_of_machine, is_passing
@@ -37,7 +37,7 @@ def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]
     columns, faults = _expressions(rows.schema)
     if faults:
         raise UnreadableError(*faults)
-    whole = _WholeRows(rows.batches(batch_rows))
+    all_columns = _AllColumns(rows.batches(batch_rows))
     first = 0
     for batch in rows.batches(batch_rows, is_read):
         batch.validate(full=True)  # later steps would break on text that is not UTF-8
@@ -45,7 +45,7 @@ def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]
         # A cast to the same types would copy nothing, and yet take as long as to read a small file.
         same = known.equals(batch.schema)
         frame = _as_polars(batch if same else batch.select(known.names).cast(known))
-        checked = refuse_large(
+        checked = reject_large(
             frame.select(
                 pl.lit(path).alias("source_file"),
                 pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias("row"),
@@ -53,7 +53,7 @@ def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]
                 *columns,
             )
         )
-        yield Batch(checked, partial(whole.as_json, first, batch))
+        yield Batch(checked, partial(all_columns.as_json, first, batch))
         first += len(frame)
     # Where a column is cut, pyarrow ends without a word.
     if first != rows.number:
@@ -61,7 +61,7 @@ def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]
         raise UnreadableError(fault)
 
 
-class _WholeRows:
+class _AllColumns:
     """The rows of a file with all their columns, decoded only as far as they are asked for.
 
     Args:
@@ -287,10 +287,10 @@ def _together(faults: list[Fault]) -> list[Fault]:
     """One fault for each code; of a missing column the message was its name."""
     missing = ", ".join(each.message for each in faults if each.code == MISSING_COLUMN)
     wrong = "; ".join(each.message for each in faults if each.code == WRONG_COLUMN_TYPE)
-    told = [Fault(MISSING_COLUMN, f"no column {missing}")] if missing else []
+    together = [Fault(MISSING_COLUMN, f"no column {missing}")] if missing else []
     if wrong:
-        told.append(Fault(WRONG_COLUMN_TYPE, wrong))
-    return told
+        together.append(Fault(WRONG_COLUMN_TYPE, wrong))
+    return together
 
 
 def _steps(schema: pl.Schema, faults: list[Fault]) -> tuple[pl.Expr, pl.DataType]:

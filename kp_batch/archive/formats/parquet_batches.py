@@ -51,8 +51,8 @@ class _Unpacked:
         """
         self._size += size
         if self._size > self._most:
-            told = f"the file unpacks to more than {self._most >> 20:,} MiB"
-            raise UnreadableError(Fault(limits.TOO_LARGE, told))
+            message = f"the file unpacks to more than {self._most >> 20:,} MiB"
+            raise UnreadableError(Fault(limits.TOO_LARGE, message))
 
 
 class ParquetRows:
@@ -69,11 +69,11 @@ class ParquetRows:
     def __init__(self, file: IO[bytes]) -> None:
         self._size = file.seek(0, SEEK_END)
         parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=_READ_AHEAD)
-        self._care = care_for(file, parquet, self._size, BATCH_BYTES)
-        if self._care.folded:
+        self._plan = plan_reading(file, parquet, self._size, BATCH_BYTES)
+        if self._plan.folded:
             parquet = pq.ParquetFile(
                 file,
-                read_dictionary=self._care.folded,
+                read_dictionary=self._plan.folded,
                 pre_buffer=False,
                 buffer_size=_READ_AHEAD,
             )
@@ -95,18 +95,18 @@ class ParquetRows:
         Raises:
             UnreadableError: the file unpacks to too much.
         """
-        held, size, rows = list[pa.RecordBatch](), 0, 0
+        parts, size, rows = list[pa.RecordBatch](), 0, 0
         for part, taken in self._parts(most, _leaves(self._parquet, is_wanted)):
-            if held and size + taken > BATCH_BYTES:
-                yield pa.concat_batches(held)
-                held, size, rows = [], 0, 0
-            held.append(part)
+            if parts and size + taken > BATCH_BYTES:
+                yield pa.concat_batches(parts)
+                parts, size, rows = [], 0, 0
+            parts.append(part)
             size, rows = size + taken, rows + len(part)
             if rows >= most:  # not with the next part: that may be damaged
-                yield pa.concat_batches(held)
-                held, size, rows = [], 0, 0
-        if held:
-            yield pa.concat_batches(held)
+                yield pa.concat_batches(parts)
+                parts, size, rows = [], 0, 0
+        if parts:
+            yield pa.concat_batches(parts)
 
     def _parts(self, most: int, columns: list[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Some rows at a time, with the bytes that they take."""
@@ -116,7 +116,7 @@ class ParquetRows:
         for some in groups if self._folded else [None]:
             # Each part of an archive is read in a thread of its own.
             decoded = self._parquet.iter_batches(
-                batch_size=min(most, self._care.rows),
+                batch_size=min(most, self._plan.rows),
                 row_groups=some,
                 columns=columns,
                 use_threads=False,
@@ -252,14 +252,14 @@ class _Page:
 
 
 @dataclass(frozen=True)
-class Care:
+class ReadPlan:
     """How a file is to be read, so that no rows take far more than a batch before it is known."""
 
     rows: int  # to decode before they are measured
     folded: tuple[str, ...]  # columns to read as dictionaries, and to measure so
 
 
-def care_for(file: IO[bytes], parquet: pq.ParquetFile, packed: int, batch: int) -> Care:
+def plan_reading(file: IO[bytes], parquet: pq.ParquetFile, packed: int, batch: int) -> ReadPlan:
     """Look at all pages of a file.
 
     Args:
@@ -272,8 +272,8 @@ def care_for(file: IO[bytes], parquet: pq.ParquetFile, packed: int, batch: int) 
         UnreadableError: the pages unpack to too much, or are none; or there are too many columns.
     """
     if parquet.metadata.num_columns > limits.COLUMNS:
-        told = f"the file has more than {limits.COLUMNS:,} columns"
-        raise UnreadableError(Fault(limits.TOO_LARGE, told))
+        message = f"the file has more than {limits.COLUMNS:,} columns"
+        raise UnreadableError(Fault(limits.TOO_LARGE, message))
     unpacked, rows, folded = _Unpacked(packed), _ROWS, set[str]()
     for number in range(parquet.metadata.num_row_groups):
         group = parquet.metadata.row_group(number)
@@ -293,7 +293,7 @@ def care_for(file: IO[bytes], parquet: pq.ParquetFile, packed: int, batch: int) 
                 longest = _longest(file, dictionary, chunk.compression)
                 if at_once * longest > batch:
                     folded.add(chunk.path_in_schema)
-    return Care(rows, tuple(sorted(folded)))
+    return ReadPlan(rows, tuple(sorted(folded)))
 
 
 def _pages(file: IO[bytes], chunk: pq.ColumnChunkMetaData, size: int) -> Iterator[_Page]:
@@ -314,15 +314,15 @@ def _page(file: IO[bytes], at: int) -> _Page | None:
         file.seek(at)
         reader = _Header(file.read(most))
         try:
-            told = reader.struct()
-            about = told.get(_DATA) or told.get(_DATA_V2) or told[_DICTIONARY]
+            header = reader.struct()
+            values = header.get(_DATA) or header.get(_DATA_V2) or header[_DICTIONARY]
             page = _Page(
-                is_dictionary=told[1] == _DICTIONARY_PAGE,
+                is_dictionary=header[1] == _DICTIONARY_PAGE,
                 at=at + reader.at,
-                packed=told[3],
-                unpacked=told[2],
-                values=about[1],
-                encoding=about[4 if _DATA_V2 in told else 2],
+                packed=header[3],
+                unpacked=header[2],
+                values=values[1],
+                encoding=values[4 if _DATA_V2 in header else 2],
             )
         except IndexError:  # it goes on
             most *= 8
@@ -381,8 +381,8 @@ class _Header:
         if kind == _STRUCT:
             return self.struct()
         if kind in _LISTS:
-            told = "the header of a page holds a list, which no page has"
-            raise UnreadableError(told)
+            message = "the header of a page holds a list, which no page has"
+            raise UnreadableError(message)
         length = _SKIPPED[kind] or self._unsigned()
         self.at += length
         return None
