@@ -24,7 +24,7 @@ _FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _STEP_TYPE = f"none of {', '.join(STEP_TYPES)}"
 
 # Where a fault stands in a trace, the value there, and what that is not.
-_Places = Iterator[tuple[str, Any, str]]
+_Locations = Iterator[tuple[str, Any, str]]
 
 # Raised with every change of a reason's words: the next run then tells the published rejects anew.
 MESSAGES_VERSION = 4
@@ -39,12 +39,12 @@ class Check:
     Attributes:
         message: says so where the value at fault is not known.
         fault: finds it in a frame of `ROWS`.
-        places: finds it again in the row's JSON.
+        locate: finds it again in the row's JSON.
     """
 
     message: str
     fault: pl.Expr
-    places: Callable[[Mapping[str, Any]], _Places]
+    locate: Callable[[Mapping[str, Any]], _Locations]
 
 
 def _empty(column: str) -> pl.Expr:
@@ -56,13 +56,13 @@ def _bad_step_type() -> pl.Expr:
     return ~pl.col("step_types").list.eval(known).list.all()
 
 
-def _value(column: str, expected: str) -> Callable[[Mapping[str, Any]], _Places]:
+def _value(column: str, expected: str) -> Callable[[Mapping[str, Any]], _Locations]:
     """Finds the value of a column of `ROWS`, whatever it is."""
     path = FIELDS[column].path
     return lambda trace: iter([(".".join(path), value_at(trace, path), expected)])
 
 
-def _text(column: str) -> Callable[[Mapping[str, Any]], _Places]:
+def _text(column: str) -> Callable[[Mapping[str, Any]], _Locations]:
     return _value(column, "neither text nor a whole number")
 
 
@@ -71,7 +71,7 @@ def _steps(trace: Mapping[str, Any]) -> Sequence[Any]:
     return steps if isinstance(steps, list | tuple) else ()
 
 
-def _no_steps(trace: Mapping[str, Any]) -> _Places:
+def _no_steps(trace: Mapping[str, Any]) -> _Locations:
     if not _steps(trace):
         yield STEPS, trace.get(STEPS), "no list"
     for number, step in enumerate(_steps(trace)):
@@ -79,7 +79,7 @@ def _no_steps(trace: Mapping[str, Any]) -> _Places:
             yield f"{STEPS}[{number}]", step, "no object"
 
 
-def _step_types(trace: Mapping[str, Any]) -> _Places:
+def _step_types(trace: Mapping[str, Any]) -> _Locations:
     for number, step in enumerate(_steps(trace)):
         if isinstance(step, Mapping) and (found := step.get("type")) not in STEP_TYPES:
             yield f"{STEPS}[{number}].type", found, _STEP_TYPE
@@ -241,7 +241,7 @@ def fault_sentence(code: str, trace: Any) -> str:
     if code == MALFORMED_JSON:
         return f"the trace is {_shown(trace)}, no JSON object"
     check = CHECKS[code]
-    found = list(check.places(trace)) if isinstance(trace, Mapping) else []
+    found = list(check.locate(trace)) if isinstance(trace, Mapping) else []
     if not found:
         return check.message
     name, value, expected = found[0]

@@ -44,7 +44,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class _TooLarge:
+class TooLarge:
     """What stands for a row that is too large to be read."""
 
     id: Any = None  # of its trace, where that is known
@@ -91,12 +91,12 @@ def read_raw(file: IO[bytes], rows: Iterable[int], _batch_rows: int) -> Iterator
             row = next(wanted, None)
 
 
-def json_object(line: bytes) -> dict[str, Any] | _TooLarge | None:
+def json_object(line: bytes) -> dict[str, Any] | TooLarge | None:
     """The JSON object on a line, None where there is none."""
     try:
         value = loads(line)
     except TooLargeError as error:
-        return _TooLarge(error.value.get("id") if isinstance(error.value, dict) else None)
+        return TooLarge(error.value.get("id") if isinstance(error.value, dict) else None)
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
@@ -210,7 +210,7 @@ def finite(value: Any) -> Any:
 
 def _record(source_file: str, row: int, value: Any) -> tuple[Any, ...]:
     fault = None if isinstance(value, _OBJECT) else MALFORMED_JSON
-    if isinstance(value, _TooLarge):
+    if isinstance(value, TooLarge):
         value, fault = {"id": value.id}, limits.TOO_LARGE
     steps = value_at(value, (STEPS,))
     listed = steps if isinstance(steps, list | tuple) else ()
