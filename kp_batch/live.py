@@ -10,9 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.archive.formats.json_values import rows_from_objects
-from kp_batch.archive.reject_messages import fault_sentence
-from kp_batch.archive.validation import reasons
+from kp_batch.archive.formats.json import rows_from_objects
+from kp_batch.archive.validation import fault_sentence, reasons
 from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.errors import TraceError
 from kp_batch.facts import with_facts

@@ -12,7 +12,7 @@ import polars as pl
 
 from kp_batch.archive.sources import discover
 from kp_batch.config import RescoreConfig
-from kp_batch.ingest.new_files import read_new
+from kp_batch.ingest.scan import read_new
 from kp_batch.run import Run
 from kp_batch.sample import write_sample
 from kp_batch.staging import Staging

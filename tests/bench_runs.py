@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from kp_batch.embedding.hashing import Hashing
+from kp_batch.embedding.encoders import Hashing
 from kp_batch.novelty.replay import replay_windows
 from kp_batch.steps.step import ThreadExecutor, step, work
 from kp_batch.vectors import Float32s

@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.archive.reject_messages import reject_message
+from kp_batch.archive.validation import reject_message
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.novelty.cache import VectorCache

@@ -54,7 +54,7 @@ class MemoryStore(Store):
             yield from [self._object(path) for path in page if path in self.held]
             last = page[-1]
 
-    def look(self, path: str = "") -> Object | None:
+    def head(self, path: str = "") -> Object | None:
         return self._asked(lambda: self._object(path) if path in self.held else None)
 
     def read(self, path: str) -> tuple[bytes, Object]:

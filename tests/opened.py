@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from kp_batch.embedding.chunks import PLACES, read_vectors
-from kp_batch.embedding.store import VectorStore
+from kp_batch.embedding.vector_store import PLACES, VectorStore, read_vectors
 
 
 class Opened:
@@ -36,10 +35,10 @@ class Opened:
         assert places.schema == PLACES
         return read_vectors(self.folder, places)
 
-    def keep(self, wanted: pl.Series) -> int:
+    def prune_to(self, wanted: pl.Series) -> int:
         self.connection.register("wanted", wanted.to_frame("text_hash").to_arrow())
-        return self.store.keep("wanted")
+        return self.store.prune_to("wanted")
 
-    def count_others(self, wanted: pl.Series) -> int:
+    def count_prunable(self, wanted: pl.Series) -> int:
         self.connection.register("wanted", wanted.to_frame("text_hash").to_arrow())
-        return self.store.count_others("wanted")
+        return self.store.count_prunable("wanted")

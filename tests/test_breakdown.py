@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kp_batch.dimensions import DIMENSIONS, OVERRIDES
-from kp_batch.scoring.breakdown import breakdowns
-from kp_batch.scoring.composite import composite, score
+from kp_batch.scoring.composite import breakdowns, composite, score
 from tests.weighting import undated
 
 PROFILES = undated()

@@ -15,7 +15,7 @@ import pytest
 from kp_batch.archive.sources import discover, folders_named, path_keys
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError
-from kp_batch.ingest.observe import observe
+from kp_batch.ingest.scan import scan_archive
 from kp_batch.novelty.settings import format_cache_by, parse_cache_by
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.explain_plan import PlanDescription, as_text, describe
@@ -55,7 +55,7 @@ def planned(archive: Path, warehouse: Path, **settings: Any) -> PlanDescription:
     config = RescoreConfig(archive=(str(archive),), warehouse=warehouse, **settings)
     run = Run.begin(in_force(config), datetime.now(UTC))
     run.staging.make()
-    plan = make_plan(run, observe(run, ThreadExecutor()), Scorer.of(run))
+    plan = make_plan(run, scan_archive(run, ThreadExecutor()), Scorer.of(run))
     return describe(run, plan)
 
 

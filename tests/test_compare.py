@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from scipy.stats import spearmanr
 
-import kp_batch.ingest.contents
+import kp_batch.ingest.stage
 import kp_batch.operations.compare
 from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.cli.options import json_line
@@ -347,7 +347,7 @@ def test_other_versions_of_the_facts_change_no_file(
     two = Two(tmp_path)
     two.write(in_code(1))
     first = two.run()
-    monkeypatch.setattr(kp_batch.ingest.contents, "VERSION", "-v99")
+    monkeypatch.setattr(kp_batch.ingest.stage, "VERSION", "-v99")
     told = compared(two.warehouse, first, two.run())
     assert files_told(told) == {}
 

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import kp_batch.ingest.contents
-import kp_batch.ingest.observe
+import kp_batch.ingest.scan
+import kp_batch.ingest.stage
 import kp_batch.planning.changes
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
-from kp_batch.ingest.observe import observe
+from kp_batch.ingest.scan import scan_archive
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.explain_plan import PlanDescription, as_text, describe
@@ -127,7 +127,7 @@ class Night:
             run.staging.make()
             return describe(
                 run,
-                make_plan(run, observe(run, ThreadExecutor()), Scorer.of(run)),
+                make_plan(run, scan_archive(run, ThreadExecutor()), Scorer.of(run)),
                 by_domain_and_day=by_domain_and_day,
             )
 
@@ -455,7 +455,7 @@ def test_rows_that_an_earlier_version_read_are_told(
     rows = len(first.read_text().splitlines())
     first.unlink()
     assert night.described().rows_of_earlier == 0
-    for module in (kp_batch.ingest.contents, kp_batch.ingest.observe, kp_batch.planning.changes):
+    for module in (kp_batch.ingest.stage, kp_batch.ingest.scan, kp_batch.planning.changes):
         monkeypatch.setattr(module, "VERSION", "-v99")
     told = night.described()
     assert told.rows_of_earlier == rows > 0

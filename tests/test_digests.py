@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch.embedding import digests
-from kp_batch.embedding.digests import sha256_of
+from kp_batch.embedding import model_files
 from kp_batch.embedding.encoders import AnyModel
-from kp_batch.embedding.model_files import file_digests
+from kp_batch.embedding.model_files import _digests_of, file_digests
 
 LONG_AGO = 1_767_600_000_000_000_000
 
@@ -78,11 +77,11 @@ def test_only_a_file_that_is_new_is_hashed(model: Path, hashed: list[str]) -> No
 )
 def test_a_changed_file_is_hashed_again(tmp_path: Path, content: bytes, mtime_ns: int) -> None:
     path = write(tmp_path / "weights", b"one")
-    assert sha256_of({"weights": path}) == {"weights": digest(b"one")}
+    assert _digests_of({"weights": path}) == {"weights": digest(b"one")}
     changed_ns = path.stat().st_ctime_ns
     while path.stat().st_ctime_ns == changed_ns:  # until the file system's clock has moved on
         write(path, content, mtime_ns)
-    assert sha256_of({"weights": path}) == {"weights": digest(content)}
+    assert _digests_of({"weights": path}) == {"weights": digest(content)}
 
 
 def test_a_link_that_leads_elsewhere_is_hashed_again(tmp_path: Path) -> None:
@@ -91,16 +90,16 @@ def test_a_link_that_leads_elsewhere_is_hashed_again(tmp_path: Path) -> None:
     for target, content in ((one, b"one"), (two, b"two")):
         link.unlink(missing_ok=True)
         link.symlink_to(target)
-        assert sha256_of({"weights": link}) == {"weights": digest(content)}
+        assert _digests_of({"weights": link}) == {"weights": digest(content)}
 
 
 @pytest.mark.parametrize(("age", "times"), [(1_900_000_000, 2), (2_100_000_000, 1), (-1, 2)])
 def test_a_digest_is_kept_once_the_file_is_two_seconds_old(
     tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch, age: int, times: int
 ) -> None:
-    monkeypatch.setattr(digests.time, "time_ns", lambda: LONG_AGO + age)
+    monkeypatch.setattr(model_files.time, "time_ns", lambda: LONG_AGO + age)
     path = write(tmp_path / "weights", b"one")
-    assert sha256_of({"weights": path}) == sha256_of({"weights": path})
+    assert _digests_of({"weights": path}) == _digests_of({"weights": path})
     assert hashed == ["weights"] * times
 
 
@@ -115,16 +114,16 @@ def test_a_damaged_cache_is_ignored_and_replaced(
     path = write(tmp_path / "weights", b"one")
     write(cache, damage)
     for _ in range(2):
-        assert sha256_of({"weights": path}) == {"weights": digest(b"one")}
+        assert _digests_of({"weights": path}) == {"weights": digest(b"one")}
     assert hashed == ["weights"]
     assert list(json.loads(cache.read_text("utf-8")).values()) == [digest(b"one")]
 
 
 def test_a_cache_entry_that_is_no_text_is_ignored(tmp_path: Path, cache: Path) -> None:
     path = write(tmp_path / "weights", b"one")
-    sha256_of({"weights": path})
+    _digests_of({"weights": path})
     write(cache, json.dumps(dict.fromkeys(json.loads(cache.read_text("utf-8")), 1)).encode())
-    assert sha256_of({"weights": path}) == {"weights": digest(b"one")}
+    assert _digests_of({"weights": path}) == {"weights": digest(b"one")}
 
 
 def test_a_cache_folder_that_cannot_be_written_is_no_error(
@@ -133,7 +132,7 @@ def test_a_cache_folder_that_cannot_be_written_is_no_error(
     write(tmp_path / "cache", b"a file where the folder would be")
     path = write(tmp_path / "weights", b"one")
     for _ in range(2):
-        assert sha256_of({"weights": path}) == {"weights": digest(b"one")}
+        assert _digests_of({"weights": path}) == {"weights": digest(b"one")}
     assert hashed == ["weights"] * 2
 
 
@@ -144,7 +143,7 @@ def test_a_user_without_a_home_is_no_error(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "expanduser", homeless)
     path = write(tmp_path / "weights", b"one")
-    assert sha256_of({"weights": path}) == {"weights": digest(b"one")}
+    assert _digests_of({"weights": path}) == {"weights": digest(b"one")}
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -155,13 +154,13 @@ def test_the_cache_folder_is_in_the_home_by_default(
     monkeypatch.delenv("XDG_CACHE_HOME")
     if value is not None:
         monkeypatch.setenv("XDG_CACHE_HOME", value)
-    sha256_of({"weights": write(tmp_path / "weights", b"one")})
+    _digests_of({"weights": write(tmp_path / "weights", b"one")})
     assert (tmp_path / ".cache" / "kp-batch" / "model-digests.json").is_file()
 
 
 def test_writers_at_once_leave_a_whole_cache(tmp_path: Path, cache: Path) -> None:
     paths = [write(tmp_path / f"weights{number}", b"one") for number in range(8)]
-    threads = [threading.Thread(target=sha256_of, args=({"w": path},)) for path in paths]
+    threads = [threading.Thread(target=_digests_of, args=({"w": path},)) for path in paths]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -14,10 +14,9 @@ import pytest
 
 import kp_batch
 from kp_batch import errors
-from kp_batch.archive.fields import FIELDS, STEP_FIELDS
-from kp_batch.archive.file_changes import FileChanges
-from kp_batch.archive.reject_messages import fault_sentence, reject_message
-from kp_batch.archive.validation import CHECKS, REASONS
+from kp_batch.archive.columns import FIELDS, STEP_FIELDS
+from kp_batch.archive.ledger import FileChanges
+from kp_batch.archive.validation import CHECKS, REASONS, fault_sentence, reject_message
 from kp_batch.contracts import EXPORTED, TABLES, TRACE, VIEWS
 from kp_batch.run_record import RunCounts
 from kp_batch.warehouse.layout import Layout

@@ -13,10 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from kp_batch.embedding import encoders, hashing, minilm, model_files
-from kp_batch.embedding.checked import checked
-from kp_batch.embedding.encoders import AnyModel, load_encoder
-from kp_batch.embedding.hashing import Hashing
+from kp_batch.embedding import encoders, minilm, model_files
+from kp_batch.embedding.encoders import AnyModel, Hashing, checked, load_encoder
 from kp_batch.embedding.minilm import WINDOW, MiniLM, _batches
 from kp_batch.embedding.model_files import MINILM_DIGESTS, _packaged, find_minilm, find_model
 from kp_batch.errors import EncoderError
@@ -174,7 +172,7 @@ def returned(monkeypatch: pytest.MonkeyPatch) -> list[npt.NDArray[np.float32]]:
         seen.append(vectors.copy())
         return checked(vectors)
 
-    for module in (encoders, hashing, minilm):
+    for module in (encoders, minilm):
         monkeypatch.setattr(module, "checked", noted)
     return seen
 

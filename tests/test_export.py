@@ -29,13 +29,13 @@ from kp_batch.cli import exporting
 from kp_batch.cli import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import EXPORTED
-from kp_batch.embedding.chunks import write_chunk
+from kp_batch.embedding.vector_store import write_chunk
 from kp_batch.errors import KpBatchError
 from kp_batch.facts import with_facts
 from kp_batch.ingest import reread
-from kp_batch.novelty import distinct
-from kp_batch.novelty.candidates import BAND
-from kp_batch.novelty.distinct import Distinct
+from kp_batch.novelty import similar
+from kp_batch.novelty.replay import BAND
+from kp_batch.novelty.similar import Distinct
 from kp_batch.operations.export import (
     ExportFilter,
     ExportResult,
@@ -646,9 +646,9 @@ def test_law_what_is_taken_is_what_a_plain_search_takes(data: st.DataObject) -> 
     nearby = [exact, *beside, 0.9, 1.0]
     bound = float(np.clip(data.draw(st.sampled_from(nearby)), 1e-3, 1.0))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distinct, "_ROWS", data.draw(st.integers(1, 50)))
-        patch.setattr(distinct, "_COLUMNS", data.draw(st.integers(1, 9)))
-        patch.setattr(distinct, "_PAIRS", data.draw(st.integers(1, 9)))
+        patch.setattr(similar, "_ROWS", data.draw(st.integers(1, 50)))
+        patch.setattr(similar, "_COLUMNS", data.draw(st.integers(1, 9)))
+        patch.setattr(similar, "_PAIRS", data.draw(st.integers(1, 9)))
         chosen, cut = Distinct(bound), data.draw(st.integers(0, count))
         found = [*chosen.take(vectors[:cut]), *chosen.take(vectors[cut:])]
     assert found == list(naive(vectors, bound))

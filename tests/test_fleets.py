@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from kp_batch.archive.formats.json_values import rows_from_objects
+from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
-from kp_batch.embedding.hashing import Hashing
+from kp_batch.embedding.encoders import Hashing
 from kp_batch.facts import with_facts
 from kp_batch.novelty.cache import VectorCache, novelty
 from kp_batch.operations.sweep import sweep

@@ -17,7 +17,7 @@ import click
 import pytest
 
 import kp_batch.archive.reading
-import kp_batch.ingest.contents
+import kp_batch.ingest.stage
 import kp_batch.operations.forget
 import kp_batch.operations.vacuum
 import kp_batch.pipeline.rescore
@@ -486,7 +486,7 @@ def test_forget_after_a_failed_run_tells_no_row_by_the_json_of_another(
         os.utime(path, (0, 1))
         monkeypatch.setattr(kp_batch.archive.reading, "open_file", denied)
     # As another kp_batch would find it, which reads files anew in its next run.
-    monkeypatch.setattr(kp_batch.ingest.contents, "VERSION", "-v99")
+    monkeypatch.setattr(kp_batch.ingest.stage, "VERSION", "-v99")
     assert forget(tmp_path / "warehouse", ["kp:trace:2"]).traces == 1
     [(trace_id, raw)] = ask(
         settings, "SELECT trace_id, raw FROM rejects WHERE trace_id IS NOT NULL"

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from kp_batch.archive.formats.json_values import rows_from_objects
+from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
 from kp_batch.config import RescoreConfig
-from kp_batch.embedding.encoders import MiniLM
+from kp_batch.embedding.minilm import MiniLM
 from kp_batch.facts import with_facts
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.replay import replay

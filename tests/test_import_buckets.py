@@ -252,15 +252,15 @@ def test_a_day_that_another_writer_stored_meanwhile_is_not_removed(
 ) -> None:
     import_spans(nights, url)
     late(nights)
-    look = Store.look
+    head = Store.head
 
     def overtaken(store: Store, path: str) -> Any:
         if path == "2026-03-05.parquet":
             store.write(path, b"another's")
-        return look(store, path)
+        return head(store, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "look", overtaken)
+        patch.setattr(Store, "head", overtaken)
         with pytest.raises(BusyError, match=r"another writer stored 2026-03-05.parquet in "):
             import_spans(nights, url)
     assert there(url)["2026-03-05.parquet"] == b"another's"

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from kp_batch.archive.reading import read_rows
-from kp_batch.archive.sources import described
+from kp_batch.archive.sources import stat_file
 from kp_batch.imports.formats.knowledgepulse import FORMAT
 from kp_batch.imports.model import SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules
@@ -189,7 +189,7 @@ def test_a_trace_is_read_as_an_archive_of_it_is(tmp_path: Path) -> None:
     import_all(source, tmp_path / "archive")
     [file] = (tmp_path / "archive").glob("*.parquet")
     theirs, ours = (
-        pl.concat(read_rows(described(str(path)))).drop("source_file")
+        pl.concat(read_rows(stat_file(str(path)))).drop("source_file")
         for path in (tmp_path / "direct.jsonl", file)
     )
     assert ours.equals(theirs)

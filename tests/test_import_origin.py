@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kp_batch.archive.formats.parquet_columns import is_read
+from kp_batch.archive.formats.parquet import is_read
 from kp_batch.imports.formats import FORMATS
 from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import import_traces

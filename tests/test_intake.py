@@ -12,12 +12,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import kp_batch.ingest.scan
 from kp_batch.archive import reading
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import FACTS, REJECTS
-from kp_batch.ingest import new_files
-from kp_batch.ingest.contents import Content, StagedPart, stage_contents
-from kp_batch.ingest.observe import observe
+from kp_batch.ingest.scan import scan_archive
+from kp_batch.ingest.stage import Content, StagedPart, stage_contents
 from kp_batch.planning.changes import RELATIONS, detect_changes
 from kp_batch.planning.limits import excess
 from kp_batch.planning.plan import Plan, make_plan
@@ -79,15 +79,15 @@ def take_in(folder: Path, *archive: Path | str) -> Intake:
     )
     run = Run.begin(config, datetime.now(UTC))
     run.staging.make()
-    observed = observe(run, ThreadExecutor())
-    plan = make_plan(run, observed, Scorer.of(run))
+    scan = scan_archive(run, ThreadExecutor())
+    plan = make_plan(run, scan, Scorer.of(run))
     if plan.counts.accepted:
         assert excess(run, plan.counts, plan.limited) is None
     else:
         assert str(excess(run, plan.counts, plan.limited)).startswith("none of the archive's")
     timeline = pl.read_parquet(run.staging.timeline, glob=False)
     assert plan.counts.accepted == len(timeline)
-    staged = [pl.read_parquet(path, glob=False) for path in observed.facts]
+    staged = [pl.read_parquet(path, glob=False) for path in scan.facts]
     rows = pl.concat([FACTS.to_frame(), *staged])
     rejects = pl.read_parquet(run.staging.table("rejects"), glob=False)
     return Intake(run, plan, rows, timeline, rejects)
@@ -353,7 +353,7 @@ def test_content_is_read_from_another_file_where_the_first_is_gone_by_then(
         (tmp_path / "a.jsonl").unlink()
         return stage_contents(part, *rest)
 
-    monkeypatch.setattr(new_files, "stage_contents", Step("stage", vanishing))
+    monkeypatch.setattr(kp_batch.ingest.scan, "stage_contents", Step("stage", vanishing))
     taken = take_in(tmp_path)
     assert taken.totals == (2 * rows, rows, 0)
     assert taken.plan.counts.unreadable_files == []
@@ -362,8 +362,8 @@ def test_content_is_read_from_another_file_where_the_first_is_gone_by_then(
 def test_the_relations_of_planning_have_the_columns_that_are_declared(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", [trace(), trace(id="")])
     taken = take_in(tmp_path)
-    observed = observe(taken.run, ThreadExecutor())
+    scan = scan_archive(taken.run, ThreadExecutor())
     with open_snapshot(taken.run.snapshot, taken.run.staging) as state:
-        detect_changes(state, observed, (), touches_all=False)
+        detect_changes(state, scan, (), touches_all=False)
         for name, columns in RELATIONS.items():
             assert tuple(state.connection.table(name).columns) == columns, name

@@ -19,8 +19,8 @@ import kp_batch.pipeline.rescore
 from kp_batch.archive.validation import CHECKS
 from kp_batch.config import RescoreConfig
 from kp_batch.contracts import TABLES, VIEWS
-from kp_batch.embedding.chunks import write_chunk
-from kp_batch.embedding.hashing import Hashing
+from kp_batch.embedding.encoders import Hashing
+from kp_batch.embedding.vector_store import write_chunk
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import VacuumResult, vacuum

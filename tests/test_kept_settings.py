@@ -12,7 +12,7 @@ import pytest
 
 import kp_batch.planning.why
 from kp_batch.config import SETTINGS
-from kp_batch.embedding.hashing import Hashing
+from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, EncoderError, WarehouseError
 from kp_batch.operations.settings import settings
 from kp_batch.pipeline.rescore import rescore_and_report

@@ -13,9 +13,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-import kp_batch.ingest.contents
-import kp_batch.ingest.new_files
-import kp_batch.ingest.observe
+import kp_batch.ingest.scan
+import kp_batch.ingest.stage
 import kp_batch.ingest.staged_rows
 from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.sources import SourceFile
@@ -98,13 +97,13 @@ class Night:
 
 def noted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
     """The names of the files that a function of ingest is called with from now on."""
-    function, names = getattr(kp_batch.ingest.contents, name), []
+    function, names = getattr(kp_batch.ingest.stage, name), []
 
     def noting(source: SourceFile, *rest: Any) -> Any:
         names.append(Path(source.path).name)
         return function(source, *rest)
 
-    monkeypatch.setattr(kp_batch.ingest.contents, name, noting)
+    monkeypatch.setattr(kp_batch.ingest.stage, name, noting)
     return names
 
 
@@ -334,7 +333,7 @@ def test_a_file_renamed_before_a_new_version_of_the_facts_leaves_no_mark(
 ) -> None:
     night.run()
     (night.archive / "b.jsonl").rename(night.archive / "z.jsonl")
-    for module in (kp_batch.ingest.contents, kp_batch.ingest.observe):
+    for module in (kp_batch.ingest.stage, kp_batch.ingest.scan):
         monkeypatch.setattr(module, "VERSION", "-v99")
     if stricter:
         is_refused = pl.when(trace_id="b1").then(pl.lit(["empty_domain"])).otherwise(reasons())
@@ -349,7 +348,7 @@ def test_a_file_renamed_before_a_new_version_of_the_facts_leaves_no_mark(
 def test_an_object_of_a_bucket_is_fetched_once(
     night: Night, bucket: str, monkeypatch: pytest.MonkeyPatch, *, kept: int
 ) -> None:
-    monkeypatch.setattr(kp_batch.ingest.new_files, "_COPIED_BYTES", kept)
+    monkeypatch.setattr(kp_batch.ingest.scan, "_COPIED_BYTES", kept)
     night.write("c.jsonl", "c1")
     night.write("d.jsonl", "c1")  # the content of c.jsonl, which stands there once more
     night.write("e.jsonl", "e1", outcome={"confidence": 2})
@@ -705,18 +704,18 @@ def test_a_run_with_nothing_to_do_says_so_in_one_line_with_what_is_wrong(night: 
 
 def deny(patch: pytest.MonkeyPatch, path: Path) -> None:
     """As a file whose owner alone may read it, of which a superuser takes no notice."""
-    content_digest = kp_batch.ingest.contents.content_digest
+    content_digest = kp_batch.ingest.stage.content_digest
 
     def denied(source: SourceFile) -> str:
         if source.path == str(path):
             raise PermissionError(13, "Permission denied")
         return content_digest(source)
 
-    patch.setattr(kp_batch.ingest.contents, "content_digest", denied)
+    patch.setattr(kp_batch.ingest.stage, "content_digest", denied)
 
 
 def grow_when_read(patch: pytest.MonkeyPatch, path: Path, more: bytes) -> None:
-    read_rows_with_raw = kp_batch.ingest.contents.read_rows_with_raw
+    read_rows_with_raw = kp_batch.ingest.stage.read_rows_with_raw
 
     def growing(source: SourceFile, *rest: Any) -> Iterator[pl.DataFrame]:
         yield from read_rows_with_raw(source, *rest)
@@ -724,4 +723,4 @@ def grow_when_read(patch: pytest.MonkeyPatch, path: Path, more: bytes) -> None:
             with path.open("ab") as file:
                 file.write(more)
 
-    patch.setattr(kp_batch.ingest.contents, "read_rows_with_raw", growing)
+    patch.setattr(kp_batch.ingest.stage, "read_rows_with_raw", growing)

@@ -406,6 +406,6 @@ def test_a_page_that_is_replaced_while_it_is_fetched_is_noted_as_it_was_read(
     mirror = world.mirror(None)
     mirror.pull()
     assert (mirror.folder / "report.html").read_bytes() == b"newer"
-    found = mirror.store.look("report.html")
+    found = mirror.store.head("report.html")
     assert found
     assert mirror.record.has(found)

@@ -9,11 +9,11 @@ from typing import Concatenate
 import pytest
 
 import kp_batch.archive.reading
-import kp_batch.ingest.new_files
+import kp_batch.ingest.scan
 import kp_batch.pipeline.embed
 import kp_batch.planning.sizes
 import kp_batch.planning.timeline
-from kp_batch.embedding.hashing import Hashing
+from kp_batch.embedding.encoders import Hashing
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
@@ -61,7 +61,7 @@ class Dying(ThreadExecutor):
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 30)
-    monkeypatch.setattr(kp_batch.ingest.new_files, "_PART_BYTES", 200_000)
+    monkeypatch.setattr(kp_batch.ingest.scan, "_PART_BYTES", 200_000)
     monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 50)
     monkeypatch.setattr(kp_batch.planning.sizes, "PART_ROWS", 40)
     monkeypatch.setattr(Hashing, "chunk_size", 20)

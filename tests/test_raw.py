@@ -13,8 +13,9 @@ import pytest
 
 from kp_batch import limits
 from kp_batch.archive import reading
-from kp_batch.archive.formats import jsonl, parquet_batches
-from kp_batch.archive.formats.json_values import begun
+from kp_batch.archive.formats import json as json_format
+from kp_batch.archive.formats import parquet_batches
+from kp_batch.archive.formats.json import truncated
 from kp_batch.archive.formats.parquet_batches import ParquetRows
 from kp_batch.archive.reading import read_raw, read_rows_with_raw
 from kp_batch.archive.sources import discover
@@ -44,7 +45,7 @@ def rejected(path: Path, *, private: bool = False) -> dict[int, str | None]:
 
 
 def as_read_again(path: Path, rows: list[int]) -> dict[int, str]:
-    return {row: begun(text) for row, text in read_raw(discover([str(path)])[0], rows)}
+    return {row: truncated(text) for row, text in read_raw(discover([str(path)])[0], rows)}
 
 
 def of_every_code(name: str) -> list[Any]:
@@ -126,7 +127,7 @@ def test_of_one_file_no_more_json_is_kept_than_it_may_have(
 def test_rows_of_columns_that_are_not_read_are_cut_by_what_they_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (jsonl, parquet_batches):
+    for module in (json_format, parquet_batches):
         monkeypatch.setattr(module, "BATCH_BYTES", 20_000)
     rows = [trace(id=f"{each}", confidence=9, extra=f"{each}" * 4_000) for each in range(30)]
     schema = retyped(SCHEMA, "extra", pa.string())

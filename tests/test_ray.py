@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from polars.exceptions import PanicException
 from ray.cluster_utils import Cluster as Nodes
 
-from kp_batch.embedding.hashing import Hashing
+from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, WorkerError
-from kp_batch.ingest import new_files
+from kp_batch.ingest import scan
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning import sizes, timeline
 from kp_batch.progress import warn
@@ -185,7 +185,7 @@ def test_no_size_of_the_parts_makes_a_difference(
             for each in ("shared", "alone")
         )
         rescore_archive(alone)
-        patch.setattr(new_files, "_PART_BYTES", rows * 2_000)
+        patch.setattr(scan, "_PART_BYTES", rows * 2_000)
         patch.setattr(timeline, "RANGE_ROWS", rows)
         patch.setattr(sizes, "PART_ROWS", rows)
         patch.setattr(Hashing, "chunk_size", rows)

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kp_batch.archive import reading
-from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
-from kp_batch.archive.formats import jsonl, parquet_batches
+from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS, Field, times_from_text
+from kp_batch.archive.formats import json as json_format
+from kp_batch.archive.formats import parquet_batches
 from kp_batch.archive.formats.parquet_batches import ParquetRows
 from kp_batch.archive.reading import read_raw, read_rows
 from kp_batch.archive.sources import discover
-from kp_batch.archive.timestamps import from_text
 from kp_batch.contracts import ROWS, TIMESTAMP, TRACE
 from kp_batch.file_faults import UnreadableError
 from kp_batch.times import time_of
@@ -549,7 +549,7 @@ def test_columns_of_nothing_but_null(tmp_path: Path) -> None:
 
 
 def times(texts: Sequence[str | None]) -> list[datetime | None]:
-    column = from_text(pl.Series("at", texts, pl.String))
+    column = times_from_text(pl.Series("at", texts, pl.String))
     assert column.dtype == TIMESTAMP
     found = column.to_list()
     assert [time_of(each) for each in texts] == found  # an import reads the same
@@ -611,8 +611,8 @@ usual_times = st.builds(
 @given(st.lists(st.none() | usual_times, max_size=9))
 def test_law_a_time_is_the_same_whatever_stands_beside_it(texts: list[str | None]) -> None:
     """Only where all are spelled as usual they are read the fast way."""
-    alone = from_text(pl.Series(texts, dtype=pl.String))
-    beside = from_text(pl.Series([*texts, "2026-01-05"], dtype=pl.String))
+    alone = times_from_text(pl.Series(texts, dtype=pl.String))
+    beside = times_from_text(pl.Series([*texts, "2026-01-05"], dtype=pl.String))
     assert alone.to_physical().equals(beside.head(len(texts)).to_physical())
 
 
@@ -757,7 +757,7 @@ def test_raw_rows_beyond_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_batches_of_large_rows_are_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, write: Callable[..., Path]
 ) -> None:
-    for module in (jsonl, parquet_batches):
+    for module in (json_format, parquet_batches):
         monkeypatch.setattr(module, "BATCH_BYTES", 20_000)
     ids = [str(each) for each in range(12)]
     path = write(tmp_path / name, [trace(id=each, objective=token_hex(4_500)) for each in ids])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import kp_batch.archive.reject_messages
+import kp_batch.archive.validation
 import kp_batch.pipeline.rescore
 import kp_batch.planning.rejects
 import kp_batch.planning.sizes
@@ -184,7 +184,7 @@ def test_rejects_are_told_anew_once_the_words_differ(
 ) -> None:
     with monkeypatch.context() as earlier:
         earlier.setitem(kp_batch.planning.why.WORDS, "messages", 1)
-        earlier.setattr(kp_batch.archive.reject_messages, "reject_message", lambda *_: "bad")
+        earlier.setattr(kp_batch.archive.validation, "reject_message", lambda *_: "bad")
         first = archive.run()
         assert archive.run().run_id is None
     archive.run()

@@ -13,13 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-import kp_batch.novelty.candidates
 import kp_batch.novelty.replay
-import kp_batch.novelty.twins
 from kp_batch.novelty.cache import VectorCache
-from kp_batch.novelty.replay import Replay, replay, replay_windows
-from kp_batch.novelty.twins import previous_equal
-from kp_batch.novelty.windows import window_starts
+from kp_batch.novelty.replay import Replay, _previous_equal, replay, replay_windows, window_starts
 from kp_batch.vectors import cosines, unit
 
 Float32s = npt.NDArray[np.float32]
@@ -118,7 +114,7 @@ def test_law_the_block_size_changes_nothing(history: History, block: int) -> Non
 @given(histories(), st.integers(1, 60))
 def test_law_the_size_of_a_product_changes_nothing(history: History, columns: int) -> None:
     whole = bits(history.replayed())
-    with patch.object(kp_batch.novelty.candidates, "_COLUMNS", columns):
+    with patch.object(kp_batch.novelty.replay, "_COLUMNS", columns):
         assert bits(history.replayed()) == whole
 
 
@@ -128,7 +124,7 @@ def test_law_how_dense_candidates_are_narrowed_changes_nothing(
     history: History, pairs: int
 ) -> None:
     whole = bits(history.replayed())
-    with patch.object(kp_batch.novelty.candidates, "_PAIRS_OF_A_COSINE", pairs):
+    with patch.object(kp_batch.novelty.replay, "_PAIRS_OF_A_COSINE", pairs):
         assert bits(history.replayed()) == whole
 
 
@@ -176,8 +172,8 @@ def test_law_no_group_meets_another(history: History, data: st.DataObject, block
 @given(histories(), st.integers(1, 60))
 def test_law_the_previous_equal_vector_is_the_latest_before(history: History, rows: int) -> None:
     vectors = history.vectors
-    with patch.object(kp_batch.novelty.twins, "_ROWS", rows):
-        previous = previous_equal(vectors)
+    with patch.object(kp_batch.novelty.replay, "_ROWS", rows):
+        previous = _previous_equal(vectors)
     assert previous.tolist() == [
         max((at for at in range(row) if (vectors[at] == vectors[row]).all()), default=-1)
         for row in range(len(vectors))
@@ -333,7 +329,7 @@ def test_near_ties_across_products_equal_the_cache_one_at_a_time() -> None:
     history = History(vectors, np.arange(300), 120, None)
     one = bits(one_at_a_time(history))
     for columns in (1, 10, 64, 2_048):
-        with patch.object(kp_batch.novelty.candidates, "_COLUMNS", columns):
+        with patch.object(kp_batch.novelty.replay, "_COLUMNS", columns):
             assert bits(history.replayed(64)) == one
 
 
@@ -344,7 +340,7 @@ def test_many_candidates_compared_in_parts_equal_the_cache_one_at_a_time() -> No
     one = bits(one_at_a_time(history))
     for pairs in (1, 7, 64):
         with (
-            patch.object(kp_batch.novelty.candidates, "_PAIRS_OF_A_COSINE", 0),
+            patch.object(kp_batch.novelty.replay, "_PAIRS_OF_A_COSINE", 0),
             patch.object(kp_batch.novelty.replay, "_PAIRS", pairs),
         ):
             assert bits(history.replayed()) == one
@@ -353,7 +349,7 @@ def test_many_candidates_compared_in_parts_equal_the_cache_one_at_a_time() -> No
 def test_the_oldest_wins_a_tie_across_products() -> None:
     vectors = unit([[3.0, 4.0], [4.0, 3.0], [1.0, 1.0]])
     assert np.unique(cosines(vectors[[2, 2]], vectors[:2])).size == 1
-    with patch.object(kp_batch.novelty.candidates, "_COLUMNS", 1):
+    with patch.object(kp_batch.novelty.replay, "_COLUMNS", 1):
         assert replay(vectors, np.arange(3)).nearest[2] == 0
 
 

@@ -12,14 +12,14 @@ import pytest
 from polars.exceptions import PanicException
 
 import kp_batch.archive.reading
-import kp_batch.ingest.new_files
+import kp_batch.ingest.scan
 import kp_batch.pipeline.rescore
 import kp_batch.planning.sizes
 import kp_batch.planning.timeline
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
-from kp_batch.embedding.chunks import count_vectors
-from kp_batch.embedding.hashing import Hashing
+from kp_batch.embedding.encoders import Hashing
+from kp_batch.embedding.vector_store import count_vectors
 from kp_batch.errors import ArchiveError, KpBatchError, ProfileError, StorageError
 from kp_batch.failures import explained
 from kp_batch.pipeline.rescore import rescore_archive
@@ -103,7 +103,7 @@ def test_ranges_batches_and_file_order_change_nothing(
     monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 37)
     monkeypatch.setattr(kp_batch.planning.sizes, "PART_ROWS", 29)
     monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 11)
-    monkeypatch.setattr(kp_batch.ingest.new_files, "_PART_BYTES", 1)
+    monkeypatch.setattr(kp_batch.ingest.scan, "_PART_BYTES", 1)
     files = sorted(archive.iterdir(), reverse=True)
     parts = config(tmp_path, *files, cache_size=50, ttl="12h", warehouse=tmp_path / "parts")
     rescore_archive(parts)
@@ -232,7 +232,7 @@ def test_a_run_that_fails_while_it_looks_at_the_archive_leaves_its_row(
     def fail(*_: object) -> None:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(kp_batch.pipeline.rescore, "observe", fail)
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "scan_archive", fail)
     settings = config(tmp_path, archive)
     with pytest.raises(OSError, match="the disk is gone"):
         rescore_archive(settings)
@@ -246,7 +246,7 @@ def test_a_run_that_the_disk_or_the_network_failed_leaves_its_row(
     def fail(*_: object) -> None:
         raise StorageError("read failed 4 times")
 
-    monkeypatch.setattr(kp_batch.pipeline.rescore, "observe", fail)
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "scan_archive", fail)
     with pytest.raises(StorageError):
         rescore_archive(config(tmp_path, archive))
     query = "SELECT status, reason FROM runs"

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-import kp_batch.ingest.each_file
-import kp_batch.ingest.observe
+import kp_batch.ingest.scan
+import kp_batch.ingest.stage
 import kp_batch.pipeline.embed
 import kp_batch.pipeline.publish
 import kp_batch.pipeline.replay
 import kp_batch.pipeline.write
 import kp_batch.planning.plan
 from kp_batch.archive import folders, reading, sources
-from kp_batch.archive.source_file import folders_above
+from kp_batch.archive.folders import folders_above
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import StorageError
 from kp_batch.pipeline.rescore import rescore_archive
@@ -27,7 +27,7 @@ from tests.test_rescore import ask, config
 
 # What a step does last, or in its midst: it is done, and the disk fails right after it.
 MIDST = {
-    "read": (kp_batch.ingest.observe, "read_new"),
+    "read": (kp_batch.ingest.scan, "read_new"),
     "plan": (kp_batch.planning.plan, "stage_rejects"),
     "embed texts": (kp_batch.pipeline.embed, "write_chunk"),
     "replay": (kp_batch.pipeline.replay, "find_vectors"),
@@ -192,7 +192,7 @@ def test_a_disk_that_stays_away_fails_the_run_and_prunes_nothing(
     before = flaky.states()
     os.utime(write_jsonl(Path(flaky.settings.archive[0]) / "sub" / "b.jsonl", [trace(id="c")]))
     flaky.fail(*READING[step], 99, ERRORS[0])
-    flaky.fail(kp_batch.ingest.each_file, "described", 99, ERRORS[0])
+    flaky.fail(kp_batch.ingest.stage, "stat_file", 99, ERRORS[0])
     with pytest.raises(StorageError, match=r"failed 4 times in 6 minutes, .*torn"):
         rescore_archive(flaky.settings.model_copy(update={"prune": True}))
     assert waited == list(steps.RETRY_DELAYS_S)

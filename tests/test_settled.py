@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 import kp_batch.planning.plan as planning
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
-from kp_batch.ingest.observe import Observed, observe
+from kp_batch.ingest.scan import ArchiveScan, scan_archive
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.explain_plan import describe
 from kp_batch.planning.plan import Plan, make_plan
@@ -47,17 +47,17 @@ def scored(tmp_path: Path) -> RescoreConfig:
     return found
 
 
-def begun(settings: RescoreConfig, folder: str) -> tuple[Run, Observed, Scorer]:
+def begun(settings: RescoreConfig, folder: str) -> tuple[Run, ArchiveScan, Scorer]:
     run = Run.begin(settings, datetime.now(UTC), Staging(Path(folder)))
     run.staging.make()
-    return run, observe(run, ThreadExecutor()), Scorer.of(run)
+    return run, scan_archive(run, ThreadExecutor()), Scorer.of(run)
 
 
 def planned(settings: RescoreConfig) -> tuple[Plan, dict[str, Any]]:
     """The plan, and what it tells."""
     with tempfile.TemporaryDirectory() as folder:
-        run, observed, scorer = begun(settings, folder)
-        plan = make_plan(run, observed, scorer)
+        run, scan, scorer = begun(settings, folder)
+        plan = make_plan(run, scan, scorer)
         return plan, asdict(describe(run, plan, by_domain_and_day=True))
 
 
@@ -106,18 +106,18 @@ def bearing_another(record: RunRecord, kind: str) -> RunRecord:
 
 def test_it_looks_where_anything_may_differ(scored: RescoreConfig) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        run, observed, scorer = begun(scored, folder)
+        run, scan, scorer = begun(scored, folder)
         found = last(scored)
-        assert is_settled(run, scorer, observed, found)
+        assert is_settled(run, scorer, scan, found)
         for kind in ("encoder_id", "cache_id"):
             assert not is_current(run, scorer, bearing_another(found, kind))
         assert not is_current(run, scorer, None)
         assert not is_current(run, scorer, bearing_another(found, "profile_id"))
-        assert not is_settled(run, scorer, replace(observed, differs=True), found)
+        assert not is_settled(run, scorer, replace(scan, differs=True), found)
         failed = replace(run, published=replace(run.published, failed=True))
-        assert not is_settled(failed, scorer, observed, found)
+        assert not is_settled(failed, scorer, scan, found)
         run.staging.to_forget.touch()
-        assert not is_settled(run, scorer, observed, found)
+        assert not is_settled(run, scorer, scan, found)
 
 
 def test_it_looks_where_a_setting_differs(scored: RescoreConfig) -> None:

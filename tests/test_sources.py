@@ -5,8 +5,8 @@ from threading import Thread
 
 import pytest
 
-from kp_batch.archive.source_file import SourceFile
-from kp_batch.archive.sources import described, discover, open_file
+from kp_batch.archive.folders import SourceFile
+from kp_batch.archive.sources import discover, open_file, stat_file
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.storage.store import store_at
 
@@ -158,7 +158,7 @@ def test_buckets_are_read_by_url(bucket: str) -> None:
         files = discover([archive], left_out=pytest.fail)
         assert [each.path for each in files] == expected, archive
     for each in discover([bucket]):
-        assert each == described(each.path)
+        assert each == stat_file(each.path)
         assert each.etag
         with open_file(each.path) as file:
             assert file.read() == each.path.removeprefix(f"{bucket}/").encode()

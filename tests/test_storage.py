@@ -46,7 +46,7 @@ def test_a_write_may_have_a_condition(store: Store) -> None:
         store.write("b", b"3", instead_of=second)
     content, found = store.read("a")
     assert (content, found.etag) == (b"2", second)
-    assert found == store.look("a")
+    assert found == store.head("a")
 
 
 def test_to_replace_what_is_gone_is_a_conflict_though_s3_tells_that_there_is_none(
@@ -79,7 +79,7 @@ def test_files_of_any_size_go_there_and_come_back(store: Store, tmp_path: Path) 
     assert [each.path for each in store.objects()] == ["deep/empty", "deep/parts", "deep/small"]
     assert next(store_at(f"{store.url}/deep").objects()).path == "empty"
     store.delete(["deep/empty", "deep/none"])
-    assert store.look("deep/empty") is None
+    assert store.head("deep/empty") is None
 
 
 def test_lists_and_deletions_of_many_objects_take_a_request_for_a_thousand(

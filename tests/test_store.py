@@ -7,10 +7,10 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from kp_batch.embedding.chunks import (
-    chunk_hashes,
+from kp_batch.embedding.vector_store import (
+    _chunk_hashes,
+    _window_hashes,
     count_vectors,
-    window_hashes,
     write_chunk,
     write_windows,
 )
@@ -156,10 +156,10 @@ def test_hashes_of_another_type_are_damaged_though_their_vectors_are_remote(
     path = f"vectors/e/{name}.vectors.npy"
     record.mark_remote(Object(path, 0, 0, "etag"))
     record.keep()
-    assert chunk_hashes(folder, name).tolist() == [each.encode() for each in FIRST]
+    assert _chunk_hashes(folder, name).tolist() == [each.encode() for each in FIRST]
     hashes = folder / f"{name}.hashes.npy"
     hashes.write_bytes(hashes.read_bytes().replace(b"|S64", b"|S32"))
-    assert not len(chunk_hashes(folder, name))
+    assert not len(_chunk_hashes(folder, name))
 
 
 def test_a_half_written_chunk_is_not_seen(store: Opened, folder: Path, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_text_of_any_hash_is_found_in_any_chunk(folder: Path) -> None:
 
 def test_other_vectors_are_removed_and_split_chunks_written_anew(store: Opened) -> None:
     (store.folder / f"{'0' * 64}.vectors.npy.0.part").write_bytes(b"half")
-    assert store.keep(hashes("e", "c", "a", "d", "nowhere", "a")) == 1
+    assert store.prune_to(hashes("e", "c", "a", "d", "nowhere", "a")) == 1
     assert {path.name.partition(".")[0] for path in store.folder.iterdir()} == {
         name_of(SECOND),
         name_of(hashes("a", "c")),
@@ -215,7 +215,7 @@ def test_other_vectors_are_removed_and_split_chunks_written_anew(store: Opened) 
 def test_a_text_in_two_chunks_is_kept_once(folder: Path) -> None:
     write_chunk(folder, hashes("a", "b"), random(2))
     write_chunk(folder, hashes("b", "c"), random(2))
-    assert Opened(folder).keep(hashes("a", "b", "c")) == 1
+    assert Opened(folder).prune_to(hashes("a", "b", "c")) == 1
     assert count_vectors(folder) == 3
     assert Opened(folder).missing(hashes("a", "b", "c")) == set()
 
@@ -259,29 +259,31 @@ def test_a_text_whose_window_stands_twice_has_one_vector(shared: Opened) -> None
     again = Opened(shared.folder)
     assert again.missing(hashes("b", "c", "x")) == set(hashes("x"))
     assert again.gather(hashes("c", "b", "c")).tobytes() == random(2)[[0, 0, 0]].tobytes()
-    assert again.keep(hashes("b", "f")) == 1
+    assert again.prune_to(hashes("b", "f")) == 1
     pairs = [
         pair
         for path in shared.folder.glob("*.windows.npy")
-        for pair in window_hashes(shared.folder, path.name.partition(".")[0]).T.astype(str).tolist()
+        for pair in _window_hashes(shared.folder, path.name.partition(".")[0])
+        .T.astype(str)
+        .tolist()
     ]
     assert sorted(pairs) == sorted([each, WINDOWS[0]] for each in hashes("b", "f"))
 
 
 def test_a_vector_stays_as_long_as_a_text_has_its_window(shared: Opened) -> None:
-    assert shared.count_others(hashes("b", "d", "e")) == 0
+    assert shared.count_prunable(hashes("b", "d", "e")) == 0
     before = {path.name for path in shared.folder.iterdir()}
-    assert shared.keep(hashes("b", "d", "e")) == 0
+    assert shared.prune_to(hashes("b", "d", "e")) == 0
     after = {path.name for path in shared.folder.iterdir()}
     assert (len(before & after), len(after)) == (3, 4)  # the windows of a and c are forgotten
     left = Opened(shared.folder)
     assert left.missing(hashes("a", "b", "c", "d")) == set(hashes("a", "c"))
-    assert left.count_others(hashes("b")) == 1
-    assert left.keep(hashes("b")) == 1
+    assert left.count_prunable(hashes("b")) == 1
+    assert left.prune_to(hashes("b")) == 1
     last = Opened(shared.folder)
     assert last.missing(hashes("b", "d")) == set(hashes("d"))
     assert last.gather(hashes("b")).tobytes() == random(2)[0].tobytes()
-    assert last.keep(hashes()) == 1
+    assert last.prune_to(hashes()) == 1
     assert not [*shared.folder.iterdir()]
 
 
@@ -303,7 +305,7 @@ def test_the_texts_of_damaged_windows_are_missing(
     [path] = [
         path
         for path in shared.folder.glob("*.windows.npy")
-        if window_hashes(shared.folder, path.name.partition(".")[0]).shape == (2, 3)
+        if _window_hashes(shared.folder, path.name.partition(".")[0]).shape == (2, 3)
     ]
     content = path.read_bytes()
     path.write_bytes(damage(content))

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from kp_batch.embedding import attention, precision
-from kp_batch.embedding.attention import _by_length, _on_the_card
-from kp_batch.embedding.chunks import count_vectors
-from kp_batch.embedding.minilm import WINDOW, MiniLM
+from kp_batch.embedding.attention import _by_length, _on_gpu
+from kp_batch.embedding.minilm import WINDOW, MiniLM, _first_pieces
 from kp_batch.embedding.model_files import find_minilm
-from kp_batch.embedding.pieces import first_pieces
+from kp_batch.embedding.vector_store import count_vectors
 from kp_batch.operations.forget import forget
 from kp_batch.operations.verify import VECTOR_TOLERANCE, verify
 from kp_batch.pipeline.embed import _hash
@@ -53,7 +52,7 @@ def test_law_the_first_pieces_are_those_of_the_whole_text(
     texts: list[str], most: int, characters: int
 ) -> None:
     whole = [tokenizer().encode(text).ids[:most] for text in texts]
-    assert first_pieces(tokenizer(), texts, most, characters) == whole
+    assert _first_pieces(tokenizer(), texts, most, characters) == whole
 
 
 def test_no_more_of_a_long_text_is_tokenised_than_its_window_needs() -> None:
@@ -64,7 +63,7 @@ def test_no_more_of_a_long_text_is_tokenised_than_its_window_needs() -> None:
             read.extend(texts)
             return tokenizer().encode_batch_fast(texts)
 
-    first_pieces(Noting(), ["word " * 100_000], WINDOW)
+    _first_pieces(Noting(), ["word " * 100_000], WINDOW)
     assert [len(text) for text in read] == [8 * WINDOW + 3]  # up to the next space
 
 
@@ -73,7 +72,7 @@ def test_the_tokeniser_is_the_one_that_transformers_makes_of_the_same_files() ->
 
     texts = ["Analyze TSMC Q4 earnings", "[SEP] \u0301 金融 İ", "", "x" * 200]
     made = AutoTokenizer.from_pretrained(find_minilm())(texts)["input_ids"]
-    assert first_pieces(tokenizer(), texts, WINDOW) == made
+    assert _first_pieces(tokenizer(), texts, WINDOW) == made
 
 
 # --- attention without padding
@@ -120,7 +119,7 @@ def test_attention_stays_within_each_window(
 ) -> None:
     monkeypatch.setattr(attention, "varlen_attn", on_no_card)
     monkeypatch.setattr(attention, "_fused_is_slow", lambda _: way == "in products")
-    attend = _on_the_card if way == "on the card" else _by_length
+    attend = _on_gpu if way == "on the card" else _by_length
     generator = torch.Generator().manual_seed(0)
     for lengths in ([1], [3, 3, 3], [1, 2, 2, 7], [5, 1, 5], [40]):
         parts = (torch.randn((2, sum(lengths), 4), generator=generator) for _ in range(3))

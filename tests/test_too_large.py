@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kp_batch import limits
-from kp_batch.archive.formats import jsonl, parquet_batches
-from kp_batch.archive.formats.parquet_pages import Care, care_for
+from kp_batch.archive.formats import json as json_format
+from kp_batch.archive.formats import parquet_batches
+from kp_batch.archive.formats.parquet_batches import ReadPlan, plan_reading
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.sources import discover
 from kp_batch.file_faults import UnreadableError
@@ -30,7 +31,7 @@ TOLD = {
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     lower_limits(monkeypatch, UNPACKED_BYTES=1 << 20)
-    for module in (jsonl, parquet_batches):
+    for module in (json_format, parquet_batches):
         monkeypatch.setattr(module, "BATCH_BYTES", 1 << 18)
 
 
@@ -139,5 +140,5 @@ def test_texts_that_could_take_more_than_a_batch_are_not_unfolded_at_once(
 ) -> None:
     path = repeated(tmp_path / "a.parquet")
     with path.open("rb") as file:
-        care = care_for(file, pq.ParquetFile(file), path.stat().st_size, batch)
-    assert care == Care(128, folded)
+        plan = plan_reading(file, pq.ParquetFile(file), path.stat().st_size, batch)
+    assert plan == ReadPlan(128, folded)

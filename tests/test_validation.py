@@ -9,9 +9,8 @@ import pytest
 
 from kp_batch import live
 from kp_batch.archive.reading import read_raw
-from kp_batch.archive.reject_messages import fault_sentence, reject_message
 from kp_batch.archive.sources import discover
-from kp_batch.archive.validation import CHECKS, REASONS
+from kp_batch.archive.validation import CHECKS, REASONS, fault_sentence, reject_message
 from kp_batch.contracts import STEP_TYPES
 from tests.archives import read, step, trace, write_jsonl, write_parquet
 

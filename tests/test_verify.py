@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from kp_batch.cli.options import json_line
 from kp_batch.cli.result_texts import verification_text
 from kp_batch.config import RescoreConfig
-from kp_batch.embedding.hashing import Hashing
+from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kp_batch.novelty.cache import VectorCache
-from kp_batch.novelty.windows import window_starts
+from kp_batch.novelty.replay import window_starts
 from kp_batch.planning.windows import (
     MergedRows,
     NewWindows,

@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 
 from kp_batch.config import RescoreConfig
-from kp_batch.embedding.chunks import PLACES, read_vectors
+from kp_batch.embedding.vector_store import PLACES, read_vectors
 from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum

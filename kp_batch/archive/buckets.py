@@ -5,10 +5,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO, cast
 
-from kp_batch.archive.folders import DELTA_LOG, fault_of
+from kp_batch.archive.folders import DELTA_LOG, Glob, SourceFile, fault_of, folders_above
 from kp_batch.archive.formats import BY_ENDING
-from kp_batch.archive.globs import Glob
-from kp_batch.archive.source_file import SourceFile, folders_above
 from kp_batch.errors import ArchiveError
 from kp_batch.files import atomic_write
 from kp_batch.storage.store import Object, Store, bucket_and_path
@@ -17,7 +15,7 @@ from kp_batch.storage.urls import is_web
 _ENDINGS = tuple(BY_ENDING)
 
 
-def look(url: str) -> Iterator[SourceFile]:
+def list_files(url: str) -> Iterator[SourceFile]:
     """The files that a URL gives; of a folder or a glob, those with a known ending.
 
     Raises:
@@ -25,16 +23,16 @@ def look(url: str) -> Iterator[SourceFile]:
         OSError: it cannot be looked at.
     """
     bucket, path = bucket_and_path(url)
-    if path and not path.endswith("/") and (found := bucket.look(path)):
+    if path and not path.endswith("/") and (found := bucket.head(path)):
         yield _source(bucket, found)
     elif not is_web(url):
         yield from _listed(bucket, _glob(path), every=False)
 
 
-def everything(url: str) -> Iterator[SourceFile]:
-    """As `look`, all objects: those that are hidden, and with any name and ending, too."""
+def list_all_files(url: str) -> Iterator[SourceFile]:
+    """As `list_files`, all objects: those that are hidden, and with any name and ending, too."""
     bucket, path = bucket_and_path(url)
-    if path and not path.endswith("/") and (found := bucket.look(path)):
+    if path and not path.endswith("/") and (found := bucket.head(path)):
         yield _source(bucket, found)
     elif not is_web(url):
         yield from _listed(bucket, _glob(path), every=True)
@@ -46,38 +44,38 @@ def full_url(url: str) -> str:
     return _url(bucket, path)
 
 
-def described(url: str) -> SourceFile:
+def stat_file(url: str) -> SourceFile:
     """The file with its present size, time and ETag.
 
     Raises:
         OSError: the file is gone.
     """
     bucket, path = bucket_and_path(url)
-    found = bucket.look(path)
+    found = bucket.head(path)
     if found is None:
         raise FileNotFoundError(f"{url} is gone")
     return _source(bucket, found)
 
 
-def open_copy(url: str, kept: str) -> BinaryIO:
+def open_copy(url: str, copy: str) -> BinaryIO:
     """Open a copy of a file: formats seek in it.
 
     Args:
         url: of the file.
-        kept: where the copy is, or is put; empty for a temporary one.
+        copy: where the copy is, or is put; empty for a temporary one.
 
     Raises:
         OSError: it cannot be read.
     """
-    if kept:
-        if not Path(kept).exists():
-            with atomic_write(Path(kept)) as path, path.open("wb") as file:
+    if copy:
+        if not Path(copy).exists():
+            with atomic_write(Path(copy)) as path, path.open("wb") as file:
                 _fetch(url, file)
-        return Path(kept).open("rb")
-    copy = cast("BinaryIO", TemporaryFile())  # noqa: SIM115 (the caller closes it)
-    _fetch(url, copy)
-    copy.seek(0)
-    return copy
+        return Path(copy).open("rb")
+    temporary = cast("BinaryIO", TemporaryFile())  # noqa: SIM115 (the caller closes it)
+    _fetch(url, temporary)
+    temporary.seek(0)
+    return temporary
 
 
 def _fetch(url: str, file: BinaryIO) -> None:

@@ -1,16 +1,17 @@
-"""Looks through the folders of this machine for the files of an archive.
+"""The files of an archive: what is known of one, and those in the folders of this machine.
 
 A folder that cannot be read, or must not be, is found as one file with a fault.
 """
 
 import os
+import re
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
-from kp_batch.archive.formats import BY_ENDING
-from kp_batch.archive.globs import Glob
-from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.formats import BY_ENDING, Format, format_of
 from kp_batch.errors import ArchiveError, is_of_machine, is_passing
 
 DELTA_LOG = "_delta_log"
@@ -19,12 +20,76 @@ IS_DELTA = (
     "export it to plain Parquet"
 )
 # A warehouse holds the first of these from the first moment of its first run on.
-WAREHOUSE_FILES = frozenset({"kp.lock", "kp.duckdb"})
+_WAREHOUSE_FILES = frozenset({"kp.lock", "kp.duckdb"})
 IS_WAREHOUSE = "kp.lock or kp.duckdb stands in it: it is a warehouse of kp_batch, not an archive"
 _ENDINGS = tuple(BY_ENDING)
 
 
-def look(root: str, own: str | None) -> Iterator[SourceFile]:
+@dataclass(frozen=True, order=True)
+class SourceFile:
+    """One file of an archive, or a folder of which nothing can be read."""
+
+    path: str  # absolute, or a URL
+    size: int  # bytes
+    mtime_ns: int  # 0 if the file system has none
+    etag: str = ""  # of an object in a bucket: it changes with the content
+    fault: str = ""  # why it cannot be read, where its folder tells that already
+    # Of an object in a bucket, where its bytes are kept once they were fetched; empty: nowhere.
+    copy: str = field(default="", compare=False)
+
+    @property
+    def format(self) -> Format:
+        """The name of its format, by its ending; Parquet if that is unknown."""
+        return format_of(self.path)
+
+
+def folders_above(path: str) -> Iterator[str]:
+    """The folders that hold a file or a folder, the nearest first; of a URL likewise."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+@dataclass(frozen=True)
+class Glob:
+    """A pattern below a folder, as fsspec reads it: `**` stands for any number of folders."""
+
+    folder: str
+    pattern: str
+
+    @classmethod
+    def of(cls, path: str) -> "Glob | None":
+        """Cut a path before its first part with *, ? or [; None if it has no such part."""
+        if not (found := re.search(r"[^/]*[*?\[]", path)):
+            return None
+        return cls(path[: found.start()].rstrip("/") or "/", path[found.start() :])
+
+    def matches(self, below: tuple[str, ...]) -> bool:
+        """Whether it matches a path, given by its parts below the folder.
+
+        Raises:
+            ValueError: a `**` is no whole part of the pattern.
+        """
+        return _compiled(self.pattern).match("/".join(below)) is not None
+
+    def leads_to(self, below: tuple[str, ...]) -> bool:
+        """Whether it can match a path below this one."""
+        for part, name in zip(self.pattern.split("/"), below, strict=False):
+            if part == "**":
+                return True
+            if not _compiled(part).match(name):
+                return False
+        return True
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    from fsspec.utils import glob_translate
+
+    return re.compile(glob_translate(pattern))
+
+
+def list_files(root: str, own: str | None) -> Iterator[SourceFile]:
     """The files that a path gives; of a folder or a glob, those with a known ending.
 
     Args:
@@ -41,8 +106,8 @@ def look(root: str, own: str | None) -> Iterator[SourceFile]:
         yield found
 
 
-def everything(root: str, own: str) -> Iterator[SourceFile]:
-    """As `look`, all files: those that are hidden, and with any name and ending, too."""
+def list_all_files(root: str, own: str) -> Iterator[SourceFile]:
+    """As `list_files`, all files: those that are hidden, and with any name and ending, too."""
     return _found(root, own, every=True)
 
 
@@ -63,7 +128,7 @@ def _found(root: str, own: str | None, *, every: bool) -> Iterator[SourceFile]:
         yield from _named(Glob(root, ""), own, every=every)
 
 
-def described(path: str) -> SourceFile:
+def stat_file(path: str) -> SourceFile:
     """The file with its present size and time.
 
     Raises:
@@ -76,7 +141,7 @@ def fault_of(names: Collection[str]) -> str:
     """Why a folder that holds these names must not be read; empty if it may be."""
     if DELTA_LOG in names:
         return IS_DELTA
-    return "" if WAREHOUSE_FILES.isdisjoint(names) else IS_WAREHOUSE
+    return "" if _WAREHOUSE_FILES.isdisjoint(names) else IS_WAREHOUSE
 
 
 def _named(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:

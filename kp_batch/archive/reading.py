@@ -7,8 +7,8 @@ import polars as pl
 from polars.exceptions import PanicException
 
 from kp_batch import limits
-from kp_batch.archive.formats.json_values import BATCH_BYTES, MALFORMED_JSON, Batch, begun
-from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.folders import SourceFile
+from kp_batch.archive.formats.json import BATCH_BYTES, MALFORMED_JSON, Batch, truncated
 from kp_batch.archive.sources import open_file
 from kp_batch.archive.validation import any_rejected, reasons
 from kp_batch.errors import is_of_machine
@@ -51,11 +51,11 @@ def read_rows_with_raw(
     def raw(batch: Batch, rejected: list[int]) -> Iterator[tuple[int, str]]:
         nonlocal left
         for row, text in zip(rejected, batch.as_json(rejected), strict=True):
-            kept = begun(text)
-            left -= len(kept)
+            shown = truncated(text)
+            left -= len(shown)
             if left < 0:
                 return
-            yield row, kept
+            yield row, shown
 
     with _unreadable_if_damaged():
         for batch in _batches(source):

@@ -10,9 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from kp_batch.archive import buckets, folders
-from kp_batch.archive.folders import IS_WAREHOUSE
-from kp_batch.archive.globs import Glob
-from kp_batch.archive.source_file import SourceFile, folders_above
+from kp_batch.archive.folders import IS_WAREHOUSE, Glob, SourceFile, folders_above
 from kp_batch.errors import ArchiveError, KpBatchError, is_of_machine, is_passing
 from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import one_line
@@ -83,7 +81,7 @@ def content_digest(source: SourceFile) -> str:
         return f"{source.format.name}-{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
-def holds(source: SourceFile, file_id: str) -> bool:
+def has_content(source: SourceFile, file_id: str) -> bool:
     """Whether a file has the content that a file_id names, whatever version its facts have.
 
     Raises:
@@ -92,13 +90,13 @@ def holds(source: SourceFile, file_id: str) -> bool:
     return file_id.startswith(f"{content_digest(source)}-")
 
 
-def described(path: str) -> SourceFile:
+def stat_file(path: str) -> SourceFile:
     """The file as it is now.
 
     Raises:
         OSError: the file is gone.
     """
-    return buckets.described(path) if is_url(path) else folders.described(path)
+    return buckets.stat_file(path) if is_url(path) else folders.stat_file(path)
 
 
 def covers(name: str, file: Path) -> bool:
@@ -191,8 +189,8 @@ def _found(name: str, own: str | None) -> Iterator[SourceFile]:
     if not name:
         raise ValueError("the name is empty")
     if is_url(name):
-        return buckets.look(name)
-    return folders.look(absolute(local_name(name)), own)
+        return buckets.list_files(name)
+    return folders.list_files(absolute(local_name(name)), own)
 
 
 def absolute(path: str) -> str:

@@ -1,5 +1,6 @@
-"""Which rows can be scored, and the code of every reason why others cannot."""
+"""Which rows can be scored, and why others cannot: the code of every reason, and it in words."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -8,11 +9,13 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS
-from kp_batch.archive.formats.json_values import MALFORMED_JSON, value_at
+from kp_batch import limits
+from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS
+from kp_batch.archive.formats.json import CUT, MALFORMED_JSON, finite, value_at
+from kp_batch.bounded_json import MOST
 from kp_batch.contracts import STEP_TYPES
 from kp_batch.file_faults import MISSING_COLUMN, UNREADABLE_FILE, WRONG_COLUMN_TYPE
-from kp_batch.limits import TOO_LARGE
+from kp_batch.text import shortened
 from kp_batch.times import ISO_8601
 
 SUPERSEDED = "superseded"  # found by rejects.sql
@@ -21,7 +24,12 @@ _FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _STEP_TYPE = f"none of {', '.join(STEP_TYPES)}"
 
 # Where a fault stands in a trace, the value there, and what that is not.
-_Places = Iterator[tuple[str, Any, str]]
+_Locations = Iterator[tuple[str, Any, str]]
+
+# Raised with every change of a reason's words: the next run then tells the published rejects anew.
+MESSAGES_VERSION = 4
+_SHOWN = 60  # characters of a value
+_TOO_LARGE = f"the row is too large to be read: {MOST}"
 
 
 @dataclass(frozen=True)
@@ -31,12 +39,12 @@ class Check:
     Attributes:
         message: says so where the value at fault is not known.
         fault: finds it in a frame of `ROWS`.
-        places: finds it again in the row's JSON.
+        locate: finds it again in the row's JSON.
     """
 
     message: str
     fault: pl.Expr
-    places: Callable[[Mapping[str, Any]], _Places]
+    locate: Callable[[Mapping[str, Any]], _Locations]
 
 
 def _empty(column: str) -> pl.Expr:
@@ -48,13 +56,13 @@ def _bad_step_type() -> pl.Expr:
     return ~pl.col("step_types").list.eval(known).list.all()
 
 
-def _value(column: str, expected: str) -> Callable[[Mapping[str, Any]], _Places]:
+def _value(column: str, expected: str) -> Callable[[Mapping[str, Any]], _Locations]:
     """Finds the value of a column of `ROWS`, whatever it is."""
     path = FIELDS[column].path
     return lambda trace: iter([(".".join(path), value_at(trace, path), expected)])
 
 
-def _text(column: str) -> Callable[[Mapping[str, Any]], _Places]:
+def _text(column: str) -> Callable[[Mapping[str, Any]], _Locations]:
     return _value(column, "neither text nor a whole number")
 
 
@@ -63,7 +71,7 @@ def _steps(trace: Mapping[str, Any]) -> Sequence[Any]:
     return steps if isinstance(steps, list | tuple) else ()
 
 
-def _no_steps(trace: Mapping[str, Any]) -> _Places:
+def _no_steps(trace: Mapping[str, Any]) -> _Locations:
     if not _steps(trace):
         yield STEPS, trace.get(STEPS), "no list"
     for number, step in enumerate(_steps(trace)):
@@ -71,7 +79,7 @@ def _no_steps(trace: Mapping[str, Any]) -> _Places:
             yield f"{STEPS}[{number}]", step, "no object"
 
 
-def _step_types(trace: Mapping[str, Any]) -> _Places:
+def _step_types(trace: Mapping[str, Any]) -> _Locations:
     for number, step in enumerate(_steps(trace)):
         if isinstance(step, Mapping) and (found := step.get("type")) not in STEP_TYPES:
             yield f"{STEPS}[{number}].type", found, _STEP_TYPE
@@ -114,7 +122,7 @@ CHECKS: Mapping[str, Check] = {
 }
 # Every code that a row or a file can be rejected with.
 REASONS = (
-    *(*CHECKS, MALFORMED_JSON, TOO_LARGE, SUPERSEDED),
+    *(*CHECKS, MALFORMED_JSON, limits.TOO_LARGE, SUPERSEDED),
     *(UNREADABLE_FILE, MISSING_COLUMN, WRONG_COLUMN_TYPE),
 )
 
@@ -188,3 +196,83 @@ def trace_schema() -> dict[str, Any]:
 
 def _object(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
     return {"type": "object", "required": [*required], "properties": {**properties}}
+
+
+def reject_message(codes: Sequence[str], row: int, raw: str | None) -> str:
+    """The sentences for all faults of a row, joined by semicolons.
+
+    Args:
+        codes: of its faults, as `reasons` gives them.
+        row: its number in its file, from 0.
+        raw: its JSON, see `reading.read_rows_with_raw`. Where none is kept, the sentences name no
+            value.
+    """
+    if list(codes) == [limits.TOO_LARGE]:
+        return _TOO_LARGE
+    try:
+        value = None if raw is None else json.loads(raw)
+    except (ValueError, RecursionError):  # as deep, or as long a number, as was only just read
+        value = None
+    if list(codes) == [MALFORMED_JSON]:
+        return _malformed(row + 1, value)
+    return "; ".join(fault_sentence(code, value) for code in codes)
+
+
+def with_message(rejected: pl.DataFrame) -> pl.DataFrame:
+    """Say why the rows are rejected that have no message: a function of their JSON and number.
+
+    Args:
+        rejected: the columns message, reasons, row and raw of `REJECTS`, and any others.
+    """
+    rows = rejected.select("message", "reasons", "row", "raw").iter_rows()
+    messages = [known or reject_message(codes, row, raw) for known, codes, row, raw in rows]
+    return rejected.with_columns(message=pl.Series(messages, dtype=pl.String))
+
+
+def fault_sentence(code: str, trace: Any) -> str:
+    """The sentence for one fault of a trace, with the first value at fault.
+
+    Args:
+        code: of the fault.
+        trace: a JSON value; where it has no such fault the sentence names no value.
+    """
+    if code == limits.TOO_LARGE:
+        return _TOO_LARGE
+    if code == MALFORMED_JSON:
+        return f"the trace is {_shown(trace)}, no JSON object"
+    check = CHECKS[code]
+    found = list(check.locate(trace)) if isinstance(trace, Mapping) else []
+    if not found:
+        return check.message
+    name, value, expected = found[0]
+    first = f" (the first of {len(found):,} such steps)" if len(found) > 1 else ""
+    if value is None:
+        return f"{name} is null{first}"
+    if isinstance(value, str | list) and not value:
+        return f"{name} is empty{first}"
+    return f"{name} is {_shown(value)}, {expected}{first}"
+
+
+def _malformed(line: int, text: Any) -> str:
+    """The sentence for a line, counted from 1 as editors do, that is no JSON object."""
+    message = f"line {line} is no JSON object"
+    if not isinstance(text, str) or text.endswith(CUT):
+        return message
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        return f"{message}: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
+    except ValueError:
+        return f"{message} that can be read: it holds a number of too many digits"
+    except RecursionError:  # what is nested as deep was only just read
+        return message
+    if isinstance(value, dict):  # what is no UTF-8 was replaced before
+        return f"{message} that can be read: it is not UTF-8"
+    return f"line {line} is {_shown(value)}, no JSON object"
+
+
+def _shown(value: Any) -> str:
+    try:
+        return shortened(json.dumps(finite(value), ensure_ascii=False, default=str), _SHOWN)
+    except RecursionError:
+        return "nested too deep to be shown"

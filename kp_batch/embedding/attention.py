@@ -45,11 +45,11 @@ def packed_attention(  # noqa: PLR0913 (transformers calls it)
         Shape (1, pieces, heads, dimensions), and no weights.
     """
     in_bf16 = query.dtype == torch.bfloat16
-    attend = _on_the_card if in_bf16 and query.is_cuda else _by_length
+    attend = _on_gpu if in_bf16 and query.is_cuda else _by_length
     return attend(query[0], key[0], value[0], lengths, scaling)[None], None
 
 
-def _on_the_card(
+def _on_gpu(
     query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int], scaling: float
 ) -> Tensor:
     """Attend in one go: its kernel takes windows of any lengths, in half precision."""

@@ -1,4 +1,4 @@
-"""The live engine's model, all-MiniLM-L6-v2: word pieces in, vectors out."""
+"""The live engine's model, all-MiniLM-L6-v2: a text's first word pieces in, a vector out."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from kp_batch.embedding.checked import ENCODER_VERSION, checked
+from kp_batch.embedding.encoders import ENCODER_VERSION, checked
 from kp_batch.embedding.model_files import MINILM_DIGESTS, find_minilm
-from kp_batch.embedding.pieces import first_pieces
 from kp_batch.embedding.precision import Precision, computing, suffix
 from kp_batch.vectors import Float32s
 
@@ -31,6 +30,9 @@ _PIECES_ON_CPU: Mapping[Precision, int] = MappingProxyType(
     {"float32": 4 * WINDOW, "bf16": 8 * WINDOW}
 )
 _BYTES_OF_PIECE = 64 << 10
+
+# Characters for each piece that is wanted: real texts have five or six.
+_CHARACTERS = 8
 
 
 class MiniLM:
@@ -57,7 +59,7 @@ class MiniLM:
         """The window of each text: its word pieces with the special ones, cut after 512."""
         if not texts:
             return []
-        pieces = first_pieces(self.tokenizer, texts, WINDOW)
+        pieces = _first_pieces(self.tokenizer, texts, WINDOW)
         return [np.array(each, dtype=np.uint16) for each in pieces]
 
     def cuts(self, text: str) -> bool:
@@ -143,3 +145,39 @@ def _batches(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
         held += lengths[row]
     if batch:
         yield batch
+
+
+def _first_pieces(
+    tokenizer: "Tokenizer", texts: Sequence[str], most: int, characters: int = _CHARACTERS
+) -> list[list[int]]:
+    """The first word pieces of texts, with the special ones, as if all of a text had been cut.
+
+    A text is read up to a space beyond so many characters, and further only where that gave too few
+    pieces: tokenisers of BERT split a text at spaces before all else, so that what follows a space
+    changes no piece before it.
+
+    Args:
+        tokenizer: that of a BERT model, which neither cuts nor pads.
+        texts: any.
+        most: pieces of a text, at least 1. A longer one keeps its first special piece and loses its
+            last one.
+        characters: for each piece, to begin with; at least 1.
+    """
+    found: dict[int, list[int]] = {}
+    left, reach = list(range(len(texts))), most * characters
+    while left:
+        beginnings = [_beginning(texts[row], reach) for row in left]
+        for row, beginning, read in zip(
+            left, beginnings, tokenizer.encode_batch_fast(beginnings), strict=True
+        ):
+            # The last piece says that the text has ended.
+            if len(read.ids) > most or len(beginning) == len(texts[row]):
+                found[row] = read.ids[:most]
+        left = [row for row in left if row not in found]
+        reach *= 4
+    return [found[row] for row in range(len(texts))]
+
+
+def _beginning(text: str, reach: int) -> str:
+    space = text.find(" ", reach)
+    return text if space < 0 else text[:space]

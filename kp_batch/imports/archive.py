@@ -241,7 +241,7 @@ class InBucket:
 
     def _delete(self, name: str, etag: str) -> None:
         store = store_at(self.url)
-        found = store.look(name)
+        found = store.head(name)
         if found and found.etag != etag:
             raise ConflictError(name)
         store.delete([name])

@@ -14,8 +14,7 @@ from typing import Any
 
 from kp_batch import limits
 from kp_batch.archive import buckets, folders
-from kp_batch.archive.folders import IS_WAREHOUSE
-from kp_batch.archive.source_file import SourceFile
+from kp_batch.archive.folders import IS_WAREHOUSE, SourceFile
 from kp_batch.archive.sources import absolute, open_file
 from kp_batch.errors import ArchiveError
 from kp_batch.file_faults import UnreadableError
@@ -154,13 +153,13 @@ def _stamps(source: str, own: str = "") -> dict[str, str]:
 
 
 def _objects(url: str, own: str) -> Iterator[SourceFile]:
-    return (each for each in buckets.everything(url) if not each.path.startswith(f"{own}/"))
+    return (each for each in buckets.list_all_files(url) if not each.path.startswith(f"{own}/"))
 
 
 def _files(path: str, own: str) -> Iterator[SourceFile]:
     # Also one that is named itself, through whatever links.
     is_own = own and Path(os.path.realpath(path)).is_relative_to(own)
-    return iter(()) if is_own else folders.everything(path, own)
+    return iter(()) if is_own else folders.list_all_files(path, own)
 
 
 def _stamp(file: SourceFile) -> str:

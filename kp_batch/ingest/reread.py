@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import duckdb
 
-from kp_batch.archive.formats.json_values import rows_from_objects
+from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.reading import read_raw
-from kp_batch.archive.sources import described
+from kp_batch.archive.sources import stat_file
 from kp_batch.archive.validation import reasons
 from kp_batch.errors import is_of_machine
 from kp_batch.facts import with_facts
@@ -24,7 +24,7 @@ _LETTERS = 16 << 20  # of JSON
 Trace = dict[str, Any]
 
 
-class Placed(Protocol):
+class HasLocation(Protocol):
     """A scored trace, and where the archive held it."""
 
     @property
@@ -48,8 +48,8 @@ class Placed(Protocol):
         ...
 
 
-class Place(NamedTuple):
-    """The least that is `Placed`."""
+class TraceLocation(NamedTuple):
+    """Where the archive held a scored trace; see `HasLocation`."""
 
     source_file: str
     row: int
@@ -57,12 +57,12 @@ class Place(NamedTuple):
     content_hash: str
 
 
-P = TypeVar("P", bound=Placed)
+P = TypeVar("P", bound=HasLocation)
 
 
-def find_places(
+def find_locations(
     connection: duckdb.DuckDBPyConnection, wanted: str, files: str, facts: str
-) -> list[Place]:
+) -> list[TraceLocation]:
     """Find where the archive held some traces, in the order of their files, in each by row.
 
     Args:
@@ -71,24 +71,24 @@ def find_places(
         files: SQL for the rows of the table `files`.
         facts: SQL for those of `facts`.
     """
-    rows = connection.sql(places_query(wanted, files, facts)).select(*Place._fields)
-    return sorted(map(Place._make, rows.fetchall()))
+    rows = connection.sql(locations_query(wanted, files, facts)).select(*TraceLocation._fields)
+    return sorted(map(TraceLocation._make, rows.fetchall()))
 
 
-def places_query(wanted: str, files: str, facts: str) -> SQL:
-    """The SQL of `find_places`, whose rows have all columns of `wanted`; see places.sql."""
-    return sql(__name__, "places.sql", wanted=wanted, files=files, facts=facts)
+def locations_query(wanted: str, files: str, facts: str) -> SQL:
+    """The SQL of `find_locations`, whose rows have all columns of `wanted`; see locations.sql."""
+    return sql(__name__, "locations.sql", wanted=wanted, files=files, facts=facts)
 
 
 def reread(
-    places: Iterable[P], *, most_bytes: int | None = None
+    locations: Iterable[P], *, most_bytes: int | None = None
 ) -> Iterator[tuple[P, Trace | Unread]]:
     """Read scored traces again; see `reread_batches`."""
-    return chain.from_iterable(reread_batches(places, most_bytes=most_bytes))
+    return chain.from_iterable(reread_batches(locations, most_bytes=most_bytes))
 
 
 def reread_batches(
-    places: Iterable[P], *, most_bytes: int | None = None
+    locations: Iterable[P], *, most_bytes: int | None = None
 ) -> Iterator[list[tuple[P, Trace | Unread]]]:
     """Read scored traces again, as JSON values with all their fields.
 
@@ -96,32 +96,32 @@ def reread_batches(
     any more, since its row has another id or content now, is not read.
 
     Args:
-        places: in the order of their files, and in each by row.
+        locations: in the order of their files, and in each by row.
         most_bytes: files that are larger are not read; None: all are.
 
     Yields:
-        Some places at a time, in their order, each with its trace, or a text: why it is not read.
+        Some locations at a time, in their order, each with its trace, or why that is not read.
     """
-    by_file = groupby(places, key=lambda each: each.source_file)
+    by_file = groupby(locations, key=lambda each: each.source_file)
     texts = chain.from_iterable(_texts(path, in_file, most_bytes) for path, in_file in by_file)
     for batch in _batches(texts):
         yield list(_as_scored(batch))
 
 
 def _texts(
-    path: str, places: Iterator[P], most_bytes: int | None
+    path: str, locations: Iterator[P], most_bytes: int | None
 ) -> Iterator[tuple[P, str, Unread | None]]:
     """The JSON of some rows of one file, as far as they can be read again, or why they cannot."""
     asked: deque[P] = deque()  # no more than a batch of the file, whatever is asked of it
 
     def rows() -> Iterator[int]:
-        for each in places:
+        for each in locations:
             asked.append(each)
             yield each.row
 
     why: Unread = "changed"
     try:
-        source = described(path)
+        source = stat_file(path)
         if most_bytes is not None and source.size > most_bytes:
             why = "large"
         else:
@@ -135,7 +135,7 @@ def _texts(
         if is_of_machine(error):
             raise
         why = "unreadable"
-    for each in chain(asked, places):
+    for each in chain(asked, locations):
         yield each, "", why
 
 
@@ -144,11 +144,11 @@ def _batches(
 ) -> Iterator[list[tuple[P, str, Unread | None]]]:
     batch: list[tuple[P, str, Unread | None]] = []
     letters = 0
-    for place, text, why in texts:
+    for location, text, why in texts:
         if batch and (len(batch) == _ROWS or letters + len(text) > _LETTERS):
             yield batch
             batch, letters = [], 0
-        batch.append((place, text, why))
+        batch.append((location, text, why))
         letters += len(text)
     if batch:
         yield batch
@@ -163,9 +163,10 @@ def _as_scored(
     # export must find the same content.
     facts = with_facts(rows_from_objects("", enumerate(read)), reasons())
     now = zip(read, facts.select("trace_id", "content_hash").iter_rows(), strict=True)
-    for place, _, why in batch:
+    for location, _, why in batch:
         if why:
-            yield place, why
+            yield location, why
         else:
             trace, found = next(now)
-            yield place, trace if found == (place.trace_id, place.content_hash) else "changed"
+            is_same = found == (location.trace_id, location.content_hash)
+            yield location, trace if is_same else "changed"

@@ -17,17 +17,17 @@ from kp_batch.files import atomic_write
 from kp_batch.staging import TEXTS, Staging
 
 _FACTS_ROWS = 65_536  # a row group of facts: some 16 MB
-_HELD_ROWS = 16_384  # worth computing facts of: of fewer, making the queries takes its share
+_BUFFER_ROWS = 16_384  # worth computing facts of: of fewer, making the queries takes its share
 # The columns of facts worth a dictionary; pyarrow would begin one of each hash and throw it away.
 _REPEATED = (
     *("file_id", "task_domain", "agent_id", "framework", "source_skill"),
     "reasons.list.element",
 )
 _POINTER_BYTES = 16
-_HELD_BYTES = 64 << 20  # of fewer rows, where these are as large
+_BUFFER_BYTES = 64 << 20  # of fewer rows, where these are as large
 
 
-class _Held:
+class _Buffer:
     """Frames that wait until together they have as many rows, or bytes, as are worth working on."""
 
     def __init__(self, most: int) -> None:
@@ -36,15 +36,15 @@ class _Held:
         self._rows = self._bytes = 0
 
     def add(self, rows: pl.DataFrame) -> bool:
-        """Hold a frame; returns whether they are as many now."""
+        """Add a frame; returns whether they are as many now."""
         if len(rows):
             self._frames.append(rows)
             self._rows += len(rows)
             self._bytes += _size(rows)
-        return self._rows >= self._most or self._bytes >= _HELD_BYTES
+        return self._rows >= self._most or self._bytes >= _BUFFER_BYTES
 
-    def taken(self) -> pl.DataFrame | None:
-        """All that is held, as one frame; None if nothing is."""
+    def take(self) -> pl.DataFrame | None:
+        """Empty it: all rows as one frame, None if there are none."""
         frames, self._frames, self._rows, self._bytes = self._frames, [], 0, 0
         # As one chunk: every expression would make one of the columns that it takes.
         return pl.concat(frames, rechunk=True) if frames else None
@@ -53,8 +53,8 @@ class _Held:
 def _size(rows: pl.DataFrame) -> int:
     """The bytes of rows, about: Polars counts the texts of lists, and not what points to them."""
     lists = (each for each in rows if each.dtype == pl.List)
-    places = sum(int(each.list.len().sum() or 0) for each in lists)
-    return int(rows.estimated_size()) + _POINTER_BYTES * places
+    values = sum(int(each.list.len().sum() or 0) for each in lists)
+    return int(rows.estimated_size()) + _POINTER_BYTES * values
 
 
 class ParquetBatchWriter:
@@ -68,17 +68,17 @@ class ParquetBatchWriter:
         self._path, self._schema, self._most = path, schema, most
         self._repeated = list(repeated)
         self.files: list[Path] = []
-        self._held = _Held(most)
+        self._buffer = _Buffer(most)
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, rows: pl.DataFrame) -> None:
         """Add rows, with more columns perhaps."""
-        if self._held.add(rows.select(self._schema.names())):
+        if self._buffer.add(rows.select(self._schema.names())):
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held."""
-        rows = self._held.taken()
+        """Write what it has buffered."""
+        rows = self._buffer.take()
         if rows is None:
             return
         # Arrow's views of strings are what Polars has: any other type would have to be copied.
@@ -92,7 +92,7 @@ class ParquetBatchWriter:
                 use_dictionary=cast("Any", self._repeated),  # its stubs know of a bool alone
                 store_schema=False,
             )
-        fitting = len(rows) * _HELD_BYTES // max(_size(rows), 1)
+        fitting = len(rows) * _BUFFER_BYTES // max(_size(rows), 1)
         group = max(min(self._most, fitting), 1)
         self._writer.write_table(table, row_group_size=group)
 
@@ -140,19 +140,19 @@ class StagedRows:
 
     def __init__(self, facts: ParquetBatchWriter, texts: ParquetBatchWriter) -> None:
         self.facts, self.texts = facts, texts
-        self._held = _Held(_HELD_ROWS)
+        self._buffer = _Buffer(_BUFFER_ROWS)
 
     def add(self, rows: pl.DataFrame) -> None:
         """Add a batch: a frame of `ROWS` with the columns `file_id` and `raw`."""
-        if self._held.add(rows):
+        if self._buffer.add(rows):
             self.flush()
 
     def flush(self) -> None:
-        """Compute the facts of what is held: of many small files at once, which is faster."""
-        held = self._held.taken()
-        if held is None:
+        """Compute the facts of what is buffered: of many small files at once, which is faster."""
+        rows = self._buffer.take()
+        if rows is None:
             return
-        rows = with_facts(held, reasons())
+        rows = with_facts(rows, reasons())
         self.facts.add(rows)
         accepted = rows.filter(pl.col("reasons").list.len() == 0)
         self.texts.add(texts_of(accepted))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from kp_batch.vectors import Float32s, Float64s, cosines, nonzero, unit
 
 NO_NEIGHBOUR = 0.5  # the novelty of a trace that meets an empty cache, or has no vector
-NOBODY_MET = (NO_NEIGHBOUR, None, None, None, 0)  # what such a trace met: a row of `NOVELTY`
+NO_NEIGHBOUR_ROW = (NO_NEIGHBOUR, None, None, None, 0)  # of such a trace, as in `NOVELTY`
 
 
 def novelty(max_similarity: npt.ArrayLike) -> Float64s:

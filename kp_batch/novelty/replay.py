@@ -2,7 +2,10 @@
 
 Each trace is added and the cache is first in, first out, so trace i meets a contiguous run of the
 traces before it, its window. A block of traces therefore needs one product with the rows that any
-of their windows holds. That product only nominates, see candidates.py; `cosines` decides. A change
+of their windows holds.
+
+A product's last bits vary with its shape, the threads and the library. So it only nominates: every
+pair within a band of a row's greatest similarity. `vectors.cosines` decides between them. A change
 here that changes a result raises `settings.REPLAY_VERSION`.
 """
 
@@ -13,19 +16,35 @@ from datetime import timedelta
 import numpy as np
 
 from kp_batch.novelty.cache import novelty
-from kp_batch.novelty.candidates import Candidates
-from kp_batch.novelty.windows import window_starts
-from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, is_unit
+from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, is_unit, nonzero
 
 # Rows of one block: an eighth of the widest window, within these bounds. Longer blocks multiply
 # faster, but more of their pairs are in no window.
 _FEWEST, _MOST = 128, 256
 _PAIRS = 256  # compared at once: they are copied
 
+# float32 products of unit vectors were off by at most 1.3e-6; a band of 1e-5 misses
+# no true maximum and nominates few others.
+BAND = np.float32(1e-5)
+# float64 ones are off by at most `dimensions * 2**-53`, as are cosines: 1e-9 is beyond doubt.
+_NARROW_BAND = 1e-9
+# So many pairs cost as much in a float64 product as one of them by `cosines`.
+_PAIRS_OF_A_COSINE = 16
+# Columns of one product: it stays in a core's cache until it is looked at, and bounds the memory,
+# however large the windows are. With 128 rows it is 1 MB.
+_COLUMNS = 2_048
+_NONE = np.float32(-np.inf)
+
+# Looked at once for equal vectors, since they are copied: 512 x 384 float64 stay in a core's cache.
+_ROWS = 512
+_FOREVER = 1 << 62  # microseconds: a time that is as long ago still fits into an int64
+
+_Pairs = tuple[Int64s, Int64s]  # of rows and columns
+
 
 @dataclass(frozen=True)
 class Replay:
-    """What each trace met in the cache. All arrays have one element a trace."""
+    """What of the cache is nearest to each trace. All arrays have one element a trace."""
 
     max_similarity: Float64s  # NaN where the cache was empty
     nearest: Int64s  # row of the nearest trace; -1 where there is none
@@ -77,12 +96,12 @@ def replay_windows(
     wanted: Bools | None = None,
     block: int = _MOST,
 ) -> Replay:
-    """Compute what each trace met in a given window; see `replay`.
+    """Compute what is nearest to each trace in a given window; see `replay`.
 
     Args:
         vectors: float32, shape (n, dimensions), unit or zero rows, in replay order.
         starts: int64, shape (n,), ascending: row i meets rows `[starts[i], i)`.
-        first: the first row of the result; those before it are met only.
+        first: the first row of the result; those before it are only in windows.
         wanted: bool, shape (n,): only these rows' results count, the others' may be anything; None
             for all.
         block: the most rows of one matrix product, at least 1; changes the speed, never the result.
@@ -91,15 +110,15 @@ def replay_windows(
         ValueError: the shapes differ, a row is neither unit nor zero, or block is not positive.
     """
     _check(vectors, starts, block)
-    candidates = Candidates.of(vectors, starts)
+    candidates = _Candidates.of(vectors, starts)
     sizes = np.arange(len(starts), dtype=np.int64) - starts
-    decided = _Decided.of(vectors)
+    best = _BestMatches.of(vectors)
     length = min(block, max(int(sizes.max(initial=0)) // 8, _FEWEST))
     rows = np.arange(len(starts)) if wanted is None else np.flatnonzero(wanted)
     for begin, end in _blocks(rows[np.searchsorted(rows, first) :], length):
         for row, column in candidates.nominate(begin, end):
-            decided.compare(row, column)
-    similarity, nearest = _settled(decided, candidates.real, starts)
+            best.compare(row, column)
+    similarity, nearest = _with_zeros(best, candidates.real, starts)
     return Replay(similarity[first:], nearest[first:], sizes[first:])
 
 
@@ -127,8 +146,8 @@ def _check(vectors: Float32s, starts: Int64s, block: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Decided:
-    """What exact cosines have decided: the nearest trace to each, the oldest of equals.
+class _BestMatches:
+    """The nearest trace to each by exact cosines, the oldest of equals.
 
     The copies of pairs go into memory that stays: fresh memory costs more than the arithmetic, and
     makes threads wait for each other.
@@ -141,19 +160,19 @@ class _Decided:
     work: Float64s  # the same shape
 
     @classmethod
-    def of(cls, vectors: Float32s) -> "_Decided":
+    def of(cls, vectors: Float32s) -> "_BestMatches":
         rows, shape = len(vectors), (2, _PAIRS, vectors.shape[1])
-        nobody = np.full(rows, -1, dtype=np.int64)
+        none = np.full(rows, -1, dtype=np.int64)
         return cls(
             vectors,
             np.full(rows, -np.inf),
-            nobody,
+            none,
             np.empty(shape, dtype=np.float32),
             np.empty(shape),
         )
 
     def compare(self, row: Int64s, column: Int64s) -> None:
-        """Let rows meet columns, which ascend, and are later than those met before."""
+        """Compare rows with columns, which ascend, and are later than those before."""
         exact = np.empty(len(row))
         for start in range(0, len(row), _PAIRS):
             part = slice(start, start + _PAIRS)
@@ -170,16 +189,170 @@ class _Decided:
         return cosines(left, right, self.work[:, : len(row)])
 
 
-def _settled(decided: _Decided, real: Bools, starts: Int64s) -> tuple[Float64s, Int64s]:
-    """Let the similarity 0 of a zero vector beat negative ones; it is nobody's nearest.
+def _with_zeros(best: _BestMatches, real: Bools, starts: Int64s) -> tuple[Float64s, Int64s]:
+    """Let the similarity 0 of a zero vector beat negative ones; it is nearest to none.
 
-    A row without a nearest one that met any has met zero vectors alone, or is one.
+    Where there is none nearest in a window, all its vectors are zero, or the row is.
     """
-    similarity, nearest = decided.similarity, decided.nearest
+    similarity, nearest = best.similarity, best.nearest
     zeros_before = np.concatenate([[0], np.cumsum(~real)])
-    met_zero = zeros_before[:-1] > zeros_before[starts]
-    beaten = (nearest < 0) | (met_zero & (similarity < 0))
+    has_zero = zeros_before[:-1] > zeros_before[starts]
+    beaten = (nearest < 0) | (has_zero & (similarity < 0))
     similarity[beaten] = 0.0
     nearest[beaten] = -1
     similarity[starts == np.arange(len(starts))] = np.nan
     return similarity, nearest
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Finds, for some rows at a time, what can be nearest to each.
+
+    Row i meets rows `[starts[i], i)`, the columns of its products.
+    """
+
+    vectors: Float32s  # shape (n, dimensions), unit or zero rows
+    starts: Int64s  # shape (n,), ascending
+    real: Bools  # shape (n,), which vectors are not zero
+    twin: Int64s  # shape (n,), see `_previous_equal`
+
+    @classmethod
+    def of(cls, vectors: Float32s, starts: Int64s) -> "_Candidates":
+        """Look at the vectors; see the fields."""
+        return cls(vectors, starts, nonzero(vectors), _previous_equal(vectors))
+
+    def nominate(self, first: int, last: int) -> Iterator[_Pairs]:
+        """Yield what may be nearest to the rows from `first` to `last`, which is excluded.
+
+        Of each row that meets a nonzero vector the true nearest is among it, and all that are as
+        similar, of equal vectors the oldest alone. Columns ascend, from one product to the next.
+        """
+        in_windows, block = self._in_windows(first, last), self.vectors[first:last]
+        # Nothing is nearest to a zero vector: no similarity exceeds infinity.
+        greatest = np.where(self.real[first:last], _NONE, -_NONE)
+        for at in range(0, len(in_windows), _COLUMNS):
+            columns = in_windows[at : at + _COLUMNS]
+            tile = self._rows(columns)
+            product = tile @ block.T  # the other way round it takes a tenth longer
+            _blank_unseen(product, columns, first, self.starts[first:last])
+            np.maximum(greatest, product.max(axis=0), out=greatest)
+            # flatnonzero is several times as fast as nonzero where hits are this rare.
+            hits = np.flatnonzero(product > greatest - BAND)
+            column, row = np.divmod(hits, len(block))
+            oldest = self.twin[columns[column]] < self.starts[row + first]
+            column, row = _narrowed(tile, block, column[oldest], row[oldest])
+            yield row + first, columns[column]
+
+    def _in_windows(self, first: int, last: int) -> Int64s:
+        """The rows in a block's windows, but for zero vectors, and for equals of older ones in all.
+
+        Leaving these out makes repeated texts cheaper than different ones.
+        """
+        low = int(self.starts[first])
+        oldest = self.twin[low:last] < self.starts[last - 1]
+        return np.flatnonzero(self.real[low:last] & oldest) + low
+
+    def _rows(self, rows: Int64s) -> Float32s:
+        """The vectors of ascending rows, which are copied only where they are not neighbours."""
+        low, high = int(rows[0]), int(rows[-1]) + 1
+        return self.vectors[low:high] if high - low == len(rows) else self.vectors[rows]
+
+
+def _blank_unseen(product: Float32s, columns: Int64s, first: int, starts: Int64s) -> None:
+    """Blank, in place, the columns outside each row's window: itself, later and dropped rows.
+
+    Only the two triangles in which the block's rows differ are compared.
+
+    Args:
+        product: shape (columns, rows).
+        columns: ascending.
+        first: of the block's rows.
+        starts: of the block's rows.
+    """
+    rows = np.arange(first, first + len(starts))
+    later = slice(int(np.searchsorted(columns, first)), None)
+    product[later][columns[later, None] >= rows] = _NONE
+    gone = slice(0, int(np.searchsorted(columns, starts[-1])))
+    product[gone][columns[gone, None] < starts] = _NONE
+
+
+def _narrowed(tile: Float32s, block: Float32s, column: Int64s, row: Int64s) -> _Pairs:
+    """Leave the pairs within a far narrower band, where many rows have many columns in common.
+
+    Args:
+        tile: the vectors of the columns.
+        block: the vectors of the rows.
+        column: ascending, counted in the tile.
+        row: counted in the block.
+    """
+    new = np.diff(column, prepend=-1) > 0
+    held = column[new]
+    if len(column) * _PAIRS_OF_A_COSINE <= len(held) * len(block):
+        return column, row
+    product = tile[held].astype(np.float64) @ block.astype(np.float64).T
+    similarity = product[np.cumsum(new) - 1, row]
+    greatest = np.full(len(block), -np.inf)
+    np.maximum.at(greatest, row, similarity)
+    close = similarity > greatest[row] - _NARROW_BAND
+    return column[close], row[close]
+
+
+def _previous_equal(vectors: Float32s) -> Int64s:
+    """The latest earlier row with an equal vector, -1 where there is none.
+
+    Rows are grouped by their float64 product with one random vector, and neighbours within a group
+    are compared. A collision can only hide an equal row, which costs time, never correctness.
+
+    Args:
+        vectors: float32, shape (n, dimensions).
+
+    Returns:
+        int64, shape (n,).
+    """
+    direction = np.random.default_rng(0).standard_normal(vectors.shape[1])
+    hashes = np.empty(len(vectors), dtype=np.float64)
+    for part in _parts(len(vectors)):
+        # einsum, unlike a matrix product, sums each row in the same order.
+        hashes[part] = np.einsum("ij,j->i", vectors[part].astype(np.float64), direction)
+    order = np.argsort(hashes, kind="stable")
+    grouped = np.flatnonzero(hashes[order[:-1]] == hashes[order[1:]])
+    previous = np.full(len(vectors), -1, dtype=np.int64)
+    for part in _parts(len(grouped)):
+        earlier, later = order[grouped[part]], order[grouped[part] + 1]
+        same = (vectors[earlier] == vectors[later]).all(axis=1)
+        previous[later[same]] = earlier[same]
+    return previous
+
+
+def _parts(rows: int) -> Iterator[slice]:
+    return (slice(start, start + _ROWS) for start in range(0, rows, _ROWS))
+
+
+def window_starts(
+    times: Int64s, max_elements: int, ttl: timedelta | None, first: Int64s | int = 0
+) -> Int64s:
+    """The first row of each row's window: row i meets rows `[start_i, i)`.
+
+    Formula: `max(i - max_elements, first_i, first j with times[j] > times[i] - ttl)`.
+
+    Args:
+        times: int64, shape (n,), microseconds, ascending from `first_i` to i.
+        max_elements: the cache's capacity, at least 0.
+        ttl: the cache's time to live, None for no limit.
+        first: int64, shape (n,), the first row that each row may meet, no later than itself.
+
+    Returns:
+        int64, shape (n,), ascending where `first` does.
+    """
+    rows = np.arange(len(times), dtype=np.int64)
+    low = np.maximum(rows - max_elements, first)
+    if ttl is None:
+        return low
+    expired = times - min(ttl // timedelta(microseconds=1), _FOREVER)
+    high = rows.copy()
+    while (open_ := np.flatnonzero(low < high)).size:  # a search by halves, of all rows at once
+        middle = (low[open_] + high[open_]) // 2
+        is_expired = times[middle] <= expired[open_]
+        low[open_[is_expired]] = middle[is_expired] + 1
+        high[open_[~is_expired]] = middle[~is_expired]
+    return low

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 import duckdb
 
 from kp_batch.errors import KpBatchError
-from kp_batch.ingest.reread import Place, find_places, reread
+from kp_batch.ingest.reread import TraceLocation, find_locations, reread
 from kp_batch.reasons import OF_ENCODER, Reason, file_changes, listed, setting_changes
 from kp_batch.run_record import RunRecord, incomparable
 from kp_batch.sql import SQL, Value, set_variables, sql, statement
@@ -162,12 +162,12 @@ def _changes(
 
 def _movers(connection: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
     """The traces that moved most, with the start of their objectives."""
-    read = _objectives(find_places(connection, "moved", "second.files", "facts"))
+    read = _objectives(find_locations(connection, "moved", "second.files", "facts"))
     for row in _rows(connection, "movers"):
         yield {**row, **read[row["trace_id"]]}
 
 
-def _objectives(places: Iterable[Place]) -> dict[str, dict[str, str | None]]:
+def _objectives(places: Iterable[TraceLocation]) -> dict[str, dict[str, str | None]]:
     """Of each trace the fields of a `Mover` that tell its objective, as far as it can be read.
 
     Args:

@@ -18,12 +18,11 @@ import pyarrow.parquet as pq
 
 from kp_batch.archive.sources import covers
 from kp_batch.contracts import TIMESTAMP, arrow_schema
-from kp_batch.embedding.chunks import read_vectors
-from kp_batch.embedding.store import VectorStore
+from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.errors import KpBatchError
-from kp_batch.ingest.reread import Trace, places_query, reread_batches
+from kp_batch.ingest.reread import Trace, locations_query, reread_batches
 from kp_batch.memory import duckdb_limit
-from kp_batch.novelty.distinct import Distinct
+from kp_batch.novelty.similar import Distinct
 from kp_batch.operations.export_formats import ExportFormat
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.progress import progress
@@ -259,7 +258,7 @@ def _select(warehouse: Path, wanted: ExportFilter, path: Path) -> tuple[int, tup
         )
         copied = statement(
             "COPY ($places) TO $path (FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 16384)",
-            places=places_query(hashed, "files", snapshot.relation("facts")),
+            places=locations_query(hashed, "files", snapshot.relation("facts")),
             path=literal(path),
         )
         [(count,)] = connection.execute(copied).fetchall()

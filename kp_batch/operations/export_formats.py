@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kp_batch.archive.formats.json_values import reader
+from kp_batch.archive.formats.json import reader
 from kp_batch.contracts import EXPORTED, arrow_schema
 from kp_batch.text import encodable
 

@@ -13,7 +13,7 @@ from polars.exceptions import PanicException
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
 from kp_batch.facts import id_hash
 from kp_batch.imports.state import holds
-from kp_batch.ingest.observe import observe_published
+from kp_batch.ingest.scan import scan_published
 from kp_batch.operations.retention import (
     FactsRewrite,
     RunIds,
@@ -309,7 +309,7 @@ def check_formulas(run: Run, what: str = "forgetting") -> None:
 
 def plan_from_published(run: Run) -> Plan:
     """Plan without a look at the archive, and without the model."""
-    return make_plan(run, observe_published(run), Scorer.as_published(run))
+    return make_plan(run, scan_published(run), Scorer.as_published(run))
 
 
 def _lost_runs(snapshot: PublishedSnapshot, plan: Plan | None) -> RunIds:

@@ -8,9 +8,8 @@ from typing import Self
 import numpy as np
 import polars as pl
 
-from kp_batch.embedding.chunks import read_vectors
-from kp_batch.embedding.store import VectorStore
-from kp_batch.novelty.cache import NOBODY_MET, VectorCache, novelty
+from kp_batch.embedding.vector_store import VectorStore, read_vectors
+from kp_batch.novelty.cache import NO_NEIGHBOUR_ROW, VectorCache, novelty
 from kp_batch.novelty.settings import CacheSettings
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.planning.snapshot import OpenSnapshot
@@ -45,7 +44,7 @@ class ReplayedNovelty:
     @classmethod
     def nobody(cls, vector_difference: float = 0.0) -> Self:
         """What a trace met where the cache was empty, or where there is no encoder."""
-        return cls(*NOBODY_MET, vector_difference)
+        return cls(*NO_NEIGHBOUR_ROW, vector_difference)
 
 
 class Reference:

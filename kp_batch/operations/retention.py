@@ -10,7 +10,7 @@ from uuid import uuid4
 import polars as pl
 
 from kp_batch.contracts import GROWING, TABLES, VIEWS
-from kp_batch.embedding.store import VectorStore
+from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.files import files_below
 from kp_batch.run_record import RunRecord
 from kp_batch.sql import SQL, statement
@@ -134,7 +134,7 @@ def keep_vectors(snapshot: PublishedSnapshot) -> int:
     staging = Staging(layout.staging(f"upkeep-{uuid4().hex}"))
     staging.make()
     with staging.connect() as connection:
-        return sum(VectorStore(each, connection).keep(accepted) for each in folders)
+        return sum(VectorStore(each, connection).prune_to(accepted) for each in folders)
 
 
 def count_other_vectors(
@@ -150,7 +150,7 @@ def count_other_vectors(
     """
     accepted = _accepted(snapshot, stays)
     with staging.connect() as connection:
-        return sum(VectorStore(each, connection).count_others(accepted) for each in folders)
+        return sum(VectorStore(each, connection).count_prunable(accepted) for each in folders)
 
 
 def _accepted(snapshot: PublishedSnapshot, stays: SQL) -> SQL:

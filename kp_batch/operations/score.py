@@ -12,19 +12,22 @@ import numpy as np
 import polars as pl
 
 from kp_batch import limits
-from kp_batch.archive.formats.json_values import BATCH_BYTES, rows_from_objects
-from kp_batch.archive.formats.jsonl import json_object, line_as_json, line_batches
-from kp_batch.archive.reject_messages import reject_message
-from kp_batch.archive.validation import reasons
+from kp_batch.archive.formats.json import (
+    BATCH_BYTES,
+    json_object,
+    line_as_json,
+    line_batches,
+    rows_from_objects,
+)
+from kp_batch.archive.validation import reasons, reject_message
 from kp_batch.bounded_json import lines_of
 from kp_batch.contracts import TIMESTAMP
 from kp_batch.dimensions import Breakdown, Counts
 from kp_batch.facts import with_facts
 from kp_batch.live import NOT_NEEDED
 from kp_batch.novelty.cache import novelty
-from kp_batch.novelty.nearest import Similar
-from kp_batch.scoring.breakdown import breakdowns
-from kp_batch.scoring.composite import assign, scores_by_profile
+from kp_batch.novelty.similar import Similar
+from kp_batch.scoring.composite import assign, breakdowns, scores_by_profile
 from kp_batch.scoring.profiles import ProfileVersions
 
 _ROWS = 256  # scored at once

@@ -15,11 +15,11 @@ import numpy as np
 import polars as pl
 
 from kp_batch.config import RescoreConfig
-from kp_batch.embedding.chunks import read_vectors, stored_dimensions
+from kp_batch.embedding.vector_store import read_vectors, stored_dimensions
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.novelty.cache import NO_NEIGHBOUR
-from kp_batch.novelty.replay import replay_windows
+from kp_batch.novelty.replay import replay_windows, window_starts
 from kp_batch.novelty.settings import (
     CacheSettings,
     check_cache_by,
@@ -28,7 +28,6 @@ from kp_batch.novelty.settings import (
     parse_cache_by,
     parse_ttl,
 )
-from kp_batch.novelty.windows import window_starts
 from kp_batch.operations.forget import check_formulas
 from kp_batch.operations.sweep_result import COLUMNS, SAME_SCORE, Outcome, Sweep
 from kp_batch.pipeline.fit import check_vectors_fit

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import polars as pl
 
-from kp_batch.archive.reject_messages import with_message
-from kp_batch.archive.validation import SUPERSEDED
+from kp_batch.archive.validation import SUPERSEDED, with_message
 from kp_batch.contracts import GROWING, TABLES
-from kp_batch.embedding.chunks import chunk_files, count_vectors
+from kp_batch.embedding.vector_store import chunk_files, count_vectors
 from kp_batch.operations.retention import (
     FactsRewrite,
     Keep,

@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
+from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.reading import read_rows
-from kp_batch.archive.source_file import SourceFile
-from kp_batch.archive.sources import described, holds
+from kp_batch.archive.sources import has_content, stat_file
 from kp_batch.archive.validation import reasons
 from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.dimensions import DIMENSIONS
@@ -18,7 +18,7 @@ from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
 from kp_batch.facts import with_facts
 from kp_batch.file_faults import UnreadableError
-from kp_batch.ingest.each_file import Unreadable, read_each
+from kp_batch.ingest.stage import Unreadable, read_with_retries
 from kp_batch.novelty.settings import CACHE_COLUMNS, parse_cache_by
 from kp_batch.operations.reference import Reference, ReplayedNovelty, ScoredTrace
 from kp_batch.planning.cache_groups import groups_of
@@ -157,7 +157,7 @@ def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
     del schema["raw"]
     readable = sampled.filter(pl.col("status") == "read").group_by("source_file", "file_id")
     wanted = {(str(path), str(file_id)): rows for (path, file_id), rows in readable}
-    read = read_each(
+    read = read_with_retries(
         "verify",
         {each: SourceFile(each[0], 0, 0) for each in wanted},
         lambda each: _facts_in(*each, wanted[each].get_column("row")).select(list(schema)),
@@ -173,8 +173,8 @@ def _facts_in(path: str, file_id: str, rows: pl.Series) -> pl.DataFrame:
         UnreadableError: it is gone or has changed.
     """
     try:
-        source = described(path)
-        is_same = holds(source, file_id)
+        source = stat_file(path)
+        is_same = has_content(source, file_id)
     except OSError as error:
         raise UnreadableError from error
     if not is_same:

@@ -12,17 +12,16 @@ from typing import Any, LiteralString
 import polars as pl
 
 from kp_batch.config import RescoreConfig
-from kp_batch.embedding.chunks import read_vectors
 from kp_batch.embedding.encoders import Encoder, load_encoder
-from kp_batch.embedding.store import VectorStore
+from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.errors import KpBatchError
-from kp_batch.novelty.nearest import Nearby, Similar, most_similar
 from kp_batch.novelty.settings import (
     CACHE_COLUMNS,
     CacheSettings,
     format_cache_by,
     format_ttl,
 )
+from kp_batch.novelty.similar import Nearby, Similar, most_similar
 from kp_batch.operations.score import Meet, Met, meet_nobody
 from kp_batch.planning.cache_groups import groups_of, rows_by_group
 from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot

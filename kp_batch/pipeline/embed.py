@@ -12,13 +12,12 @@ from typing import cast
 import numpy as np
 import polars as pl
 
-from kp_batch.embedding.chunks import write_chunk, write_windows
 from kp_batch.embedding.minilm import MiniLM, Window
 from kp_batch.embedding.precision import is_native
-from kp_batch.embedding.store import VectorStore
+from kp_batch.embedding.vector_store import VectorStore, write_chunk, write_windows
 from kp_batch.files import atomic_write
-from kp_batch.ingest.contents import stage_texts
-from kp_batch.ingest.new_files import file_parts
+from kp_batch.ingest.scan import file_parts
+from kp_batch.ingest.stage import stage_texts
 from kp_batch.pipeline.inputs import Rows, parts_of, read_inputs, stage_inputs
 from kp_batch.pipeline.loaded import EncoderName, loaded_encoder, unload
 from kp_batch.planning.plan import Plan
@@ -51,7 +50,7 @@ def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
     config = run.config
     name = EncoderName(config.embedder, config.precision, plan.scorer.encoder_id)
     encoder = loaded_encoder(name) if plan.texts.missing else None
-    staged = [*plan.observed.texts, *_read_again(run, plan, executor)] if encoder else []
+    staged = [*plan.scan.texts, *_read_again(run, plan, executor)] if encoder else []
     if encoder is None or not staged:  # files changed meanwhile: the replay says what is missing
         return None
     if not is_native(encoder.precision):

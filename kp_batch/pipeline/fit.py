@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from shutil import disk_usage
 
-from kp_batch.embedding.chunks import stored_dimensions
+from kp_batch.embedding.vector_store import stored_dimensions
 from kp_batch.errors import ResourceError
 from kp_batch.memory import available_bytes, bytes_of_quantiles
 from kp_batch.pipeline.loaded import EncoderName, loaded_encoder

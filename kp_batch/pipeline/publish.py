@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from kp_batch.archive.file_changes import changed_entries
+from kp_batch.archive.ledger import changed_entries
 from kp_batch.contracts import DISTRIBUTIONS, RUNS
 from kp_batch.pipeline.write import write_rejects
 from kp_batch.planning.plan import Plan

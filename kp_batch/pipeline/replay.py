@@ -10,8 +10,7 @@ import numpy as np
 import polars as pl
 
 from kp_batch.contracts import NOVELTY, TIMESTAMP
-from kp_batch.embedding.chunks import read_vectors, stored_dimensions
-from kp_batch.embedding.store import VectorStore
+from kp_batch.embedding.vector_store import VectorStore, read_vectors, stored_dimensions
 from kp_batch.errors import WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.novelty.replay import replay_windows

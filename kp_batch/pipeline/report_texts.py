@@ -6,8 +6,8 @@ from itertools import chain, groupby, islice
 
 import polars as pl
 
-from kp_batch.archive.formats.json_values import rows_from_objects
-from kp_batch.ingest.reread import Place, Trace, reread_batches
+from kp_batch.archive.formats.json import rows_from_objects
+from kp_batch.ingest.reread import Trace, TraceLocation, reread_batches
 from kp_batch.report.traces import StepStart, Text
 from kp_batch.steps.step import Executor, cut, step
 from kp_batch.storage.urls import is_url
@@ -35,15 +35,15 @@ def read_texts(rows: pl.DataFrame, executor: Executor) -> Mapping[str, Read]:
     Files of the traces that the page shows first are preferred, then small ones.
 
     Args:
-        rows: the columns of `Place` in the order of the files, in each by row; is_first, whether a
-            trace is among those; and the size of its file in bytes.
+        rows: the columns of `TraceLocation` in the order of the files, in each by row; is_first:
+            whether a trace is among those; and the size of its file in bytes.
         executor: reads the files.
 
     Returns:
         For each trace_id the text, or why it is not read.
     """
     costs = _affordable(rows)
-    places = [Place(*row) for row in rows.select(Place._fields).iter_rows()]
+    places = [TraceLocation(*row) for row in rows.select(TraceLocation._fields).iter_rows()]
     found: dict[str, Read] = {
         each.trace_id: "unreadable" if each.source_file in costs else "large" for each in places
     }
@@ -72,7 +72,7 @@ def _affordable(rows: pl.DataFrame) -> dict[str, int]:
 
 
 @step("texts")
-def read_part(files: Iterable[Iterable[Place]]) -> dict[str, Read]:
+def read_part(files: Iterable[Iterable[TraceLocation]]) -> dict[str, Read]:
     """Read the texts of some files, by trace_id."""
     found: dict[str, Read] = {}
     for batch in reread_batches(chain.from_iterable(files)):

@@ -7,17 +7,17 @@ import duckdb
 import polars as pl
 
 from kp_batch.dimensions import DIMENSIONS
-from kp_batch.ingest.reread import places_query
+from kp_batch.ingest.reread import locations_query
 from kp_batch.pipeline.report_texts import read_texts
 from kp_batch.report.report_data import ReportData
 from kp_batch.report.traces import Detail, Traces
-from kp_batch.scoring.breakdown import breakdowns
+from kp_batch.scoring.composite import breakdowns
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.sql import columns, sql, statement
 from kp_batch.steps.step import Executor
 from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of
 
-_BEYOND = 2**63 - 1  # all rows; see places.sql
+_BEYOND = 2**63 - 1  # all rows; see locations.sql
 _PROFILES = statement("SELECT name, $columns FROM kp.profiles", columns=columns(DIMENSIONS))
 
 
@@ -58,4 +58,4 @@ def _located(
     # Only their days: to open the files of all days takes a while.
     scores = snapshot.scores_of(asked.get_column("day").unique().sort())
     connection.execute(sql(__name__, "told.sql", scores=scores))
-    return frame_of(connection.sql(places_query("told", "kp.files", snapshot.relation("facts"))))
+    return frame_of(connection.sql(locations_query("told", "kp.files", snapshot.relation("facts"))))

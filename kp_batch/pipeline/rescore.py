@@ -10,7 +10,7 @@ from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, StorageError
-from kp_batch.ingest.observe import observe
+from kp_batch.ingest.scan import scan_archive
 from kp_batch.pipeline.embed import embed
 from kp_batch.pipeline.fit import check_fit
 from kp_batch.pipeline.publish import publish_failure, publish_success
@@ -85,9 +85,9 @@ def rescore_archive(config: RescoreConfig, executor: Executor = _THREADS) -> Sum
         warn_of_unfinished_forget(config.warehouse)
         run = opened.run
         scorer = Scorer.of(run)  # first: a fault of the settings costs no time
-        observed = observe(run, executor)
+        scan = scan_archive(run, executor)
         opened.begun = True
-        opened.plan = plan = make_plan(run, observed, scorer)
+        opened.plan = plan = make_plan(run, scan, scorer)
         say_plan(run, plan)
         if fault := excess(run, plan.counts, plan.limited):
             raise ArchiveError(fault)

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from kp_batch.contracts import NOVELTY
-from kp_batch.novelty.cache import NOBODY_MET
+from kp_batch.novelty.cache import NO_NEIGHBOUR_ROW
 from kp_batch.pipeline.replay import REPLAYED, Replayed
 from kp_batch.planning.days import DayPart
 from kp_batch.planning.plan import Plan
@@ -40,7 +40,7 @@ def write_tables(
     """
     warehouse = run.config.warehouse
     tables = DeltaTables(warehouse, run.tables, run.run_id)
-    if facts := plan.observed.facts:
+    if facts := plan.scan.facts:
         names = ((path, f"{run.run_id}-{path.stem}") for path in facts)
         tables.add_files("facts", [move_data_file(warehouse, "facts", *each) for each in names])
     for name in ("files", "profiles"):
@@ -107,7 +107,7 @@ def _rows(part: DayPart, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.Laz
         .then(pl.col(f"{name}_now") if scorer.has_encoder else pl.lit(nobody, dtype))
         .otherwise(name)
         .alias(name)
-        for (name, dtype), nobody in zip(NOVELTY.items(), NOBODY_MET, strict=True)
+        for (name, dtype), nobody in zip(NOVELTY.items(), NO_NEIGHBOUR_ROW, strict=True)
     )
 
 

@@ -7,8 +7,8 @@ from datetime import date
 import polars as pl
 
 from kp_batch.contracts import FACTS, FILES
-from kp_batch.ingest.contents import VERSION
-from kp_batch.ingest.observe import Observed
+from kp_batch.ingest.scan import ArchiveScan
+from kp_batch.ingest.stage import VERSION
 from kp_batch.planning.cache_groups import group_of
 from kp_batch.planning.snapshot import OpenSnapshot
 from kp_batch.sql import columns, read_parquet, set_variables, sql, statement
@@ -156,13 +156,13 @@ class Detected:
 
 
 def detect_changes(
-    snapshot: OpenSnapshot, observed: Observed, cache_by: Sequence[str], *, touches_all: bool
+    snapshot: OpenSnapshot, scan: ArchiveScan, cache_by: Sequence[str], *, touches_all: bool
 ) -> Detected:
     """Find the traces that are new (late ones too), changed or removed, as forgotten ones are.
 
     Args:
         snapshot: what is published.
-        observed: the archive as it is now.
+        scan: the archive as it is now.
         cache_by: whose traces share a cache, see `cache_groups`.
         touches_all: whether all rows are looked at: the published rejects are not those of the
             published ledger, or traces share their caches with others than before.
@@ -177,7 +177,7 @@ def detect_changes(
         __name__,
         "changes.sql",
         columns=columns(FACTS),
-        staged=parquet_relation("facts", observed.facts),
+        staged=parquet_relation("facts", scan.facts),
         forgotten=forgotten,
         without=without,
         files=parquet_relation("files", [snapshot.staging.table("files")]),

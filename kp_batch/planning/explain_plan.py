@@ -1,20 +1,17 @@
 """Tells what a plan is and why: as data for programs, and as text for terminals and logs."""
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
-from kp_batch.archive.file_changes import FileChanges
+import polars as pl
+
+from kp_batch.archive.ledger import FileChanges
+from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.novelty.settings import format_cache_by
+from kp_batch.planning.plan import Plan
 from kp_batch.reasons import Pending, Reason
+from kp_batch.run import Run
 from kp_batch.text import DOMAIN, number, printable, shortened
 
-if TYPE_CHECKING:  # who only prints a plan does not wait for these
-    import polars as pl
-
-    from kp_batch.planning.plan import Plan
-    from kp_batch.run import Run
-
-_SUPERSEDED = "superseded"  # as `archive.validation` has it, which takes a while to import
 _DATED = "once scored, they are found by: kp-batch sql 'FROM scores WHERE created_at > now()'"
 _SHOWN = 5  # domains, or days
 _REASONS = 12
@@ -59,7 +56,7 @@ class PlanDescription:
     estimated_seconds: float | None  # None where no rates are known for it
 
 
-def describe(run: "Run", plan: "Plan", *, by_domain_and_day: bool = False) -> PlanDescription:
+def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDescription:
     """Describe a plan whose staging is there, with or without its list by domain and day."""
     import polars as pl
 
@@ -72,7 +69,7 @@ def describe(run: "Run", plan: "Plan", *, by_domain_and_day: bool = False) -> Pl
     largest = restated.sort("restate", "task_domain", descending=[True, False]).head(_SHOWN)
     return PlanDescription(
         reasons=list(plan.reasons) if plan.pending else [],
-        files=plan.observed.files,
+        files=plan.scan.files,
         rows_of_earlier=counts.rows_of_earlier,
         rows_rejected=counts.rejected,
         rejected_by_code=counts.rejected_by_code,
@@ -96,7 +93,7 @@ def describe(run: "Run", plan: "Plan", *, by_domain_and_day: bool = False) -> Pl
     )
 
 
-def _rows(workload: "pl.DataFrame") -> list[DomainDay]:
+def _rows(workload: pl.DataFrame) -> list[DomainDay]:
     return [
         DomainDay(domain, str(day), replay, restate, reweight)
         for domain, day, replay, restate, reweight in workload.iter_rows()
@@ -166,9 +163,9 @@ def _of_earlier(plan: PlanDescription) -> str:
 
 def _rejected(plan: PlanDescription) -> str:
     """Rows and files that are rejected, and rows that others stand for."""
-    codes = {code: count for code, count in plan.rejected_by_code.items() if code != _SUPERSEDED}
+    codes = {code: count for code, count in plan.rejected_by_code.items() if code != SUPERSEDED}
     listed = ", ".join(f"{code} {count:,}" for code, count in codes.items())
-    superseded = plan.rejected_by_code.get(_SUPERSEDED, 0)
+    superseded = plan.rejected_by_code.get(SUPERSEDED, 0)
     told = [
         *([number(plan.rows_rejected, "row")] if plan.rows_rejected else []),
         *([number(len(plan.files.unreadable), "file")] if plan.files.unreadable else []),

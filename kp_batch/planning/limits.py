@@ -7,7 +7,7 @@ from math import ceil
 
 import polars as pl
 
-from kp_batch.ingest.observe import Observed
+from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.changes import Loss
 from kp_batch.run import Run
 from kp_batch.run_record import RunCounts
@@ -51,21 +51,21 @@ class _Excess:
     is_rejected: bool = False  # it stands in `rejects`
 
 
-def limited(observed: Observed, loss: Loss, published: int) -> Limited:
+def limited(scan: ArchiveScan, loss: Loss, published: int) -> Limited:
     """Count what the limits need to know.
 
     Args:
-        observed: the archive as it is now.
+        scan: the archive as it is now.
         loss: the traces that are to be removed.
         published: the number of scores.
     """
-    return Limited(_read_anew(observed), loss, published, observed.gone, observed.files_before)
+    return Limited(_read_anew(scan), loss, published, scan.gone, scan.files_before)
 
 
-def _read_anew(observed: Observed) -> ReadAnew:
-    if not observed.facts:
+def _read_anew(scan: ArchiveScan) -> ReadAnew:
+    if not scan.facts:
         return NOTHING.read
-    facts = pl.scan_parquet([*observed.facts], glob=False).select("reasons")
+    facts = pl.scan_parquet([*scan.facts], glob=False).select("reasons")
     rejected = facts.filter(pl.col("reasons").list.len() > 0).collect(engine="streaming")
     codes = rejected.get_column("reasons").explode().value_counts(sort=True, name="rows")
     listed = codes.sort("rows", "reasons", descending=[True, False]).iter_rows()

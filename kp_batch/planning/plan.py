@@ -8,7 +8,7 @@ from typing import cast
 import polars as pl
 
 from kp_batch.config import RescoreConfig
-from kp_batch.ingest.observe import Observed
+from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.cache_groups import CacheGroups, count_groups
 from kp_batch.planning.changes import ChangeSet, detect_changes
 from kp_batch.planning.days import DayPart, day_parts
@@ -45,7 +45,7 @@ _RUNS_RATED = 5
 class Plan:
     """What a run has to do, in paths, ranges and numbers; the rows stand in its staging."""
 
-    observed: Observed
+    scan: ArchiveScan
     texts: Texts  # to be embedded
     scorer: Scorer
     spans: tuple[Span, ...]  # to be replayed
@@ -61,29 +61,29 @@ class Plan:
 
 
 @step("plan")
-def make_plan(run: Run, observed: Observed, scorer: Scorer) -> Plan:
+def make_plan(run: Run, scan: ArchiveScan, scorer: Scorer) -> Plan:
     """Compare the archive and the settings with what is published; writes to staging only.
 
     Args:
         run: the run.
-        observed: the archive as it is now.
+        scan: the archive as it is now.
         scorer: what the run scores with.
 
     Raises:
         ArchiveError: a text without a vector stands only in files that are gone or unreadable.
     """
     done = done_runs(run.snapshot.runs())
-    if is_settled(run, scorer, observed, done[-1] if done else None):
-        return _nothing(run, observed, scorer, done)
-    return _compared(run, observed, scorer, done)
+    if is_settled(run, scorer, scan, done[-1] if done else None):
+        return _nothing(run, scan, scorer, done)
+    return _compared(run, scan, scorer, done)
 
 
-def _nothing(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRecord]) -> Plan:
+def _nothing(run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunRecord]) -> Plan:
     """The plan of a run that finds everything as the last one left it."""
     stage_no_workload(run)
     counts = cast("RunCounts", done[-1].counts).without_work
     return Plan(
-        observed=observed,
+        scan=scan,
         texts=Texts(0, 0),
         scorer=scorer,
         spans=(),
@@ -98,25 +98,25 @@ def _nothing(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRec
     )
 
 
-def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRecord]) -> Plan:
+def _compared(run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunRecord]) -> Plan:
     """The plan of a run that compares the traces with the published ones."""
     last = done[-1] if done else None
     with open_snapshot(run.snapshot, run.staging) as snapshot:
         rejects_stand = not run.published.failed
         touches_all = run.regroups or not rejects_stand
-        detected = detect_changes(snapshot, observed, run.config.cache_by, touches_all=touches_all)
+        detected = detect_changes(snapshot, scan, run.config.cache_by, touches_all=touches_all)
         if is_current(run, scorer, last):
             fingerprints = snapshot.current_fingerprints()
         else:
             fingerprints = snapshot.fingerprints(scorer.profiles.moments)
         timeline = affected_timeline(run, detected, scorer, fingerprints)
-        texts = missing_texts(run, detected, scorer, timeline, observed)
+        texts = missing_texts(run, detected, scorer, timeline, scan)
         traces = traces_after(run, fingerprints, timeline)
         workload = stage_workload(run, traces, scorer)
         profiles_differ = _stage_profiles(run, snapshot, scorer)
         unused = unused_profiles(run, traces)
         messages_stand = rejects_stand and words_stand(last)
-        rejects_differ = stage_rejects(run, observed, detected, messages_stand=messages_stand)
+        rejects_differ = stage_rejects(run, scan, detected, messages_stand=messages_stand)
         loss = detected.loss
         groups = count_groups(snapshot) if run.config.cache_by else None
     days = sorted(detected.changes.days | workload.days)
@@ -125,24 +125,24 @@ def _compared(run: Run, observed: Observed, scorer: Scorer, done: Sequence[RunRe
     counts = _counts(run, texts, workload, detected.changes, scores)
     differs: dict[Pending, bool] = {
         "settings": not run.keeps_settings,
-        "files": observed.differs,
+        "files": scan.differs,
         "scores": bool(days),
         "profiles": profiles_differ,
         "rejects": rejects_differ,
         "forgotten": run.forgets,
     }
     return Plan(
-        observed=observed,
+        scan=scan,
         texts=texts,
         scorer=scorer,
         spans=timeline.spans,
         days=tuple(days),
         parts=day_parts(run, days, snapshot.days, dict(published.iter_rows()), timeline.days),
         counts=counts,
-        limited=limited(observed, loss, published=scores),
+        limited=limited(scan, loss, published=scores),
         estimated_seconds=_estimated_seconds(run.config, counts, done),
         pending=tuple(what for what, is_so in differs.items() if is_so),
-        reasons=tuple(reasons(run, scorer, observed.files, last)),
+        reasons=tuple(reasons(run, scorer, scan.files, last)),
         unused_profiles=unused,
         cache_groups=groups,
     )

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import polars as pl
 
-from kp_batch.archive.reject_messages import with_message
-from kp_batch.archive.validation import SUPERSEDED
+from kp_batch.archive.validation import SUPERSEDED, with_message
 from kp_batch.contracts import REJECTS
-from kp_batch.ingest.observe import Observed
+from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.ingest.staged_rows import parquet_batches
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.sizes import PART_BYTES, PART_ROWS
@@ -29,14 +28,12 @@ class Rejected:
     files: tuple[str, ...]  # those that are unreadable
 
 
-def stage_rejects(
-    run: Run, observed: Observed, detected: Detected, *, messages_stand: bool
-) -> bool:
+def stage_rejects(run: Run, scan: ArchiveScan, detected: Detected, *, messages_stand: bool) -> bool:
     """Stage the rows and files of the archive that are rejected; see rejects.sql.
 
     Args:
         run: the run; it is named as the one that rejects what was not rejected before.
-        observed: the archive as it is now.
+        scan: the archive as it is now.
         detected: the same beside what is published.
         messages_stand: whether the published messages are in the words of now, and of the JSON in
             the facts: that of a failed run is in no facts, and vacuum may have dropped it.
@@ -49,7 +46,7 @@ def stage_rejects(
     snapshot.connection.execute(sql(__name__, "rejects.sql"))
     is_new = False
     with parquet_batches(run.staging.table("rejects"), REJECTS, PART_ROWS) as rejects:
-        for rows in _with_raw(pl.scan_parquet(rejected, glob=False), _raw(run, observed)):
+        for rows in _with_raw(pl.scan_parquet(rejected, glob=False), _raw(run, scan)):
             is_new |= rows.select(pl.col("run_id", "message").has_nulls()).row(0) != (False, False)
             rejects.add(with_message(rows.with_columns(pl.col("run_id").fill_null(run.run_id))))
     if not rejects.files:
@@ -77,11 +74,11 @@ def count_rejects(rejects: Path) -> Rejected:
     return Rejected(rows - superseded, superseded, by_code, tuple(files))
 
 
-def _raw(run: Run, observed: Observed) -> pl.LazyFrame:
+def _raw(run: Run, scan: ArchiveScan) -> pl.LazyFrame:
     """The JSON of rejected rows, of all content that was ever read."""
     facts = [run.snapshot.scan("facts")]
-    if observed.facts:
-        facts.append(pl.scan_parquet([*observed.facts], glob=False))
+    if scan.facts:
+        facts.append(pl.scan_parquet([*scan.facts], glob=False))
     raw = pl.concat(each.select(*_KEY, "raw") for each in facts)
     return raw.filter(pl.col("raw").is_not_null())
 

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.ledger import as_ledger
-from kp_batch.archive.source_file import SourceFile
-from kp_batch.embedding.chunks import HASH
-from kp_batch.embedding.store import VectorStore
+from kp_batch.embedding.vector_store import HASH, VectorStore
 from kp_batch.errors import ArchiveError
-from kp_batch.ingest.observe import Observed
+from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.timeline import Timeline
@@ -38,7 +37,7 @@ class Texts:
 
 
 def missing_texts(
-    run: Run, detected: Detected, scorer: Scorer, timeline: Timeline, observed: Observed
+    run: Run, detected: Detected, scorer: Scorer, timeline: Timeline, scan: ArchiveScan
 ) -> Texts:
     """Find the texts whose vectors the replay reads, and stage the hashes of those without one.
 
@@ -53,14 +52,14 @@ def missing_texts(
     store = VectorStore(Layout(run.config.warehouse).vectors(scorer.encoder_id), connection)
     missing = store.write_missing("wanted", run.staging.missing)
     connection.execute("DROP TABLE wanted")
-    return Texts(distinct, missing, _sources(run, detected, scorer, observed) if missing else ())
+    return Texts(distinct, missing, _sources(run, detected, scorer, scan) if missing else ())
 
 
 def _sources(
-    run: Run, detected: Detected, scorer: Scorer, observed: Observed
+    run: Run, detected: Detected, scorer: Scorer, scan: ArchiveScan
 ) -> tuple[SourceFile, ...]:
     """The files to read again for missing texts that were not just read, whose hashes it stages."""
-    if not _stage_unread(run, detected, observed):
+    if not _stage_unread(run, detected, scan):
         return ()
     readable, lost = detected.locate("unread")
     if lost:
@@ -73,11 +72,11 @@ def _sources(
     return tuple(ledger[path].source for path in sorted(readable))
 
 
-def _stage_unread(run: Run, detected: Detected, observed: Observed) -> int:
+def _stage_unread(run: Run, detected: Detected, scan: ArchiveScan) -> int:
     """Stage the hashes of the missing texts that were not just read; returns how many."""
     connection = detected.snapshot.connection
     none = statement("(SELECT '' AS text_hash WHERE false)")
-    staged = read_parquet(*observed.texts) if observed.texts else none
+    staged = read_parquet(*scan.texts) if scan.texts else none
     query = statement(_UNREAD, missing=read_parquet(run.staging.missing), staged=staged)
     [(count,)] = connection.execute(query).fetchall()
     if count:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from kp_batch.archive.file_changes import FileChanges
-from kp_batch.archive.reject_messages import MESSAGES_VERSION
+from kp_batch.archive.ledger import FileChanges
+from kp_batch.archive.validation import MESSAGES_VERSION
 from kp_batch.embedding.encoders import ENCODER_VERSION
 from kp_batch.facts import FACTS_VERSION
-from kp_batch.ingest.observe import Observed
+from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.novelty.settings import REPLAY_VERSION
 from kp_batch.planning.scorer import Scorer
 from kp_batch.reasons import OF_ENCODER, Reason, file_changes, formula_changes, setting_changes
@@ -25,7 +25,7 @@ FORMULAS = {
 WORDS = {"messages": MESSAGES_VERSION}  # likewise, of no score
 
 
-def is_settled(run: Run, scorer: Scorer, observed: Observed, last: RunRecord | None) -> bool:
+def is_settled(run: Run, scorer: Scorer, scan: ArchiveScan, last: RunRecord | None) -> bool:
     """Whether the last run left everything as this one would, so that no trace is looked at.
 
     It planned from the same contents of the archive and told the rejects in the same words, and no
@@ -34,10 +34,10 @@ def is_settled(run: Run, scorer: Scorer, observed: Observed, last: RunRecord | N
     Args:
         run: the run.
         scorer: what it scores with.
-        observed: the archive as it is now.
+        scan: the archive as it is now.
         last: the last run that is done.
     """
-    is_open = run.published.failed or run.forgets or observed.differs
+    is_open = run.published.failed or run.forgets or scan.differs
     return not is_open and words_stand(last) and is_current(run, scorer, last)
 
 

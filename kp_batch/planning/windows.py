@@ -26,7 +26,7 @@ from datetime import timedelta
 import numpy as np
 import polars as pl
 
-from kp_batch.novelty.windows import window_starts
+from kp_batch.novelty.replay import window_starts
 from kp_batch.vectors import Bools, Int64s
 
 _ROWS_AT_ONCE = 524_288  # of which two columns are read

@@ -219,11 +219,11 @@ def _faults(content: Mapping[str, Any]) -> Iterator[str]:
         if not tables:
             yield f"{name}: no table of weights"
         for place, table in enumerate(tables, 1):
-            told = name if len(tables) == 1 else f"{name} (entry {place})"
+            label = name if len(tables) == 1 else f"{name} (entry {place})"
             if isinstance(table, dict):
-                yield from _weight_faults(told, cast("dict[str, Any]", table))
+                yield from _weight_faults(label, cast("dict[str, Any]", table))
             else:
-                yield f"{told}: expected a table of four weights, got {table!r}"
+                yield f"{label}: expected a table of four weights, got {table!r}"
         yield from _date_faults(name, [each for each in tables if isinstance(each, dict)])
 
 
@@ -249,16 +249,16 @@ def _date_faults(name: str, tables: Sequence[dict[str, Any]]) -> Iterator[str]:
     """What is wrong with the times from which the tables of a name hold."""
     known: list[datetime] = []
     for place, table in enumerate(tables, 1):
-        told = name if len(tables) == 1 else f"{name} (entry {place})"
+        label = name if len(tables) == 1 else f"{name} (entry {place})"
         try:
             begin = _begin(table)
         except ValueError as error:
-            yield f"{told}: {error}"
+            yield f"{label}: {error}"
             continue
         if begin:
             known.append(begin)
         elif place > 1:
-            yield f"{told}: from is missing, which the first entry alone may leave out"
+            yield f"{label}: from is missing, which the first entry alone may leave out"
     for before, after in pairwise(known):
         if before == after:
             yield f"{name}: two entries from {_written(after)}"

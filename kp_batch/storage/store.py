@@ -1,6 +1,6 @@
 """The objects below a URL: listed, read, and written with a condition.
 
-Errors of stores are told as the system's own, in one line.
+Errors of stores are raised as the system's own, in one line.
 """
 
 import errno
@@ -136,7 +136,7 @@ class Store:
                 TRAFFIC.count()
                 yield from (Object.of(each) for each in page)
 
-    def look(self, path: str = "") -> Object | None:
+    def head(self, path: str = "") -> Object | None:
         """What the store tells of one object; None if there is none.
 
         Raises:

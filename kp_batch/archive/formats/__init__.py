@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from kp_batch.archive.formats import jsonl, parquet
-from kp_batch.archive.formats.json_values import Batch
+from kp_batch.archive.formats import json, parquet
+from kp_batch.archive.formats.json import Batch
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Format:
 # The first is the format of files without a known ending.
 FORMATS = (
     Format("parquet", (".parquet", ".pq"), parquet.read_batches, parquet.read_raw),
-    Format("jsonl", (".jsonl", ".ndjson"), jsonl.read_batches, jsonl.read_raw),
+    Format("jsonl", (".jsonl", ".ndjson"), json.read_batches, json.read_raw),
 )
 BY_ENDING = {ending: each for each in FORMATS for ending in each.endings}
 

@@ -1,6 +1,10 @@
-"""The rows of a Parquet file, some at a time: no more than memory holds, whatever the file says."""
+"""The rows of a Parquet file, some at a time: no more than memory holds, whatever the file says.
+
+A footer may tell of less than the file unpacks to, so that the headers of its pages are asked.
+"""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from os import SEEK_END
 from typing import IO, Any
 
@@ -10,15 +14,45 @@ import pyarrow.parquet as pq
 from pyarrow.compute import call_function
 
 from kp_batch import limits
-from kp_batch.archive.formats.json_values import BATCH_BYTES
-from kp_batch.archive.formats.parquet_pages import VALUE_BYTES, Unpacked, care_for
+from kp_batch.archive.formats.json import BATCH_BYTES
+from kp_batch.file_faults import Fault, UnreadableError
 
-READ_AHEAD = 1 << 20  # bytes a column; without a limit pyarrow reads whole row groups ahead
+_READ_AHEAD = 1 << 20  # bytes a column; without a limit pyarrow reads whole row groups ahead
 
 _LARGE = (pa.types.is_large_string, pa.types.is_large_binary)
 _VIEWS = (pa.types.is_string_view, pa.types.is_binary_view)
 
-Sizes = np.ndarray[Any, np.dtype[np.int64]]  # of each value of an array
+_Sizes = np.ndarray[Any, np.dtype[np.int64]]  # of each value of an array
+
+_ROWS = 128  # to decode before they are measured: one may take far more than those before it
+_VALUE_BYTES = 16  # that a value takes in memory, empty or null as it may be
+_HEADER_BYTES, _LONGEST_HEADER = 1 << 9, 1 << 24
+_LISTED = 1 << 17  # texts of a dictionary; it takes too long to look at more
+_DICTIONARY_PAGE = 2  # a kind of page
+_BY_DICTIONARY, _BY_BEGINNING = (2, 8), 7  # encodings of values by those that stand before
+# Types of values in a header.
+_TRUE, _FALSE, _NUMBERS, _LISTS, _STRUCT = 1, 2, (4, 5, 6), (9, 10, 11), 12
+_SKIPPED = {3: 1, 7: 8, 8: 0}  # others, with their bytes; 0: that they begin with
+_DATA, _DICTIONARY, _DATA_V2 = 5, 7, 8  # fields of a header: what holds for one kind of page
+
+
+class _Unpacked:
+    """What a file has unpacked to, in bytes: no more than it may."""
+
+    def __init__(self, packed: int) -> None:
+        self._most = max(limits.UNPACKED_BYTES, limits.RATIO * packed)
+        self._size = 0
+
+    def add(self, size: int) -> None:
+        """Count some more.
+
+        Raises:
+            UnreadableError: it is too much.
+        """
+        self._size += size
+        if self._size > self._most:
+            message = f"the file unpacks to more than {self._most >> 20:,} MiB"
+            raise UnreadableError(Fault(limits.TOO_LARGE, message))
 
 
 class ParquetRows:
@@ -34,14 +68,14 @@ class ParquetRows:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._size = file.seek(0, SEEK_END)
-        parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_AHEAD)
-        self._care = care_for(file, parquet, self._size, BATCH_BYTES)
-        if self._care.folded:
+        parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=_READ_AHEAD)
+        self._plan = plan_reading(file, parquet, self._size, BATCH_BYTES)
+        if self._plan.folded:
             parquet = pq.ParquetFile(
                 file,
-                read_dictionary=self._care.folded,
+                read_dictionary=self._plan.folded,
                 pre_buffer=False,
-                buffer_size=READ_AHEAD,
+                buffer_size=_READ_AHEAD,
             )
         self._parquet = parquet
         schema = parquet.schema_arrow
@@ -61,28 +95,28 @@ class ParquetRows:
         Raises:
             UnreadableError: the file unpacks to too much.
         """
-        held, size, rows = list[pa.RecordBatch](), 0, 0
+        parts, size, rows = list[pa.RecordBatch](), 0, 0
         for part, taken in self._parts(most, _leaves(self._parquet, is_wanted)):
-            if held and size + taken > BATCH_BYTES:
-                yield pa.concat_batches(held)
-                held, size, rows = [], 0, 0
-            held.append(part)
+            if parts and size + taken > BATCH_BYTES:
+                yield pa.concat_batches(parts)
+                parts, size, rows = [], 0, 0
+            parts.append(part)
             size, rows = size + taken, rows + len(part)
             if rows >= most:  # not with the next part: that may be damaged
-                yield pa.concat_batches(held)
-                held, size, rows = [], 0, 0
-        if held:
-            yield pa.concat_batches(held)
+                yield pa.concat_batches(parts)
+                parts, size, rows = [], 0, 0
+        if parts:
+            yield pa.concat_batches(parts)
 
     def _parts(self, most: int, columns: list[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Some rows at a time, with the bytes that they take."""
-        unpacked = Unpacked(self._size)
+        unpacked = _Unpacked(self._size)
         # pyarrow 26 cannot give the dictionaries of two row groups in one batch.
         groups = [[each] for each in range(self._parquet.num_row_groups)]
         for some in groups if self._folded else [None]:
             # Each part of an archive is read in a thread of its own.
             decoded = self._parquet.iter_batches(
-                batch_size=min(most, self._care.rows),
+                batch_size=min(most, self._plan.rows),
                 row_groups=some,
                 columns=columns,
                 use_threads=False,
@@ -92,7 +126,7 @@ class ParquetRows:
 
 
 def _cut(
-    batch: pa.RecordBatch, unpacked: Unpacked, *, folded: bool
+    batch: pa.RecordBatch, unpacked: _Unpacked, *, folded: bool
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Rows of a batch, no more than fit into one, with the bytes that they take unfolded."""
     if not folded and (size := batch.nbytes) <= BATCH_BYTES:
@@ -140,7 +174,7 @@ def _leaves(parquet: pq.ParquetFile, is_wanted: Callable[[str], bool] | None) ->
 def large_rows(batch: pa.RecordBatch) -> list[int]:
     """The rows that hold a text, values or bytes beyond the limits of a row."""
     sizes = _by_row(batch, _size)
-    if sizes.max(initial=0) <= min(limits.TEXT_BYTES, VALUE_BYTES * limits.VALUES):
+    if sizes.max(initial=0) <= min(limits.TEXT_BYTES, _VALUE_BYTES * limits.VALUES):
         return []
     is_large = (
         (sizes > limits.LINE_BYTES)
@@ -150,12 +184,12 @@ def large_rows(batch: pa.RecordBatch) -> list[int]:
     return np.flatnonzero(is_large).tolist()
 
 
-def _by_row(batch: pa.RecordBatch, measure: Callable[[pa.Array], Sizes]) -> Sizes:
+def _by_row(batch: pa.RecordBatch, measure: Callable[[pa.Array], _Sizes]) -> _Sizes:
     """The sum of what a measure gives for the values of each row, however deep they stand."""
     return sum((_sums(column, measure) for column in batch), np.zeros(len(batch), np.int64))
 
 
-def _sums(array: pa.Array, measure: Callable[[pa.Array], Sizes]) -> Sizes:
+def _sums(array: pa.Array, measure: Callable[[pa.Array], _Sizes]) -> _Sizes:
     kind = array.type
     if pa.types.is_struct(kind):
         inner = (_sums(each, measure) for each in array.flatten())
@@ -171,26 +205,26 @@ def _sums(array: pa.Array, measure: Callable[[pa.Array], Sizes]) -> Sizes:
     return measure(array)
 
 
-def _listed(lists: pa.Array, values: Sizes, measure: Callable[[pa.Array], Sizes]) -> Sizes:
+def _listed(lists: pa.Array, values: _Sizes, measure: Callable[[pa.Array], _Sizes]) -> _Sizes:
     """The sum of the values of each list, and of itself: it takes as much as a null."""
     before = np.concatenate([[0], np.cumsum(values)])
     return np.diff(before[np.asarray(lists.offsets)]) + measure(pa.nulls(len(lists)))
 
 
-def _size(values: pa.Array) -> Sizes:
+def _size(values: pa.Array) -> _Sizes:
     """The bytes that each takes unfolded."""
     if _is_text(values.type):
-        return VALUE_BYTES + _lengths(values)
-    return np.full(len(values), VALUE_BYTES + values.nbytes // max(len(values), 1))
+        return _VALUE_BYTES + _lengths(values)
+    return np.full(len(values), _VALUE_BYTES + values.nbytes // max(len(values), 1))
 
 
-def _is_long_text(values: pa.Array) -> Sizes:
+def _is_long_text(values: pa.Array) -> _Sizes:
     if _is_text(values.type):
         return (_lengths(values) > limits.TEXT_BYTES).astype(np.int64)
     return np.zeros(len(values), np.int64)
 
 
-def _one(values: pa.Array) -> Sizes:
+def _one(values: pa.Array) -> _Sizes:
     return np.ones(len(values), np.int64)
 
 
@@ -199,7 +233,173 @@ def _is_text(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in (types.is_string, types.is_binary, *_LARGE, *_VIEWS))
 
 
-def _lengths(texts: pa.Array) -> Sizes:
+def _lengths(texts: pa.Array) -> _Sizes:
     if any(is_view(texts.type) for is_view in _VIEWS):
         texts = texts.cast(pa.large_binary())
     return np.asarray(call_function("binary_length", [texts]).fill_null(0), np.int64)
+
+
+@dataclass(frozen=True)
+class _Page:
+    """What a page's header says."""
+
+    is_dictionary: bool
+    at: int  # where its content begins
+    packed: int  # bytes
+    unpacked: int  # bytes
+    values: int
+    encoding: int
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """How a file is to be read, so that no rows take far more than a batch before it is known."""
+
+    rows: int  # to decode before they are measured
+    folded: tuple[str, ...]  # columns to read as dictionaries, and to measure so
+
+
+def plan_reading(file: IO[bytes], parquet: pq.ParquetFile, packed: int, batch: int) -> ReadPlan:
+    """Look at all pages of a file.
+
+    Args:
+        file: the file, of `packed` bytes.
+        parquet: what is read of it.
+        packed: see `_Unpacked`.
+        batch: bytes that rows may take together.
+
+    Raises:
+        UnreadableError: the pages unpack to too much, or are none; or there are too many columns.
+    """
+    if parquet.metadata.num_columns > limits.COLUMNS:
+        message = f"the file has more than {limits.COLUMNS:,} columns"
+        raise UnreadableError(Fault(limits.TOO_LARGE, message))
+    unpacked, rows, folded = _Unpacked(packed), _ROWS, set[str]()
+    for number in range(parquet.metadata.num_row_groups):
+        group = parquet.metadata.row_group(number)
+        for index in range(group.num_columns):
+            chunk, column = group.column(index), parquet.schema.column(index)
+            dictionary, named = None, 0
+            for page in _pages(file, chunk, packed):
+                unpacked.add(max(page.unpacked, page.values * max(_VALUE_BYTES, column.length)))
+                dictionary = page if page.is_dictionary else dictionary
+                named += page.values if page.encoding in _BY_DICTIONARY else 0
+                if page.encoding == _BY_BEGINNING:
+                    rows = min(rows, max(batch // max(page.unpacked, 1), 1))
+            if dictionary is None or chunk.physical_type != "BYTE_ARRAY":
+                continue
+            at_once = named if column.max_repetition_level else min(named, _ROWS)
+            if at_once * dictionary.unpacked > batch:
+                longest = _longest(file, dictionary, chunk.compression)
+                if at_once * longest > batch:
+                    folded.add(chunk.path_in_schema)
+    return ReadPlan(rows, tuple(sorted(folded)))
+
+
+def _pages(file: IO[bytes], chunk: pq.ColumnChunkMetaData, size: int) -> Iterator[_Page]:
+    """The pages of a column in one row group, up to damage: there they cannot be read, either."""
+    at = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < at:
+        at = chunk.dictionary_page_offset
+    end = min(at + chunk.total_compressed_size, size)
+    while at < end and (page := _page(file, at)):
+        yield page
+        at = page.at + page.packed
+
+
+def _page(file: IO[bytes], at: int) -> _Page | None:
+    """The page whose header begins there, if it is one."""
+    most = _HEADER_BYTES
+    while most <= _LONGEST_HEADER:
+        file.seek(at)
+        reader = _Header(file.read(most))
+        try:
+            header = reader.struct()
+            values = header.get(_DATA) or header.get(_DATA_V2) or header[_DICTIONARY]
+            page = _Page(
+                is_dictionary=header[1] == _DICTIONARY_PAGE,
+                at=at + reader.at,
+                packed=header[3],
+                unpacked=header[2],
+                values=values[1],
+                encoding=values[4 if _DATA_V2 in header else 2],
+            )
+        except IndexError:  # it goes on
+            most *= 8
+        except KeyError:
+            return None
+        else:
+            return page if min(page.packed, page.unpacked, page.values) >= 0 else None
+    return None
+
+
+def _longest(file: IO[bytes], page: _Page, codec: str) -> int:
+    """The bytes of the longest text of a dictionary, or more."""
+    if page.values > _LISTED:
+        return page.unpacked
+    file.seek(page.at)
+    content: Any = file.read(page.packed)
+    if codec != "UNCOMPRESSED":
+        try:
+            content = pa.decompress(content, page.unpacked, codec.lower(), asbytes=True)
+        except (pa.ArrowException, ValueError, OSError):  # damaged, or of no codec of Arrow's own
+            return page.unpacked
+    at = longest = 0
+    for _ in range(page.values):
+        length = int.from_bytes(content[at : at + 4], "little")
+        longest = max(longest, length)
+        at += 4 + length
+    return longest
+
+
+class _Header:
+    """A struct in Thrift's compact protocol, of the types that headers of pages have."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content, self.at = content, 0
+
+    def struct(self) -> dict[int, Any]:
+        """The values of a struct by the numbers of their fields.
+
+        Raises:
+            IndexError: the content ends before it.
+            KeyError: it is none.
+            UnreadableError: it may be one, and none of a page.
+        """
+        values: dict[int, Any] = {}
+        field = 0
+        while head := self._byte():
+            field = field + (head >> 4) if head >> 4 else self._signed()
+            values[field] = self._value(head & 15)
+        return values
+
+    def _value(self, kind: int) -> Any:
+        if kind in {_TRUE, _FALSE}:
+            return kind == _TRUE
+        if kind in _NUMBERS:
+            return self._signed()
+        if kind == _STRUCT:
+            return self.struct()
+        if kind in _LISTS:
+            message = "the header of a page holds a list, which no page has"
+            raise UnreadableError(message)
+        length = _SKIPPED[kind] or self._unsigned()
+        self.at += length
+        return None
+
+    def _byte(self) -> int:
+        self.at += 1
+        return self._content[self.at - 1]
+
+    def _unsigned(self) -> int:
+        byte = self._byte()
+        value, shift = byte & 127, 7
+        while byte > 127:
+            byte = self._byte()
+            value |= (byte & 127) << shift
+            shift += 7
+        return value
+
+    def _signed(self) -> int:
+        value = self._unsigned()
+        return (value >> 1) ^ -(value & 1)

@@ -12,7 +12,7 @@ from typing import Any, cast
 import polars as pl
 
 from kp_batch import limits
-from kp_batch.archive.formats.json_values import reader
+from kp_batch.archive.formats.json import reader
 from kp_batch.bounded_json import MOST, TooLargeError, loads
 from kp_batch.contracts import TRACE
 from kp_batch.file_faults import UnreadableError

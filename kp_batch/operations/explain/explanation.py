@@ -18,8 +18,7 @@ from kp_batch.operations.explain.score_history import ScoreChange, score_history
 from kp_batch.operations.explain.texts import Content, Step, read_contents
 from kp_batch.operations.warehouse_cache import CacheContents
 from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
-from kp_batch.scoring.breakdown import breakdowns
-from kp_batch.scoring.composite import scores_by_profile
+from kp_batch.scoring.composite import breakdowns, scores_by_profile
 from kp_batch.scoring.profiles import WeightProfile, parse_profiles
 from kp_batch.sql import set_variables, statement
 from kp_batch.staging import Staging

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from kp_batch.errors import WarehouseError
-from kp_batch.novelty.nearest import Nearby, Similar
 from kp_batch.novelty.settings import CacheSettings
+from kp_batch.novelty.similar import Nearby, Similar
 from kp_batch.operations.explain.texts import Content, Row, TextSpan, diff_contents
 from kp_batch.operations.warehouse_cache import CacheContents, Caches, Moment, stored_vectors
 from kp_batch.planning.scorer import NO_FINGERPRINT

@@ -9,10 +9,10 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.archive.formats.json_values import rows_from_objects
+from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
 from kp_batch.facts import with_facts
-from kp_batch.ingest.reread import find_places, reread
+from kp_batch.ingest.reread import find_locations, reread
 from kp_batch.planning.snapshot import OpenSnapshot
 from kp_batch.unread import Unread
 
@@ -76,7 +76,7 @@ def read_contents(snapshot: OpenSnapshot, trace: Row, others: Iterable[Row]) -> 
     """
     wanted = pl.DataFrame([{name: row[name] for name in _PLACED} for row in (trace, *others)])
     snapshot.connection.register("wanted", wanted.to_arrow())
-    places = find_places(snapshot.connection, "wanted", "published.files", "published.facts")
+    places = find_locations(snapshot.connection, "wanted", "published.files", "published.facts")
     snapshot.connection.unregister("wanted")
     own = [each for each in places if each.trace_id == trace["trace_id"]]
     rest = [each for each in places if each.trace_id != trace["trace_id"]]

@@ -172,7 +172,7 @@ def _probed(store: Store) -> int:
                 f"{store.url} does not keep the conditions of a write (If-Match), so that two "
                 "writers could overwrite each other; choose another store"
             )
-    found = store.look(_PROBE)
+    found = store.head(_PROBE)
     if found is None or not etag:
         raise WarehouseError(f"{store.url} tells no ETag of what it has; choose another store")
     return found.mtime_ns

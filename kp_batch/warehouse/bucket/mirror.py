@@ -114,7 +114,7 @@ class Mirror:
         found.pop(_MANIFEST, None)
         if not self._fetched([each for each in found.values() if not record.has(each)]):
             return False
-        then, self.etag = self.store.look(_MANIFEST), now.etag if now else ""
+        then, self.etag = self.store.head(_MANIFEST), now.etag if now else ""
         if self.etag != (then.etag if then else ""):
             return False
         is_same = record.etag_of(_MANIFEST) == self.etag
@@ -243,7 +243,7 @@ class Mirror:
     def _delete(self, paths: Sequence[str]) -> None:
         """Delete objects by one request, unless somebody has published since this writer has."""
         self.check()
-        found = self.store.look(_MANIFEST)
+        found = self.store.head(_MANIFEST)
         if self.etag != (found.etag if found else ""):
             raise BusyError(
                 f"another writer published in {self.store.url} meanwhile; nothing more was "
@@ -370,7 +370,7 @@ def is_in_doubt(folder: Path) -> bool:
 def keeps_versions(folder: Path) -> bool:
     """Whether the warehouse stands in a bucket that keeps older versions of its objects."""
     mirror = Mirror.of(folder)
-    found = mirror.store.look(_MANIFEST) if mirror else None
+    found = mirror.store.head(_MANIFEST) if mirror else None
     return bool(found and found.version)
 
 

@@ -1,30 +1,47 @@
-"""Reads parts of the archive: names the content of files, and stages the facts and texts of rows.
+"""Reads parts of the archive: names the content of files, and stages facts and texts of rows.
 
 Each function takes a part and writes files named by it, so that it may be called again, elsewhere.
+A file that cannot be read keeps no other from being read.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
 
+from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.reading import BATCH_ROWS, read_rows, read_rows_with_raw
-from kp_batch.archive.source_file import SourceFile
-from kp_batch.archive.sources import content_digest, described, is_outside
-from kp_batch.errors import is_of_machine, is_passing
+from kp_batch.archive.sources import content_digest, is_outside, stat_file
+from kp_batch.embedding.vector_store import HASH, Hashes
+from kp_batch.errors import StorageError, is_of_machine, is_passing
 from kp_batch.facts import FACTS_VERSION, id_hash, with_text
 from kp_batch.file_faults import UnreadableError
-from kp_batch.ingest.each_file import Unreadable, read_each
-from kp_batch.ingest.hashes import Hashes, forgotten_hashes, stand_in
 from kp_batch.ingest.staged_rows import StagedRows, parquet_batches, staged_rows, texts_of
 from kp_batch.staging import TEXTS, Staging
-from kp_batch.steps.step import step
+from kp_batch.steps.step import retried, step
 
 VERSION = f"-v{FACTS_VERSION}"  # the end of every file_id
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Why content cannot be read."""
+
+    reasons: tuple[str, ...]
+    message: str
+
+    @classmethod
+    def of(cls, error: UnreadableError) -> "Unreadable":
+        """The faults that the error holds."""
+        return cls(tuple(sorted({fault.code for fault in error.faults})), str(error))
 
 
 @dataclass(frozen=True)
@@ -46,8 +63,8 @@ class StagedPart:
 
 @step("identify")
 def identify(part: Sequence[SourceFile]) -> list[str | Unreadable]:
-    """Name the content of some files: the file_id of each, or why it has none; see `read_each`."""
-    return read_each("identify", {source: source for source in part}, _file_id)
+    """Name the content of some files: the file_id of each, or why it has none."""
+    return read_with_retries("identify", {source: source for source in part}, _file_id)
 
 
 def _file_id(source: SourceFile) -> str:
@@ -68,7 +85,7 @@ def stage_contents(
 ) -> StagedPart:
     """Stage the rows of some contents: those of small ones together, of a large one by itself.
 
-    See `read_each`.
+    See `read_with_retries`.
 
     Args:
         part: at least one content.
@@ -77,8 +94,8 @@ def stage_contents(
         staging: the run's files.
     """
     with staged_rows(staging, f"part-{part[0].file_id}") as together:
-        contents = _Contents(archive, forgotten_hashes(forgotten), staging, together)
-        rows = read_each("stage", {each: each.sources[-1] for each in part}, contents.stage)
+        contents = _Contents(archive, _forgotten_hashes(forgotten), staging, together)
+        rows = read_with_retries("stage", {each: each.sources[-1] for each in part}, contents.stage)
     staged = [together, *contents.alone]
     return StagedPart(
         tuple(rows),
@@ -111,7 +128,7 @@ class _Contents:
             try:
                 return self._stage(content, source)
             except UnreadableError as error:
-                if not is_passing(error) and is_unchanged(source):  # the content is at fault
+                if not is_passing(error) and _is_unchanged(source):  # the content is at fault
                     raise
         return self._stage(content, content.sources[-1])
 
@@ -147,18 +164,18 @@ class _Contents:
             rows = batch.with_columns(file_id=pl.lit(content.file_id))
             if len(self.forgotten):
                 ids = rows.select(id_hash().fill_null("")).to_series()
-                rows = rows.filter(~stand_in(self.forgotten, ids))
+                rows = rows.filter(~_stand_in(self.forgotten, ids))
             yield rows
 
 
-def is_unchanged(source: SourceFile) -> bool:
+def _is_unchanged(source: SourceFile) -> bool:
     """Whether a file is as it was seen, by its size, time and ETag.
 
     Raises:
         OSError: the disk or the network failed; see `is_passing`.
     """
     try:
-        return described(source.path) == source
+        return stat_file(source.path) == source
     except OSError as error:
         if is_passing(error) or is_of_machine(error):
             raise
@@ -166,7 +183,7 @@ def is_unchanged(source: SourceFile) -> bool:
 
 
 def _check_unchanged(source: SourceFile) -> None:
-    if not is_unchanged(source):
+    if not _is_unchanged(source):
         message = "the file changed while it was read; the next run reads it again"
         raise UnreadableError(message)
 
@@ -187,7 +204,74 @@ def stage_texts(part: Sequence[SourceFile], wanted: Path, staging: Staging) -> l
         def add_texts(source: SourceFile) -> None:
             for batch in read_rows(source):
                 found = texts_of(with_text(batch))
-                texts.add(found.filter(stand_in(hashes, found.get_column("text_hash"))))
+                texts.add(found.filter(_stand_in(hashes, found.get_column("text_hash"))))
 
-        read_each("read texts again", {source: source for source in part}, add_texts)
+        read_with_retries("read texts again", {source: source for source in part}, add_texts)
     return texts.files
+
+
+def read_with_retries(
+    name: str, files: Mapping[T, SourceFile], read: Callable[[T], R]
+) -> list[R | Unreadable]:
+    """Read each of some things; those whose failure may pass are `retried` together.
+
+    Args:
+        name: of the step.
+        files: what to read, each with its file.
+        read: raises an UnreadableError, from the system's error if there is one. Its other errors
+            are raised.
+
+    Returns:
+        For each in their order, what was read or why it cannot be.
+
+    Raises:
+        StorageError: a file failed each time and cannot even be looked at: its disk or its server
+            is away. One that can be is at fault itself, and unreadable.
+    """
+    found: dict[T, R | Unreadable] = {}
+    passing: dict[T, UnreadableError] = {}
+
+    def read_left() -> None:
+        for each in files:
+            if each in found and each not in passing:
+                continue
+            passing.pop(each, None)
+            try:
+                found[each] = read(each)
+            except UnreadableError as error:
+                found[each] = Unreadable.of(error)
+                if is_passing(error):
+                    passing[each] = error
+        for each, error in passing.items():
+            raise OSError(f"{files[each].path}: {error}") from error
+
+    try:
+        retried(name, read_left)
+    except StorageError:
+        if any(_is_away(files[each]) for each in passing):
+            raise
+    return [found[each] for each in files]
+
+
+def _is_away(source: SourceFile) -> bool:
+    try:
+        stat_file(source.path)
+    except OSError as error:
+        return is_passing(error)
+    return False
+
+
+def _forgotten_hashes(forgotten: Sequence[Path]) -> Hashes:
+    """The hashes of the forgotten ids, ascending."""
+    if not forgotten:
+        return np.empty(0, dtype=HASH)
+    hashes = pl.read_parquet(list(forgotten), glob=False).get_column("id_hash").sort()
+    return np.array(hashes.to_list(), dtype=HASH)
+
+
+def _stand_in(known: Hashes, hashes: pl.Series) -> pl.Series:
+    """Which hashes stand among the known ones, which are ascending, and at least one."""
+    # A search, since a join would look at all that are known for every batch.
+    sought = np.array(hashes.to_list(), dtype=HASH)
+    place = np.minimum(np.searchsorted(known, sought), len(known) - 1)
+    return pl.Series(known[place] == sought)

@@ -1,16 +1,22 @@
-"""JSON values of whatever type, as the columns of `ROWS`. An unusable value reads as null."""
+"""JSONL files, and JSON values of whatever type, as the columns of `ROWS`.
+
+A JSONL file has a JSON object a line. Blank lines are skipped, and counted as rows. An unusable
+value reads as null.
+"""
 
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from typing import IO, Any, cast
 
 import polars as pl
 
 from kp_batch import limits
-from kp_batch.archive.fields import FIELDS, STEP_FIELDS, STEPS, Field
-from kp_batch.archive.timestamps import from_text
+from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS, Field, times_from_text
+from kp_batch.bounded_json import TooLargeError, lines_of, loads
 from kp_batch.contracts import ROWS, TIMESTAMP
 from kp_batch.text import encodable
 
@@ -18,9 +24,9 @@ MALFORMED_JSON = "malformed_json"
 # A batch has fewer rows where they are as large.
 BATCH_BYTES = 64 << 20
 CUT = "…"  # what ends a text of which `rejects` keep the beginning
-STEP_BYTES = 64  # that a step takes besides its texts, about
+_STEP_BYTES = 64  # that a step takes besides its texts, about
 _AS_GIVEN = {**ROWS, "created_at": pl.String}
-_OBJECT = (dict, Mapping)  # a dict is recognised faster than any other mapping
+_OBJECT = (dict, Mapping)  # a dict is detected faster than any other mapping
 
 
 @dataclass(frozen=True)
@@ -44,14 +50,89 @@ class TooLarge:
     id: Any = None  # of its trace, where that is known
 
 
+def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]:
+    """The file's rows, in their order."""
+    for batch in line_batches(lines_of(file), batch_rows):
+        rows = rows_from_objects(path, ((row, json_object(line)) for row, line in batch))
+        yield Batch(rows, partial(_as_json, dict(batch)))
+
+
+def _as_json(lines: Mapping[int, bytes], rows: Sequence[int]) -> Iterator[str]:
+    return (line_as_json(lines[row]) for row in rows)
+
+
+def line_batches(lines: Iterable[bytes], batch_rows: int) -> Iterator[list[tuple[int, bytes]]]:
+    """The lines that are not blank, with their numbers from 0, some at a time."""
+    batch: list[tuple[int, bytes]] = []
+    size = 0
+    for row, line in enumerate(lines):
+        if line.strip():
+            batch.append((row, line))
+            size += len(line) + _STEP_BYTES * line.count(b"{")
+        if len(batch) >= batch_rows or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def read_raw(file: IO[bytes], rows: Iterable[int], _batch_rows: int) -> Iterator[tuple[int, str]]:
+    """Some lines as JSON texts, with their numbers; see `line_as_json`.
+
+    The numbers ascend, and are taken as they are needed.
+    """
+    wanted = iter(rows)
+    row = next(wanted, None)
+    for number, line in enumerate(lines_of(file)):
+        if row is None:
+            return
+        if number == row:
+            yield row, line_as_json(line)
+            row = next(wanted, None)
+
+
+def json_object(line: bytes) -> dict[str, Any] | TooLarge | None:
+    """The JSON object on a line, None where there is none."""
+    try:
+        value = loads(line)
+    except TooLargeError as error:
+        return TooLarge(error.value.get("id") if isinstance(error.value, dict) else None)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def line_as_json(line: bytes) -> str:
+    """A line as JSON text; one that is no JSON object, or is too large, as a JSON string."""
+    with suppress(RecursionError):  # Python reads what is nested a little too deep to be written
+        if isinstance(value := json_object(line), dict):
+            return _object_as_json(line, value)
+    return json.dumps(line.decode("utf-8-sig", "replace").rstrip(), ensure_ascii=False)
+
+
+def _object_as_json(line: bytes, value: dict[str, Any]) -> str:
+    try:  # hardly a line holds what JSON lacks
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(json.loads(line, parse_float=_parse_finite, parse_constant=_parse_finite))
+    text = line.decode(json.detect_encoding(line), "surrogatepass")  # as json.loads does
+    return encodable(text.strip())
+
+
+def _parse_finite(number: str) -> float | str:
+    """A number; NaN and infinity, which JSON lacks, as text."""
+    value = float(number)
+    return value if math.isfinite(value) else str(value)
+
+
 def rows_from_objects(source_file: str, objects: Iterable[tuple[int, Any]]) -> pl.DataFrame:
     """Numbered JSON objects as a frame of `ROWS`; any other value is marked by its fault."""
     records = [_record(source_file, row, value) for row, value in objects]
-    frame = refuse_large(pl.DataFrame(records, schema=_AS_GIVEN, orient="row"))
-    return frame.with_columns(created_at=from_text(frame.get_column("created_at")))
+    frame = reject_large(pl.DataFrame(records, schema=_AS_GIVEN, orient="row"))
+    return frame.with_columns(created_at=times_from_text(frame.get_column("created_at")))
 
 
-def refuse_large(frame: pl.DataFrame) -> pl.DataFrame:
+def reject_large(frame: pl.DataFrame) -> pl.DataFrame:
     """The rows of a frame of `ROWS`; of those that hold too much only which trace each is."""
     steps = cast("int | None", frame.get_column("step_types").list.len().max()) or 0
     if frame.estimated_size() <= limits.TEXT_BYTES and steps <= limits.VALUES:
@@ -109,13 +190,13 @@ def value_at(value: Any, path: tuple[str, ...]) -> Any:
     return value
 
 
-def begun(text: str) -> str:
+def truncated(text: str) -> str:
     """A JSON text; of one that takes more than `RAW_BYTES` the beginning, as a JSON string."""
     if len(text.encode()) <= limits.RAW_BYTES:
         return text
-    whole = json.loads(text) if text.startswith('"') else text
+    value = json.loads(text) if text.startswith('"') else text
     # A character takes no more than six bytes.
-    return json.dumps(whole[: limits.RAW_BYTES // 6 - 1] + CUT, ensure_ascii=False)
+    return json.dumps(value[: limits.RAW_BYTES // 6 - 1] + CUT, ensure_ascii=False)
 
 
 def finite(value: Any) -> Any:

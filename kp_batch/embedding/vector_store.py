@@ -1,0 +1,348 @@
+"""Keeps vectors on disk, found by the hash of their text.
+
+A store grows chunk by chunk; losing chunks costs time, nothing else. It has no index: whatever is
+looked for, all hashes stream by, which DuckDB joins by the million in a fraction of a second. What
+is held follows what is looked for, not what is stored; where that is much, DuckDB spills it.
+
+A chunk is two files of a common name, NumPy arrays: vectors, and the hashes of what the encoder
+read: of texts, or, where it reads no more of a text than its window, of windows. Then further files
+have the hashes of texts beside those of their windows. All are mapped into memory, so that a vector
+is read without the others, and hashes pass by without being held. A chunk's hashes are written
+after its vectors, so that it appears whole or not at all.
+"""
+
+import hashlib
+import re
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from kp_batch.errors import WarehouseError
+from kp_batch.files import HALF_WRITTEN, atomic_write, files_below
+from kp_batch.sql import SQL, Value, set_variables, sql, statement
+from kp_batch.vectors import Float32s
+from kp_batch.warehouse.bucket.location import is_remote, local_copy
+
+# Where a vector is: the name of its chunk, and its row in it.
+PLACES = pl.Schema({"chunk": pl.String, "row": pl.Int32})
+HASH = np.dtype("S64")  # SHA-256 in hex
+_VECTOR = np.dtype("<f4")
+Hashes = npt.NDArray[np.bytes_]
+_VECTORS, _HASHES, _WINDOWS = ".vectors.npy", ".hashes.npy", ".windows.npy"
+# Of a chunk, or what a killed run left of one.
+_FILE = re.compile(r"[0-9a-f]{64}\.(?:vectors|hashes|windows)\.npy(?:\..+)?")
+_DAMAGED = (ValueError, OSError, IndexError, EOFError, SyntaxError)  # what NumPy then raises
+
+# A text's vector stands under the hash of its window, or else of the text itself: one in which no
+# window is known, or a window that is looked for. No text has the hash of a window: see `MiniLM`.
+_BY_HASH = """(
+    SELECT wanted.*, coalesce(window_hash, text_hash) AS hash
+    FROM windows RIGHT JOIN $wanted AS wanted USING (text_hash)
+)"""
+
+
+class VectorStore:
+    """The vectors of one encoder, as they are when it is opened.
+
+    What is looked for is a relation, in SQL, with the string column `text_hash`.
+
+    Args:
+        folder: where its chunks are; there may be none.
+        connection: looks things up, within its memory.
+    """
+
+    def __init__(self, folder: Path, connection: duckdb.DuckDBPyConnection) -> None:
+        self._folder, self._connection = folder, connection
+        self._chunks, self._windows = _chunk_names(folder), _window_names(folder)
+
+    def write_missing(self, wanted: Value, path: Path) -> int:
+        """Write the hashes that have no vector into a Parquet file, and return their number.
+
+        Args:
+            wanted: the relation.
+            path: the file, whose column is `text_hash`; each hash stands in it once.
+        """
+        return self._copy("missing.sql", wanted, path)
+
+    def write_places(self, wanted: Value, path: Path) -> None:
+        """Write where vectors are into a Parquet file.
+
+        Args:
+            wanted: the relation, with the integer column `position`: each position stands in it
+                once, a hash at as many as need it.
+            path: the file: `PLACES`, ordered by position, null where there is no vector.
+        """
+        self._copy("places.sql", wanted, path)
+
+    def count_prunable(self, wanted: Value) -> int:
+        """Count the vectors that `prune_to` would remove."""
+        chunks = self._wanted_rows("stored", "hash", _by_hash(wanted))
+        remaining = sum(len(rows) for _, rows in chunks)
+        return count_vectors(self._folder) - remaining
+
+    def prune_to(self, wanted: Value) -> int:
+        """Remove all other vectors from the disk, and the half-written files of killed runs.
+
+        The store cannot be used afterwards.
+
+        Returns:
+            How many vectors were removed.
+        """
+        before, remaining = count_vectors(self._folder), 0
+        names: set[str] = set()
+        for chunk, rows in self._wanted_rows("stored", "hash", _by_hash(wanted)):
+            names.add(self._reduced(self._chunks[chunk], rows))
+            remaining += len(rows)
+        for file, rows in self._wanted_rows("windows", "text_hash", wanted):
+            names.add(self._reduced_windows(self._windows[file], rows))
+        for path in chunk_files(self._folder):  # a chunk's hashes before its vectors
+            if path.name.partition(".")[0] not in names or path.suffix == HALF_WRITTEN:
+                path.unlink()
+        return before - remaining
+
+    def _wanted_rows(
+        self, stored: str, key: str, wanted: Value
+    ) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
+        """Of each file, by its number, the rows that are wanted; of a hash the first one."""
+        query = sql(__name__, "wanted_rows.sql", stored=stored, key=key, wanted=wanted)
+        with self._attached():
+            for batch in self._connection.sql(query).to_arrow_reader():
+                for number, rows in zip(*batch.columns, strict=True):
+                    yield number.as_py(), rows.values.to_numpy()
+
+    def _reduced(self, name: str, rows: npt.NDArray[np.int32]) -> str:
+        """The chunk that holds these rows of another, written before any is removed."""
+        hashes = _chunk_hashes(self._folder, name)
+        if len(rows) == len(hashes):
+            return name
+        places = pl.DataFrame({"row": rows}).select(pl.lit(name).alias("chunk"), "row")
+        return write_chunk(
+            self._folder, _as_series(hashes[rows]), read_vectors(self._folder, places)
+        )
+
+    def _reduced_windows(self, name: str, rows: npt.NDArray[np.int32]) -> str:
+        """Likewise the file of windows."""
+        pairs = _window_hashes(self._folder, name)
+        if len(rows) == pairs.shape[1]:
+            return name
+        return write_windows(self._folder, *map(_as_series, pairs[:, rows]))
+
+    def _copy(self, query: str, wanted: Value, path: Path) -> int:
+        with self._attached():
+            set_variables(self._connection, path=str(path), chunks=self._chunks)
+            answer = self._connection.execute(sql(__name__, query, wanted=_by_hash(wanted)))
+            [(count,)] = answer.fetchall()
+        return int(count)
+
+    @contextmanager
+    def _attached(self) -> Generator[None]:
+        """Let the connection see all hashes stream by, for one query.
+
+        As the tables `stored`, of `hash`, and `windows`, of `text_hash` and `window_hash`.
+        """
+        chunks = ([_chunk_hashes(self._folder, each)] for each in self._chunks)
+        windows = (_window_hashes(self._folder, each) for each in self._windows)
+        self._connection.register("stored", _stream(chunks, "hash"))
+        self._connection.register("windows", _stream(windows, "text_hash", "window_hash"))
+        # DuckDB takes a stream for a single row: it would hold all of it, and let pass what is
+        # looked for. Left alone, a join holds its right side.
+        self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+        try:
+            yield
+        finally:
+            self._connection.execute("RESET disabled_optimizers")
+            self._connection.unregister("stored")
+            self._connection.unregister("windows")
+
+
+def _by_hash(wanted: Value) -> SQL:
+    return statement(_BY_HASH, wanted=wanted)
+
+
+def _stream(files: Iterable[Any], *names: str) -> pa.RecordBatchReader:
+    """The columns of hashes of some files, each with its `place`.
+
+    A place is one number: the file's among them, and in the lower 32 bits the row.
+    """
+    schema = pa.schema({**dict.fromkeys(names, pa.string()), "place": pa.int64()})
+    batches = (
+        pa.record_batch(
+            [*map(_as_strings, columns), np.arange(len(columns[0])) + (number << 32)], schema
+        )
+        for number, columns in enumerate(files)
+    )
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _as_strings(hashes: Hashes) -> pa.StringArray:
+    """The hashes where they are mapped."""
+    ends = np.arange(len(hashes) + 1, dtype=np.int32) * HASH.itemsize
+    return pa.StringArray.from_buffers(len(hashes), pa.py_buffer(ends), pa.py_buffer(hashes))
+
+
+def _as_series(hashes: Hashes) -> pl.Series:
+    return pl.Series(hashes.astype(str))
+
+
+def _chunk_names(folder: Path) -> list[str]:
+    """The names of the chunks in a folder, ascending; the folder may be missing."""
+    return _names(folder, _HASHES)
+
+
+def _window_names(folder: Path) -> list[str]:
+    """Likewise those of the files of which text has which window."""
+    return _names(folder, _WINDOWS)
+
+
+def _names(folder: Path, ending: str) -> list[str]:
+    return sorted(path.name.removesuffix(ending) for path in folder.glob(f"*{ending}"))
+
+
+def chunk_files(folder: Path) -> list[Path]:
+    """The files of the store in a folder, half-written ones, too; whatever else is not ours.
+
+    Raises:
+        WarehouseError: the folder is a link, or holds one.
+    """
+    files = files_below(folder)
+    return [each for each in files if each.parent == folder and _FILE.fullmatch(each.name)]
+
+
+def count_vectors(folder: Path) -> int:
+    """How many vectors a folder holds."""
+    return sum(len(_chunk_hashes(folder, name)) for name in _chunk_names(folder))
+
+
+def stored_dimensions(folder: Path) -> int | None:
+    """The dimensions of the vectors in a folder; None if it has none that can be read."""
+    names = _chunk_names(folder)
+    for remote in (False, True):  # one that is here tells as much
+        for name in names:
+            if _is_remote(folder, name) == remote and len(_chunk_hashes(folder, name)):
+                return _vectors(folder, name).shape[1]
+    return None
+
+
+def write_chunk(folder: Path, hashes: pl.Series, vectors: Float32s) -> str:
+    """Store a chunk. Done again, by whomever, it is replaced by itself.
+
+    Args:
+        folder: of the store; made where it is missing.
+        hashes: at least one string.
+        vectors: float32, shape (hashes, dimensions).
+
+    Returns:
+        The chunk's name, a digest of its hashes.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    known = np.array(hashes.to_list(), dtype=HASH)
+    name = hashlib.sha256(known.tobytes()).hexdigest()
+    # The hashes of a damaged chunk of that name would be taken for those of the new vectors.
+    (folder / (name + _HASHES)).unlink(missing_ok=True)
+    _save(folder / (name + _VECTORS), np.ascontiguousarray(vectors, dtype=_VECTOR))
+    _save(folder / (name + _HASHES), known)
+    return name
+
+
+def write_windows(folder: Path, text_hashes: pl.Series, window_hashes: pl.Series) -> str:
+    """Store which windows texts have; returns the file's name. See `write_chunk`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pairs = np.array([text_hashes.to_list(), window_hashes.to_list()], dtype=HASH)
+    name = hashlib.sha256(pairs.tobytes()).hexdigest()
+    _save(folder / (name + _WINDOWS), pairs)
+    return name
+
+
+def _chunk_hashes(folder: Path, name: str) -> Hashes:
+    """The hashes of a chunk, in the order of its vectors; none if it is damaged.
+
+    What a damaged chunk had counts as missing: it is embedded again, which replaces it.
+
+    Returns:
+        S64, shape (vectors,), mapped into memory; shape (0,) if it is damaged.
+    """
+    with suppress(WarehouseError, *_DAMAGED):
+        hashes = _mapped(folder / (name + _HASHES), HASH, 1)
+        # What is remote is whole, as far as is known from here.
+        if _is_remote(folder, name) or len(hashes) == len(_vectors(folder, name)):
+            return hashes
+    return np.empty(0, dtype=HASH)
+
+
+def _window_hashes(folder: Path, name: str) -> Hashes:
+    """The hashes of texts, and of their windows: S64, shape (2, texts); (2, 0) if it is damaged."""
+    with suppress(*_DAMAGED):
+        pairs = _mapped(folder / (name + _WINDOWS), HASH, 2)
+        if len(pairs) == 2:
+            return pairs
+    return np.empty((2, 0), dtype=HASH)
+
+
+def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
+    """Read vectors.
+
+    Args:
+        folder: of the store.
+        places: a frame with the columns of `PLACES`.
+
+    Returns:
+        float32, shape (places, dimensions).
+
+    Raises:
+        WarehouseError: a place is null, or its chunk is gone or damaged.
+        OSError: the chunk cannot be fetched.
+    """
+    lacking = places.get_column("chunk").null_count()
+    if lacking:
+        raise WarehouseError(
+            f"{lacking} of {len(places)} vectors are not in {folder}; a run makes those anew "
+            "that it replays: of all traces with --embedder none, and then with their --embedder"
+        )
+    rows = places.get_column("row").to_numpy()
+    gathered: Float32s | None = None
+    for (name,), group in places.with_row_index("at").group_by("chunk", maintain_order=True):
+        vectors = _vectors(folder, str(name))
+        at = group.get_column("at").to_numpy()
+        if gathered is None:
+            gathered = np.empty((len(places), vectors.shape[1]), dtype=np.float32)
+        gathered[at] = vectors[rows[at]]
+    return np.empty((0, 0), dtype=np.float32) if gathered is None else gathered
+
+
+def _is_remote(folder: Path, name: str) -> bool:
+    return is_remote(folder / (name + _VECTORS))
+
+
+def _vectors(folder: Path, name: str) -> Float32s:
+    """A chunk's vectors, of which only those that are looked at are read.
+
+    Raises:
+        WarehouseError: they are gone, or damaged.
+        OSError: they cannot be fetched.
+    """
+    path = local_copy(folder / (name + _VECTORS))
+    try:
+        return _mapped(path, _VECTOR, 2)
+    except _DAMAGED as error:
+        raise WarehouseError(f"{path} cannot be read ({error}); run again") from error
+
+
+def _mapped(path: Path, dtype: np.dtype[Any], dimensions: int) -> npt.NDArray[Any]:
+    """Map a file into memory; one that is not as it is written here raises one of `_DAMAGED`."""
+    array = np.lib.format.open_memmap(path, mode="r")
+    if (array.dtype, array.ndim) != (dtype, dimensions) or not array.flags.c_contiguous:
+        raise ValueError(f"an array of {array.dtype}, of shape {array.shape}")
+    return array
+
+
+def _save(path: Path, array: npt.NDArray[Any]) -> None:
+    """Write a file so that it appears whole or not at all."""
+    with atomic_write(path, durable=True) as written, written.open("wb") as file:
+        np.save(file, array, allow_pickle=False)

@@ -1,0 +1,183 @@
+"""What of a cache some vectors resemble most, and which of many vectors are not alike."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Self
+
+import numpy as np
+
+from kp_batch.novelty.replay import BAND
+from kp_batch.vectors import Bools, Float32s, cosines, nonzero
+
+_ROWS = 512  # of a block
+_COLUMNS = 2_048  # of vectors that were taken, for one product: 4 MB with a block
+_PAIRS = 4_096  # compared at once: they are copied
+
+
+@dataclass(frozen=True)
+class Nearby:
+    """What a vector resembles."""
+
+    max_similarity: float | None  # as `VectorCache.max_cosine_similarity` has it
+    nearest: tuple[tuple[int, float], ...]  # row and cosine; the oldest first of equal ones
+
+
+@dataclass(frozen=True)
+class Similar:
+    """A trace that the cache held when another one came."""
+
+    trace_id: str
+    task_domain: str
+    created_at: str  # ISO 8601, UTC
+    similarity: float  # the cosine, -1..1
+    age_s: float  # how much earlier it was made, seconds
+
+    @classmethod
+    def to(cls, moment: datetime, row: Mapping[str, Any], similarity: float) -> Self:
+        """The trace of a row of `scores`, similar to one that came at a moment."""
+        return cls(
+            trace_id=row["trace_id"],
+            task_domain=row["task_domain"],
+            created_at=row["created_at"].isoformat(),
+            similarity=similarity,
+            age_s=(moment - row["created_at"]).total_seconds(),
+        )
+
+
+def most_similar(
+    vectors: Sequence[Float32s],
+    parts: Iterable[Float32s],
+    most: int,
+    without: Sequence[int | None] | None = None,
+    first: int = 0,
+) -> list[Nearby]:
+    """Find what a cache holds that each of some vectors resembles most.
+
+    Cosines are those of `VectorCache`, to the bit: `cosines` decides. A zero vector is nobody's
+    nearest, and none is nearest to it; its similarity to any other is 0.
+
+    Args:
+        vectors: each float32, shape (dimensions,), a unit or a zero vector.
+        parts: what the cache holds, the oldest first, some rows at a time: float32, shape
+            (rows, dimensions), unit or zero rows.
+        most: how many are listed at the most.
+        without: for each vector a row that counts as if the cache did not hold it; None for none.
+        first: the number of the first row.
+    """
+    left_out = without or [None] * len(vectors)
+    tops = [_TopK(*each, most) for each in zip(vectors, left_out, strict=True)]
+    for part in parts:
+        real = nonzero(part)
+        for each in tops:
+            each.add(part, real, first)
+        first += len(part)
+    return [each.nearby() for each in tops]
+
+
+@dataclass
+class _TopK:
+    """What one vector resembles most of the part of the cache that it was compared with."""
+
+    vector: Float32s
+    without: int | None
+    most: int
+    best: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
+    is_alone: bool = True
+    has_zero: bool = False  # or is one itself
+
+    def add(self, part: Float32s, real: np.ndarray, first: int) -> None:
+        """Compare it with some more rows, of which the first has this number."""
+        counted = np.ones(len(part), dtype=np.bool_)
+        if self.without is not None and first <= self.without < first + len(part):
+            counted[self.without - first] = False
+        self.is_alone &= not counted.any()
+        comparable = real & counted & self.vector.any()
+        self.has_zero |= bool((counted & ~comparable).any())
+        similarities = cosines(np.broadcast_to(self.vector, part.shape), part)
+        rows = np.flatnonzero(comparable)
+        chosen = rows[np.argsort(-similarities[rows], kind="stable")[: self.most]]
+        best = [(first + int(row), float(similarities[row])) for row in chosen]
+        self.best = sorted([*self.best, *best], key=lambda each: -each[1])[: self.most]
+
+    def nearby(self) -> Nearby:
+        """What it resembles of all that it was compared with."""
+        if self.is_alone:
+            return Nearby(None, ())
+        beaten = not self.best or (self.has_zero and self.best[0][1] < 0)
+        return Nearby(0.0 if beaten else self.best[0][1], tuple(self.best))
+
+
+class Distinct:
+    """Takes each vector whose cosine to every one taken before is below a bound.
+
+    A matrix product decides where it is farther from the bound than it can be off; within that
+    band `vectors.cosines` does, as for novelty. Equal vectors are alike whatever the bound, though
+    rounding may leave their cosine below 1. A zero vector is like no other.
+
+    Of n vectors, k of which are taken, it needs `O(n * k * dimensions)` multiplications and the
+    memory of k vectors.
+
+    Args:
+        bound: above 0, at most 1.
+    """
+
+    def __init__(self, bound: float) -> None:
+        self._bound = bound
+        self._tiles: list[Float32s] = []  # of vectors that were taken, the last one not full
+        self._taken = 0
+
+    def take(self, vectors: Float32s) -> Bools:
+        """Tell which of the next vectors are taken.
+
+        Args:
+            vectors: float32, shape (n, dimensions), unit or zero rows, each time of the same
+                dimensions.
+
+        Returns:
+            bool, shape (n,).
+        """
+        taken = np.zeros(len(vectors), dtype=np.bool_)
+        for first in range(0, len(vectors), _ROWS):
+            block = vectors[first : first + _ROWS]
+            rows = np.arange(len(block))
+            for tile in self._filled():
+                rows = rows[~self._alike(tile, block[rows]).any(axis=0)]
+            rows = rows[self._unlike_earlier(block[rows])]
+            self._keep(block[rows])
+            taken[first + rows] = True
+        return taken
+
+    def _filled(self) -> Iterator[Float32s]:
+        for at, tile in enumerate(self._tiles):
+            yield tile[: self._taken - at * _COLUMNS]
+
+    def _keep(self, vectors: Float32s) -> None:
+        for vector in vectors:
+            at = self._taken % _COLUMNS
+            if not at:
+                self._tiles.append(np.empty((_COLUMNS, len(vector)), dtype=np.float32))
+            self._tiles[-1][at] = vector
+            self._taken += 1
+
+    def _unlike_earlier(self, vectors: Float32s) -> Bools:
+        """Which vectors are unlike all of these before them that are so, too."""
+        alike = np.triu(self._alike(vectors, vectors), 1)
+        left = np.ones(len(vectors), dtype=np.bool_)
+        for row in range(len(vectors)):
+            if left[row]:
+                left &= ~alike[row]
+        return left
+
+    def _alike(self, left: Float32s, right: Float32s) -> Bools:
+        """Which pairs reach the bound: bool, shape (left, right)."""
+        above = left @ right.T - np.float32(self._bound)
+        alike = above > BAND
+        near = np.flatnonzero(np.abs(above) <= BAND)
+        for start in range(0, len(near), _PAIRS):
+            pairs = near[start : start + _PAIRS]
+            row, column = np.divmod(pairs, len(right))
+            first, second = left[row], right[column]
+            equal = (first == second).all(axis=1) & first.any(axis=1)
+            alike.flat[pairs] = (cosines(first, second) >= self._bound) | equal
+        return alike
