@@ -51,6 +51,8 @@ def test_defaults_are_the_live_engines() -> None:
         "profiles": load_profiles().as_json(),
         "threshold": 0.75,
         "text": True,
+        "audits": {},
+        "allow": (),
         "prune": False,
         "max_reject_share": 0.05,
         "max_removed": None,

@@ -3,16 +3,20 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from kp_batch.audits import audits_table
 from kp_batch.reasons import in_words
-from kp_batch.text import aligned, number, padded, printable, shortened, width
+from kp_batch.text import aligned, number, one_line, padded, printable, shortened, width
 
 if TYPE_CHECKING:
+    from kp_batch.audits import AuditResult
     from kp_batch.operations.forget import ForgetResult
     from kp_batch.operations.settings import Setting
     from kp_batch.operations.vacuum import VacuumResult
     from kp_batch.operations.verify import Verification
 
 _ID = 100  # characters
+_ROW = 200  # likewise
+_VALUE = 73  # likewise; so long are the weights of a profile
 
 
 def verification_text(result: "Verification") -> str:
@@ -106,6 +110,18 @@ def _line(name: str, told: str) -> str:
     return f"  {name:<10} {told}"
 
 
+def audits_text(results: Iterable["AuditResult"]) -> str:
+    """Format what audits found for a terminal: each that finds rows with the first of them."""
+    every = list(results)
+    first = [(each.name, [shortened(row, _ROW) for row in each.first]) for each in every]
+    found = [line for name, rows in first if rows for line in ("", f"{name}:", *_indented(rows))]
+    return "\n".join([*aligned(audits_table(every)), *found])
+
+
+def _indented(lines: Iterable[str]) -> Iterable[str]:
+    return (f"  {line}" for line in lines)
+
+
 def settings_text(settings: Iterable["Setting"]) -> str:
     """Format the settings of a warehouse for a terminal."""
     rows = [(printable(each.name), _value(each.value), each.run_id) for each in settings]
@@ -117,6 +133,9 @@ def settings_text(settings: Iterable["Setting"]) -> str:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, dict) and "sql" in value:
+        audit = cast("dict[str, str]", value)
+        return shortened(f"{audit['severity']}: {one_line(audit['sql'])}", _VALUE)
     if isinstance(value, dict):
         weights = cast("dict[str, float]", value)
         return ", ".join(f"{name} {weight:g}" for name, weight in weights.items())

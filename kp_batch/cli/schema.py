@@ -14,6 +14,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TRACE = "trace"
 # What each command prints as JSON: a module, which may take long to import, and its type there.
 _PRINTED = {
+    "audit": ("audits", "AuditResult"),
     "compare": ("operations.compare", "Comparison"),
     "explain": ("operations.explain.explanation", "Explanation"),
     "export": ("operations.export", "ExportResult"),
@@ -26,7 +27,7 @@ _PRINTED = {
     "sweep": ("operations.sweep_result", "Sweep"),
     "verify": ("operations.verify", "Verification"),
 }
-_LISTED = {"questions", "settings"}  # which print a list of these
+_LISTED = {"audit", "questions", "settings"}  # which print a list of these
 NAMES = sorted([*_PRINTED, _TRACE])
 
 

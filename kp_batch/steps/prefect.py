@@ -5,7 +5,7 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -19,8 +19,9 @@ from prefect.exceptions import MissingContextError
 from prefect.runtime import flow_run
 from prefect.settings import get_current_settings
 
+from kp_batch.audits import AuditResult, audits_table
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import KpBatchError
+from kp_batch.errors import AuditError, KpBatchError
 from kp_batch.failures import known
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_and_report
@@ -77,14 +78,43 @@ def rescore_in_tasks(given: object, tell: Callable[[Summary], None] = lambda _: 
         clock.on(START),
         executor_of(config) as executor,
     ):
-        summary = rescore_and_report(config, executor, log_and_tell)
-    try:
+        with _failed_audits(config.warehouse):
+            summary = rescore_and_report(config, executor, log_and_tell)
+    with _artifacts():
         name = artifact_name(config.warehouse)
         create_markdown_artifact(report(config.warehouse, "markdown"), f"kp-batch-report-{name}")
         create_table_artifact(_as_markdown(summary), f"kp-batch-scores-{name}")
-    except (Exception, PanicException) as error:  # noqa: BLE001 (the scores are published by now)
-        warn(f"Prefect has not all artifacts of this run: {error}")
+        _leave_audits(config.warehouse, summary.audits)
     return summary
+
+
+@contextmanager
+def _artifacts() -> Generator[None]:
+    """Leave artifacts: that one cannot be left fails nothing, as the scores are published."""
+    try:
+        yield
+    except (Exception, PanicException) as error:  # noqa: BLE001 (see above)
+        warn(f"Prefect has not all artifacts of this run: {error}")
+
+
+@contextmanager
+def _failed_audits(warehouse: Path) -> Generator[None]:
+    """Leave what audits found where they fail the run, too."""
+    try:
+        yield
+    except AuditError as error:
+        with _artifacts():
+            _leave_audits(warehouse, error.results)
+        raise
+
+
+def _leave_audits(warehouse: Path, results: Sequence[AuditResult]) -> None:
+    rows = [
+        {**row, "first": code("; ".join(each.first))}
+        for row, each in zip(audits_table(results), results, strict=True)
+    ]
+    if rows:
+        create_table_artifact(rows, f"kp-batch-audits-{artifact_name(warehouse)}")
 
 
 def artifact_name(warehouse: Path) -> str:
