@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from kp_batch.errors import AuditError, KpBatchError
-from kp_batch.text import number, shortened
+from kp_batch.text import aligned, number, shortened
 
 Severity = Literal["error", "warn"]
 _SEVERITIES = ("error", "warn")
@@ -150,6 +150,16 @@ def audits_table(results: Iterable[AuditResult]) -> list[dict[str, str]]:
     return [
         {"audit": each.name, "found": _state(each), "rows": f"{each.rows:,}"} for each in results
     ]
+
+
+def results_text(results: Iterable[AuditResult]) -> str:
+    """What audits found, for a terminal: those that find rows with the first of these."""
+    every = list(results)
+    lines = aligned(audits_table(every))
+    for each in every:
+        if each.first:
+            lines += ["", f"{each.name}:", *(f"  {shortened(row, _ROW)}" for row in each.first)]
+    return "\n".join(lines)
 
 
 def _state(result: AuditResult) -> str:

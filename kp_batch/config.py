@@ -86,6 +86,14 @@ class RescoreConfig(BaseModel):
         "A TOML file of audits, SQL for the rows that must not be published, or none to end them.",
         default_factory=partial(AuditSet, {}),
     )
+    preview: bool = Field(
+        default=False,
+        description="Do all the work and publish nothing: tell how the scores would move, and what "
+        "audits find.",
+    )
+    output: Path | None = Field(
+        None, description="With --preview: where the report of it goes, a file."
+    )
     allow: tuple[str, ...] = Field((), description="Let the audit NAME pass this once.")
     prune: bool = Field(
         default=False, description="Remove the traces of files that are gone or unreadable."
@@ -141,6 +149,8 @@ class RescoreConfig(BaseModel):
     def _in_order(self) -> "RescoreConfig":
         if self.workers and self.ray:
             raise ValueError("--workers is for Ray here, --ray for a cluster with its own workers")
+        if self.output and not self.preview:
+            raise ValueError("-o is for the report of a --preview; a run leaves its own")
         return self
 
     @field_serializer("warehouse", when_used="json")

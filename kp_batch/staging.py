@@ -138,6 +138,11 @@ class Staging:
         """The same of all spans, in time order, whatever the groups."""
         return self.folder / "replayed.parquet"
 
+    @property
+    def preview(self) -> Path:
+        """The copy of the warehouse in which a preview publishes."""
+        return self.folder / "preview"
+
     def fresh(self, name: str) -> Path:
         """An empty folder, made anew."""
         folder = self.folder / name

@@ -123,11 +123,12 @@ def _options() -> tuple[click.Option, ...]:
         float: {"type": float},
         ProfileVersions: {"metavar": "FILE"},
         Audits: {"metavar": "FILE"},
+        "output": {"metavar": "FILE"},
         "allow": {"metavar": "NAME", "multiple": True},
     }
     settings = (
         click.Option(
-            [_option(name, field.annotation)],
+            [*(["-o"] if name == "output" else []), _option(name, field.annotation)],
             default=None if name in SETTINGS else defaults[name],
             show_default=_shown(name, defaults[name]),
             help=field.description,

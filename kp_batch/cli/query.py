@@ -9,7 +9,6 @@ from typing import IO
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.cli.exporting import written
 from kp_batch.cli.options import (
     complete_questions,
@@ -19,8 +18,9 @@ from kp_batch.cli.options import (
     json_option,
     warehouse_option,
 )
-from kp_batch.cli.result_texts import audits_text, settings_text, verification_text
+from kp_batch.cli.result_texts import settings_text, verification_text
 from kp_batch.errors import KpBatchError
+from kp_batch.operations.comparison_text import comparison_text
 from kp_batch.streams import echo, telling, user_out
 from kp_batch.text import printable
 from kp_batch.warehouse.questions import Question
@@ -143,11 +143,11 @@ def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
     What was published before the run, the last one that is done, is beside it. It exits with 1
     where an audit fails.
     """
-    from kp_batch.audits import refuse_failed
+    from kp_batch.audits import refuse_failed, results_text
     from kp_batch.operations.audit import audit as audit_warehouse
 
     results = audit_warehouse(warehouse, run)
-    echo(json_line(results) if as_json else audits_text(results))
+    echo(json_line(results) if as_json else results_text(results))
     refuse_failed(results, "what is published stays")
 
 

@@ -3,19 +3,16 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from kp_batch.audits import audits_table
 from kp_batch.reasons import in_words
 from kp_batch.text import aligned, number, one_line, padded, printable, shortened, width
 
 if TYPE_CHECKING:
-    from kp_batch.audits import AuditResult
     from kp_batch.operations.forget import ForgetResult
     from kp_batch.operations.settings import Setting
     from kp_batch.operations.vacuum import VacuumResult
     from kp_batch.operations.verify import Verification
 
 _ID = 100  # characters
-_ROW = 200  # likewise
 _VALUE = 73  # likewise; so long are the weights of a profile
 
 
@@ -108,18 +105,6 @@ def _lost(runs: Sequence[str], *, dry_run: bool) -> list[str]:
 
 def _line(name: str, told: str) -> str:
     return f"  {name:<10} {told}"
-
-
-def audits_text(results: Iterable["AuditResult"]) -> str:
-    """Format what audits found for a terminal: each that finds rows with the first of them."""
-    every = list(results)
-    first = [(each.name, [shortened(row, _ROW) for row in each.first]) for each in every]
-    found = [line for name, rows in first if rows for line in ("", f"{name}:", *_indented(rows))]
-    return "\n".join([*aligned(audits_table(every)), *found])
-
-
-def _indented(lines: Iterable[str]) -> Iterable[str]:
-    return (f"  {line}" for line in lines)
 
 
 def settings_text(settings: Iterable["Setting"]) -> str:

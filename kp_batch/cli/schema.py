@@ -20,6 +20,7 @@ _PRINTED = {
     "export": ("operations.export", "ExportResult"),
     "import": ("operations.importing", "Imported"),
     "plan": ("planning.explain_plan", "PlanDescription"),
+    "preview": ("operations.preview", "Preview"),
     "questions": ("warehouse.questions", "Question"),
     "run": ("pipeline.summary", "Summary"),
     "score": ("operations.score", "ScoredLine"),
@@ -36,7 +37,8 @@ NAMES = sorted([*_PRINTED, _TRACE])
 def schema(name: str) -> None:
     """Print the JSON Schema of what a command prints with --json, as compare or run.
 
-    That of score is of one of its lines, and that of trace is of a row of an archive.
+    That of score is of one of its lines, that of preview is of run --preview, and that of trace is
+    of a row of an archive.
     """
     echo(json.dumps(schema_of(name), indent=2))
 

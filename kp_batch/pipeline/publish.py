@@ -47,9 +47,7 @@ class Written:
         path = run.staging.table("runs")
         row.write_parquet(path)
         tables = self.manifest.tables
-        return PublishedSnapshot(
-            run.config.warehouse, tables, self.manifest, beside={"runs": [path]}
-        )
+        return PublishedSnapshot(run.target, tables, self.manifest, beside={"runs": [path]})
 
     def told(self, run: Run, plan: Plan, seconds: Mapping[str, float]) -> dict[str, str | None]:
         """Columns of its row."""
@@ -65,9 +63,9 @@ def prepare(run: Run, plan: Plan, tables: Mapping[str, int]) -> Written:
         plan: what it did.
         tables: the version of each table as the run has written them.
     """
-    written = DeltaTables(run.config.warehouse, tables, run.run_id)
+    written = DeltaTables(run.target, tables, run.run_id)
     # Read once, by Polars: it opens the files of many days in half the time that DuckDB takes.
-    scores = PublishedSnapshot(run.config.warehouse, tables).scan("scores")
+    scores = PublishedSnapshot(run.target, tables).scan("scores")
     needed = scores.select("task_domain", "score", *_IDS)
     needed.sink_parquet(run.staging.scores, compression="lz4")
     written.append("distributions", _distributions(run, plan))
@@ -111,7 +109,7 @@ def publish_failure(
         seconds: what each step took, by its name.
         reason: why it failed, in one line.
     """
-    tables = DeltaTables(run.config.warehouse, run.published.tables, run.run_id)
+    tables = DeltaTables(run.target, run.published.tables, run.run_id)
     if run.staging.table("rejects").exists():
         write_rejects(run, tables)
     last = last_done(run.snapshot.runs())
@@ -176,9 +174,9 @@ def _distributions(run: Run, plan: Plan) -> pl.DataFrame:
 
 
 def _publish(run: Run, manifest: Manifest, told: Mapping[str, str | None]) -> None:
-    tables = DeltaTables(run.config.warehouse, manifest.tables, run.run_id)
+    tables = DeltaTables(run.target, manifest.tables, run.run_id)
     tables.append("runs", _row(run, manifest, told))
-    publish(run.config.warehouse, replace(manifest, tables=tables.versions))
+    publish(run.target, replace(manifest, tables=tables.versions))
 
 
 def _row(run: Run, manifest: Manifest, told: Mapping[str, str | None]) -> pl.DataFrame:

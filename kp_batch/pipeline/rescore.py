@@ -85,20 +85,30 @@ def rescore_archive(config: RescoreConfig, executor: Executor = _THREADS) -> Sum
             it could not begin, without such an archive, say, nothing is published.
     """
     with open_run(config, executor) as opened:
-        warn_of_unfinished_forget(config.warehouse)
-        run = opened.run
-        scorer = Scorer.of(run)  # first: a fault of the settings costs no time
-        check_audits(run)
-        observed = observe(run, executor)
-        opened.begun = True
-        opened.plan = plan = make_plan(run, observed, scorer)
-        say_plan(run, plan)
-        if fault := excess(run, plan.counts, plan.limited):
-            raise ArchiveError(fault)
-        opened.plan = plan = execute(opened, plan)
+        plan = carry_out(opened)
     refuse(opened.audits)  # where nothing was to be done, no failure is published either
     # Only now: what fails here, for want of room in a temporary folder say, undoes no publication.
-    return summarise(run, plan, opened.clock, opened.audits)
+    return summarise(opened.run, plan, opened.clock, opened.audits)
+
+
+def carry_out(opened: OpenRun) -> Plan:
+    """Look at the archive, plan, and do what the plan says; returns it as it was done.
+
+    Raises:
+        KpBatchError: the run fails.
+    """
+    run = opened.run
+    warn_of_unfinished_forget(run.config.warehouse)
+    scorer = Scorer.of(run)  # first: a fault of the settings costs no time
+    check_audits(run)
+    observed = observe(run, opened.executor)
+    opened.begun = True
+    opened.plan = plan = make_plan(run, observed, scorer)
+    say_plan(run, plan)
+    if fault := excess(run, plan.counts, plan.limited):
+        raise ArchiveError(fault)
+    opened.plan = plan = execute(opened, plan)
+    return plan
 
 
 @contextmanager
@@ -162,6 +172,7 @@ def execute(opened: OpenRun, plan: Plan) -> Plan:
     replayed = replay_timeline(run, done, executor)
     tables = write_tables(run, done, replayed, executor)
     written, opened.audits = audit_written(run, done, tables, opened.clock.seconds)
-    refuse(opened.audits)
+    if not run.config.preview:  # which publishes in its own copy, and tells of them afterwards
+        refuse(opened.audits)
     publish_success(run, done, written, opened.audits, opened.clock.seconds)
     return done

@@ -72,7 +72,7 @@ def as_text(summary: Summary) -> str:
     """Format a summary for a terminal: one line where there was nothing to do."""
     if summary.run_id is None:
         audited = f"; audits: {audits_text(summary.audits)}" if summary.audits else ""
-        return _nothing(summary.counts) + audited
+        return nothing_text(summary.counts) + audited
     counts, steps = summary.counts, work(summary.seconds)
     codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
     more = summary.domains - len(summary.scores)
@@ -103,7 +103,7 @@ def as_text(summary: Summary) -> str:
     return "\n".join(lines)
 
 
-def _nothing(counts: RunCounts) -> str:
+def nothing_text(counts: RunCounts) -> str:
     """Say that all is as it has to be, and what there is of standing problems."""
     standing = (
         (counts.rejected, "row", "rejected"),
