@@ -52,6 +52,8 @@ def test_defaults_are_the_live_engines() -> None:
         "threshold": 0.75,
         "text": True,
         "audits": {},
+        "preview": False,
+        "output": None,
         "allow": (),
         "prune": False,
         "max_reject_share": 0.05,

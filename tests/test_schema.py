@@ -49,6 +49,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     run = ("run", archive, *to, "--embedder", "hashing", "--max-reject-share", 1, "--no-prefect")
     plan = printed("plan", archive, *to, "--embedder", "hashing", "--json")
     told = {"plan": plan, "run": printed(*run, "--json")}
+    told["preview"] = printed(*run, "--threshold", 0.5, "--preview", "--json")
     audits = folder / "audits.toml"
     audits.write_text("[audits.any]\nsql = 'FROM scores'\nseverity = 'warn'\n")
     printed(*run, "--threshold", 0.5, "--audits", audits, "--json")
@@ -77,7 +78,7 @@ def test_a_command_has_a_schema_where_it_prints_json() -> None:
         for name, command in group.commands.items()
         if any("--json" in each.opts for each in command.params)
     }
-    assert {*NAMES} == print_json | {"score", "trace"}
+    assert {*NAMES} == print_json | {"preview", "score", "trace"}
 
 
 @pytest.mark.parametrize("name", NAMES)
