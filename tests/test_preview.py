@@ -1,8 +1,10 @@
 """A preview tells what a run would do, number for number, and leaves the warehouse as it was."""
 
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from kp_batch.sample import write_sample
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import writing
 from tests.archives import trace, write_jsonl
+from tests.test_cli import command
 from tests.test_rescore import config
 
 LEGAL = {"legal": {"complexity": 1, "novelty": 0, "tool_diversity": 0, "outcome_confidence": 0}}
@@ -130,3 +133,33 @@ def test_what_a_killed_preview_leaves_goes_with_the_next_run(scored: Path) -> No
         pass
     assert listing(warehouse) == before
     assert rescore_archive(asked(scored)).run_id is None
+
+
+@pytest.mark.prefect
+def test_under_prefect_the_comparison_is_an_artifact_without_texts(scored: Path) -> None:
+    audits = scored / "audits.toml"
+    audits.write_text("[audits.many]\nsql = 'FROM scores'\n")
+    words = ["--warehouse", scored / "warehouse", "--audits", audits, "--cache-size", 3]
+    done = subprocess.run(
+        command(["run", scored / "archive", *words, "--preview", "--prefect"]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "1 audit failed: many (80 rows); a run would publish no scores" in done.stderr
+    lines = done.stdout.splitlines()
+    objective = lines[lines.index("which moved most:") + 3].strip()
+    with closing(sqlite3.connect(scored / "warehouse" / "prefect" / "prefect.db")) as database:
+        query = "SELECT key, data FROM artifact WHERE key IS NOT NULL"
+        artifacts = dict(database.execute(query).fetchall())
+        [(state,)] = database.execute("SELECT state_type FROM flow_run").fetchall()
+        held = "\n".join(database.iterdump())
+    assert state == "FAILED"
+    assert sorted(key.rpartition("-")[0] for key in artifacts) == [
+        "kp-batch-audits-warehouse",
+        "kp-batch-preview-warehouse",
+    ]
+    assert "which moved most:" in next(each for each in artifacts.values() if "stability" in each)
+    assert objective
+    assert objective not in held
