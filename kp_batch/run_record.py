@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from kp_batch.reasons import Reason, formula_changes
 
-# Columns of `runs` that hold JSON. `inputs` stays in the table: it may have an entry for each file
-# of the archive, and nothing takes it apart.
+# Columns of `runs` that hold JSON. `audits` and `inputs`, which may have an entry for each file of
+# the archive, stay in the table: nothing takes them apart.
 _JSON = ("config", "changes", "counts", "seconds", "versions", "fingerprints", "published")
 
 # Of `RunCounts`, what a run did; the others are what it found.

@@ -21,7 +21,7 @@ _MODULES = (  # of the commands, in their order
 _PUBLISHING = {"forget", "run", "vacuum"}  # commands; all others publish nothing
 _LONG = {
     *("run", "plan", "demo", "compare", "verify", "explain", "score", "sweep"),
-    *("vacuum", "forget", "import", "export"),
+    *("audit", "vacuum", "forget", "import", "export"),
 }
 _WHOLE = "; what is published is whole, and kp-batch runs tells by which runs"
 

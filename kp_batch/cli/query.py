@@ -1,4 +1,4 @@
-"""Questions to a warehouse: sql, questions, runs, settings, compare, verify and report."""
+"""Questions to a warehouse: sql, questions, runs, settings, audit, compare, verify, report."""
 
 import shutil
 from io import StringIO
@@ -9,7 +9,6 @@ from typing import IO
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.cli.exporting import written
 from kp_batch.cli.options import (
     complete_questions,
@@ -21,6 +20,7 @@ from kp_batch.cli.options import (
 )
 from kp_batch.cli.result_texts import settings_text, verification_text
 from kp_batch.errors import KpBatchError
+from kp_batch.operations.comparison_text import comparison_text
 from kp_batch.streams import echo, telling, user_out
 from kp_batch.text import printable
 from kp_batch.warehouse.questions import Question
@@ -131,6 +131,24 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
 
     found = settings_of(warehouse)
     echo(json_line(found) if as_json else settings_text(found))
+
+
+@kp_batch.command()
+@click.argument("run", required=False, shell_complete=complete_runs)
+@warehouse_option
+@json_option
+def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
+    """Run the audits that the warehouse keeps over what is published, or what RUN left.
+
+    What was published before the run, the last one that is done, is beside it. It exits with 1
+    where an audit fails.
+    """
+    from kp_batch.audits import refuse_failed, results_text
+    from kp_batch.operations.audit import audit as audit_warehouse
+
+    results = audit_warehouse(warehouse, run)
+    echo(json_line(results) if as_json else results_text(results))
+    refuse_failed(results, "what is published stays")
 
 
 @kp_batch.command()

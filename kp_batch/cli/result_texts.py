@@ -5,7 +5,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
 from kp_batch.reasons import in_words
-from kp_batch.text import aligned, number, padded, printable, shortened, width
+from kp_batch.text import aligned, number, one_line, padded, printable, shortened, width
 
 if TYPE_CHECKING:
     from kp_batch.operations.forget import ForgetResult
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kp_batch.operations.verify import Verification
 
 _ID = 100  # characters
+_VALUE = 73  # likewise; so long are the weights of a profile
 
 
 def verification_text(result: "Verification") -> str:
@@ -122,6 +123,9 @@ def settings_text(settings: Iterable["Setting"]) -> str:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, dict) and "sql" in value:
+        audit = cast("dict[str, str]", value)
+        return shortened(f"{audit['severity']}: {one_line(audit['sql'])}", _VALUE)
     if isinstance(value, dict):
         weights = cast("dict[str, float]", value)
         return ", ".join(f"{name} {weight:g}" for name, weight in weights.items())

@@ -30,7 +30,7 @@ SELECT
     count(*) AS traces,
     score_mean(first_score) AS first_mean,
     score_mean(second_score) AS second_mean,
-    avg(abs(second_score - first_score)) AS mean_absolute_change,
+    score_mean(abs(second_score - first_score)) AS mean_absolute_change,
     score_quantiles(first_score)::DOUBLE[5] AS first_quantiles,
     score_quantiles(second_score)::DOUBLE[5] AS second_quantiles,
     stability_index(score_bins(first_score), score_bins(second_score)) AS stability_index,
@@ -42,10 +42,10 @@ SELECT
     count(*) FILTER (NOT reached AND reaches AND NOT would_reach) AS now_reach_by_threshold,
     count(*) FILTER (reached AND NOT reaches) AS no_longer_reach,
     count(*) FILTER (reached AND NOT reaches AND would_reach) AS no_longer_reach_by_threshold,
-    avg(from_facts) AS from_facts,
-    avg(from_novelty) AS from_novelty,
-    avg(from_weights) AS from_weights,
-    avg(from_overrides) AS from_overrides,
+    score_mean(from_facts) AS from_facts,
+    score_mean(from_novelty) AS from_novelty,
+    score_mean(from_weights) AS from_weights,
+    score_mean(from_overrides) AS from_overrides,
     count(single_thought) AS single_thoughts
 FROM ranked
 GROUP BY scope

@@ -2,8 +2,8 @@
 
 import json
 import platform
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from glob import escape
@@ -13,6 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from kp_batch.archive.file_changes import changed_entries
+from kp_batch.audits import AuditResult
 from kp_batch.contracts import DISTRIBUTIONS, RUNS
 from kp_batch.pipeline.write import write_rejects
 from kp_batch.planning.plan import Plan
@@ -33,48 +34,88 @@ _IDS = ("encoder_id", "cache_id", "profile_id")  # what computed a score
 _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "torch")
 
 
-@step("publish")
-def publish_success(
-    run: Run, plan: Plan, tables: Mapping[str, int], seconds: Mapping[str, float]
-) -> None:
-    """Write the run's rows, then publish: from then on, everyone sees the run.
+@dataclass(frozen=True)
+class Written:
+    """What a run wrote, and nobody sees yet: all but its row in `runs`."""
+
+    manifest: Manifest
+    fingerprints: str  # a column of that row, as JSON
+
+    def snapshot(self, run: Run, plan: Plan, seconds: Mapping[str, float]) -> PublishedSnapshot:
+        """The tables as they would be published; the run's row stands in a staged file."""
+        row = _row(run, self.manifest, self.told(run, plan, seconds))
+        path = run.staging.table("runs")
+        row.write_parquet(path)
+        tables = self.manifest.tables
+        return PublishedSnapshot(run.target, tables, self.manifest, beside={"runs": [path]})
+
+    def told(self, run: Run, plan: Plan, seconds: Mapping[str, float]) -> dict[str, str | None]:
+        """Columns of its row."""
+        done = {"fingerprints": self.fingerprints, "status": "done", "reason": None}
+        return {**_told(run, plan, seconds), **done}
+
+
+def prepare(run: Run, plan: Plan, tables: Mapping[str, int]) -> Written:
+    """Write the distributions: what is left is to publish.
 
     Args:
         run: the run.
         plan: what it did.
-        tables: the version of each table as the run leaves it.
-        seconds: what each step took, by its name.
+        tables: the version of each table as the run has written them.
     """
-    written = DeltaTables(run.config.warehouse, tables, run.run_id)
+    written = DeltaTables(run.target, tables, run.run_id)
     # Read once, by Polars: it opens the files of many days in half the time that DuckDB takes.
-    scores = PublishedSnapshot(run.config.warehouse, tables).scan("scores")
+    scores = PublishedSnapshot(run.target, tables).scan("scores")
     needed = scores.select("task_domain", "score", *_IDS)
     needed.sink_parquet(run.staging.scores, compression="lz4")
     written.append("distributions", _distributions(run, plan))
-    told = {
-        **_told(run, plan, seconds),
-        "fingerprints": json.dumps(_fingerprints(run.staging.scores)),
-        "status": "done",
-        "reason": None,
-    }
-    _publish(run, Manifest(run.config.settings, written.versions), told)
+    fingerprints = json.dumps(_fingerprints(run.staging.scores))
+    return Written(Manifest(run.config.settings, written.versions), fingerprints)
 
 
-def publish_failure(run: Run, plan: Plan | None, seconds: Mapping[str, float], reason: str) -> None:
+@step("publish")
+def publish_success(
+    run: Run,
+    plan: Plan,
+    written: Written,
+    audits: Sequence[AuditResult],
+    seconds: Mapping[str, float],
+) -> None:
+    """Publish: from then on, everyone sees the run.
+
+    Args:
+        run: the run.
+        plan: what it did.
+        written: what it wrote.
+        audits: what its audits found.
+        seconds: what each step took, by its name.
+    """
+    _publish(run, written.manifest, written.told(run, plan, seconds) | _found(audits))
+
+
+def publish_failure(
+    run: Run,
+    plan: Plan | None,
+    audits: Sequence[AuditResult],
+    seconds: Mapping[str, float],
+    reason: str,
+) -> None:
     """Publish the run's row and its rejects beside the scores that were there.
 
     Args:
         run: the run.
         plan: what it would have done; None if it failed before it had one.
+        audits: what its audits found; empty where it failed before.
         seconds: what each step took, by its name.
         reason: why it failed, in one line.
     """
-    tables = DeltaTables(run.config.warehouse, run.published.tables, run.run_id)
+    tables = DeltaTables(run.target, run.published.tables, run.run_id)
     if run.staging.table("rejects").exists():
         write_rejects(run, tables)
     last = last_done(run.snapshot.runs())
     told = {
         **_told(run, plan, seconds),
+        **_found(audits),
         "fingerprints": json.dumps(last.fingerprints if last else {name: {} for name in _IDS}),
         "status": "failed",
         "reason": reason,
@@ -89,6 +130,17 @@ def _told(run: Run, plan: Plan | None, seconds: Mapping[str, float]) -> dict[str
         "changes": json.dumps([asdict(each) for each in plan.reasons] if plan else []),
         "counts": json.dumps(asdict(plan.counts) if plan else {}),
         "seconds": json.dumps(dict(seconds)),
+    }
+
+
+def _found(audits: Sequence[AuditResult]) -> dict[str, str]:
+    """How many rows audits found: a column of `runs`, as JSON.
+
+    Not the rows themselves, which may hold what is forgotten later.
+    """
+    columns = ("name", "severity", "rows", "allowed")
+    return {
+        "audits": json.dumps([{name: getattr(each, name) for name in columns} for each in audits])
     }
 
 
@@ -122,6 +174,13 @@ def _distributions(run: Run, plan: Plan) -> pl.DataFrame:
 
 
 def _publish(run: Run, manifest: Manifest, told: Mapping[str, str | None]) -> None:
+    tables = DeltaTables(run.target, manifest.tables, run.run_id)
+    tables.append("runs", _row(run, manifest, told))
+    publish(run.target, replace(manifest, tables=tables.versions))
+
+
+def _row(run: Run, manifest: Manifest, told: Mapping[str, str | None]) -> pl.DataFrame:
+    """The run's row in `runs`, which is written once it has ended."""
     row = {
         "run_id": run.run_id,
         "started_at": run.started_at,
@@ -131,9 +190,7 @@ def _publish(run: Run, manifest: Manifest, told: Mapping[str, str | None]) -> No
         "published": json.dumps(asdict(manifest)),
         **told,
     }
-    tables = DeltaTables(run.config.warehouse, manifest.tables, run.run_id)
-    tables.append("runs", pl.DataFrame([row], schema=RUNS))
-    publish(run.config.warehouse, replace(manifest, tables=tables.versions))
+    return pl.DataFrame([row], schema=RUNS)
 
 
 def _fingerprints(scores: Path) -> dict[str, dict[str, int]]:
