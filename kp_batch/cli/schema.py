@@ -20,6 +20,7 @@ _PRINTED = {
     "import": ("operations.importing", "Imported"),
     "plan": ("planning.explain_plan", "PlanDescription"),
     "questions": ("warehouse.questions", "Question"),
+    "rollback": ("operations.rollback", "RollbackResult"),
     "run": ("pipeline.summary", "Summary"),
     "score": ("operations.score", "ScoredLine"),
     "settings": ("operations.settings", "Setting"),

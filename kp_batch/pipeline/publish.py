@@ -2,7 +2,7 @@
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -17,18 +17,21 @@ from kp_batch.contracts import DISTRIBUTIONS, RUNS
 from kp_batch.pipeline.write import write_rejects
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.why import FORMULAS, WORDS
+from kp_batch.reasons import Reason
 from kp_batch.run import Run
-from kp_batch.run_record import last_done
+from kp_batch.run_record import RunRecord, last_done
 from kp_batch.sql import sql
 from kp_batch.steps.step import step
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.delta import DeltaTables
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
-from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of
+from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of, manifest_left
 
 # DuckDB spills no states of quantiles: a million domains of ten scores each did not fit at once.
 _DOMAINS_AT_ONCE = 100_000
+# What a run leaves, and a rollback publishes again; all other tables only grow.
+STATE = ("scores", "rejects", "profiles", "files", "facts")
 _IDS = ("encoder_id", "cache_id", "profile_id")  # what computed a score
 _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "torch")
 
@@ -82,6 +85,38 @@ def publish_failure(run: Run, plan: Plan | None, seconds: Mapping[str, float], r
     _publish(run, Manifest(run.published.settings, tables.versions, failed=True), told)
 
 
+def publish_again(
+    run: Run, target: RunRecord, changes: Sequence[Reason], seconds: Mapping[str, float]
+) -> None:
+    """Publish what an earlier run left: a version of each table that names its files once more.
+
+    Args:
+        run: the run that does it, whose settings are those of then.
+        target: the earlier one, whose files are all there.
+        changes: why, for the row of `runs`.
+        seconds: what each step took, by its name.
+    """
+    left, now = manifest_left(target), run.published.tables
+    state = {name: version for name, version in left.tables.items() if name in STATE}
+    stays = {name: version for name, version in now.items() if name not in STATE}
+    tables = DeltaTables(run.config.warehouse, state | stays, run.run_id)
+    for name in state:
+        tables.undo_unpublished(name)  # what was published since, too
+    of_target = run.snapshot.scan("distributions").filter(run_id=target.run_id).collect()
+    tables.append("distributions", of_target.with_columns(run_id=pl.lit(run.run_id)))
+    told = {
+        "inputs": _changed(run.snapshot.as_of(target).scan("files").collect(), run),
+        "changes": json.dumps([asdict(each) for each in changes]),
+        "counts": json.dumps(asdict(target.counts.without_work) if target.counts else {}),
+        "seconds": json.dumps(dict(seconds)),
+        "versions": json.dumps(dict(target.versions)),
+        "fingerprints": json.dumps(target.fingerprints),
+        "status": "done",
+        "reason": None,
+    }
+    _publish(run, Manifest(left.settings, tables.versions), told)
+
+
 def _told(run: Run, plan: Plan | None, seconds: Mapping[str, float]) -> dict[str, str]:
     """What the run found, did and took: columns of `runs`, as JSON."""
     return {
@@ -97,8 +132,12 @@ def _inputs(run: Run) -> str:
     staged = run.staging.table("files")
     if not staged.exists():  # it failed before it had looked
         return "[]"
-    before = run.snapshot.scan("files").collect()
-    changed = changed_entries(pl.read_parquet(staged, glob=False), before)
+    return _changed(pl.read_parquet(staged, glob=False), run)
+
+
+def _changed(files: pl.DataFrame, run: Run) -> str:
+    """Of a ledger the files that are not as the last run left them, as JSON."""
+    changed = changed_entries(files, run.snapshot.scan("files").collect())
     return changed.select("source_file", "status", "size", "mtime_ns", "file_id").write_json()
 
 
