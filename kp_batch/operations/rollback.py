@@ -140,8 +140,7 @@ def _result(now: PublishedSnapshot, target: RunRecord) -> RollbackResult:
     before = now.as_of(target)
     rescored, removed, returned = _moves(now, before)
     settings = (*setting_changes(now.manifest.settings, before.manifest.settings),)
-    paths = ((each.files(name) for name in STATE) for each in (now, before))
-    is_same = all(ours == theirs for ours, theirs in zip(*paths, strict=True))
+    is_same = all(now.files(name) == before.files(name) for name in STATE)
     return RollbackResult(
         run_id=None,
         from_run=done_runs(now.runs())[-1].run_id,
