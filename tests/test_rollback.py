@@ -13,6 +13,8 @@ import pytest
 
 import kp_batch.operations.rollback
 import kp_batch.pipeline.publish
+from kp_batch.cli.query import runs
+from kp_batch.cli.result_texts import rolled_back_text
 from kp_batch.contracts import GROWING, TABLES
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.compare import compare
@@ -159,6 +161,45 @@ def test_it_tells_what_it_undoes_and_what_would_come_back(nights: Folder) -> Non
     assert replace(told, run_id="", files=None) == replace(
         rollback(folder / "warehouse", first), run_id=""
     )
+
+
+def test_it_is_told_on_few_lines(nights: Folder) -> None:
+    folder, (first, second) = nights
+    told = rollback(folder / "warehouse", first, dry_run=True)
+    assert told.files
+    short = replace(told, files=replace(told.files, new=tuple(map(str, range(12)))))
+    arrow = "\N{RIGHTWARDS ARROW}"
+    assert rolled_back_text(short, dry_run=True).splitlines() == [
+        f"to be rolled back: from run {second} to run {first}",
+        "  change     2 scores",
+        "  remove     2 traces",
+        f"  rejects    2 {arrow} 1",
+        f"  setting    threshold 0.5 {arrow} 0.75",
+        "  again      a run that is given threshold sets it anew",
+        *(f"  next run   new: {number}" for number in range(10)),
+        "  next run   new: 2 more",
+        f"  next run   changed: {folder}/archive/good.jsonl",
+        "nothing was changed",
+    ]
+    done = rollback(folder / "warehouse", first)
+    assert rolled_back_text(done).startswith(f"rolled back by run {done.run_id}: from run ")
+    nothing = rolled_back_text(rollback(folder / "warehouse", first))
+    assert nothing == f"nothing to roll back: what run {first} left is published"
+
+
+def test_runs_tells_which_are_kept(nights: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, (first, second) = nights
+    gone = forget(folder / "warehouse", ["unseen"], unseen_too=True).run_id
+    assert gone
+    capsys.readouterr()
+    runs.main(["--warehouse", f"{folder}/warehouse", "--format", "json"], standalone_mode=False)
+    told = {each["run_id"]: each["kept"] for each in json.loads(capsys.readouterr().out)}
+    kept = kept_runs(folder / "warehouse")
+    assert told == {
+        name: "rollback" if name in kept.restorable else "as-of" if name in kept.readable else None
+        for name in (first, second, gone)
+    }
+    assert (told[second], told[gone]) == (None, "rollback")
 
 
 def test_it_undoes_files_alone_where_the_settings_are_the_same(nights: Folder) -> None:
