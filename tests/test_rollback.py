@@ -10,7 +10,9 @@ from typing import Any
 
 import polars as pl
 import pytest
+from deltalake import DeltaTable
 
+import kp_batch.operations.forget
 import kp_batch.operations.rollback
 import kp_batch.pipeline.publish
 from kp_batch.cli.query import runs
@@ -100,6 +102,8 @@ def test_a_rollback_publishes_what_a_run_left_and_one_forward_what_was_before(
     assert (back.from_run, back.to_run) == (second, first)
     assert_same(state(warehouse), old)
     assert len(parquet(warehouse) - files) == len(GROWING)  # a row of each, and nothing copied
+    for name, version in published(warehouse).tables.items():  # for who reads a table alone
+        assert DeltaTable(str(warehouse / name)).version() == version
     forth = rollback(warehouse, second[:20] if first[:20] != second[:20] else second)
     assert (forth.from_run, forth.to_run) == (back.run_id, second)
     assert_same(state(warehouse), new)
@@ -279,6 +283,19 @@ def test_what_was_forgotten_never_comes_back(nights: Folder) -> None:
     assert kept_runs(warehouse).restorable == (gone,)
 
 
+def test_what_was_forgotten_stays_so_while_its_files_are_there(
+    nights: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, (first, second) = nights
+    monkeypatch.setattr(kp_batch.operations.forget, "_purge_forgotten", killed)
+    with pytest.raises(Killed):
+        forget(folder / "warehouse", ["kp:trace:2"])
+    kept = kept_runs(folder / "warehouse")
+    assert kept.readable == (first, second, *kept.restorable)
+    with pytest.raises(WarehouseError, match=f"since .by run {kept.restorable[0]}, "):
+        rollback(folder / "warehouse", second)
+
+
 def test_ids_that_were_kept_out_stay_out(nights: Folder) -> None:
     """Nothing that was published went, so its files are all there; and yet it is refused."""
     folder, (first, _) = nights
@@ -307,7 +324,8 @@ def test_a_vacuum_keeps_what_a_rollback_published(nights: Folder) -> None:
     back = rollback(warehouse, first).run_id
     assert back
     before = tables(warehouse)
-    assert vacuum(warehouse, timedelta(0), datetime.now(UTC)).readable == (first, back)
+    for _ in range(2):  # the run in between is lost by then
+        assert vacuum(warehouse, timedelta(0), datetime.now(UTC)).readable == (first, back)
     assert kept_runs(warehouse).restorable == (first, back)
     for name in ("scores", "profiles"):  # rejects of old runs lose their JSON
         assert tables(warehouse)[name].equals(before[name])
