@@ -324,14 +324,24 @@ def test_a_vacuum_keeps_what_a_rollback_published(nights: Folder) -> None:
     back = rollback(warehouse, first).run_id
     assert back
     before = tables(warehouse)
-    for _ in range(2):  # the run in between is lost by then
-        assert vacuum(warehouse, timedelta(0), datetime.now(UTC)).readable == (first, back)
+    assert vacuum(warehouse, timedelta(0), datetime.now(UTC)).readable == (first, back)
     assert kept_runs(warehouse).restorable == (first, back)
     for name in ("scores", "profiles"):  # rejects of old runs lose their JSON
         assert tables(warehouse)[name].equals(before[name])
     with pytest.raises(WarehouseError, match=f"^run {second} cannot be published again"):
         rollback(warehouse, second)
     rescore_archive(settings_of(folder))
+
+
+def test_a_vacuum_tells_of_runs_before_one_that_is_lost(tmp_path: Path) -> None:
+    write(tmp_path, "good", said(1, "sum it", 8))
+    first = run(tmp_path)
+    run(tmp_path, threshold=0.5)
+    back = rollback(tmp_path / "warehouse", first).run_id
+    for _ in range(3):  # by the last one the run in between is lost
+        told = vacuum(tmp_path / "warehouse", timedelta(0), datetime.now(UTC))
+        assert told.readable == (first, back)
+    assert told.lost == ()
 
 
 MOMENTS: list[tuple[object, str]] = [
