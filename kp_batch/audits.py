@@ -52,6 +52,11 @@ class AuditResult:
         """Whether it fails a run."""
         return self.rows > 0 and self.severity == "error" and not self.allowed
 
+    @property
+    def without_rows(self) -> dict[str, Any]:
+        """All but the rows, as JSON."""
+        return {each: value for each, value in asdict(self).items() if each != "first"}
+
 
 def load_audits(path: Path | str) -> Audits:
     """Load the audits of a TOML file.

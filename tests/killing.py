@@ -1,4 +1,4 @@
-"""Runs that are killed at random moments, while a reader looks: `make torture`.
+"""Runs and rollbacks that are killed at random moments, while a reader looks: `make torture`.
 
 After every kill the archive's next run has to leave the tables that the documentation states; and
 whoever reads meanwhile, with DuckDB alone or with kp_batch, sees tables that belong together, and
@@ -26,6 +26,8 @@ from kp_batch.sample import write_sample
 from kp_batch.warehouse.bucket import lease
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import refresh
+from kp_batch.warehouse.publication import writing
+from kp_batch.warehouse.snapshot import published
 from tests.buckets import Machine, make_bucket, s3_server
 from tests.counting import File, observed
 from tests.killing_imports import torture_imports
@@ -38,6 +40,13 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.config import RescoreConfig
 print("begun", flush=True)
 rescore_archive(RescoreConfig(**json.loads(sys.argv[1])))
+"""
+_BACK = """
+import sys
+from pathlib import Path
+from kp_batch.operations.rollback import rollback
+print("begun", flush=True)
+rollback(Path(sys.argv[1]), sys.argv[2], with_page=True)
 """
 # Reads until its stdin ends; every answer has to be of tables that one run left together.
 _READER = """
@@ -81,8 +90,8 @@ print(reads)
 
 
 # How runs are started in turn, and for how many seconds they may live.
-_WAYS = ("alone", "alone", "alone", "no-prefect", "alone", "alone", "alone", "prefect")
-_LONGEST_S = {"alone": 0.8, "no-prefect": 3.0, "prefect": 12.0}
+_WAYS = ("alone", "back", "alone", "no-prefect", "alone", "back", "alone", "prefect")
+_LONGEST_S = {"alone": 0.8, "back": 0.8, "no-prefect": 3.0, "prefect": 12.0}
 
 
 class Nights:
@@ -97,6 +106,7 @@ class Nights:
         self.settings: dict[str, Any] = {}
         self.files: dict[str, File] = {}
         self.published: dict[str, Any] = {}  # the content of each trace
+        self.left: dict[str, tuple[dict[str, File], dict[str, Any]]] = {}  # both, by runs
         self.archive.mkdir()
         for _ in range(4):
             self.add()
@@ -129,6 +139,8 @@ class Nights:
         )
 
     def command(self, way: str, warehouse: Path) -> list[str]:
+        if way == "back":
+            return [sys.executable, "-c", _BACK, str(warehouse), self.random.choice([*self.left])]
         if way == "alone":
             return [sys.executable, "-c", _ALONE, self.config(warehouse).model_dump_json()]
         told = [f"--{name.replace('_', '-')}={value}" for name, value in self.settings.items()]
@@ -144,7 +156,7 @@ class Nights:
             subprocess.Popen(self.command(way, warehouse), **output) as run,
         ):
             assert run.stdout
-            if way == "alone":
+            if way in {"alone", "back"}:
                 run.stdout.readline()  # what is killed is the work, not the imports
             time.sleep(self.random.uniform(0, _LONGEST_S[way]))
             run.send_signal(signal.SIGKILL)
@@ -154,6 +166,7 @@ class Nights:
         """The run that comes after, and the law, as whoever comes new sees it."""
         with self.random.choice(self.machines).here() as warehouse:
             wait = {"wait": True}  # for what a killed one started
+            self.follow(warehouse)
             rescore_archive(self.config(warehouse).model_copy(update=wait))
         present = {str(path): path.read_bytes() for path in self.archive.iterdir()}
         self.files = observed(self.files, present, prune=False)
@@ -162,6 +175,17 @@ class Nights:
             refresh(warehouse)
             count = assert_lawful(self.config(warehouse), self.files, published=self.published)
             self.published = count.published
+            [latest] = published(warehouse).find_runs("latest")
+            self.left[latest.run_id] = self.files, self.published
+
+    def follow(self, warehouse: Path) -> None:
+        """What is published, where the last one that is done was a rollback."""
+        if self.left:
+            with writing(warehouse, wait=True):  # what a killed one started has ended
+                [latest] = published(warehouse).find_runs("latest")
+            change, *_ = latest.changes
+            if change["code"] == "rollback":
+                self.files, self.published = self.left[change["new"]]
 
 
 @contextmanager

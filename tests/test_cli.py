@@ -535,7 +535,11 @@ def test_vacuum_removes_what_older_runs_left(scored: Scored, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "words", ["forget kp:trace: --dry-run", "forget kp:trace:typo", "vacuum --keep 1s --dry-run"]
+    "words",
+    [
+        *("forget kp:trace: --dry-run", "forget kp:trace:typo", "vacuum --keep 1s --dry-run"),
+        "rollback previous --dry-run",
+    ],
 )
 def test_what_changes_nothing_leaves_all_files_as_they_are(
     scored: Scored, tmp_path: Path, words: str
@@ -756,6 +760,7 @@ def test_what_the_system_refuses_is_one_line(tmp_path: Path) -> None:
         ["compare", "one", "other", "--warehouse", tmp_path],
         ["vacuum", "--warehouse", tmp_path / "none"],
         ["forget", "kp:trace:1", "--warehouse", tmp_path / "none"],
+        ["rollback", "latest", "--warehouse", tmp_path / "none"],
     ):
         refused = kp_batch(*arguments)
         assert refused.returncode in {1, 2}, arguments
@@ -900,7 +905,7 @@ def check_signal(process: subprocess.Popen[str], number: signal.Signals, status:
     assert time.monotonic() - began < 2
     assert process.stdout.read() == ""
     whole = "; what is published is whole, and kp-batch runs tells by which runs"
-    publishes = {"forget", "run", "vacuum"} & {*map(str, process.args)}  # type: ignore[arg-type]
+    publishes = {"forget", "rollback", "run", "vacuum"} & {*map(str, process.args)}  # type: ignore[arg-type]
     assert process.stderr.read() == (
         f"kp-batch: ended by {number.name}{whole if publishes else ''}\n"
     )

@@ -63,6 +63,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         "verify": ("verify", *to),
         "audit": ("audit", *to),
         "sweep": ("sweep", *to, "--cache-size", 2),
+        "rollback": ("rollback", "previous", *to, "--dry-run"),
         "export": ("export", *to, "-o", folder / "best.jsonl", "--min-score", 0),
         "import": ("import", "auto", write_json(folder / "a.json", unit), "-o", folder / "new"),
     }

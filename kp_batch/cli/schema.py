@@ -22,6 +22,7 @@ _PRINTED = {
     "plan": ("planning.explain_plan", "PlanDescription"),
     "preview": ("operations.preview", "Preview"),
     "questions": ("warehouse.questions", "Question"),
+    "rollback": ("operations.rollback", "RollbackResult"),
     "run": ("pipeline.summary", "Summary"),
     "score": ("operations.score", "ScoredLine"),
     "settings": ("operations.settings", "Setting"),

@@ -16,7 +16,7 @@ def audit(warehouse: Path, run: str | None = None) -> tuple[AuditResult, ...]:
 
     Args:
         warehouse: the folder of the tables.
-        run: whose tables, as `find_run` takes it; None for what is published, since the last run
+        run: whose tables, as `find_runs` takes it; None for what is published, since the last run
             that is done.
 
     Raises:
@@ -30,7 +30,7 @@ def audit(warehouse: Path, run: str | None = None) -> tuple[AuditResult, ...]:
         raise WarehouseError(
             f"{shown(warehouse)} keeps no audits; give some to a run with --audits FILE"
         )
-    now = snapshot if run is None else snapshot.as_of(snapshot.find_run(run))
+    now = snapshot if run is None else snapshot.as_of(*snapshot.find_runs(run))
     with Staging.temporary() as staging:
         return audits_of(audits, now, _before(snapshot, now), staging.fresh("audited"))
 

@@ -89,7 +89,7 @@ def audit_written(
     written = prepare(run, plan, tables)
     if run.forgets or not run.config.audits.by_name:
         return written, ()
-    return written, _told(run, written.snapshot(run, plan, seconds))
+    return written, _told(run, written.snapshot(run, seconds))
 
 
 @step("audit")

@@ -174,5 +174,5 @@ def execute(opened: OpenRun, plan: Plan) -> Plan:
     written, opened.audits = audit_written(run, done, tables, opened.clock.seconds)
     if not run.config.preview:  # which publishes in its own copy, and tells of them afterwards
         refuse(opened.audits)
-    publish_success(run, done, written, opened.audits, opened.clock.seconds)
+    publish_success(run, written, opened.audits, opened.clock.seconds)
     return done
