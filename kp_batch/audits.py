@@ -14,7 +14,6 @@ Severity = Literal["error", "warn"]
 _SEVERITIES = ("error", "warn")
 _KEYS = ("sql", "severity")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
-_PASSES = "passes"
 _ROW = 200  # characters of a row that is told
 
 
@@ -44,8 +43,8 @@ class AuditResult:
     name: str
     severity: Severity
     rows: int  # that must not be; 0: it passes
-    first: tuple[str, ...]  # of these, the first five, each as JSON
     allowed: bool  # whether --allow let it pass this once
+    first: tuple[str, ...] = ()  # of the rows, the first five, each as JSON; not kept in `runs`
 
     @property
     def fails(self) -> bool:
@@ -53,9 +52,13 @@ class AuditResult:
         return self.rows > 0 and self.severity == "error" and not self.allowed
 
     @property
-    def without_rows(self) -> dict[str, Any]:
-        """All but the rows, as JSON."""
-        return {each: value for each, value in asdict(self).items() if each != "first"}
+    def state(self) -> Literal["passes", "allowed", "warns", "fails"]:
+        """What that comes to."""
+        if not self.rows:
+            return "passes"
+        if self.allowed:
+            return "allowed"
+        return "fails" if self.fails else "warns"
 
 
 def load_audits(path: Path | str) -> Audits:
@@ -145,16 +148,14 @@ def found_text(result: AuditResult) -> str:
 
 def audits_text(results: Iterable[AuditResult]) -> str:
     """How many audits pass and which do not, in one line."""
-    states = [(each.name, _state(each)) for each in results]
-    others = [f"{name} {state}" for name, state in states if state != _PASSES]
-    return ", ".join([f"{len(states) - len(others):,} of {len(states):,} pass", *others])
+    every = list(results)
+    others = [f"{each.name} {each.state}" for each in every if each.rows]
+    return ", ".join([f"{len(every) - len(others):,} of {len(every):,} pass", *others])
 
 
 def audits_table(results: Iterable[AuditResult]) -> list[dict[str, str]]:
     """What audits found, a row for each."""
-    return [
-        {"audit": each.name, "found": _state(each), "rows": f"{each.rows:,}"} for each in results
-    ]
+    return [{"audit": each.name, "found": each.state, "rows": f"{each.rows:,}"} for each in results]
 
 
 def results_text(results: Iterable[AuditResult]) -> str:
@@ -165,11 +166,3 @@ def results_text(results: Iterable[AuditResult]) -> str:
         if each.first:
             lines += ["", f"{each.name}:", *(f"  {shortened(row, _ROW)}" for row in each.first)]
     return "\n".join(lines)
-
-
-def _state(result: AuditResult) -> str:
-    if not result.rows:
-        return _PASSES
-    if result.allowed:
-        return "allowed"
-    return "fails" if result.fails else "warns"

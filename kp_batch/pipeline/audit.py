@@ -16,7 +16,7 @@ from kp_batch.progress import warn
 from kp_batch.run import Run
 from kp_batch.steps.step import step
 from kp_batch.text import one_line
-from kp_batch.warehouse.sandbox import check_select, found_rows, sandbox
+from kp_batch.warehouse.sandbox import found_rows, prepared, sandbox
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 _SHOWN = 5  # rows
@@ -63,11 +63,11 @@ def audits_of(
         with sandbox(now, before, folder) as connection:
             for name, each in audits.by_name.items():
                 try:
-                    found = found_rows(connection, each.sql, _SHOWN)
-                except duckdb.Error as error:
+                    rows, first = found_rows(connection, each.sql, _SHOWN)
+                except (duckdb.Error, ValueError) as error:
                     faults.append(_fault(name, error))
                 else:
-                    results.append(AuditResult(name, each.severity, *found, name in allowed))
+                    results.append(AuditResult(name, each.severity, rows, name in allowed, first))
     _refuse(faults)
     return tuple(results)
 
@@ -116,7 +116,7 @@ def _told(run: Run, now: PublishedSnapshot) -> tuple[AuditResult, ...]:
 def _unaskable(connection: duckdb.DuckDBPyConnection, audits: Audits) -> Iterator[str]:
     for name, each in audits.by_name.items():
         try:
-            check_select(connection, each.sql)
+            prepared(connection, each.sql)
         except (duckdb.Error, ValueError) as error:
             yield _fault(name, error)
 

@@ -210,11 +210,15 @@ def _row(
         "seconds": json.dumps(dict(seconds)),
         "versions": json.dumps(_versions()),
         "published": json.dumps(asdict(written.manifest)),
-        # Not the rows that audits found, which may hold what is forgotten later.
-        "audits": json.dumps([each.without_rows for each in audits]),
+        # Not the rows that they found, which may hold what is forgotten later.
+        "audits": json.dumps([_without_rows(each) for each in audits]),
         **written.told,
     }
     return pl.DataFrame([row], schema=RUNS)
+
+
+def _without_rows(found: AuditResult) -> dict[str, Any]:
+    return {name: value for name, value in asdict(found).items() if name != "first"}
 
 
 def _fingerprints(scores: Path) -> dict[str, dict[str, int]]:

@@ -56,7 +56,7 @@ def _files(snapshot: PublishedSnapshot) -> Iterable[Path]:
     return (path for name in VIEWS for path in snapshot.files(name))
 
 
-def check_select(connection: duckdb.DuckDBPyConnection, query: str) -> None:
+def prepared(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:
     """Check that a query can be asked, without asking it.
 
     Raises:
@@ -66,7 +66,7 @@ def check_select(connection: duckdb.DuckDBPyConnection, query: str) -> None:
     types = [each.type for each in connection.extract_statements(query)]
     if types != [duckdb.StatementType.SELECT]:
         raise ValueError("it is one SELECT")
-    connection.sql(query)
+    return connection.sql(query)
 
 
 def found_rows(
@@ -76,14 +76,15 @@ def found_rows(
 
     Args:
         connection: of `sandbox`.
-        query: `check_select` takes it.
+        query: one SELECT.
         most: so many of them.
 
     Raises:
         duckdb.Error: it cannot be asked.
+        ValueError: it is not one SELECT.
     """
-    found = connection.sql(query)
-    made = statement("CREATE OR REPLACE TEMP TABLE found AS $query", query=SQL(found.sql_query()))
+    asked = SQL(prepared(connection, query).sql_query())
+    made = statement("CREATE OR REPLACE TEMP TABLE found AS $query", query=asked)
     connection.execute(made)
     [(rows,)] = connection.execute("SELECT count(*) FROM found").fetchall()
     first = connection.execute("SELECT to_json(found) FROM found LIMIT ?", [most]).fetchall()
