@@ -101,9 +101,22 @@ def test_audits_are_told_before_they_fail_and_limits_hold(scored: Path) -> None:
     assert listing(scored / "warehouse") == before
 
 
+def test_a_report_that_cannot_be_written_keeps_nothing_from_being_told(
+    scored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Preview] = []
+    monkeypatch.setattr("kp_batch.operations.preview.report", lambda *_: Path("/").write_text(""))
+    with pytest.raises(OSError, match="directory"):
+        preview(asked(scored, preview=True, output=scored / "page.html"), tell=told.append)
+    assert told
+
+
 def test_the_report_goes_neither_into_the_archive_nor_into_the_warehouse(scored: Path) -> None:
     for output in (scored / "warehouse" / "report.html", scored / "archive" / "x.jsonl"):
         with pytest.raises(KpBatchError, match="is in the archive or the warehouse"):
+            preview(asked(scored, preview=True, output=output))
+    for output in (scored, scored / "nowhere" / "report.html"):
+        with pytest.raises(KpBatchError, match="cannot be the report; name a file in a folder"):
             preview(asked(scored, preview=True, output=output))
     with pytest.raises(ValueError, match="-o is for the report of a --preview"):
         asked(scored, output=scored / "page.html")

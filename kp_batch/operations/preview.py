@@ -59,10 +59,10 @@ def preview(
     Args:
         config: of the run; what it leaves out is as the warehouse has it.
         executor: as for `rescore_and_report`.
-        tell: takes the preview as soon as it is known.
+        tell: takes the preview as soon as it is known, before the report is written.
 
     Raises:
-        KpBatchError: the run would fail, or --output is in the archive or the warehouse.
+        KpBatchError: the run would fail, or `output` is no file, or one of archive or warehouse.
         AuditError: audits fail, after all is told.
     """
     check_folder(config.warehouse)
@@ -76,18 +76,17 @@ def preview(
         _copy(run.snapshot, run.target)
         opened = OpenRun(run, executor, clock)
         plan = carry_out(opened)
-        comparison = _compared(run) if plan.pending and run.published.tables else None
+        result = Preview(
+            warehouse=shown(config.warehouse.absolute()),
+            counts=plan.counts,
+            comparison=_compared(run) if plan.pending and run.published.tables else None,
+            seconds={what: round(spent, 3) for what, spent in clock.seconds.items()},
+            changes=bool(plan.pending),
+            audits=opened.audits,
+        )
+        tell(result)
         if run.config.output:
             _write_report(run, plan, executor)
-    result = Preview(
-        warehouse=shown(config.warehouse.absolute()),
-        counts=plan.counts,
-        seconds={what: round(spent, 3) for what, spent in clock.seconds.items()},
-        changes=bool(plan.pending),
-        comparison=comparison,
-        audits=opened.audits,
-    )
-    tell(result)
     refuse_failed(result.audits, "a run would publish no scores")
     return result
 
@@ -143,10 +142,14 @@ def _write_report(run: Run, plan: Plan, executor: Executor) -> None:
 
 
 def _check_output(config: RescoreConfig) -> None:
-    """Refuse a file that would take the place of one of the archive or the warehouse."""
+    """Refuse, before any work, what cannot be a file or would be one of archive or warehouse."""
     output = config.output
     if output is None:
         return
+    if output.is_dir() or not output.parent.is_dir():
+        raise KpBatchError(
+            f"{printable(str(output))} cannot be the report; name a file in a folder that is there"
+        )
     places = [output.absolute(), output.resolve()]
     within = [config.warehouse.absolute(), config.warehouse.resolve()]
     if any(each.is_relative_to(folder) for each in places for folder in within) or any(
