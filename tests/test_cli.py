@@ -196,7 +196,7 @@ def test_run_leaves_its_summary_as_artifacts_of_a_completed_flow(warehouse: Path
         tasks = database.execute("SELECT name FROM task_run WHERE state_type = 'COMPLETED'")
         steps = {name.rpartition("-")[0] for (name,) in tasks}
     assert run == ("COMPLETED", str(warehouse))
-    assert steps == {"read", "plan", "embed", "replay", "write", "audit", "publish", "report"}
+    assert steps == {"read", "plan", "embed", "replay", "write", "publish", "report"}
     assert (
         json.loads(artifacts["kp-batch-report-ware-house-s"])
         == kp_batch("report", "--format", "markdown", "--warehouse", warehouse).stdout

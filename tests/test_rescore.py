@@ -307,7 +307,7 @@ def test_a_row_of_runs_tells_the_run(tmp_path: Path, archive: Path) -> None:
     assert [each["source_file"] for each in json.loads(inputs)] == files
     assert [each["status"] for each in json.loads(inputs)] == ["read"] * len(files)
     assert json.loads(counts) == asdict(summary.counts)
-    steps = ["read", "plan", "embed", "replay", "write", "audit"]
+    steps = ["read", "plan", "embed", "replay", "write"]
     assert list(json.loads(seconds)) == ["start", *steps]
     assert json.loads(versions)["polars"] == pl.__version__
     assert ask(settings, "SELECT DISTINCT run_id, cache_id FROM scores") == [

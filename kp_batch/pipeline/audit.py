@@ -3,15 +3,13 @@
 The audits of a warehouse see what would be published, and beside it what is.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import duckdb
 
 from kp_batch.audits import AuditResult, Audits, found_text, refuse_failed
 from kp_batch.errors import KpBatchError, is_passing
-from kp_batch.pipeline.publish import Written, prepare
-from kp_batch.planning.plan import Plan
 from kp_batch.progress import warn
 from kp_batch.run import Run
 from kp_batch.steps.step import step
@@ -72,30 +70,12 @@ def audits_of(
     return tuple(results)
 
 
-@step("audit")
-def audit_written(
-    run: Run, plan: Plan, tables: Mapping[str, int], seconds: Mapping[str, float]
-) -> tuple[Written, tuple[AuditResult, ...]]:
-    """Prepare what would be published, and run the audits over it.
+def audit_run(run: Run, now: PublishedSnapshot) -> tuple[AuditResult, ...]:
+    """Run the audits over what a run would publish, or over what is published.
 
     What forgets traces is not held up by them.
-
-    Args:
-        run: the run.
-        plan: what it did.
-        tables: the version of each table as it has written them.
-        seconds: what each step took, by its name.
     """
-    written = prepare(run, plan, tables)
-    if run.forgets or not run.config.audits.by_name:
-        return written, ()
-    return written, _told(run, written.snapshot(run, seconds))
-
-
-@step("audit")
-def audit_published(run: Run) -> tuple[AuditResult, ...]:
-    """Run the audits over what is published, where a run has nothing to do."""
-    return _told(run, run.snapshot)
+    return _audited(run, now) if run.config.audits.by_name and not run.forgets else ()
 
 
 def refuse(results: Sequence[AuditResult]) -> None:
@@ -103,7 +83,8 @@ def refuse(results: Sequence[AuditResult]) -> None:
     refuse_failed(results, f"no scores were published; {_REMEDY}")
 
 
-def _told(run: Run, now: PublishedSnapshot) -> tuple[AuditResult, ...]:
+@step("audit")
+def _audited(run: Run, now: PublishedSnapshot) -> tuple[AuditResult, ...]:
     """Run the audits, and tell of all that find rows."""
     folder = run.staging.fresh("audited")
     results = audits_of(run.config.audits, now, run.snapshot, folder, run.config.allow)

@@ -53,6 +53,7 @@ class Written:
         return PublishedSnapshot(run.target, tables, self.manifest, beside={"runs": [path]})
 
 
+@step("write")
 def prepare(run: Run, plan: Plan, tables: Mapping[str, int]) -> Written:
     """Write the distributions: what is left is to publish.
 

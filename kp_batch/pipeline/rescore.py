@@ -12,10 +12,10 @@ from kp_batch.audits import AuditResult
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, StorageError
 from kp_batch.ingest.observe import observe
-from kp_batch.pipeline.audit import audit_published, audit_written, check_audits, refuse
+from kp_batch.pipeline.audit import audit_run, check_audits, refuse
 from kp_batch.pipeline.embed import embed
 from kp_batch.pipeline.fit import check_fit
-from kp_batch.pipeline.publish import publish_failure, publish_success
+from kp_batch.pipeline.publish import prepare, publish_failure, publish_success
 from kp_batch.pipeline.replay import replay_timeline
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.summary import Summary, summarise
@@ -164,14 +164,15 @@ def execute(opened: OpenRun, plan: Plan) -> Plan:
     """Carry a plan out; returns it with the count of the windows that were embedded."""
     run, executor = opened.run, opened.executor
     if not plan.pending:
-        opened.audits = audit_published(run) if run.config.audits.by_name else ()
+        opened.audits = audit_run(run, run.snapshot)
         return plan
     check_fit(run, plan)
     windows = embed(run, plan, executor)
     done = replace(plan, counts=replace(plan.counts, windows=windows))
     replayed = replay_timeline(run, done, executor)
     tables = write_tables(run, done, replayed, executor)
-    written, opened.audits = audit_written(run, done, tables, opened.clock.seconds)
+    written = prepare(run, done, tables)
+    opened.audits = audit_run(run, written.snapshot(run, opened.clock.seconds))
     if not run.config.preview:  # which publishes in its own copy, and tells of them afterwards
         refuse(opened.audits)
     publish_success(run, written, opened.audits, opened.clock.seconds)
