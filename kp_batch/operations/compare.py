@@ -142,14 +142,16 @@ def compare_tables(first: Side, second: Side, now: PublishedSnapshot) -> Compari
         changes = score_changes("first.scores", "first.profiles", "second.scores")
         connection.execute(statement("CREATE TEMP TABLE score_changes AS $made", made=changes))
         connection.execute(sql(__name__, "compare.sql"))
-        [traces] = _rows(connection, "traces")
+        [(in_both,)] = connection.execute("SELECT count(*) FROM score_changes").fetchall()
         return Comparison(
             first=first.run.run_id,
             second=second.run.run_id,
             changes=tuple(_changes(first.run, second.run, connection)),
             first_threshold=first.tables.manifest.threshold,
             second_threshold=second.tables.manifest.threshold,
-            **traces,
+            in_both=in_both,
+            only_in_first=first.tables.scored - in_both,
+            only_in_second=second.tables.scored - in_both,
             domains=_filled(DomainMoves, _rows(connection, "domains")),
             movers=_filled(Mover, _movers(connection)),
         )

@@ -12,7 +12,7 @@ from kp_batch.archive.file_changes import FileChanges
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.ingest.observe import observe
-from kp_batch.operations.retention import whole_versions
+from kp_batch.operations.retention import sorted_runs, whole_versions
 from kp_batch.pipeline.publish import STATE, publish_success, restore
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
@@ -197,19 +197,18 @@ def kept_runs(warehouse: Path) -> KeptRuns:
 
 
 def _kept(now: PublishedSnapshot) -> KeptRuns:
-    folders = {name: Layout(now.warehouse.resolve()).table(name) for name in STATE}
-    whole = {name: whole_versions(folder) for name, folder in folders.items()}
-    hashes = _forgotten_of(now)
-    readable: list[str] = []
-    restorable: list[str] = []
-    for run in sorted(now.runs(), key=lambda each: each.added_to):
-        left = run.published["tables"]
-        gone = {name for name in STATE if name in left and left[name] not in whole[name]}
-        if gone <= {"facts"}:
-            readable.append(run.run_id)
-        if not gone and run.status == "done" and hashes(run) == hashes(None):
-            restorable.append(run.run_id)
-    return KeptRuns(tuple(readable), tuple(restorable))
+    warehouse, runs, hashes = now.warehouse.resolve(), now.runs(), _forgotten_of(now)
+    _, readable = sorted_runs(warehouse, runs, {})
+    there = {*readable}
+    facts = {None, *whole_versions(Layout(warehouse).table("facts"))}
+    restorable = (
+        run.run_id
+        for run in done_runs(runs)
+        if run.run_id in there
+        and run.published["tables"].get("facts") in facts
+        and hashes(run) == hashes(None)
+    )
+    return KeptRuns(readable, tuple(restorable))
 
 
 def _forgotten_of(now: PublishedSnapshot) -> Callable[[RunRecord | None], list[Path]]:

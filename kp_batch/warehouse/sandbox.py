@@ -38,10 +38,9 @@ def sandbox(
         before: its views are `published.scores` and so on.
         folder: an empty one, for the catalog and for what does not fit into memory.
     """
-    scores = int(now.rows_by_day()["rows"].sum()) if "scores" in now.tables else 0
     catalog = Layout(folder).catalog
     build_published(catalog, now)
-    with duckdb.connect(config=duckdb_config(folder / "spill", scores)) as connection:
+    with duckdb.connect(config=duckdb_config(folder / "spill", now.scored)) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("ATTACH ':memory:' AS published")
         connection.execute("USE published")

@@ -118,6 +118,11 @@ class PublishedSnapshot:
         day = pl.col(f"partition.{PARTITIONED_BY['scores']}").alias("day")
         return files.group_by(day).agg(rows=pl.col("num_records").sum())
 
+    @property
+    def scored(self) -> int:
+        """How many traces have a score."""
+        return int(self.rows_by_day()["rows"].sum()) if "scores" in self.tables else 0
+
     def runs(self) -> list[RunRecord]:
         """The rows of `runs`; the column `inputs`, which may be large, is not read."""
         columns = [field.name for field in fields(RunRecord)]
