@@ -42,6 +42,7 @@ def sandbox(
     build_published(catalog, now)
     with duckdb.connect(config=duckdb_config(folder / "spill", now.scored)) as connection:
         connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET parquet_metadata_cache = true")  # each query opens all files
         connection.execute("ATTACH ':memory:' AS published")
         connection.execute("USE published")
         create_views(connection, before.manifest, {name: before.relation(name) for name in VIEWS})
