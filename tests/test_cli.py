@@ -152,7 +152,8 @@ def test_prefect_is_told_no_setting_that_was_left_out(warehouse: Path, archive: 
     places = {"archive": [str(archive)], "warehouse": str(warehouse)}
     given = json.loads(parameters)["config"]
     assert {name: given.pop(name) for name in places} == places
-    assert given == {"embedder": "hashing", "prune": False, "max_reject_share": 0.05, "wait": False}
+    of_one_run = {"prune": False, "max_reject_share": 0.05, "wait": False, "preview": False}
+    assert given == {"embedder": "hashing", "allow": [], **of_one_run}
 
 
 @pytest.mark.prefect
@@ -160,7 +161,8 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
     summary = json.loads((warehouse / "summary.json").read_text())
     assert summary["counts"]["accepted"] == 120
     assert sum(row["traces"] for row in summary["scores"]) == 120
-    assert list(summary) == ["run_id", "warehouse", "counts", "seconds", "domains", "scores"]
+    names = ["run_id", "warehouse", "counts", "seconds", "domains", "scores", "audits"]
+    assert list(summary) == names
     assert (warehouse / "stderr.txt").read_text().splitlines() == [
         "kp-batch: running as a Prefect flow on a temporary server",
         (
