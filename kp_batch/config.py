@@ -4,6 +4,7 @@ The command line's help and Prefect's form both show the descriptions.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -17,17 +18,18 @@ from pydantic import (
     model_validator,
 )
 
+from kp_batch.audits import Audits as AuditSet
 from kp_batch.embedding.precision import Precision
 from kp_batch.errors import KpBatchError
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.setting_types import CacheBy, Embedder, Limit, Profiles, Ttl
+from kp_batch.setting_types import Audits, CacheBy, Embedder, Limit, Profiles, Ttl
 from kp_batch.warehouse.bucket.location import folder_of, shown
 
 # What belongs to the warehouse: the first run that is done fixes it, and a run that leaves one out
 # takes it from there. All other settings are of one run alone.
 SETTINGS = (
     *("embedder", "precision", "cache_size", "ttl", "cache_by"),
-    *("profiles", "threshold", "text"),
+    *("profiles", "threshold", "text", "audits"),
 )
 
 # They were settings: who still gives one is told what replaces it.
@@ -80,6 +82,19 @@ class RescoreConfig(BaseModel):
     text: bool = _setting(
         "Show texts of traces in the report; compare and explain always do.", default=True
     )
+    audits: Audits = _setting(
+        "A TOML file of audits, SQL for the rows that must not be published, or none to end them.",
+        default_factory=partial(AuditSet, {}),
+    )
+    preview: bool = Field(
+        default=False,
+        description="Do all the work and publish nothing: tell how the scores would move, and what "
+        "audits find.",
+    )
+    output: Path | None = Field(
+        None, description="With --preview: where the report of it goes, a file."
+    )
+    allow: tuple[str, ...] = Field((), description="Let the audit NAME pass this once.")
     prune: bool = Field(
         default=False, description="Remove the traces of files that are gone or unreadable."
     )
@@ -134,6 +149,8 @@ class RescoreConfig(BaseModel):
     def _in_order(self) -> "RescoreConfig":
         if self.workers and self.ray:
             raise ValueError("--workers is for Ray here, --ray for a cluster with its own workers")
+        if self.output and not self.preview:
+            raise ValueError("-o is for the report of a --preview; a run leaves its own")
         return self
 
     @field_serializer("warehouse", when_used="json")

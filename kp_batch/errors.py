@@ -6,6 +6,7 @@ Every message says what happened, to what, and what to do next.
 import errno
 import os
 from collections.abc import Collection
+from typing import Any
 
 # What the disk and the network report that may be over soon; nothing else is tried again.
 _PASSING = (
@@ -31,6 +32,14 @@ _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 class KpBatchError(Exception):
     """An error that the user can put right. The command line prints it as one line and exits 1."""
+
+
+class AuditError(KpBatchError):
+    """Audits found rows that must not be; `results` holds what each of all of them found."""
+
+    def __init__(self, message: str, results: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.results = results
 
 
 class ArchiveError(KpBatchError):

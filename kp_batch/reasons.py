@@ -9,6 +9,7 @@ from kp_batch.text import number
 
 _TO = "\N{RIGHTWARDS ARROW}"
 _WEIGHTS = "profiles"  # the setting that is told by profile
+_AUDITS = "audits"  # the one that is told by audit
 _FROM = "from"  # beside the weights of a profile
 OF_ENCODER = frozenset({"embedder", "precision"})  # settings that make another encoder
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
@@ -23,11 +24,11 @@ class Reason:
     """One thing that differs between two states of a warehouse.
 
     Attributes:
-        code: the setting's name, `weights`, `formula`, or what else made it says.
+        code: the setting's name, `weights`, `audit`, `formula`, or what else made it says.
         words: the same for people; names in it may come from outside.
         old: a JSON value; null where there was none.
         new: likewise.
-        of: whose weights, or which formula.
+        of: whose weights, which audit or formula.
     """
 
     code: str
@@ -47,6 +48,8 @@ def setting_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
     for name in new if old else ():
         if name == _WEIGHTS:
             yield from _weight_changes(old[name], new[name])
+        elif name == _AUDITS:
+            yield from _audit_changes(old[name], new[name])
         elif (was := old.get(name)) != new[name]:
             words = f"{name.replace('_', ' ')} {in_words(was)} {_TO} {in_words(new[name])}"
             yield Reason(name, words, was, new[name])
@@ -110,6 +113,15 @@ def _weight_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
             if was != now:
                 words = f"{dated(name, begin, end)}: {_weights(was, now)}"
                 yield Reason("weights", words, was, now, of=name)
+
+
+def _audit_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Reason]:
+    """The audits that came, went or changed."""
+    for name in sorted(old.keys() | new.keys()):
+        was, now = old.get(name), new.get(name)
+        if was != now:
+            how = "new" if was is None else "gone" if now is None else "changed"
+            yield Reason("audit", f"audit {name} {how}", was, now, of=name)
 
 
 def _spans(

@@ -27,6 +27,7 @@ class Run:
     published: Manifest  # when it began
     tables: Mapping[str, int]  # the versions that it builds upon
     staging: Staging
+    target: Path  # where it writes its tables and publishes: the warehouse, or a preview's copy
 
     @classmethod
     def begin(cls, config: RescoreConfig, now: datetime, staging: Staging | None = None) -> "Run":
@@ -40,7 +41,7 @@ class Run:
         run_id = f"{now:%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}"
         published = read_manifest(config.warehouse) or Manifest({}, {})
         where = staging or Staging(Layout(config.warehouse).staging(run_id))
-        return cls(config, run_id, now, published, published.tables, where)
+        return cls(config, run_id, now, published, published.tables, where, config.warehouse)
 
     @property
     def snapshot(self) -> PublishedSnapshot:

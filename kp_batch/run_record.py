@@ -6,11 +6,21 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Self
 
+from kp_batch.audits import AuditResult
 from kp_batch.reasons import Reason, formula_changes
 
 # Columns of `runs` that hold JSON. `inputs` stays in the table: it may have an entry for each file
 # of the archive, and nothing takes it apart.
-_JSON = ("config", "changes", "counts", "seconds", "versions", "fingerprints", "published")
+_JSON = (
+    "config",
+    "changes",
+    "counts",
+    "seconds",
+    "versions",
+    "fingerprints",
+    "published",
+    "audits",
+)
 
 # Of `RunCounts`, what a run did; the others are what it found.
 _WORK = ("embedded", "reused", "replayed", "restated", "reweighted", "removed", "partitions")
@@ -68,6 +78,7 @@ class RunRecord:
     versions: Mapping[str, Any]  # of the formulas and of the libraries
     fingerprints: Mapping[str, Mapping[str, int]]  # how many scores bear each id, by kind of id
     published: Mapping[str, Any]  # the manifest as this run left it
+    audits: Sequence[AuditResult]  # what they found, without the rows
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
@@ -75,7 +86,8 @@ class RunRecord:
         values = {field.name: row[field.name] for field in fields(cls)}
         values |= {name: json.loads(values[name]) for name in _JSON}
         counted = values.pop("counts")
-        return cls(**values, counts=RunCounts(**counted) if counted else None)
+        audits = tuple(AuditResult(**each) for each in values.pop("audits"))
+        return cls(**values, counts=RunCounts(**counted) if counted else None, audits=audits)
 
     @property
     def added_to(self) -> int:

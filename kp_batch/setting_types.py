@@ -8,6 +8,8 @@ from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
 
+from kp_batch.audits import Audits as AuditSet
+from kp_batch.audits import load_audits, parse_audits
 from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
 from kp_batch.scoring.profiles import ProfileVersions, load_profiles, parse_profiles
 
@@ -45,6 +47,15 @@ def _parse_profiles(value: Any) -> Any:
     return value
 
 
+def _parse_audits(value: Any) -> Any:
+    """Load a file, take the audits themselves, or none."""
+    if isinstance(value, str | Path):
+        return AuditSet({}) if str(value) == NONE else load_audits(value)
+    if isinstance(value, Mapping):
+        return parse_audits(cast("Mapping[str, Any]", value), "that was given")
+    return value
+
+
 def parse_limit(value: Any) -> str:
     """Read a limit: a number, or a share of all in percent."""
     match = re.fullmatch(r"([0-9]{1,9})(%?)", str(value))
@@ -77,6 +88,12 @@ Profiles = Annotated[
     ProfileVersions,
     BeforeValidator(_parse_profiles),
     PlainSerializer(ProfileVersions.as_json),
+    WithJsonSchema({"type": "string"}),
+]
+Audits = Annotated[
+    AuditSet,
+    BeforeValidator(_parse_audits),
+    PlainSerializer(AuditSet.as_json),
     WithJsonSchema({"type": "string"}),
 ]
 Limit = Annotated[

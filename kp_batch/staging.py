@@ -1,5 +1,6 @@
 """The files that the steps of a run hand to each other."""
 
+import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ class Staging:
         return self.folder / "windows" / f"{first:012d}.parquet"
 
     def table(self, name: str) -> Path:
-        """A small table as the run will leave it: `files`, `rejects` or `profiles`."""
+        """A small table as the run will leave it: `files`, `rejects`, `profiles` or its `runs`."""
         return self.folder / f"{name}.parquet"
 
     @property
@@ -136,6 +137,18 @@ class Staging:
     def replayed_in_order(self) -> Path:
         """The same of all spans, in time order, whatever the groups."""
         return self.folder / "replayed.parquet"
+
+    @property
+    def preview(self) -> Path:
+        """The copy of the warehouse in which a preview publishes."""
+        return self.folder / "preview"
+
+    def fresh(self, name: str) -> Path:
+        """An empty folder, made anew."""
+        folder = self.folder / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder
 
     def connect(self, scores: int = 0) -> duckdb.DuckDBPyConnection:
         """DuckDB in UTC, which spills here what passes its limit; see `memory.duckdb_limit`."""

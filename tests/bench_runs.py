@@ -22,6 +22,7 @@ from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.snapshot import parquet_relation
 from tests.measuring import measured, medians
+from tests.pages import ROOT
 from tests.tiny_traces import BEGIN, Traces, write_traces
 
 TRACES = int(os.environ.get("KP_BENCH_TRACES", "1_000_000"))
@@ -53,8 +54,11 @@ def bench_runs(folder: Path) -> None:
     before = _published(warehouse)
     [copied] = medians(partial(_copy_weighted, before, folder / "copied"), times=1)
     print(f"  {'DuckDB, other weights, COPY':<36}{copied:>12,.2f} s")
+    _run("a preview of other weights", *again, "--profiles", str(profiles), "--preview")
     _run("other weights", *again, "--profiles", str(profiles))
     assert _scores(_published(warehouse)).equals(_scores([*(folder / "copied").rglob("*.parquet")]))
+    seconds = _run("the ready audits", *again, "--audits", str(ROOT / "data" / "audits.toml"))
+    print(f"  {'the audits, in that run':<36}{seconds['audit']:>12,.2f} s")
     _start_up(warehouse, again)
 
 

@@ -1,6 +1,7 @@
-"""Runs that are killed at random moments, while a reader looks: `make torture`.
+"""Runs, previews and rollbacks killed at random moments, while a reader looks: `make torture`.
 
-After every kill the archive's next run has to leave the tables that the documentation states; and
+Some runs have audits. After every kill the archive's next run has to leave the tables that the
+documentation states, and no working files; a preview has to leave what was published; and
 whoever reads meanwhile, with DuckDB alone or with kp_batch, sees tables that belong together, and
 never an error.
 In a bucket, each run is of one of two machines, and who comes new to it sees the same tables.
@@ -13,9 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -26,6 +28,10 @@ from kp_batch.sample import write_sample
 from kp_batch.warehouse.bucket import lease
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import refresh
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.manifest import read_manifest
+from kp_batch.warehouse.publication import writing
+from kp_batch.warehouse.snapshot import published
 from tests.buckets import Machine, make_bucket, s3_server
 from tests.counting import File, observed
 from tests.killing_imports import torture_imports
@@ -34,10 +40,19 @@ from tests.lawful import assert_lawful
 # The work of a run alone; the command line does the same in a child process, or under Prefect.
 _ALONE = """
 import json, sys
+from kp_batch.operations.preview import preview
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.config import RescoreConfig
+config = RescoreConfig(**json.loads(sys.argv[1]))
 print("begun", flush=True)
-rescore_archive(RescoreConfig(**json.loads(sys.argv[1])))
+(preview if config.preview else rescore_archive)(config)
+"""
+_BACK = """
+import sys
+from pathlib import Path
+from kp_batch.operations.rollback import rollback
+print("begun", flush=True)
+rollback(Path(sys.argv[1]), sys.argv[2], with_page=True)
 """
 # Reads until its stdin ends; every answer has to be of tables that one run left together.
 _READER = """
@@ -81,8 +96,10 @@ print(reads)
 
 
 # How runs are started in turn, and for how many seconds they may live.
-_WAYS = ("alone", "alone", "alone", "no-prefect", "alone", "alone", "alone", "prefect")
-_LONGEST_S = {"alone": 0.8, "no-prefect": 3.0, "prefect": 12.0}
+_WAYS = ("alone", "back", "look", "no-prefect", "alone", "back", "look", "prefect")
+_LONGEST_S = {"alone": 0.8, "back": 0.8, "look": 1.2, "no-prefect": 3.0, "prefect": 12.0}
+_PASS = {"loose": {"sql": "FROM scores ANTI JOIN files USING (source_file)"}}
+_FAIL = {"any": {"sql": "FROM scores"}, "moved": {"sql": "FROM published.scores"}}
 
 
 class Nights:
@@ -97,6 +114,7 @@ class Nights:
         self.settings: dict[str, Any] = {}
         self.files: dict[str, File] = {}
         self.published: dict[str, Any] = {}  # the content of each trace
+        self.left: dict[str, tuple[dict[str, File], dict[str, Any]]] = {}  # both, by runs
         self.archive.mkdir()
         for _ in range(4):
             self.add()
@@ -116,22 +134,25 @@ class Nights:
             "cache_size": self.random.choice([5, 40]),
             "ttl": self.random.choice(["none", "1d"]),
             "threshold": self.random.choice([0.5, 0.75]),
+            "audits": self.random.choice([{}, _PASS]),
         }
 
-    def config(self, warehouse: Path) -> RescoreConfig:
-        return RescoreConfig(
-            archive=(str(self.archive),),
-            warehouse=warehouse,
-            embedder="hashing",
-            max_reject_share=1,
-            max_removed="100%",
-            **self.settings,
-        )
+    def config(
+        self, warehouse: Path, given: Mapping[str, Any] = MappingProxyType({})
+    ) -> RescoreConfig:
+        usual = {"embedder": "hashing", "max_reject_share": 1, "max_removed": "100%"}
+        where = {"archive": (str(self.archive),), "warehouse": warehouse}
+        return RescoreConfig(**{**usual, **where, **self.settings, **given})
 
     def command(self, way: str, warehouse: Path) -> list[str]:
-        if way == "alone":
-            return [sys.executable, "-c", _ALONE, self.config(warehouse).model_dump_json()]
-        told = [f"--{name.replace('_', '-')}={value}" for name, value in self.settings.items()]
+        if way == "back":
+            return [sys.executable, "-c", _BACK, str(warehouse), self.random.choice([*self.left])]
+        if way in {"alone", "look"}:
+            audits = self.random.choice([_PASS, _FAIL])
+            looks = {"preview": True, "audits": audits} if way == "look" else {}
+            return [sys.executable, "-c", _ALONE, self.config(warehouse, looks).model_dump_json()]
+        given = {**self.settings, "audits": "none"}
+        told = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
         where = ["--warehouse", shown(warehouse), "--embedder", "hashing"]
         rest = ["--max-reject-share", "1", "--max-removed", "100%", f"--{way}", *told]
         return [sys.executable, "-m", "kp_batch", "run", str(self.archive), *where, *rest]
@@ -139,22 +160,26 @@ class Nights:
     def kill(self, way: str) -> bool:
         """Start a run and kill it after a while; whether it still ran then."""
         output = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        with (
-            self.random.choice(self.machines).here() as warehouse,
-            subprocess.Popen(self.command(way, warehouse), **output) as run,
-        ):
-            assert run.stdout
-            if way == "alone":
-                run.stdout.readline()  # what is killed is the work, not the imports
-            time.sleep(self.random.uniform(0, _LONGEST_S[way]))
-            run.send_signal(signal.SIGKILL)
+        with self.random.choice(self.machines).here() as warehouse:
+            refresh(warehouse)
+            before = read_manifest(warehouse)
+            with subprocess.Popen(self.command(way, warehouse), **output) as run:
+                assert run.stdout
+                if way in {"alone", "back", "look"}:
+                    run.stdout.readline()  # what is killed is the work, not the imports
+                time.sleep(self.random.uniform(0, _LONGEST_S[way]))
+                run.send_signal(signal.SIGKILL)
+            refresh(warehouse)
+            assert way != "look" or read_manifest(warehouse) == before
         return run.returncode == -signal.SIGKILL
 
     def finish(self) -> None:
         """The run that comes after, and the law, as whoever comes new sees it."""
         with self.random.choice(self.machines).here() as warehouse:
             wait = {"wait": True}  # for what a killed one started
+            self.follow(warehouse)
             rescore_archive(self.config(warehouse).model_copy(update=wait))
+            assert not [*Layout(warehouse).all_staging.glob("*")]
         present = {str(path): path.read_bytes() for path in self.archive.iterdir()}
         self.files = observed(self.files, present, prune=False)
         shutil.rmtree(self.newcomer.cache, ignore_errors=True)
@@ -162,6 +187,17 @@ class Nights:
             refresh(warehouse)
             count = assert_lawful(self.config(warehouse), self.files, published=self.published)
             self.published = count.published
+            [latest] = published(warehouse).find_runs("latest")
+            self.left[latest.run_id] = self.files, self.published
+
+    def follow(self, warehouse: Path) -> None:
+        """What is published, where the last one that is done was a rollback."""
+        if self.left:
+            with writing(warehouse, wait=True):  # what a killed one started has ended
+                [latest] = published(warehouse).find_runs("latest")
+            change, *_ = latest.changes
+            if change["code"] == "rollback":
+                self.files, self.published = self.left[change["new"]]
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from pathlib import Path
 from string import Template
 
 from tests.measuring import measured
+from tests.pages import ROOT
 from tests.tiny_traces import BEGIN, DAY, Traces, write_traces
 
 _RUN = "run $archive --warehouse $warehouse --no-prefect"
@@ -92,7 +93,11 @@ def commands(traces: int, embedder: str) -> Case:
         _bound_mb(traces),
         (
             Command("run", run, (Traces(traces, domains=6, texts=traces // 2),)),
+            Command("run --preview", f"{run} --profiles $profiles --preview"),
             Command("run, other weights", f"{run} --profiles $profiles"),
+            Command("run --audits", f"{run} --audits $audits"),
+            Command("audit", f"audit {at}"),
+            Command("rollback", f"rollback previous {at}"),
             Command("plan", f"plan $archive {at} {settings}"),
             Command("plan --json", f"plan $archive {at} {settings} --cache-size 10 --json"),
             Command("runs", f"runs {at}"),
@@ -197,7 +202,8 @@ def _places(folder: Path) -> dict[str, str]:
     profiles.write_text(_WEIGHTS)
     new.write_text("".join(_NEW % number for number in range(1_000)))
     places = {name: str(folder / name) for name in ("archive", "warehouse")}
-    return {**places, "profiles": str(profiles), "new": str(new)}
+    audits = ROOT / "data" / "audits.toml"
+    return {**places, "profiles": str(profiles), "new": str(new), "audits": str(audits)}
 
 
 if __name__ == "__main__":

@@ -64,8 +64,8 @@ def settings() -> Iterator[str]:
     yield "| setting | default | bounds | kept | meaning |\n|---|---|---|---|---|"
     least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""}).model_dump(mode="json")
     for name, field in RescoreConfig.model_fields.items():
-        given = "the built-in ones" if name == "profiles" else least[name]
-        default = "" if field.is_required() or given is None else f"{given}".lower()
+        given = {"profiles": "the built-in ones", "audits": "none"}.get(name, least[name])
+        default = "" if field.is_required() or given in (None, []) else f"{given}".lower()
         kept = "yes" if name in SETTINGS else ""
         bounds = ", ".join(_bound(each) for each in field.metadata if _bound(each))
         yield f"| `{name}` | {default} | {bounds} | {kept} | {_cell(field.description or '')} |"

@@ -152,7 +152,8 @@ def test_prefect_is_told_no_setting_that_was_left_out(warehouse: Path, archive: 
     places = {"archive": [str(archive)], "warehouse": str(warehouse)}
     given = json.loads(parameters)["config"]
     assert {name: given.pop(name) for name in places} == places
-    assert given == {"embedder": "hashing", "prune": False, "max_reject_share": 0.05, "wait": False}
+    of_one_run = {"prune": False, "max_reject_share": 0.05, "wait": False, "preview": False}
+    assert given == {"embedder": "hashing", "allow": [], **of_one_run}
 
 
 @pytest.mark.prefect
@@ -160,7 +161,8 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
     summary = json.loads((warehouse / "summary.json").read_text())
     assert summary["counts"]["accepted"] == 120
     assert sum(row["traces"] for row in summary["scores"]) == 120
-    assert list(summary) == ["run_id", "warehouse", "counts", "seconds", "domains", "scores"]
+    names = ["run_id", "warehouse", "counts", "seconds", "domains", "scores", "audits"]
+    assert list(summary) == names
     assert (warehouse / "stderr.txt").read_text().splitlines() == [
         "kp-batch: running as a Prefect flow on a temporary server",
         (
@@ -535,7 +537,11 @@ def test_vacuum_removes_what_older_runs_left(scored: Scored, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "words", ["forget kp:trace: --dry-run", "forget kp:trace:typo", "vacuum --keep 1s --dry-run"]
+    "words",
+    [
+        *("forget kp:trace: --dry-run", "forget kp:trace:typo", "vacuum --keep 1s --dry-run"),
+        "rollback previous --dry-run",
+    ],
 )
 def test_what_changes_nothing_leaves_all_files_as_they_are(
     scored: Scored, tmp_path: Path, words: str
@@ -756,6 +762,7 @@ def test_what_the_system_refuses_is_one_line(tmp_path: Path) -> None:
         ["compare", "one", "other", "--warehouse", tmp_path],
         ["vacuum", "--warehouse", tmp_path / "none"],
         ["forget", "kp:trace:1", "--warehouse", tmp_path / "none"],
+        ["rollback", "latest", "--warehouse", tmp_path / "none"],
     ):
         refused = kp_batch(*arguments)
         assert refused.returncode in {1, 2}, arguments
@@ -900,7 +907,7 @@ def check_signal(process: subprocess.Popen[str], number: signal.Signals, status:
     assert time.monotonic() - began < 2
     assert process.stdout.read() == ""
     whole = "; what is published is whole, and kp-batch runs tells by which runs"
-    publishes = {"forget", "run", "vacuum"} & {*map(str, process.args)}  # type: ignore[arg-type]
+    publishes = {"forget", "rollback", "run", "vacuum"} & {*map(str, process.args)}  # type: ignore[arg-type]
     assert process.stderr.read() == (
         f"kp-batch: ended by {number.name}{whole if publishes else ''}\n"
     )

@@ -16,12 +16,12 @@ from scipy.stats import spearmanr
 
 import kp_batch.ingest.stage
 import kp_batch.operations.compare
-from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.cli.options import json_line
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.operations.compare import Comparison, _filled, _rows, compare
+from kp_batch.operations.comparison_text import comparison_text
 from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.why import FORMULAS

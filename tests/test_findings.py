@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from kp_batch.audits import AuditResult
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.report import report
@@ -70,7 +71,7 @@ def rows(names: Iterable[str], *given: tuple[Any, ...]) -> pl.DataFrame:
 
 
 SETTINGS = {"cache_size": 1000, "ttl": "none", "profiles": {"code": {"novelty": 0.5}}}
-SETTINGS |= {"embedder": "minilm", "threshold": 0.75, "text": True}
+SETTINGS |= {"embedder": "minilm", "threshold": 0.75, "text": True, "audits": {}}
 FINGERPRINTS = {
     "encoder_id": {"minilm-1": 1300},
     "cache_id": {"fifo-1000-ttl-none-v1": 1300},
@@ -103,6 +104,7 @@ RUN = RunRecord(
     changes=[],
     fingerprints=FINGERPRINTS,
     published={"settings": SETTINGS},
+    audits=(),
 )
 # One domain, no override, nothing refused, no other run.
 QUIET = ReportData(
@@ -217,6 +219,24 @@ def test_a_failure_is_told_first_as_a_warning_with_its_reason() -> None:
         r"no\nspace \x1b[31mleft"
     ]
     assert others == findings(QUIET)
+
+
+def test_what_the_audits_of_the_last_run_found_is_told() -> None:
+    passes = AuditResult("a", "error", 0, allowed=False)
+    allowed = AuditResult("b", "error", 1, allowed=True)
+    fails = AuditResult("c", "error", 1200, allowed=False)
+    warns = AuditResult("_d_", "warn", 2, allowed=False)
+    done = replace(RUN, audits=(passes, allowed))
+    [finding, *_] = findings(replace(QUIET, run=done))
+    assert told(run=done) == ["Audits of the last run: 1 of 2 pass, b allowed (1 row)."]
+    assert not finding.is_warning
+    failed = replace(failing("run-3", "x"), audits=(passes, warns, fails))
+    [_, finding, *_] = findings(replace(QUIET, run=done, failed=failed))
+    assert sentence(finding) == (
+        "Audits of the last run: 1 of 3 pass, _d_ warns (2 rows), c fails (1,200 rows)."
+    )
+    assert finding.is_warning
+    assert "`_d_` warns" in markdown(replace(QUIET, run=replace(RUN, audits=(warns,))))
 
 
 def test_a_failure_before_any_run_succeeded_speaks_of_no_scores() -> None:
@@ -455,7 +475,7 @@ def test_settings_that_changed_are_told_and_their_drift_is_no_warning() -> None:
     "changes",
     [
         {},
-        {"threshold": 0.5, "text": False},  # move no score
+        {"threshold": 0.5, "text": False, "audits": {"a": {"sql": "x"}}},  # move no score
         {"profiles": SETTINGS["profiles"] | {"misspelt": {"novelty": 1}}},  # which no score bears
     ],
 )

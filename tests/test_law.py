@@ -1,9 +1,9 @@
 """The law: whatever came before, the tables are those that the documentation states.
 
 A state machine writes, corrects, renames, cuts, damages and moves files away and back, moves the
-archive, changes settings and encoders, sets the clock, forgets, vacuums, and lets runs fail, be
-killed and meet each other. After every run that is done it compares the tables with those of
-`lawful`. The runs that it compares do every step twice, and the parts of its work in any order.
+archive, changes settings and encoders, sets the clock, forgets, vacuums, rolls back, and lets runs
+fail, be killed and meet each other. After every run that is done it compares the tables with those
+of `lawful`. The runs that it compares do every step twice, and the parts of its work in any order.
 """
 
 import json
@@ -31,6 +31,7 @@ from kp_batch.operations.explain.explanation import explain
 from kp_batch.operations.export import ExportFilter, export
 from kp_batch.operations.export_formats import FORMATS
 from kp_batch.operations.forget import forget
+from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline import rescore
@@ -203,6 +204,7 @@ class Nights(RuleBasedStateMachine):
         self.last = self.config()  # of that run
         self.forgotten: set[str] = set()
         self.published: dict[str, Any] = {}  # the content of each trace
+        self.left: dict[str, tuple[RescoreConfig, dict[str, File], dict[str, Any]]] = {}  # by runs
         self.runs: list[str] = []  # in the order in which they were published
         self.vacuumed = False
         self.away: dict[str, tuple[bytes, int]] = {}
@@ -426,6 +428,7 @@ class Nights(RuleBasedStateMachine):
         forget(self.last.warehouse, [name], unseen_too=True)
         away.rename(self.folder / "model")
         self.forgotten.add(name)
+        self.left.clear()
         self.done(self.last, self.files)
         self.assert_law()
 
@@ -436,10 +439,21 @@ class Nights(RuleBasedStateMachine):
         before = tables(warehouse)
         vacuum(warehouse, timedelta(days), datetime.now(UTC))
         self.vacuumed = True
+        self.left.clear()
         for name, rows in tables(warehouse).items():
             assert rows.drop("raw", "message", strict=False).equals(
                 before[name].drop("raw", "message", strict=False)
             )
+
+    @rule(number=st.integers(0, 4))
+    def roll_back(self, number: int) -> None:
+        """To one of the last runs that are done; the next run goes on from there."""
+        if len(self.left) <= number:
+            return
+        name, (config, files, self.published) = [*self.left.items()][-1 - number]
+        rollback(self.last.warehouse, name)
+        self.done(config, files)
+        self.assert_law()
 
     # What has to be.
 
@@ -535,6 +549,8 @@ class Nights(RuleBasedStateMachine):
         self.last, self.files = config, files
         self.published = self.counted(files).published
         self.note_runs()
+        [(latest,)] = self.ask("SELECT latest()")
+        self.left[latest] = config, files, self.published
 
     def fail(self, config: RescoreConfig, files: dict[str, File], told: str) -> None:
         """A run fails: its rejects are published, and no scores."""

@@ -18,6 +18,7 @@ import pytest
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.imports.archive import place_of
 from kp_batch.operations.forget import forget
+from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
@@ -79,6 +80,14 @@ def to_forget(folder: Path) -> None:
     forget(folder / "warehouse", ["kp:trace:2"], dry_run=True)
 
 
+def rolled_back(folder: Path) -> None:
+    rollback(folder / "warehouse", "previous", with_page=True)
+
+
+def to_roll_back(folder: Path) -> None:
+    rollback(folder / "warehouse", "previous", dry_run=True)
+
+
 def untouched(folder: Path) -> bool:
     outside = folder / "outside"
     there = {path.name for path in outside.iterdir()}
@@ -89,7 +98,7 @@ def command(*words: object, **how: Any) -> None:
     subprocess.run([sys.executable, "-m", "kp_batch", *map(str, words)], check=True, **how)
 
 
-WORK = (run, vacuumed, to_vacuum, forgotten, to_forget)
+WORK = (run, vacuumed, to_vacuum, forgotten, to_forget, rolled_back, to_roll_back)
 
 
 @pytest.mark.parametrize("work", WORK)
@@ -118,7 +127,7 @@ def test_a_link_in_place_of_what_a_writer_writes_into_is_refused_by_name(
     link.unlink(missing_ok=True)
     is_file = name in {"kp.lock", "forgetting"}
     link.symlink_to(folder / "outside" / ("notes.txt" if is_file else ""))
-    for work in (run, vacuumed, forgotten):
+    for work in (run, vacuumed, forgotten, rolled_back):
         with pytest.raises(WarehouseError, match=f"{name} is a link"):
             work(folder)
     assert untouched(folder)

@@ -49,7 +49,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     run = ("run", archive, *to, "--embedder", "hashing", "--max-reject-share", 1, "--no-prefect")
     plan = printed("plan", archive, *to, "--embedder", "hashing", "--json")
     told = {"plan": plan, "run": printed(*run, "--json")}
-    printed(*run, "--threshold", 0.5, "--json")
+    told["preview"] = printed(*run, "--threshold", 0.5, "--preview", "--json")
+    audits = folder / "audits.toml"
+    audits.write_text("[audits.any]\nsql = 'FROM scores'\nseverity = 'warn'\n")
+    printed(*run, "--threshold", 0.5, "--audits", audits, "--json")
     line = write_jsonl(folder / "new.jsonl", [trace(id="new")])
     unit = kp_trace("a")
     others = {
@@ -58,7 +61,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         "compare": ("compare", "previous", "latest", *to),
         "explain": ("explain", "2", *to),
         "verify": ("verify", *to),
+        "audit": ("audit", *to),
         "sweep": ("sweep", *to, "--cache-size", 2),
+        "rollback": ("rollback", "previous", *to, "--dry-run"),
         "export": ("export", *to, "-o", folder / "best.jsonl", "--min-score", 0),
         "import": ("import", "auto", write_json(folder / "a.json", unit), "-o", folder / "new"),
     }
@@ -74,7 +79,7 @@ def test_a_command_has_a_schema_where_it_prints_json() -> None:
         for name, command in group.commands.items()
         if any("--json" in each.opts for each in command.params)
     }
-    assert {*NAMES} == print_json | {"score", "trace"}
+    assert {*NAMES} == print_json | {"preview", "score", "trace"}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,6 +22,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.embedding.vector_store import PLACES, read_vectors
 from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
 from kp_batch.operations.forget import forget
+from kp_batch.operations.preview import preview
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import report as pipeline_report
 from kp_batch.pipeline.report import leave_report
@@ -110,6 +111,28 @@ def test_vectors_stay_away_until_they_are_read(
     with second.here() as folder:
         assert [is_remote(each) for each in vectors_in(folder)] == [False]
     assert first.ask(SCORES) == second.ask(SCORES)
+
+
+def test_a_preview_stores_nothing_in_a_bucket_and_keeps_its_vectors_here(
+    first: Machine, archive: Path
+) -> None:
+    first.run(archive)
+    write_jsonl(archive / "later.jsonl", [trace(id="later", objective="a new text")])
+
+    def held() -> dict[str, str]:
+        return {each.path: each.etag for each in store_at(first.url).objects()}
+
+    before = held()
+    given = {"archive": (str(archive),), "warehouse": first.url, "embedder": "hashing"}
+    with first.here():
+        settings = RescoreConfig.model_validate({**given, "threshold": 0.2, "preview": True})
+        found = preview(in_force(settings))
+        assert found.comparison
+        assert (found.comparison.only_in_second, found.counts.embedded) == (1, 1)
+        assert {**held(), "kp.lock": ""} == {**before, "kp.lock": ""}
+        after = rescore_archive(in_force(RescoreConfig.model_validate(given)))
+    assert after.counts.embedded == 0
+    assert held().keys() > before.keys()
 
 
 def test_of_two_writers_one_publishes_and_the_other_is_told(

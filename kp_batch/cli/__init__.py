@@ -18,10 +18,10 @@ _MODULES = (  # of the commands, in their order
     *("run", "query", "explaining", "sweeping"),
     *("maintenance", "importing", "exporting", "schema"),
 )
-_PUBLISHING = {"forget", "run", "vacuum"}  # commands; all others publish nothing
+_PUBLISHING = {"forget", "rollback", "run", "vacuum"}  # commands; all others publish nothing
 _LONG = {
     *("run", "plan", "demo", "compare", "verify", "explain", "score", "sweep"),
-    *("vacuum", "forget", "import", "export"),
+    *("audit", "vacuum", "forget", "rollback", "import", "export"),
 }
 _WHOLE = "; what is published is whole, and kp-batch runs tells by which runs"
 

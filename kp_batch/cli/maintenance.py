@@ -1,4 +1,4 @@
-"""`catalog`, `vacuum` and `forget`: the upkeep of a warehouse."""
+"""`catalog`, `vacuum`, `forget` and `rollback`: the upkeep of a warehouse."""
 
 import re
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from typing import IO
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.options import warehouse_option
-from kp_batch.cli.result_texts import forgotten_text, removed_text
+from kp_batch.cli.options import complete_runs, json_line, json_option, warehouse_option
+from kp_batch.cli.result_texts import forgotten_text, removed_text, rolled_back_text
 from kp_batch.cli.supervise import logged
 from kp_batch.errors import KpBatchError
 from kp_batch.novelty.settings import parse_ttl
@@ -104,6 +104,26 @@ def forget(
     echo(forgotten_text(forgotten, dry_run=dry_run))
     if forgotten.refusal:
         raise KpBatchError(forgotten.refusal)
+
+
+@kp_batch.command()
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@warehouse_option
+@click.option("--dry-run", is_flag=True, help="Tell what would be undone; change nothing.")
+@json_option
+def rollback(run: str, warehouse: Path, *, dry_run: bool, as_json: bool) -> None:
+    """Publish again what RUN left: its scores, rejects, files and settings.
+
+    A RUN is its id, the beginning of it, latest (the last one that is done) or previous. The next
+    run goes on from there, with what the archive holds by then: --dry-run tells that, too.
+    """
+    from kp_batch.operations.rollback import rollback as roll_back
+    from kp_batch.warehouse.manifest import require_manifest
+
+    require_manifest(warehouse)
+    with nullcontext() if dry_run else logged(Layout(warehouse).log):
+        result = roll_back(warehouse, run, with_page=True, dry_run=dry_run)
+    echo(json_line(result) if as_json else rolled_back_text(result, dry_run=dry_run))
 
 
 def _time(text: str) -> timedelta:

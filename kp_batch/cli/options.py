@@ -107,12 +107,14 @@ class SettingsCommand(click.Command):
 
 @cache
 def _options() -> tuple[click.Option, ...]:
+    from kp_batch.audits import Audits
     from kp_batch.config import REMOVED, SETTINGS, RescoreConfig
     from kp_batch.embedding.precision import Precision
     from kp_batch.scoring.profiles import ProfileVersions
+    from kp_batch.setting_types import NONE
 
     least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""})
-    defaults = least.model_dump(mode="json") | {"profiles": "the built-in ones"}
+    defaults = least.model_dump(mode="json") | {"profiles": "the built-in ones", "audits": NONE}
     forms: dict[Any, dict[str, Any]] = {
         Precision: {"type": click.Choice(get_args(Precision))},
         bool: {"is_flag": True},
@@ -120,14 +122,17 @@ def _options() -> tuple[click.Option, ...]:
         int | None: {"type": int},
         float: {"type": float},
         ProfileVersions: {"metavar": "FILE"},
+        Audits: {"metavar": "FILE"},
+        "output": {"metavar": "FILE"},
+        "allow": {"metavar": "NAME", "multiple": True},
     }
     settings = (
         click.Option(
-            [_option(name, field.annotation)],
+            [*(["-o"] if name == "output" else []), _option(name, field.annotation)],
             default=None if name in SETTINGS else defaults[name],
             show_default=_shown(name, defaults[name]),
             help=field.description,
-            **forms.get(field.annotation, {}),
+            **forms.get(name, forms.get(field.annotation, {})),
         )
         for name, field in RescoreConfig.model_fields.items()
     )

@@ -1,6 +1,7 @@
-"""Questions to a warehouse: sql, questions, runs, settings, compare, verify and report."""
+"""Questions to a warehouse: sql, questions, runs, settings, audit, compare, verify, report."""
 
 import shutil
+from collections.abc import Mapping
 from io import StringIO
 from itertools import groupby
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import IO
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.comparison_text import comparison_text
 from kp_batch.cli.exporting import written
 from kp_batch.cli.options import (
     complete_questions,
@@ -21,6 +21,8 @@ from kp_batch.cli.options import (
 )
 from kp_batch.cli.result_texts import settings_text, verification_text
 from kp_batch.errors import KpBatchError
+from kp_batch.operations.comparison_text import comparison_text
+from kp_batch.sql import set_variables
 from kp_batch.streams import echo, telling, user_out
 from kp_batch.text import printable
 from kp_batch.warehouse.questions import Question
@@ -38,7 +40,9 @@ _RUNS = """
         ), '; ')) AS changes,
         (counts->>'accepted')::BIGINT AS accepted, (counts->>'rejected')::BIGINT AS rejected,
         (counts->>'restated')::BIGINT AS restated,
-        round(waited, 1) AS seconds, round(waited - beside, 1) AS work
+        round(waited, 1) AS seconds, round(waited - beside, 1) AS work,
+        CASE WHEN list_contains(getvariable('restorable'), run_id) THEN 'rollback'
+            WHEN list_contains(getvariable('readable'), run_id) THEN 'as-of' END AS kept
     FROM (
         SELECT *, list_sum((seconds->'$.*')::DOUBLE[]) AS waited,
             coalesce((seconds->>'start')::DOUBLE, 0) + coalesce((seconds->>'prefect')::DOUBLE, 0)
@@ -118,8 +122,16 @@ def _questions_text(questions: list[Question]) -> str:
 @warehouse_option
 @format_option
 def runs(warehouse: Path, output_format: str) -> None:
-    """List the runs, the last one first: what each changed, or why it failed."""
-    ask(warehouse, _RUNS, output_format)
+    """List the runs, the last one first: what each changed, or why it failed.
+
+    kept is as-of where the tables that a run left can be read with --as-of, and rollback where they
+    can be published again, too.
+    """
+    from kp_batch.operations.rollback import kept_runs
+
+    kept = kept_runs(warehouse)
+    told = {"readable": [*kept.readable], "restorable": [*kept.restorable]}
+    ask(warehouse, _RUNS, output_format, variables=told)
 
 
 @kp_batch.command()
@@ -131,6 +143,24 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
 
     found = settings_of(warehouse)
     echo(json_line(found) if as_json else settings_text(found))
+
+
+@kp_batch.command()
+@click.argument("run", required=False, shell_complete=complete_runs)
+@warehouse_option
+@json_option
+def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
+    """Run the audits that the warehouse keeps over what is published, or what RUN left.
+
+    What was published before the run, the last one that is done, is beside it. It exits with 1
+    where an audit fails.
+    """
+    from kp_batch.audits import refuse_failed, results_text
+    from kp_batch.operations.audit import audit as audit_warehouse
+
+    results = audit_warehouse(warehouse, run)
+    echo(json_line(results) if as_json else results_text(results))
+    refuse_failed(results, "what is published stays")
 
 
 @kp_batch.command()
@@ -217,7 +247,13 @@ def _query(query: str | None, file: IO[bytes] | None) -> str:
         raise click.UsageError(f"SQL is UTF-8, and {file.name} is not: {error}") from error
 
 
-def ask(warehouse: Path, query: str, output_format: str, as_of: str | None = None) -> bool:
+def ask(
+    warehouse: Path,
+    query: str,
+    output_format: str,
+    as_of: str | None = None,
+    variables: Mapping[str, object] | None = None,
+) -> bool:
     """Print the answer to a query; returns whether it has a row."""
     from kp_batch.warehouse.answers import write_answer
     from kp_batch.warehouse.reader import connect
@@ -225,4 +261,5 @@ def ask(warehouse: Path, query: str, output_format: str, as_of: str | None = Non
     out = user_out() or StringIO()  # nobody hears where it is closed
     width = shutil.get_terminal_size((_ANY_WIDTH, 0)).columns
     with connect(warehouse, as_of) as connection, telling("stdout"):
+        set_variables(connection, **(variables or {}))
         return write_answer(connection, query, output_format, out, width)

@@ -1,19 +1,27 @@
 """Formats what the works on a warehouse tell for a terminal, in a few lines each."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
 from kp_batch.reasons import in_words
-from kp_batch.text import aligned, number, padded, printable, shortened, width
+from kp_batch.text import aligned, number, one_line, padded, printable, shortened, width
 
 if TYPE_CHECKING:
     from kp_batch.operations.forget import ForgetResult
+    from kp_batch.operations.rollback import RollbackResult
     from kp_batch.operations.settings import Setting
     from kp_batch.operations.vacuum import VacuumResult
     from kp_batch.operations.verify import Verification
 
 _ID = 100  # characters
+_VALUE = 73  # likewise; so long are the weights of a profile
+_FILES = 10  # that are named, of each kind
+_PARAMETERS = {
+    "audit": "audits",
+    "weights": "profiles",
+}  # what sets what changed, where that has another name
 
 
 def verification_text(result: "Verification") -> str:
@@ -97,6 +105,44 @@ def forgotten_text(result: "ForgetResult", *, dry_run: bool = False) -> str:
     return "\n".join([*lines, *([_UNCHANGED] if dry_run else [])])
 
 
+def rolled_back_text(result: "RollbackResult", *, dry_run: bool = False) -> str:
+    """Format what a rollback undid for a terminal, or would undo."""
+    if result.is_published:
+        return f"nothing to roll back: what run {result.to_run} left is published"
+    head = "to be rolled back" if dry_run else f"rolled back by run {result.run_id}"
+    counts = [
+        ("change", result.rescored, "score"),
+        ("remove", result.removed, "trace"),
+        ("return", result.returned, "trace"),
+    ]
+    rejects = f"{result.rejects:,} \N{RIGHTWARDS ARROW} {result.rejects_then:,}"
+    given = sorted({_PARAMETERS.get(each.code, each.code) for each in result.settings})
+    lines = [
+        f"{head}: from run {result.from_run} to run {result.to_run}",
+        *(_line(name, number(count, what)) for name, count, what in counts if count),
+        *([_line("rejects", rejects)] if result.rejects != result.rejects_then else []),
+        *(_line("setting", printable(each.words)) for each in result.settings),
+        *(
+            [_line("again", f"a run that is given {', '.join(given)} sets it anew")]
+            if given
+            else []
+        ),
+        *_next_files(result),
+    ]
+    return "\n".join([*lines, *([_UNCHANGED] if dry_run else [])])
+
+
+def _next_files(result: "RollbackResult") -> Iterator[str]:
+    """Tell what the next run would find in the archive, if anybody has looked."""
+    if result.not_looked:
+        yield _line("next run", f"the archive was not looked at: {printable(result.not_looked)}")
+    for what, paths in asdict(result.files).items() if result.files else ():
+        for path in paths[:_FILES]:
+            yield _line("next run", f"{what}: {printable(path)}")
+        if len(paths) > _FILES:
+            yield _line("next run", f"{what}: {len(paths) - _FILES:,} more")
+
+
 def _lost(runs: Sequence[str], *, dry_run: bool) -> list[str]:
     """Tell which runs --as-of cannot read any more, if there are any."""
     if not runs:
@@ -122,6 +168,9 @@ def settings_text(settings: Iterable["Setting"]) -> str:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, dict) and "sql" in value:
+        audit = cast("dict[str, str]", value)
+        return shortened(f"{audit['severity']}: {one_line(audit['sql'])}", _VALUE)
     if isinstance(value, dict):
         weights = cast("dict[str, float]", value)
         return ", ".join(f"{name} {weight:g}" for name, weight in weights.items())

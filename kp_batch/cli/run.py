@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,10 @@ from kp_batch.text import number
 from kp_batch.warehouse.layout import Layout, check_apart, make_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kp_batch.config import RescoreConfig
+    from kp_batch.operations.preview import Preview
     from kp_batch.pipeline.summary import Summary
 
 DEMO_QUERIES = {
@@ -56,7 +58,7 @@ def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) ->
     _run(settings, prefect=prefect, as_json=as_json, quiet=quiet)
 
 
-@kp_batch.command(cls=SettingsCommand, without=("workers", "ray", "wait"))
+@kp_batch.command(cls=SettingsCommand, without=("workers", "ray", "wait", "preview", "output"))
 @click.argument("archive", nargs=-1, required=True)
 @warehouse_option
 @json_option
@@ -133,18 +135,15 @@ def _run(
 ) -> None:
     """Run with these settings and print the summary; the report is written after that."""
     began, config = time.time(), checked(settings)
-    from kp_batch.pipeline.summary import as_text, with_all_domains
     from kp_batch.steps.prefect_settings import configured_api
 
     fault: OSError | ResourceError | None = None
 
-    def tell(summary: "Summary") -> None:
+    def tell(result: "Summary | Preview") -> None:
         nonlocal fault
         try:
-            if as_json:
-                echo(json_line(with_all_domains(summary)))
-            elif not quiet:
-                echo(as_text(summary))
+            if as_json or not quiet:
+                echo(_told(result, as_json=as_json))
             has_told()
         except (OSError, ResourceError) as error:  # who reads it has left, say: the work goes on
             fault = error
@@ -162,15 +161,26 @@ def _run(
         raise fault
 
 
-def _run_alone(config: "RescoreConfig", tell: Callable[["Summary"], None]) -> None:
+def _told(result: "Summary | Preview", *, as_json: bool) -> str:
+    from kp_batch.pipeline.summary import Summary, as_text, with_all_domains
+
+    if isinstance(result, Summary):
+        return json_line(with_all_domains(result)) if as_json else as_text(result)
+    from kp_batch.operations.preview import preview_text
+
+    return json_line(result) if as_json else preview_text(result)
+
+
+def _run_alone(config: "RescoreConfig", tell: "Callable[[Summary | Preview], None]") -> None:
+    from kp_batch.operations.preview import preview
     from kp_batch.pipeline.rescore import rescore_and_report
     from kp_batch.steps.ray import executor_of
 
     with executor_of(config) as executor:
-        rescore_and_report(config, executor, tell)
+        (preview if config.preview else rescore_and_report)(config, executor, tell)
 
 
-def _run_flow(config: "RescoreConfig", tell: Callable[["Summary"], None]) -> None:
+def _run_flow(config: "RescoreConfig", tell: "Callable[[Summary | Preview], None]") -> None:
     from kp_batch.steps.prefect_settings import prepare_prefect
 
     prepare_prefect(Layout(config.warehouse.absolute()).prefect)

@@ -14,19 +14,22 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TRACE = "trace"
 # What each command prints as JSON: a module, which may take long to import, and its type there.
 _PRINTED = {
+    "audit": ("audits", "AuditResult"),
     "compare": ("operations.compare", "Comparison"),
     "explain": ("operations.explain.explanation", "Explanation"),
     "export": ("operations.export", "ExportResult"),
     "import": ("imports.run", "Imported"),
     "plan": ("planning.explain_plan", "PlanDescription"),
+    "preview": ("operations.preview", "Preview"),
     "questions": ("warehouse.questions", "Question"),
+    "rollback": ("operations.rollback", "RollbackResult"),
     "run": ("pipeline.summary", "Summary"),
     "score": ("operations.score", "ScoredLine"),
     "settings": ("operations.settings", "Setting"),
     "sweep": ("operations.sweep_result", "Sweep"),
     "verify": ("operations.verify", "Verification"),
 }
-_LISTED = {"questions", "settings"}  # which print a list of these
+_LISTED = {"audit", "questions", "settings"}  # which print a list of these
 NAMES = sorted([*_PRINTED, _TRACE])
 
 
@@ -35,7 +38,8 @@ NAMES = sorted([*_PRINTED, _TRACE])
 def schema(name: str) -> None:
     """Print the JSON Schema of what a command prints with --json, as compare or run.
 
-    That of score is of one of its lines, and that of trace is of a row of an archive.
+    That of score is of one of its lines, that of preview is of run --preview, and that of trace is
+    of a row of an archive.
     """
     echo(json.dumps(schema_of(name), indent=2))
 

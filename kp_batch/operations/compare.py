@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import duckdb
 
@@ -15,7 +15,7 @@ from kp_batch.sql import SQL, Value, set_variables, sql, statement
 from kp_batch.staging import Staging
 from kp_batch.unread import Unread
 from kp_batch.warehouse.catalog import create_macros
-from kp_batch.warehouse.snapshot import create_view, published
+from kp_batch.warehouse.snapshot import PublishedSnapshot, create_view, published
 
 _TABLES = ("scores", "profiles", "files")
 _OBJECTIVE = 200  # characters
@@ -89,6 +89,13 @@ class Comparison:
     movers: tuple[Mover, ...]  # the traces that moved most, the first one most; none that stayed
 
 
+class Side(NamedTuple):
+    """A state of the tables that is compared, and the run that left it."""
+
+    run: RunRecord
+    tables: PublishedSnapshot
+
+
 def compare(warehouse: Path, first: str, second: str, *, force: bool = False) -> Comparison:
     """Compare the scores that two runs left, over the traces in both.
 
@@ -113,25 +120,38 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
             f"runs {old.run_id} and {new.run_id} do not compare: they were computed with other "
             f"formulas or encoders ({listed(differing)}); compare them all the same with --force"
         )
-    left = {"first": now.as_of(old), "second": now.as_of(new)}
+    return compare_tables(Side(old, now.as_of(old)), Side(new, now.as_of(new)), now)
+
+
+def compare_tables(first: Side, second: Side, now: PublishedSnapshot) -> Comparison:
+    """Compare two states of the tables; see `compare`.
+
+    Args:
+        first: the earlier one.
+        second: the later one.
+        now: has the facts that are known: what a file holds is known by its content, and facts are
+            removed earlier than scores.
+    """
+    left = {"first": first.tables, "second": second.tables}
     with Staging.temporary() as staging, staging.connect() as connection:
         create_macros(connection)
         for schema, snapshot in left.items():
             snapshot.attach(connection, schema, _TABLES)
             set_variables(connection, **{f"{schema}_threshold": snapshot.manifest.threshold})
-        # Of now: what a file holds is known by its content, and old facts are removed earlier.
         create_view(connection, "main", "facts", now.relation("facts"))
         changes = score_changes("first.scores", "first.profiles", "second.scores")
         connection.execute(statement("CREATE TEMP TABLE score_changes AS $made", made=changes))
         connection.execute(sql(__name__, "compare.sql"))
-        [traces] = _rows(connection, "traces")
+        [(in_both,)] = connection.execute("SELECT count(*) FROM score_changes").fetchall()
         return Comparison(
-            first=old.run_id,
-            second=new.run_id,
-            changes=tuple(_changes(old, new, connection)),
-            first_threshold=left["first"].manifest.threshold,
-            second_threshold=left["second"].manifest.threshold,
-            **traces,
+            first=first.run.run_id,
+            second=second.run.run_id,
+            changes=tuple(_changes(first.run, second.run, connection)),
+            first_threshold=first.tables.manifest.threshold,
+            second_threshold=second.tables.manifest.threshold,
+            in_both=in_both,
+            only_in_first=first.tables.scored - in_both,
+            only_in_second=second.tables.scored - in_both,
             domains=_filled(DomainMoves, _rows(connection, "domains")),
             movers=_filled(Mover, _movers(connection)),
         )

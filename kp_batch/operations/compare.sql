@@ -2,54 +2,62 @@
 -- Given: the schemas first and second (the tables of each run), the table score_changes (see
 -- score_changes.sql), the variables first_threshold and second_threshold, and the catalog's macros.
 
-CREATE TEMP TABLE traces AS
-SELECT in_both, in_first - in_both AS only_in_first, in_second - in_both AS only_in_second
-FROM
-    (SELECT count(*) AS in_both FROM score_changes),
-    (SELECT count(*) AS in_first FROM first.scores),
-    (SELECT count(*) AS in_second FROM second.scores);
-
 CREATE TEMP TABLE domains AS
 WITH scoped AS (
     SELECT task_domain AS scope, * FROM score_changes
     UNION ALL
     SELECT NULL AS scope, * FROM score_changes
 ),
+-- By themselves: ranks are found by sorting, with all columns that stand beside them.
 ranked AS (
+    SELECT
+        scope,
+        average_rank(first_score, scope) AS first_rank,
+        average_rank(second_score, scope) AS second_rank
+    FROM scoped
+),
+correlated AS (
+    SELECT scope, rank_correlation(first_rank, second_rank) AS rank_correlation
+    FROM ranked
+    GROUP BY scope
+),
+reaching AS (
     SELECT
         *,
         first_score >= getvariable('first_threshold') AS reached,
         second_score >= getvariable('second_threshold') AS reaches,
-        second_score >= getvariable('first_threshold') AS would_reach, -- had it stayed
-        average_rank(first_score, scope) AS first_rank,
-        average_rank(second_score, scope) AS second_rank
+        second_score >= getvariable('first_threshold') AS would_reach -- had it stayed
     FROM scoped
+),
+moves AS (
+    SELECT
+        scope,
+        count(*) AS traces,
+        score_mean(first_score) AS first_mean,
+        score_mean(second_score) AS second_mean,
+        score_mean(abs(second_score - first_score)) AS mean_absolute_change,
+        score_quantiles(first_score)::DOUBLE[5] AS first_quantiles,
+        score_quantiles(second_score)::DOUBLE[5] AS second_quantiles,
+        stability_index(score_bins(first_score), score_bins(second_score)) AS stability_index,
+        count(*) FILTER (second_score > first_score) AS rose,
+        count(*) FILTER (second_score < first_score) AS fell,
+        count(*) FILTER (second_score = first_score) AS stayed,
+        count(*) FILTER (NOT reached AND reaches) AS now_reach,
+        count(*) FILTER (NOT reached AND reaches AND NOT would_reach) AS now_reach_by_threshold,
+        count(*) FILTER (reached AND NOT reaches) AS no_longer_reach,
+        count(*) FILTER (reached AND NOT reaches AND would_reach) AS no_longer_reach_by_threshold,
+        score_mean(from_facts) AS from_facts,
+        score_mean(from_novelty) AS from_novelty,
+        score_mean(from_weights) AS from_weights,
+        score_mean(from_overrides) AS from_overrides,
+        count(single_thought) AS single_thoughts
+    FROM reaching
+    GROUP BY scope
 )
-SELECT
-    scope AS task_domain,
-    count(*) AS traces,
-    score_mean(first_score) AS first_mean,
-    score_mean(second_score) AS second_mean,
-    avg(abs(second_score - first_score)) AS mean_absolute_change,
-    score_quantiles(first_score)::DOUBLE[5] AS first_quantiles,
-    score_quantiles(second_score)::DOUBLE[5] AS second_quantiles,
-    stability_index(score_bins(first_score), score_bins(second_score)) AS stability_index,
-    rank_correlation(first_rank, second_rank) AS rank_correlation,
-    count(*) FILTER (second_score > first_score) AS rose,
-    count(*) FILTER (second_score < first_score) AS fell,
-    count(*) FILTER (second_score = first_score) AS stayed,
-    count(*) FILTER (NOT reached AND reaches) AS now_reach,
-    count(*) FILTER (NOT reached AND reaches AND NOT would_reach) AS now_reach_by_threshold,
-    count(*) FILTER (reached AND NOT reaches) AS no_longer_reach,
-    count(*) FILTER (reached AND NOT reaches AND would_reach) AS no_longer_reach_by_threshold,
-    avg(from_facts) AS from_facts,
-    avg(from_novelty) AS from_novelty,
-    avg(from_weights) AS from_weights,
-    avg(from_overrides) AS from_overrides,
-    count(single_thought) AS single_thoughts
-FROM ranked
-GROUP BY scope
-ORDER BY scope NULLS FIRST;
+SELECT moves.scope AS task_domain, moves.* EXCLUDE (scope), rank_correlation
+FROM moves
+JOIN correlated ON moves.scope IS NOT DISTINCT FROM correlated.scope
+ORDER BY task_domain NULLS FIRST;
 
 CREATE TEMP TABLE movers AS
 FROM score_changes WHERE change <> 0 ORDER BY abs(change) DESC, trace_id LIMIT 10;

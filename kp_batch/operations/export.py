@@ -35,6 +35,7 @@ from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.sandbox import confine
 from kp_batch.warehouse.snapshot import PublishedSnapshot, create_view, published
 
 _READ_AT_ONCE, _WRITTEN_AT_ONCE = 2_000, 1_000  # rows
@@ -241,9 +242,7 @@ def _select(warehouse: Path, wanted: ExportFilter, path: Path) -> tuple[int, tup
     """
     with connect(warehouse) as connection:
         connection.execute(statement("SET memory_limit = '${bytes}B'", bytes=duckdb_limit()))
-        inside = [str(warehouse.resolve()), str(path.parent.resolve())]
-        connection.execute("SET allowed_directories = ?", [inside])
-        connection.execute("SET enable_external_access = false")
+        confine(connection, folders=(warehouse.resolve(), path.parent.resolve()))
         [(threshold,)] = connection.execute(
             "SELECT settings->>'threshold' FROM manifest"
         ).fetchall()

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from kp_batch.config import RescoreConfig
 from kp_batch.ingest.scan import scan_archive
+from kp_batch.pipeline.audit import check_audits
 from kp_batch.planning.explain_plan import PlanDescription, describe
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
@@ -28,5 +29,6 @@ def plan(config: RescoreConfig, *, by_domain_and_day: bool = False) -> PlanDescr
     with Staging.temporary() as staging:
         run = Run.begin(in_force(config), datetime.now(UTC), staging)
         scorer = Scorer.of(run)
+        check_audits(run)
         made = make_plan(run, scan_archive(run, ThreadExecutor()), scorer)
         return describe(run, made, by_domain_and_day=by_domain_and_day)

@@ -33,8 +33,6 @@ def sorted_runs(
 ) -> tuple[RunIds, RunIds]:
     """Sort the runs that can be read by whether they will be.
 
-    It looks back as far as the first run that cannot be read: earlier ones were removed with it.
-
     Args:
         warehouse: the folder of the tables.
         runs: all of them.
@@ -50,10 +48,14 @@ def sorted_runs(
     for run in sorted(runs, key=lambda each: each.added_to, reverse=True):
         left = run.published["tables"]
         needed = [states[name].get(left[name], _GONE) for name in _NAMES if name in left]
-        if not all(is_there for is_there, _ in needed):
-            break
-        (readable if all(will_be for _, will_be in needed) else lost).append(run.run_id)
+        if all(is_there for is_there, _ in needed):
+            (readable if all(will_be for _, will_be in needed) else lost).append(run.run_id)
     return tuple(reversed(lost)), tuple(reversed(readable))
+
+
+def whole_versions(folder: Path) -> AbstractSet[int]:
+    """The versions of a table all of whose files are there."""
+    return {version for version, (is_there, _) in _states(folder, None).items() if is_there}
 
 
 def _states(folder: Path, stays: AbstractSet[Path] | None) -> dict[int, tuple[bool, bool]]:

@@ -16,17 +16,20 @@ _DONE = """
 """
 
 
+_TABLES = ("profiles", "audits")  # settings that are told by the names in them
+
+
 @dataclass(frozen=True)
 class Setting:
     """One setting of a warehouse."""
 
-    name: str  # of `config.SETTINGS`, or `weights of` a profile
+    name: str  # of `config.SETTINGS`, or `weights of` a profile, or an `audit`
     value: Any  # a JSON value
     run_id: str  # of the run that set it
 
 
 def settings(warehouse: Path) -> tuple[Setting, ...]:
-    """List the settings in force, the weights by profile.
+    """List the settings in force, the weights by profile, and each audit.
 
     Raises:
         WarehouseError: there is no warehouse, or no run of it is done.
@@ -47,10 +50,12 @@ def settings(warehouse: Path) -> tuple[Setting, ...]:
 
 
 def _flat(left: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a run left; each version of each profile is one of them."""
+    """The settings that a run left; each version of a profile is one, and each audit."""
     weights = {
         dated(name, begin): each
         for name, profile in left["profiles"].items()
         for begin, each in weights_by_date(profile).items()
     }
-    return {name: each for name, each in left.items() if name != "profiles"} | weights
+    audits = {f"audit {name}": each for name, each in left["audits"].items()}
+    others = {name: each for name, each in left.items() if name not in _TABLES}
+    return others | weights | audits

@@ -1,4 +1,4 @@
-"""A run, step by step: read, plan, embed, replay, write, publish; then the report (`report`)."""
+"""A run, step by step: read, plan, embed, replay, write, audit, publish; then the report."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -8,12 +8,14 @@ from pathlib import Path
 
 from polars.exceptions import PanicException
 
+from kp_batch.audits import AuditResult
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, StorageError
 from kp_batch.ingest.scan import scan_archive
+from kp_batch.pipeline.audit import audit_run, check_audits, refuse
 from kp_batch.pipeline.embed import embed
 from kp_batch.pipeline.fit import check_fit
-from kp_batch.pipeline.publish import publish_failure, publish_success
+from kp_batch.pipeline.publish import prepare, publish_failure, publish_success
 from kp_batch.pipeline.replay import replay_timeline
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.summary import Summary, summarise
@@ -42,6 +44,7 @@ class OpenRun:
     clock: Clock
     begun: bool = False  # whether what is asked for can be done: is there an archive, an encoder?
     plan: Plan | None = None
+    audits: tuple[AuditResult, ...] = ()  # what they found
 
 
 def rescore_and_report(
@@ -82,18 +85,30 @@ def rescore_archive(config: RescoreConfig, executor: Executor = _THREADS) -> Sum
             it could not begin, without such an archive, say, nothing is published.
     """
     with open_run(config, executor) as opened:
-        warn_of_unfinished_forget(config.warehouse)
-        run = opened.run
-        scorer = Scorer.of(run)  # first: a fault of the settings costs no time
-        scan = scan_archive(run, executor)
-        opened.begun = True
-        opened.plan = plan = make_plan(run, scan, scorer)
-        say_plan(run, plan)
-        if fault := excess(run, plan.counts, plan.limited):
-            raise ArchiveError(fault)
-        opened.plan = plan = execute(opened, plan)
+        plan = carry_out(opened)
+    refuse(opened.audits)  # where nothing was to be done, no failure is published either
     # Only now: what fails here, for want of room in a temporary folder say, undoes no publication.
-    return summarise(run, plan, opened.clock)
+    return summarise(opened.run, plan, opened.clock, opened.audits)
+
+
+def carry_out(opened: OpenRun) -> Plan:
+    """Look at the archive, plan, and do what the plan says; returns it as it was done.
+
+    Raises:
+        KpBatchError: the run fails.
+    """
+    run = opened.run
+    warn_of_unfinished_forget(run.config.warehouse)
+    scorer = Scorer.of(run)  # first: a fault of the settings costs no time
+    check_audits(run)
+    scan = scan_archive(run, opened.executor)
+    opened.begun = True
+    opened.plan = plan = make_plan(run, scan, scorer)
+    say_plan(run, plan)
+    if fault := excess(run, plan.counts, plan.limited):
+        raise ArchiveError(fault)
+    opened.plan = plan = execute(opened, plan)
+    return plan
 
 
 @contextmanager
@@ -117,7 +132,7 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
             with suppress(Exception, PanicException):
                 reason = one_line(str(error))
                 if not published_since(config.warehouse, run.published):
-                    publish_failure(run, opened.plan, clock.seconds, reason)
+                    publish_failure(run, opened.plan, opened.audits, clock.seconds, reason)
             raise
 
 
@@ -147,13 +162,18 @@ def say_plan(run: Run, plan: Plan) -> None:
 
 def execute(opened: OpenRun, plan: Plan) -> Plan:
     """Carry a plan out; returns it with the count of the windows that were embedded."""
-    if not plan.pending:
-        return plan
     run, executor = opened.run, opened.executor
+    if not plan.pending:
+        opened.audits = audit_run(run, run.snapshot)
+        return plan
     check_fit(run, plan)
     windows = embed(run, plan, executor)
     done = replace(plan, counts=replace(plan.counts, windows=windows))
     replayed = replay_timeline(run, done, executor)
     tables = write_tables(run, done, replayed, executor)
-    publish_success(run, done, tables, opened.clock.seconds)
+    written = prepare(run, done, tables)
+    opened.audits = audit_run(run, written.snapshot(run, opened.clock.seconds))
+    if not run.config.preview:  # which publishes in its own copy, and tells of them afterwards
+        refuse(opened.audits)
+    publish_success(run, written, opened.audits, opened.clock.seconds)
     return done

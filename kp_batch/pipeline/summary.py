@@ -1,10 +1,11 @@
 """Summarises a finished run: as data, for a terminal, and as a table in Prefect."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kp_batch.audits import AuditResult, audits_text
 from kp_batch.run_record import RunCounts
 from kp_batch.sql import sql
 from kp_batch.steps.step import PREFECT, START, Clock, work
@@ -41,9 +42,12 @@ class Summary:
     seconds: Mapping[str, float]  # see `Clock.seconds`; until this was known
     domains: int
     scores: list[DomainScores]  # of the domains with the most traces, in the order of their names
+    audits: Sequence[AuditResult] = ()  # what they found
 
 
-def summarise(run: "Run", plan: "Plan", clock: Clock) -> Summary:
+def summarise(
+    run: "Run", plan: "Plan", clock: Clock, audits: Sequence[AuditResult] = ()
+) -> Summary:
     """Summarise the run; its scores are read back from what is published."""
     warehouse, run_id = run.config.warehouse.absolute(), run.run_id if plan.pending else None
     domains, scores = _distributions(warehouse, run_id, _DOMAINS_SHOWN)
@@ -54,6 +58,7 @@ def summarise(run: "Run", plan: "Plan", clock: Clock) -> Summary:
         seconds={what: round(spent, 3) for what, spent in clock.seconds.items()},
         domains=domains,
         scores=scores,
+        audits=audits,
     )
 
 
@@ -66,7 +71,8 @@ def with_all_domains(summary: Summary) -> Summary:
 def as_text(summary: Summary) -> str:
     """Format a summary for a terminal: one line where there was nothing to do."""
     if summary.run_id is None:
-        return _nothing(summary.counts)
+        audited = f"; audits: {audits_text(summary.audits)}" if summary.audits else ""
+        return nothing_text(summary.counts) + audited
     counts, steps = summary.counts, work(summary.seconds)
     codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
     more = summary.domains - len(summary.scores)
@@ -88,6 +94,7 @@ def as_text(summary: Summary) -> str:
             f"{counts.reweighted:,} reweighted), {counts.removed:,} removed; "
             f"{number(counts.partitions, 'partition')} written"
         ),
+        *([f"  audits     {audits_text(summary.audits)}"] if summary.audits else []),
         "  seconds    " + ", ".join(f"{step} {spent:.2f}" for step, spent in steps.items()),
         "",
         *aligned(as_table(summary)),
@@ -96,7 +103,7 @@ def as_text(summary: Summary) -> str:
     return "\n".join(lines)
 
 
-def _nothing(counts: RunCounts) -> str:
+def nothing_text(counts: RunCounts) -> str:
     """Say that all is as it has to be, and what there is of standing problems."""
     standing = (
         (counts.rejected, "row", "rejected"),

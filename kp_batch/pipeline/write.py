@@ -38,7 +38,7 @@ def write_tables(
     Returns:
         The version of each table.
     """
-    warehouse = run.config.warehouse
+    warehouse = run.target
     tables = DeltaTables(warehouse, run.tables, run.run_id)
     if facts := plan.scan.facts:
         names = ((path, f"{run.run_id}-{path.stem}") for path in facts)
@@ -59,7 +59,7 @@ def write_tables(
 def write_rejects(run: Run, tables: DeltaTables) -> None:
     """Write the staged rejects, which memory need not hold all at once."""
     rows = pl.scan_parquet(run.staging.table("rejects"), glob=False)
-    made = sink_data_file(run.config.warehouse, "rejects", rows, f"{run.run_id}-rejects")
+    made = sink_data_file(run.target, "rejects", rows, f"{run.run_id}-rejects")
     tables.replace_files("rejects", [made], None)
 
 
@@ -82,7 +82,7 @@ def write_days(
     dated = rows.with_columns(date=pl.col("created_at").dt.date())
     scored = scorer.rescore(dated, run.run_id).collect()
     return [
-        write_data_file(run.config.warehouse, "scores", day, f"{run.run_id}-{part.name}")
+        write_data_file(run.target, "scores", day, f"{run.run_id}-{part.name}")
         for day in scored.partition_by("date", maintain_order=True)
     ]
 

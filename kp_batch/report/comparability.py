@@ -47,13 +47,13 @@ def settings_changed(data: ReportData) -> list[Reason]:
 def no_trend(data: ReportData) -> str | None:
     """Why the scores moved since the previous run other than by their traces; None if they did not.
 
-    The threshold moves no score, and neither do texts in the report, weights that no score bears,
-    nor the cache where there is no encoder, nor the precision where there is no model.
+    The threshold moves no score, and neither do texts in the report, audits, weights that no score
+    bears, nor the cache where there is no encoder, nor the precision where there is no model.
     """
     runs = [run for run in (data.before, data.run) if run]
     borne = {profile_name(each) for run in runs for each in run.fingerprints["profile_id"]}
     embedders = {run.settings["embedder"] for run in runs}
-    idle = {"threshold", "text"}
+    idle = {"threshold", "text", "audit"}
     idle |= {"precision"} if embedders <= {"hashing", "none"} else set()
     idle |= {"cache_size", "ttl", "cache_by"} if embedders == {"none"} else set()
     moving = (

@@ -30,7 +30,16 @@ def findings(data: ReportData) -> list[Finding]:
 
 def _of_runs(data: ReportData) -> Iterator[Finding]:
     """What went wrong, what changed since the previous run, and what was rejected."""
-    for notice in (_failure, _comparability, _settings, _drift, _turnover, _rejects, _unreadable):
+    for notice in (
+        _failure,
+        _audits,
+        _comparability,
+        _settings,
+        _drift,
+        _turnover,
+        _rejects,
+        _unreadable,
+    ):
         yield from notice(data)
 
 
@@ -43,6 +52,23 @@ def _failure(data: ReportData) -> Iterator[Finding]:
             reason,
             f".{before}",
             is_warning=True,
+        )
+
+
+def _audits(data: ReportData) -> Iterator[Finding]:
+    last = data.failed or data.run
+    if last and last.audits:
+        found = [each for each in last.audits if each.rows]
+        named = (
+            (", ", Untrusted(each.name), f" {each.state} ({number(each.rows, 'row')})")
+            for each in found
+        )
+        yield tell(
+            f"Audits of the last run: {len(last.audits) - len(found):,} of {len(last.audits):,} "
+            "pass",
+            *chain(*named),
+            ".",
+            is_warning=any(not each.allowed for each in found),
         )
 
 

@@ -5,9 +5,10 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from textwrap import indent
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -19,9 +20,11 @@ from prefect.exceptions import MissingContextError
 from prefect.runtime import flow_run
 from prefect.settings import get_current_settings
 
+from kp_batch.audits import AuditResult, audits_table
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import KpBatchError
+from kp_batch.errors import AuditError, KpBatchError
 from kp_batch.failures import known
+from kp_batch.operations.preview import Preview, preview, preview_text
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary, as_table, as_text
@@ -55,7 +58,9 @@ FLOW: Any = {
 }
 
 
-def rescore_in_tasks(given: object, tell: Callable[[Summary], None] = lambda _: None) -> Summary:
+def rescore_in_tasks(
+    given: object, tell: Callable[[Summary | Preview], None] = lambda _: None
+) -> Summary | Preview:
     """The body of the flow: a task for each step; see `rescore_and_report`.
 
     Args:
@@ -68,6 +73,15 @@ def rescore_in_tasks(given: object, tell: Callable[[Summary], None] = lambda _: 
         get_run_logger().info(as_text(summary))
         tell(summary)
 
+    def leave_and_tell(found: Preview) -> None:
+        text = preview_text(found, shows_text=False)
+        get_run_logger().info(text)
+        with _artifacts():
+            key = f"kp-batch-preview-{artifact_name(config.warehouse)}"
+            create_markdown_artifact(indent(text, "    "), key)  # as code: it obeys nothing in it
+            _leave_audits(config.warehouse, found.audits)
+        tell(found)
+
     with told_in_log():
         config = RescoreConfig.read(given)
     with (
@@ -77,14 +91,45 @@ def rescore_in_tasks(given: object, tell: Callable[[Summary], None] = lambda _: 
         clock.on(START),
         executor_of(config) as executor,
     ):
-        summary = rescore_and_report(config, executor, log_and_tell)
-    try:
+        if config.preview:
+            return preview(config, executor, leave_and_tell)
+        with _failed_audits(config.warehouse):
+            summary = rescore_and_report(config, executor, log_and_tell)
+    with _artifacts():
         name = artifact_name(config.warehouse)
         create_markdown_artifact(report(config.warehouse, "markdown"), f"kp-batch-report-{name}")
         create_table_artifact(_as_markdown(summary), f"kp-batch-scores-{name}")
-    except (Exception, PanicException) as error:  # noqa: BLE001 (the scores are published by now)
-        warn(f"Prefect has not all artifacts of this run: {error}")
+        _leave_audits(config.warehouse, summary.audits)
     return summary
+
+
+@contextmanager
+def _artifacts() -> Generator[None]:
+    """Leave artifacts: that one cannot be left fails nothing, as the scores are published."""
+    try:
+        yield
+    except (Exception, PanicException) as error:  # noqa: BLE001 (see above)
+        warn(f"Prefect has not all artifacts of this run: {error}")
+
+
+@contextmanager
+def _failed_audits(warehouse: Path) -> Generator[None]:
+    """Leave what audits found where they fail the run, too."""
+    try:
+        yield
+    except AuditError as error:
+        with _artifacts():
+            _leave_audits(warehouse, error.results)
+        raise
+
+
+def _leave_audits(warehouse: Path, results: Sequence[AuditResult]) -> None:
+    rows = [
+        {**row, "first": code("; ".join(each.first))}
+        for row, each in zip(audits_table(results), results, strict=True)
+    ]
+    if rows:
+        create_table_artifact(rows, f"kp-batch-audits-{artifact_name(warehouse)}")
 
 
 def artifact_name(warehouse: Path) -> str:
@@ -132,7 +177,7 @@ def _silence() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
-def run_flow(config: RescoreConfig, tell: Callable[[Summary], None]) -> None:
+def run_flow(config: RescoreConfig, tell: Callable[[Summary | Preview], None]) -> None:
     """Run the flow that prefect.yaml deploys from here, and say where; see `rescore_in_tasks`."""
     server = urlsplit(get_current_settings().api.url or "")
     shown = server._replace(netloc=server.netloc.rpartition("@")[2]).geturl()  # without a password

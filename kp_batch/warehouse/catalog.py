@@ -49,9 +49,8 @@ def build(
         connection.execute("CREATE SCHEMA kp.here")
         _copy_manifest(connection, warehouse, manifest)
         _create(connection, "macros", warehouse)
+        create_views(connection, manifest, rows)
         for name in VIEWS:
-            made = sql(__name__, f"sql/{name}.sql", **rows, threshold=float(manifest.threshold))
-            connection.execute(made)
             function = statement(
                 "CREATE MACRO $rows_of() AS TABLE FROM kp.$name",
                 rows_of=_rows_of(name, warehouse),
@@ -62,6 +61,15 @@ def build(
         connection.execute("COMMIT")
         connection.execute("USE memory")
         connection.execute("DETACH kp")
+
+
+def create_views(
+    connection: duckdb.DuckDBPyConnection, manifest: Manifest, rows: Mapping[str, SQL]
+) -> None:
+    """Create the views in the connection's current database; the arguments are those of `build`."""
+    for name in VIEWS:
+        made = sql(__name__, f"sql/{name}.sql", **rows, threshold=float(manifest.threshold))
+        connection.execute(made)
 
 
 def build_published(path: Path, snapshot: PublishedSnapshot) -> None:

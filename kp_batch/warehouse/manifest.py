@@ -18,7 +18,7 @@ from kp_batch.errors import WarehouseError
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 
-FORMAT_VERSION = 12
+FORMAT_VERSION = 13
 
 _LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
@@ -64,6 +64,10 @@ def _are_profiles(value: Any) -> bool:
     )
 
 
+def _are_audits(value: Any) -> bool:
+    return _are(value, lambda _, audit: _are(audit, lambda _, text: _is_text(text)))
+
+
 # What is kept of each setting, as JSON; a run reads the texts more closely.
 _SETTINGS: Mapping[str, Callable[[Any], bool]] = {
     "embedder": _is_text,
@@ -74,6 +78,7 @@ _SETTINGS: Mapping[str, Callable[[Any], bool]] = {
     "profiles": _are_profiles,
     "threshold": _is_share,
     "text": _is_truth,
+    "audits": _are_audits,
 }
 
 

@@ -5,7 +5,7 @@ Polars scans, as SQL over the files of that version, or as views of a DuckDB con
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -48,12 +48,14 @@ class PublishedSnapshot:
         tables: the version of each; one that is missing has no rows.
         manifest: what was published with them: its settings.
         left_by: the run that left them; None: they are published. What grows ends with that run.
+        beside: files of rows that no version has yet, by table.
     """
 
     warehouse: Path
     tables: Mapping[str, int]
     manifest: Manifest = _NOTHING
     left_by: RunRecord | None = None
+    beside: Mapping[str, Sequence[Path]] = field(default_factory=dict[str, Sequence[Path]])
 
     @classmethod
     def shown_by(cls, warehouse: Path, catalog: duckdb.DuckDBPyConnection) -> Self:
@@ -61,14 +63,14 @@ class PublishedSnapshot:
         return cls(warehouse, shown_tables(catalog))
 
     def files(self, name: str) -> list[Path]:
-        """The Parquet files of a table, sorted by path."""
+        """The Parquet files of a table, sorted by path, then those beside it."""
         paths = files_of(self.warehouse.resolve(), name, self.tables.get(name))
         if self.left_by and not all(path.exists() for path in paths):
             raise WarehouseError(
                 f"the tables as run {self.left_by.run_id} left them were removed (by kp-batch "
                 "vacuum or forget); ask of a later run"
             )
-        return paths
+        return [*paths, *self.beside.get(name, ())]
 
     def scan(self, name: str) -> pl.LazyFrame:
         """The rows of a table, without its partition column."""
@@ -115,6 +117,11 @@ class PublishedSnapshot:
         files = additions(self.warehouse.resolve(), "scores", self.tables["scores"])
         day = pl.col(f"partition.{PARTITIONED_BY['scores']}").alias("day")
         return files.group_by(day).agg(rows=pl.col("num_records").sum())
+
+    @property
+    def scored(self) -> int:
+        """How many traces have a score."""
+        return int(self.rows_by_day()["rows"].sum()) if "scores" in self.tables else 0
 
     def runs(self) -> list[RunRecord]:
         """The rows of `runs`; the column `inputs`, which may be large, is not read."""

@@ -70,6 +70,7 @@ class Mirror:
     check: Callable[[], None] = lambda: None  # raises where another writer took over
     etag: str = ""  # of the manifest that work began from, or that this writer has published
     tried: set[bytes] = field(default_factory=set[bytes])  # manifests of this writer
+    keeps_here: bool = False  # whether nothing is stored: see `keep_here`
     removes: bool = False  # whether files that are gone from here were removed: see `may_remove`
 
     @classmethod
@@ -227,6 +228,8 @@ class Mirror:
             StorageError: a file is lost from here that is needed; nothing was deleted.
             OSError: the bucket cannot be written.
         """
+        if self.keeps_here:
+            return
         self._store_new()
         if self.etag and self.record.is_present(_MANIFEST):
             self.record.note(_MANIFEST, self.etag)
@@ -348,6 +351,12 @@ def publish_in_bucket(folder: Path, manifest: str) -> None:
     text = Layout(folder).manifest
     if folder in _OPEN and not (text.exists() and text.read_text("utf-8") == manifest):
         _OPEN[folder].publish(manifest)
+
+
+def keep_here(folder: Path) -> None:
+    """Store nothing in the bucket when this writer ends: what it makes stays in the copy here."""
+    if folder in _OPEN:
+        _OPEN[folder].keeps_here = True
 
 
 def may_remove(folder: Path) -> None:

@@ -17,7 +17,8 @@ SELECT
     seconds,
     versions,
     fingerprints,
-    published
+    published,
+    audits
 FROM $runs;
 
-COMMENT ON VIEW runs IS 'One row a run, done or failed; number: 1, 2, 3 in the order in which they were published; config, inputs, changes, counts, seconds, versions, fingerprints and published are JSON.';
+COMMENT ON VIEW runs IS 'One row a run, done or failed; number: 1, 2, 3 in the order in which they were published; config, inputs, changes, counts, seconds, versions, fingerprints, published and audits are JSON.';

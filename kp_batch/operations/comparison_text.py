@@ -15,8 +15,13 @@ _DOMAINS = 50  # shown at the most
 _DOMAIN, _IDENTITY, _LINE = 17, 45, 120  # characters: the row of a mover fits into its line
 
 
-def comparison_text(result: "Comparison") -> str:
-    """Format a comparison: what differs, how the scores moved and by what, and the threshold."""
+def comparison_text(result: "Comparison", *, shows_text: bool = True) -> str:
+    """Format a comparison: what differs, how the scores moved and by what, and the threshold.
+
+    Args:
+        result: the comparison.
+        shows_text: whether to show the objectives of the traces that moved most.
+    """
     lines = [
         f"from {result.first} to {result.second}",
         (
@@ -31,7 +36,7 @@ def comparison_text(result: "Comparison") -> str:
         lines += ["", "how the scores moved:", *aligned([_scores(row) for row in shown])]
         lines += [f"  {number(more, 'more domain')}, with fewer traces: see --json"] if more else []
         lines += ["", *_crossings(result, shown)]
-        lines += ["", *_movements(result, shown)]
+        lines += ["", *_movements(result, shown, shows_text=shows_text)]
     return "\n".join(lines)
 
 
@@ -77,8 +82,10 @@ def _crossing(row: "DomainMoves", *, has_moved: bool) -> dict[str, str]:
     }
 
 
-def _movements(result: "Comparison", shown: Iterable["DomainMoves"]) -> Iterator[str]:
-    """What moved the scores, and the traces that moved most, two lines each."""
+def _movements(
+    result: "Comparison", shown: Iterable["DomainMoves"], *, shows_text: bool
+) -> Iterator[str]:
+    """What moved the scores, and the traces that moved most, with their objectives or without."""
     if not result.movers:
         yield "no score moved"
         return
@@ -88,7 +95,9 @@ def _movements(result: "Comparison", shown: Iterable["DomainMoves"]) -> Iterator
     head, *rows = aligned([_mover(row) for row in result.movers])
     yield head
     for line, mover in zip(rows, result.movers, strict=True):
-        yield from (line, f"    {shortened(_objective(mover), _LINE - 4)}")
+        yield line
+        if shows_text:
+            yield f"    {shortened(_objective(mover), _LINE - 4)}"
 
 
 def _scores(row: "DomainMoves") -> dict[str, str]:

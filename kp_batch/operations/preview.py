@@ -1,0 +1,161 @@
+"""Previews a run: it does all the work in a copy of the warehouse, and publishes there.
+
+The copy stands among the working files of the run, which go when it ends, or with the next one
+where it was killed. Its tables begin as links to the files of the published ones, so it takes what
+the run writes. Vectors are those of the warehouse itself: they stay, and the run finds them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import copyfile, copytree
+
+from kp_batch.archive.sources import covers
+from kp_batch.audits import AuditResult, refuse_failed, results_text
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import KpBatchError
+from kp_batch.files import atomic_write
+from kp_batch.operations.compare import Comparison, Side, compare_tables
+from kp_batch.operations.comparison_text import comparison_text
+from kp_batch.pipeline.report import report
+from kp_batch.pipeline.rescore import OpenRun, carry_out
+from kp_batch.pipeline.summary import nothing_text
+from kp_batch.planning.plan import Plan
+from kp_batch.run import Run, in_force
+from kp_batch.run_record import RunCounts, last_done
+from kp_batch.steps.step import Executor, ThreadExecutor, step, timed
+from kp_batch.text import number, printable
+from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.bucket.mirror import keep_here
+from kp_batch.warehouse.layout import Layout, check_apart, check_folder
+from kp_batch.warehouse.publication import writing
+from kp_batch.warehouse.snapshot import PublishedSnapshot, published
+
+_THREADS = ThreadExecutor()
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a run would do."""
+
+    warehouse: str
+    counts: RunCounts
+    seconds: Mapping[str, float]  # see `Clock.seconds`
+    changes: bool  # whether it would publish anything
+    comparison: Comparison | None  # null: nothing would change, or nothing is published yet
+    audits: tuple[AuditResult, ...]  # what they would find
+
+
+def preview(
+    config: RescoreConfig,
+    executor: Executor = _THREADS,
+    tell: Callable[[Preview], None] = lambda _: None,
+) -> Preview:
+    """Do all the work of a run, and publish nothing.
+
+    Only vectors stay that it made, on this machine alone; where `output` is set, the report.
+
+    Args:
+        config: of the run; what it leaves out is as the warehouse has it.
+        executor: as for `rescore_and_report`.
+        tell: takes the preview as soon as it is known, before the report is written.
+
+    Raises:
+        KpBatchError: the run would fail, or `output` is no file, or one of archive or warehouse.
+        AuditError: audits fail, after all is told.
+    """
+    check_folder(config.warehouse)
+    check_apart(config.warehouse, config.archive)
+    with timed() as clock, writing(config.warehouse, wait=config.wait):
+        keep_here(config.warehouse)
+        run = Run.begin(in_force(config), datetime.now(UTC))
+        _check_output(run.config)
+        run = replace(run, target=run.staging.preview)
+        run.staging.make()
+        _copy(run.snapshot, run.target)
+        opened = OpenRun(run, executor, clock)
+        plan = carry_out(opened)
+        result = Preview(
+            warehouse=shown(config.warehouse.absolute()),
+            counts=plan.counts,
+            comparison=_compared(run) if plan.pending and run.published.tables else None,
+            seconds={what: round(spent, 3) for what, spent in clock.seconds.items()},
+            changes=bool(plan.pending),
+            audits=opened.audits,
+        )
+        tell(result)
+        if run.config.output:
+            _write_report(run, plan, executor)
+    refuse_failed(result.audits, "a run would publish no scores")
+    return result
+
+
+def preview_text(result: Preview, *, shows_text: bool = True) -> str:
+    """Format a preview for a terminal, with or without the objectives of traces."""
+    counts = result.counts
+    restated = f"{counts.restated:,} of {number(counts.accepted, 'trace')}"
+    told = f"preview: {restated} would be restated; nothing was published"
+    if not result.changes:
+        told = f"preview: {nothing_text(counts)}"
+    elif not result.comparison:
+        told += ", nor ever before: there is nothing to compare with"
+    lines = [told]
+    if result.comparison:
+        lines += ["", comparison_text(result.comparison, shows_text=shows_text)]
+    if result.audits:
+        lines += ["", "what audits found:", results_text(result.audits)]
+    return "\n".join(lines)
+
+
+def _copy(snapshot: PublishedSnapshot, target: Path) -> None:
+    """Copy what is published: the logs of its tables, links to the files that they name."""
+    source, copied = Layout(snapshot.warehouse.resolve()), Layout(target)
+    target.mkdir()
+    for name in snapshot.tables:
+        folder = source.table(name)
+        copytree(folder / "_delta_log", copied.table(name) / "_delta_log")
+        for path in snapshot.files(name):
+            link = copied.table(name) / path.relative_to(folder)
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to(path)
+    if snapshot.tables:
+        copyfile(source.manifest, copied.manifest)
+
+
+@step("compare")
+def _compared(run: Run) -> Comparison | None:
+    """Compare what is published with what would be; None where no run was done before."""
+    now = published(run.target)
+    was, would_be = last_done(run.snapshot.runs()), last_done(now.runs())
+    if was is None or would_be is None:
+        return None
+    return compare_tables(Side(was, run.snapshot), Side(would_be, now), now)
+
+
+@step("report")
+def _write_report(run: Run, plan: Plan, executor: Executor) -> None:
+    """Write the report of what would be published."""
+    text = report(run.target if plan.pending else run.config.warehouse, "html", executor)
+    with atomic_write(run.config.output or Path()) as written:
+        written.write_text(text, "utf-8")
+
+
+def _check_output(config: RescoreConfig) -> None:
+    """Refuse, before any work, what cannot be a file or would be one of archive or warehouse."""
+    output = config.output
+    if output is None:
+        return
+    if output.is_dir() or not output.parent.is_dir():
+        raise KpBatchError(
+            f"{printable(str(output))} cannot be the report; name a file in a folder that is there"
+        )
+    places = [output.absolute(), output.resolve()]
+    within = [config.warehouse.absolute(), config.warehouse.resolve()]
+    if any(each.is_relative_to(folder) for each in places for folder in within) or any(
+        covers(name, each) for name in config.archive for each in places
+    ):
+        raise KpBatchError(
+            f"{printable(str(output))} is in the archive or the warehouse; choose another folder "
+            "for the report"
+        )

@@ -1,0 +1,254 @@
+"""Publishes again what an earlier run left: a run of its own, which copies no row."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+
+from kp_batch.archive.ledger import FileChanges
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.ingest.scan import scan_archive
+from kp_batch.operations.retention import sorted_runs, whole_versions
+from kp_batch.pipeline.publish import STATE, publish_success, restore
+from kp_batch.pipeline.report import leave_report
+from kp_batch.pipeline.rescore import warn_of_unfinished_forget
+from kp_batch.reasons import Reason, setting_changes
+from kp_batch.run import Run, last_config
+from kp_batch.run_record import RunRecord, done_runs
+from kp_batch.sql import statement
+from kp_batch.staging import Staging
+from kp_batch.steps.step import ThreadExecutor, timed
+from kp_batch.text import number, one_line
+from kp_batch.warehouse.delta import files_of
+from kp_batch.warehouse.layout import Layout, check_links
+from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.publication import writing
+from kp_batch.warehouse.snapshot import (
+    PublishedSnapshot,
+    manifest_left,
+    parquet_relation,
+    published,
+)
+
+_COUNTS = """
+    SELECT
+        count(*) FILTER (now.score <> before.score),
+        count(*) FILTER (before.trace_id IS NULL),
+        count(*) FILTER (now.trace_id IS NULL)
+    FROM $now AS now FULL JOIN $before AS before USING (trace_id)
+"""
+
+
+@dataclass(frozen=True)
+class RollbackResult:
+    """What a rollback undid, or would undo, and what comes back with the next run."""
+
+    run_id: str | None  # of the rollback; null: nothing was changed
+    from_run: str  # the last run that is done, when it began
+    to_run: str  # the one whose tables are published again
+    rescored: int  # traces whose scores change back
+    removed: int  # traces that are scored now, and were not then
+    returned: int  # traces that were scored then, and are not now
+    rejects: int  # rows and files that are rejected now
+    rejects_then: int
+    settings: tuple[Reason, ...]  # that change back: `old` is what is in force now
+    files: FileChanges | None  # what the next run would find; null: nobody has looked
+    not_looked: str  # why nobody could, in words; empty: nobody tried, or one has
+    is_published: bool  # whether that is published already: then nothing is to be done
+
+
+@dataclass(frozen=True)
+class KeptRuns:
+    """The runs whose tables are there still, by run_id."""
+
+    readable: tuple[str, ...]  # with --as-of
+    restorable: tuple[str, ...]  # of these, those that can be rolled back to
+
+
+def rollback(
+    warehouse: Path, run: str, *, with_page: bool = False, dry_run: bool = False
+) -> RollbackResult:
+    """Publish again what a run left: scores, rejects, files, facts, profiles and settings.
+
+    It is a run of its own, from which the next one goes on. What the archive holds by then comes
+    back with that: mend the archive first.
+
+    Args:
+        warehouse: the folder of the tables.
+        run: as `find_runs` takes it.
+        with_page: whether to make the page anew.
+        dry_run: tell what would be undone, and what of the archive would come back; change nothing.
+
+    Raises:
+        WarehouseError: it is no warehouse, there is no such run, it failed, something that it left
+            was removed, traces were forgotten since, or another run is writing.
+    """
+    if dry_run:
+        check_links(warehouse)
+        plan = _Plan.of(warehouse, run)
+        return _with_files(plan)
+    published(warehouse)  # where no warehouse is, none is made
+    with writing(warehouse, wait=False), timed() as clock:
+        warn_of_unfinished_forget(warehouse)
+        plan = _Plan.of(warehouse, run)
+        if plan.result.is_published:
+            return plan.result
+        begun = Run.begin(plan.config, datetime.now(UTC))
+        written = restore(begun, plan.target, plan.reasons)
+        publish_success(begun, written, (), clock.seconds)
+        if with_page:
+            leave_report(warehouse, ThreadExecutor())
+        return replace(plan.result, run_id=begun.run_id)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is published again."""
+
+    target: RunRecord
+    left: Manifest  # by that run
+    config: RescoreConfig  # of the run that does it: the settings of then
+    result: RollbackResult
+
+    @classmethod
+    def of(cls, warehouse: Path, name: str) -> "_Plan":
+        """Find the run, and what differs from it.
+
+        Raises:
+            WarehouseError: it cannot be published again.
+        """
+        now = published(warehouse)
+        [target] = now.find_runs(name)
+        _check(now, target)
+        left = manifest_left(target)
+        last = last_config(warehouse)
+        given = RescoreConfig.model_validate({"archive": last.archive, "warehouse": warehouse})
+        return cls(target, left, given.completed(left.settings), _result(now, target))
+
+    @property
+    def reasons(self) -> list[Reason]:
+        """What the row of `runs` tells."""
+        old, new = self.result.from_run, self.result.to_run
+        words = f"rollback from run {old} to run {new}"
+        return [Reason("rollback", words, old, new), *self.result.settings]
+
+
+def _result(now: PublishedSnapshot, target: RunRecord) -> RollbackResult:
+    before = now.as_of(target)
+    rescored, removed, returned = _moves(now, before)
+    settings = (*setting_changes(now.manifest.settings, before.manifest.settings),)
+    is_same = all(now.files(name) == before.files(name) for name in STATE)
+    return RollbackResult(
+        run_id=None,
+        from_run=done_runs(now.runs())[-1].run_id,
+        to_run=target.run_id,
+        rescored=rescored,
+        removed=removed,
+        returned=returned,
+        rejects=_rows(now, "rejects"),
+        rejects_then=_rows(before, "rejects"),
+        settings=settings,
+        files=None,
+        not_looked="",
+        is_published=is_same and not settings and not now.manifest.failed,
+    )
+
+
+def _moves(now: PublishedSnapshot, before: PublishedSnapshot) -> tuple[int, int, int]:
+    """Count the traces whose score differs, and those of one side, by the files that differ."""
+    ours, theirs = ({*each.files("scores")} for each in (now, before))
+    query = statement(
+        _COUNTS,
+        now=parquet_relation("scores", sorted(ours - theirs)),
+        before=parquet_relation("scores", sorted(theirs - ours)),
+    )
+    with Staging.temporary() as staging, staging.connect() as connection:
+        [counts] = connection.execute(query).fetchall()
+    return counts
+
+
+def _rows(snapshot: PublishedSnapshot, name: str) -> int:
+    return int(snapshot.scan(name).select(pl.len()).collect().item())
+
+
+def _with_files(plan: _Plan) -> RollbackResult:
+    """Look at the archive as the next run would."""
+    try:
+        with Staging.temporary() as staging:
+            begun = Run.begin(plan.config, datetime.now(UTC), staging)
+            tables = {**begun.tables, **plan.left.tables}
+            then = replace(begun, published=plan.left, tables=tables)
+            return replace(plan.result, files=scan_archive(then, ThreadExecutor()).files)
+    except KpBatchError as error:
+        return replace(plan.result, not_looked=one_line(str(error)))
+
+
+def kept_runs(warehouse: Path) -> KeptRuns:
+    """List the runs that can be read and rolled back to, the first one first.
+
+    Raises:
+        WarehouseError: nothing is published, or a table's log does not tell.
+    """
+    return _kept(published(warehouse))
+
+
+def _kept(now: PublishedSnapshot) -> KeptRuns:
+    warehouse, runs, hashes = now.warehouse.resolve(), now.runs(), _forgotten_of(now)
+    _, readable = sorted_runs(warehouse, runs, {})
+    there = {*readable}
+    facts = {None, *whole_versions(Layout(warehouse).table("facts"))}
+    restorable = (
+        run.run_id
+        for run in done_runs(runs)
+        if run.run_id in there
+        and run.published["tables"].get("facts") in facts
+        and hashes(run) == hashes(None)
+    )
+    return KeptRuns(readable, tuple(restorable))
+
+
+def _forgotten_of(now: PublishedSnapshot) -> Callable[[RunRecord | None], list[Path]]:
+    """Gives the files of what was forgotten when a run had ended, or until now: each adds to it."""
+    warehouse = now.warehouse.resolve()
+
+    @cache
+    def files(version: int | None) -> list[Path]:
+        return files_of(warehouse, "forgotten", version)
+
+    return lambda run: files((run.published["tables"] if run else now.tables).get("forgotten"))
+
+
+def _check(now: PublishedSnapshot, target: RunRecord) -> None:
+    """Refuse a run that cannot be published again.
+
+    Raises:
+        WarehouseError: it failed, something that it left was removed, or traces were forgotten.
+    """
+    name, left = target.run_id, manifest_left(target)
+    if target.status != "done":
+        raise WarehouseError(
+            f"run {name} failed and left the scores as they were; roll back to a run that is done"
+        )
+    hashes = _forgotten_of(now)
+    if hashes(target) != hashes(None):
+        later = sorted(now.runs(), key=lambda each: each.added_to)
+        which = next(run for run in later if hashes(run) == hashes(None))
+        raise WarehouseError(
+            f"run {name} is not published again, which had traces that were forgotten since (by "
+            f"run {which.run_id}, {which.finished_at:%Y-%m-%d %H:%M} UTC); roll back to that run "
+            "or a later one"
+        )
+    warehouse = now.warehouse.resolve()
+    paths = {table: files_of(warehouse, table, left.tables.get(table)) for table in STATE}
+    gone = {table: sum(not path.exists() for path in each) for table, each in paths.items()}
+    if told := [f"{number(count, 'file')} of {table}" for table, count in gone.items() if count]:
+        since = next(iter(_kept(now).restorable), None)
+        kept = f"the runs since {since} are kept" if since else "no run is kept"
+        raise WarehouseError(
+            f"run {name} cannot be published again: {', '.join(told)} were removed (by kp-batch "
+            f"vacuum or forget); {kept}"
+        )
