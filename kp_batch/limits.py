@@ -5,9 +5,7 @@ a machine; what passes one of these is refused by name, and the other rows and f
 imported.
 """
 
-LINE_BYTES = (
-    64 << 20
-)  # of a JSON line, a message of protobuf, and a JSON document that holds one trace
+LINE_BYTES = 64 << 20  # of a JSON line, a protobuf message, and a JSON document of one trace
 TEXT_BYTES = 16 << 20  # of one value, in UTF-8
 VALUES = 1 << 20  # of one row: objects, lists and what stands in them
 RAW_BYTES = 1 << 20  # of a rejected row's JSON that is kept

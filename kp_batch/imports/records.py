@@ -305,9 +305,9 @@ def _limited(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _digested(rows: pl.DataFrame) -> pl.DataFrame:
     """With the digest of each content."""
-    lacks = pl.col("digest").is_null() & pl.col("json").is_not_null()
-    made = pl.col("json").map_elements(_digest, pl.Binary)
-    return rows.with_columns(digest=pl.when(lacks).then(made).otherwise("digest"))
+    lacking = pl.when(pl.col("digest").is_null()).then("json")
+    made = lacking.map_elements(_digest, pl.Binary, skip_nulls=True)
+    return rows.with_columns(digest=pl.coalesce("digest", made))
 
 
 def _digest(content: str) -> bytes:

@@ -94,8 +94,11 @@ def _guessed(span: OtelSpan) -> str | None:
 
 def _held(span: OtelSpan, name: str) -> object:
     """An attribute of the span, or of one of its events."""
-    holders = (span.attributes, *(each.attributes for each in span.events))
-    return next((found for each in holders if (found := told(each, name)) is not None), None)
+    found = told(span.attributes, name)
+    if found is not None or not span.events:
+        return found
+    events = (told(each.attributes, name) for each in span.events)
+    return next((each for each in events if each is not None), None)
 
 
 def _given(span: OtelSpan) -> Sequence[Message]:
