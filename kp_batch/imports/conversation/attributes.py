@@ -5,8 +5,9 @@ Some transports keep attributes under dotted names, and others nested.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import isfinite
+from operator import attrgetter
 from typing import Any, cast
 
 from kp_batch.imports.conversation.messages import Json, parse_json
@@ -53,21 +54,21 @@ class OtelSpan:
 
     def record(self) -> dict[str, object]:
         """The span as JSON."""
-        return {**_values(self), "events": [_values(each) for each in self.events]}
+        told = dict(zip(self.__slots__, _SPAN(self), strict=True))
+        return {**told, "events": [asdict(each) for each in self.events]}
 
     @classmethod
     def of(cls, record: Json) -> "OtelSpan":
         """The span that a record tells of."""
         attributes = record["attributes"]
-        nests = any(isinstance(each, dict) for each in attributes.values())
+        nests = dict in map(type, attributes.values())
         events = [Event(**each) for each in record["events"]]
         flat = attributes if nests else FlatAttributes(attributes)
         told: dict[str, Any] = {**record, "attributes": flat, "events": events}
         return cls(**told)
 
 
-def _values(row: OtelSpan | Event) -> dict[str, object]:
-    return {name: getattr(row, name) for name in row.__slots__}
+_SPAN = attrgetter(*OtelSpan.__slots__)
 
 
 def told(attributes: object, name: str) -> Any:

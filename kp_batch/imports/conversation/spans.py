@@ -203,6 +203,10 @@ class _Tree:
 
         ordered: dict[str, Span] = {}
         for span in sorted(self._by_id.values(), key=place):
+            parent = self._by_id.get(span.parent or "")
+            if not parent or starts[parent.id] != starts[span.id]:  # as most do
+                ordered[span.id] = span
+                continue
             at_once = takewhile(
                 lambda each, start=starts[span.id]: (
                     starts[each.id] == start and each.id not in ordered
