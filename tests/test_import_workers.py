@@ -16,7 +16,10 @@ from kp_batch.imports import run
 from kp_batch.imports.formats import FORMATS
 from kp_batch.imports.rules import Rules
 from kp_batch.imports.run import import_traces
+from kp_batch.imports.sources import content_of
 from kp_batch.imports.workers import Workers
+from kp_batch.storage.store import counted
+from tests.buckets import fill
 from tests.shuffled_spans import write_spans
 
 RULES = Rules.model_validate(
@@ -84,6 +87,17 @@ def test_what_is_printed_is_no_answer(capfd: pytest.CaptureFixture[str]) -> None
         workers.submit(print, "a line")()
         assert workers.submit(divmod, 7, 2)() == (3, 1)
     assert capfd.readouterr().out == ""
+
+
+def test_what_processes_ask_of_a_bucket_is_counted(bucket: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"x" * 1_000)
+    fill(bucket, tmp_path)
+    with counted() as here:
+        content_of(f"{bucket}/a.jsonl")
+    with counted() as there, Workers(1) as workers:
+        assert workers.submit(content_of, f"{bucket}/a.jsonl")() == b"x" * 1_000
+    assert here.read == 1_000
+    assert there == here
 
 
 def test_a_killed_process_is_told_in_one_line() -> None:

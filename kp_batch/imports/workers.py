@@ -12,11 +12,13 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from queue import SimpleQueue
 from typing import IO, Any, ParamSpec, Self, TypeVar, cast
 
 from kp_batch.errors import ResourceError
+from kp_batch.storage.store import TRAFFIC, counted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,7 +66,7 @@ class Workers:
             calls, answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
             pickle.dump(call, calls)
             calls.flush()
-            is_done, answer = pickle.load(answers)  # noqa: S301 (of our own process)
+            is_done, answer, traffic = pickle.load(answers)  # noqa: S301 (of our own process)
         except (EOFError, OSError, pickle.UnpicklingError) as error:
             raise ResourceError(
                 f"a process of the import was killed (exit status {_killed(process)}), maybe as "
@@ -72,6 +74,7 @@ class Workers:
             ) from error
         finally:
             self._idle.put(process)
+        TRAFFIC.count(**asdict(traffic))
         if is_done:
             return answer
         raise answer
@@ -100,11 +103,12 @@ def _work() -> None:
     with suppress(EOFError, BrokenPipeError):
         while True:
             function, args, kwargs = pickle.load(sys.stdin.buffer)  # noqa: S301 (see `Workers`)
-            try:
-                answer = True, function(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001 (it is raised where it was asked for)
-                answer = False, error
-            pickle.dump(answer, answers)
+            with counted() as traffic:
+                try:
+                    answer = True, function(*args, **kwargs)
+                except Exception as error:  # noqa: BLE001 (it is raised where it was asked for)
+                    answer = False, error
+            pickle.dump((*answer, traffic), answers)
             answers.flush()
 
 
