@@ -106,8 +106,6 @@ def first_text(holders: Iterable[object], *names: str) -> str | None:
     """What the first of these that has one of these names holds there, as text."""
     for each in holders:
         for name in names:
-            if isinstance(each, FlatAttributes) and name not in each:
-                continue
             found = told(each, name)
             if found is not None and _is_plain(found) and (text := _text(found)):
                 return text

@@ -115,9 +115,8 @@ ROLES: Mapping[str, Role] = {
 }
 
 
-_OTHER_THAN_TEXT = (
-    *("thought", "function_call", "functionCall", "function_response", "functionResponse"),
-)
+# What may stand in a part beside its text; in a message beside its content; around a message.
+_BESIDE_TEXT = ("thought", "function_call", "functionCall", "function_response", "functionResponse")
 _BESIDE = ("tool_calls", "reasoning_content", "reasoning", "additional_kwargs")
 _WRAPPERS = ("gen_ai.event.content", "lc", "data")
 _BODY = ("content", "parts", "tool_calls", "function_call")
@@ -277,7 +276,7 @@ def _is_text_alone(part: object) -> bool:
     if not isinstance(part, dict):
         return True
     payload = cast("Json", part)
-    return payload.get("type") in _TEXTS and payload.keys().isdisjoint(_OTHER_THAN_TEXT)
+    return payload.get("type") in _TEXTS and payload.keys().isdisjoint(_BESIDE_TEXT)
 
 
 def reasoning_of(part: object) -> str:

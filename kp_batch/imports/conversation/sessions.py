@@ -6,6 +6,7 @@ A record holds the parts that become steps, and nothing else of a line.
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from pathlib import PurePath
 from typing import Any, cast
 
 from kp_batch.imports.conversation.messages import (
@@ -52,6 +53,11 @@ def prompt(  # noqa: PLR0913 (all that is told of a turn)
     told = {name: value for name, value in told.items() if value}
     begun = {"root": root, "session": session, "version": version, "time": time, "fields": told}
     return {"role": "user", "text": text, "turn": begun, "copied": is_copied}
+
+
+def project_of(folder: object) -> str:
+    """The project in whose folder an agent works: the last part of its path, of any system."""
+    return PurePath(str(folder or "").replace("\\", "/")).name
 
 
 def call(name: object, given: object, named: object, space: object = "") -> dict[str, object]:

@@ -143,7 +143,7 @@ def _taken(calls: list[ToolCall], call: ToolCall) -> ToolCall | None:
     if not same:
         return None
     given = parse_json_deep(call.arguments)
-    for each in (*(each for each in same if parse_json_deep(each.arguments) == given), *same):
-        calls.remove(each)
-        return each
-    return None
+    alike = (each for each in same if parse_json_deep(each.arguments) == given)
+    taken = next(alike, same[0])
+    calls.remove(taken)
+    return taken

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import cast
 
 from kp_batch.file_faults import UnreadableError
@@ -16,7 +16,7 @@ from kp_batch.imports.conversation.messages import (
     reasoning_of,
     text_of_part,
 )
-from kp_batch.imports.conversation.sessions import call, draft_of, prompt, result
+from kp_batch.imports.conversation.sessions import call, draft_of, project_of, prompt, result
 from kp_batch.imports.formats.json_files import read_json_lines
 from kp_batch.imports.model import Format, Found, Rejected, Skipped, SourceRecord, by_ending
 from kp_batch.times import sortable
@@ -120,7 +120,6 @@ class _Session:
             self._trace = ""  # only what the session itself goes on with is its own
         else:
             self._trace, self.has_prompt = (session if self.whole else str(named)), True
-        cwd = str(line.get("cwd") or "")
         begun = prompt(
             text,
             root=str(named),
@@ -128,7 +127,7 @@ class _Session:
             version=line.get("version"),
             time=line.get("timestamp"),
             fields={
-                "project": PurePath(cwd.replace("\\", "/")).name,
+                "project": project_of(line.get("cwd")),
                 **{name: line.get(name) for name in ("cwd", "gitBranch", "version", "entrypoint")},
             },
             is_copied=is_copied,

@@ -1,10 +1,10 @@
 """Codex's sessions, as they stand below `~/.codex/sessions`: a line an item, or an event."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
@@ -18,7 +18,7 @@ from kp_batch.imports.conversation.messages import (
     text_of,
     text_of_part,
 )
-from kp_batch.imports.conversation.sessions import call, draft_of, prompt, result
+from kp_batch.imports.conversation.sessions import call, draft_of, project_of, prompt, result
 from kp_batch.imports.formats.json_files import read_json_lines
 from kp_batch.imports.model import Format, Found, Input, Look, Rejected, Skipped, SourceRecord
 from kp_batch.times import sortable, time_of, us_of
@@ -82,7 +82,7 @@ def _parted(line: Json, session: "_Session") -> tuple[str, Json]:
 
 def _is_subagents(meta: Json) -> bool:
     is_user = meta.get("thread_source") in (None, "user")
-    return isinstance(meta.get("source"), Mapping) or not is_user
+    return isinstance(meta.get("source"), dict) or not is_user
 
 
 def _has_events(path: Path) -> bool:
@@ -225,10 +225,9 @@ class _Session:
         yield record
 
     def _fields(self) -> Json:
-        cwd = str(self.meta.get("cwd") or "")
         names = ("cwd", "model_provider", "cli_version", "originator", "source")
         return {
-            "project": PurePath(cwd.replace("\\", "/")).name,
+            "project": project_of(self.meta.get("cwd")),
             **{name: self.meta.get(name) for name in names},
             **{name: told(self.meta, name) for name in ("git.branch", "git.repository_url")},
         }
