@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from kp_batch.audits import AuditResult, parse_audits
 from kp_batch.errors import WarehouseError
 from kp_batch.pipeline.audit import audits_of
-from kp_batch.run_record import done_runs, last_done
-from kp_batch.staging import Staging
+from kp_batch.runs.audits import AuditResult, parse_audits
+from kp_batch.runs.record import done_runs, last_done
+from kp_batch.runs.staging import Staging
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
 from typing import TYPE_CHECKING
 
-from kp_batch.reasons import Reason
+from kp_batch.errors import UNREAD
+from kp_batch.runs.reasons import Reason
 from kp_batch.text import aligned, number, one_line, printable, shortened
-from kp_batch.unread import UNREAD
 
 if TYPE_CHECKING:
     from kp_batch.operations.compare import Comparison, DomainMoves, Mover

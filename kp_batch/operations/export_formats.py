@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kp_batch.archive.formats.json import reader
-from kp_batch.contracts import EXPORTED, arrow_schema
+from kp_batch.schemas import EXPORTED, arrow_schema
 from kp_batch.text import encodable
 
 

@@ -8,8 +8,8 @@ from kp_batch.pipeline.audit import check_audits
 from kp_batch.planning.explain_plan import PlanDescription, describe
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.run import Run, in_force
-from kp_batch.staging import Staging
+from kp_batch.runs.run import Run, in_force
+from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.layout import check_apart, check_folder
 

@@ -8,12 +8,12 @@ from typing import Self
 import numpy as np
 import polars as pl
 
+from kp_batch.duck import set_variables, sql
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.novelty.cache import NO_NEIGHBOUR_ROW, VectorCache, novelty
 from kp_batch.novelty.settings import CacheSettings
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.planning.snapshot import OpenSnapshot
-from kp_batch.sql import set_variables, sql
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.layout import Layout
 

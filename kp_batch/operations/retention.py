@@ -9,12 +9,12 @@ from uuid import uuid4
 
 import polars as pl
 
-from kp_batch.contracts import GROWING, TABLES, VIEWS
+from kp_batch.duck import SQL, statement
 from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.files import files_below
-from kp_batch.run_record import RunRecord
-from kp_batch.sql import SQL, statement
-from kp_batch.staging import Staging
+from kp_batch.runs.record import RunRecord
+from kp_batch.runs.staging import Staging
+from kp_batch.schemas import GROWING, TABLES, VIEWS
 from kp_batch.warehouse.data_files import data_file, sink_data_file
 from kp_batch.warehouse.delta import DeltaTables, changes_of
 from kp_batch.warehouse.layout import Layout

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from kp_batch.archive.validation import SUPERSEDED, with_message
-from kp_batch.contracts import GROWING, TABLES
+from kp_batch.duck import statement
 from kp_batch.embedding.vector_store import chunk_files, count_vectors
 from kp_batch.operations.retention import (
     FactsRewrite,
@@ -20,8 +20,8 @@ from kp_batch.operations.retention import (
     sorted_runs,
 )
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
-from kp_batch.sql import statement
-from kp_batch.staging import Staging
+from kp_batch.runs.staging import Staging
+from kp_batch.schemas import GROWING, TABLES
 from kp_batch.warehouse.bucket.mirror import may_remove
 from kp_batch.warehouse.delta import DeltaTables, files_at, unneeded_files
 from kp_batch.warehouse.layout import Layout, check_links

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import duckdb
 
-from kp_batch.audits import AuditResult, Audits, found_text, refuse_failed
 from kp_batch.errors import KpBatchError, is_passing
-from kp_batch.progress import warn
-from kp_batch.run import Run
+from kp_batch.log import warn
+from kp_batch.runs.audits import AuditResult, Audits, found_text, refuse_failed
+from kp_batch.runs.run import Run
 from kp_batch.steps.step import step
 from kp_batch.text import one_line
 from kp_batch.warehouse.sandbox import found_rows, prepared, sandbox

@@ -12,19 +12,19 @@ from typing import cast
 import numpy as np
 import polars as pl
 
+from kp_batch.duck import read_parquet, statement
 from kp_batch.embedding.minilm import MiniLM, Window
 from kp_batch.embedding.precision import is_native
 from kp_batch.embedding.vector_store import VectorStore, write_chunk, write_windows
 from kp_batch.files import atomic_write
 from kp_batch.ingest.scan import file_parts
 from kp_batch.ingest.stage import stage_texts
+from kp_batch.log import progress, warn
 from kp_batch.pipeline.inputs import Rows, parts_of, read_inputs, stage_inputs
 from kp_batch.pipeline.loaded import EncoderName, loaded_encoder, unload
 from kp_batch.planning.plan import Plan
-from kp_batch.progress import progress, warn
-from kp_batch.run import Run
-from kp_batch.sql import read_parquet, statement
-from kp_batch.staging import WINDOWS, Staging
+from kp_batch.runs.run import Run
+from kp_batch.runs.staging import WINDOWS, Staging
 from kp_batch.steps.step import Executor, step
 from kp_batch.warehouse.layout import Layout
 

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from kp_batch.sql import read_parquet, set_variables, sql
-from kp_batch.staging import Staging
+from kp_batch.duck import read_parquet, set_variables, sql
+from kp_batch.runs.staging import Staging
 from kp_batch.vectors import Int64s
 
 # Bytes of a part: a few long texts are one as well as many short ones.

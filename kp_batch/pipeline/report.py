@@ -8,12 +8,11 @@ from pathlib import Path
 import duckdb
 from polars.exceptions import PanicException
 
+from kp_batch.duck import duckdb_limit, statement
 from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.files import atomic_write
-from kp_batch.memory import duckdb_limit
-from kp_batch.progress import say, warn
+from kp_batch.log import say, warn
 from kp_batch.report.report_data import gather
-from kp_batch.sql import statement
 from kp_batch.steps.step import Executor, ThreadExecutor, step
 from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown

@@ -7,12 +7,12 @@ from itertools import chain, groupby, islice
 import polars as pl
 
 from kp_batch.archive.formats.json import rows_from_objects
+from kp_batch.errors import Unread
 from kp_batch.ingest.reread import Trace, TraceLocation, reread_batches
 from kp_batch.report.traces import StepStart, Text
 from kp_batch.steps.step import Executor, cut, step
 from kp_batch.storage.urls import is_url
 from kp_batch.text import one_line, shortened
-from kp_batch.unread import Unread
 
 # A page is worth a few seconds: of a disk, or of a network that fetches the files of a bucket.
 _MOST_BYTES = 256 << 20

@@ -7,13 +7,13 @@ import duckdb
 import polars as pl
 
 from kp_batch.dimensions import DIMENSIONS
+from kp_batch.duck import columns, sql, statement
 from kp_batch.ingest.reread import locations_query
 from kp_batch.pipeline.report_texts import read_texts
 from kp_batch.report.report_data import ReportData
 from kp_batch.report.traces import Detail, Traces
 from kp_batch.scoring.composite import breakdowns
 from kp_batch.scoring.profiles import WeightProfile
-from kp_batch.sql import columns, sql, statement
 from kp_batch.steps.step import Executor
 from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of
 

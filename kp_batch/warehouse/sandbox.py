@@ -7,9 +7,8 @@ from pathlib import Path
 
 import duckdb
 
-from kp_batch.contracts import VIEWS
-from kp_batch.memory import duckdb_config
-from kp_batch.sql import SQL, literal, statement
+from kp_batch.duck import SQL, duckdb_config, literal, statement
+from kp_batch.schemas import VIEWS
 from kp_batch.warehouse.catalog import build_published, create_views
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.snapshot import PublishedSnapshot

@@ -8,22 +8,21 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.contracts import SCORES
 from kp_batch.dimensions import DIMENSIONS, Breakdown, Counts
+from kp_batch.duck import set_variables, statement
 from kp_batch.embedding.minilm import MiniLM
-from kp_batch.errors import EncoderError, WarehouseError
+from kp_batch.errors import EncoderError, Unread, WarehouseError
 from kp_batch.facts import id_hash
 from kp_batch.operations.explain.neighbours import Neighbour, cache_hits, neighbour
 from kp_batch.operations.explain.score_history import ScoreChange, score_history
 from kp_batch.operations.explain.texts import Content, Step, read_contents
 from kp_batch.operations.warehouse_cache import CacheContents
 from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
+from kp_batch.runs.staging import Staging
+from kp_batch.schemas import SCORES
 from kp_batch.scoring.composite import breakdowns, scores_by_profile
 from kp_batch.scoring.profiles import WeightProfile, parse_profiles
-from kp_batch.sql import set_variables, statement
-from kp_batch.staging import Staging
 from kp_batch.text import encodable, shortened
-from kp_batch.unread import Unread
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.snapshot import frame_of, published
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kp_batch.errors import WarehouseError
+from kp_batch.errors import Unread, WarehouseError
 from kp_batch.novelty.settings import CacheSettings
 from kp_batch.novelty.similar import Nearby, Similar
 from kp_batch.operations.explain.texts import Content, Row, TextSpan, diff_contents
@@ -10,7 +10,6 @@ from kp_batch.operations.warehouse_cache import CacheContents, Caches, Moment, s
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.planning.snapshot import OpenSnapshot
 from kp_batch.text import shortened
-from kp_batch.unread import Unread
 
 _NEIGHBOURS = 5
 _ID = 80  # characters

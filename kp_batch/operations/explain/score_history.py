@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from kp_batch.duck import SQL, set_variables, statement
 from kp_batch.errors import WarehouseError
 from kp_batch.operations.compare import score_changes
 from kp_batch.operations.explain.texts import Row
 from kp_batch.planning.snapshot import OpenSnapshot
-from kp_batch.run_record import RunRecord, done_runs
-from kp_batch.sql import SQL, set_variables, statement
+from kp_batch.runs.record import RunRecord, done_runs
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 _MOST = 10  # runs that are told

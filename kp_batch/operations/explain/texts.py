@@ -11,10 +11,10 @@ import polars as pl
 
 from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
+from kp_batch.errors import Unread
 from kp_batch.facts import with_facts
 from kp_batch.ingest.reread import find_locations, reread
 from kp_batch.planning.snapshot import OpenSnapshot
-from kp_batch.unread import Unread
 
 _CONTENT = 200  # characters of a step
 _TEXT, _BEFORE = 600, 100  # characters that stand beside others, and of these what both have
