@@ -24,7 +24,7 @@ from kp_batch.operations.compare import Comparison, _filled, _rows, compare
 from kp_batch.operations.comparison_text import comparison_text
 from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.planning.why import FORMULAS
+from kp_batch.planning.scorer import FORMULAS
 from kp_batch.warehouse.reader import connect
 from tests.archives import step, trace, write_jsonl, write_parquet
 from tests.test_rescore import config

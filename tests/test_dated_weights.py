@@ -21,7 +21,7 @@ from kp_batch.operations.settings import settings
 from kp_batch.operations.sweep import sweep
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
-from kp_batch.planning.why import FORMULAS
+from kp_batch.planning.scorer import FORMULAS
 from kp_batch.runs.reasons import setting_changes
 from kp_batch.scoring.profiles import load_profiles, parse_profiles
 from kp_batch.warehouse.reader import connect

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import kp_batch.planning.why
+import kp_batch.planning.scorer
 from kp_batch.config import SETTINGS
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, EncoderError, WarehouseError
@@ -110,7 +110,7 @@ def test_what_another_kp_batch_or_other_model_files_change_is_named(
 ) -> None:
     rescore(embedder="hashing")
     monkeypatch.setattr(Hashing, "encoder_id", "hashing-other-v1")
-    formulas = kp_batch.planning.why.FORMULAS
+    formulas = kp_batch.planning.scorer.FORMULAS
     monkeypatch.setitem(formulas, "scoring", formulas["scoring"] + 1)
     assert rescore().counts.restated == 2
     assert [(each["code"], each["of"], each["words"]) for each in reasons(tmp_path)] == [

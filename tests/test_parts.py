@@ -11,8 +11,8 @@ import pytest
 import kp_batch.archive.reading
 import kp_batch.ingest.scan
 import kp_batch.pipeline.embed
-import kp_batch.planning.sizes
 import kp_batch.planning.timeline
+import kp_batch.planning.write_tasks
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.pipeline.rescore import rescore_archive
@@ -63,7 +63,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 30)
     monkeypatch.setattr(kp_batch.ingest.scan, "_PART_BYTES", 200_000)
     monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 50)
-    monkeypatch.setattr(kp_batch.planning.sizes, "PART_ROWS", 40)
+    monkeypatch.setattr(kp_batch.planning.write_tasks, "PART_ROWS", 40)
     monkeypatch.setattr(Hashing, "chunk_size", 20)
 
 

@@ -26,7 +26,7 @@ from kp_batch.errors import ArchiveError, WorkerError
 from kp_batch.ingest import scan
 from kp_batch.log import warn
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.planning import sizes, timeline
+from kp_batch.planning import timeline, write_tasks
 from kp_batch.sample import write_sample
 from kp_batch.steps import ray as rays
 from kp_batch.steps.ray import RayExecutor, executor_of
@@ -187,7 +187,7 @@ def test_no_size_of_the_parts_makes_a_difference(
         rescore_archive(alone)
         patch.setattr(scan, "_PART_BYTES", rows * 2_000)
         patch.setattr(timeline, "RANGE_ROWS", rows)
-        patch.setattr(sizes, "PART_ROWS", rows)
+        patch.setattr(write_tasks, "PART_ROWS", rows)
         patch.setattr(Hashing, "chunk_size", rows)
         for size in (cache_size, 3):
             for each, executor in ((shared, [cluster]), (alone, [])):

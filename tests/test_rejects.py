@@ -12,8 +12,8 @@ import pytest
 import kp_batch.archive.validation
 import kp_batch.pipeline.rescore
 import kp_batch.planning.rejects
-import kp_batch.planning.sizes
-import kp_batch.planning.why
+import kp_batch.planning.scorer
+import kp_batch.planning.write_tasks
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.operations.vacuum import vacuum
@@ -183,7 +183,7 @@ def test_rejects_are_told_anew_once_the_words_differ(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as earlier:
-        earlier.setitem(kp_batch.planning.why.WORDS, "messages", 1)
+        earlier.setitem(kp_batch.planning.scorer.WORDS, "messages", 1)
         earlier.setattr(kp_batch.archive.validation, "reject_message", lambda *_: "bad")
         first = archive.run()
         assert archive.run().run_id is None
@@ -200,7 +200,7 @@ def test_rejects_are_told_anew_once_the_words_differ(
 def test_however_many_rows_are_held_at_once_the_same_are_refused(
     archive: Archive, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    monkeypatch.setattr(kp_batch.planning.sizes, "PART_ROWS", rows)
+    monkeypatch.setattr(kp_batch.planning.write_tasks, "PART_ROWS", rows)
     monkeypatch.setattr(kp_batch.planning.rejects, "PART_ROWS", rows)
     archive.run()
     assert archive.refused() == [SUPERSEDED, BAD, WORSE]

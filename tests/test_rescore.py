@@ -14,8 +14,8 @@ from polars.exceptions import PanicException
 import kp_batch.archive.reading
 import kp_batch.ingest.scan
 import kp_batch.pipeline.rescore
-import kp_batch.planning.sizes
 import kp_batch.planning.timeline
+import kp_batch.planning.write_tasks
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.embedding.encoders import Hashing
@@ -100,7 +100,7 @@ def test_ranges_batches_and_file_order_change_nothing(
     whole = config(tmp_path, archive, cache_size=50, ttl="12h")
     rescore_archive(whole)
     monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 37)
-    monkeypatch.setattr(kp_batch.planning.sizes, "PART_ROWS", 29)
+    monkeypatch.setattr(kp_batch.planning.write_tasks, "PART_ROWS", 29)
     monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 11)
     monkeypatch.setattr(kp_batch.ingest.scan, "_PART_BYTES", 1)
     files = sorted(archive.iterdir(), reverse=True)
@@ -135,7 +135,7 @@ def test_rows_within_a_file_stand_in_time_order(
     tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 20)
-    monkeypatch.setattr(kp_batch.planning.sizes, "PART_ROWS", 20)
+    monkeypatch.setattr(kp_batch.planning.write_tasks, "PART_ROWS", 20)
     profiles = tmp_path / "profiles.toml"
     profiles.write_text("[profiles.default]\n" + "\n".join(f"{name} = 0.25" for name in DIMENSIONS))
     changes = [{}, {"cache_size": 50}, {"cache_size": 50, "profiles": profiles}]
@@ -403,7 +403,7 @@ def test_scattered_days_are_written_as_a_full_run_writes_them(
     write_jsonl(archive / "a.jsonl", often)
     settings = config(tmp_path, archive, ttl="1h")
     rescore_archive(settings)
-    monkeypatch.setattr(kp_batch.planning.sizes, "PART_ROWS", 20)
+    monkeypatch.setattr(kp_batch.planning.write_tasks, "PART_ROWS", 20)
     write_jsonl(archive / "b.jsonl", late)
     counts = rescore_archive(settings).counts
     assert (counts.partitions, counts.replayed) == (14, 14)

@@ -16,8 +16,7 @@ from kp_batch.ingest.scan import ArchiveScan, scan_archive
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.explain_plan import describe
 from kp_batch.planning.plan import Plan, make_plan
-from kp_batch.planning.scorer import Scorer
-from kp_batch.planning.why import is_current, is_settled
+from kp_batch.planning.scorer import Scorer, is_current, is_settled
 from kp_batch.runs.record import RunRecord, last_done
 from kp_batch.runs.run import Run
 from kp_batch.runs.staging import Staging

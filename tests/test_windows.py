@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kp_batch.duck import SQL, set_variables, sql
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.replay import window_starts
-from kp_batch.planning.windows import (
+from kp_batch.planning.timeline import (
     MergedRows,
     NewWindows,
     Span,

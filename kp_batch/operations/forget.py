@@ -27,8 +27,7 @@ from kp_batch.operations.retention import (
 from kp_batch.pipeline.report import leave_report, shows_older
 from kp_batch.pipeline.rescore import execute, open_run, say_plan
 from kp_batch.planning.plan import Plan, make_plan
-from kp_batch.planning.scorer import Scorer
-from kp_batch.planning.why import is_as_published
+from kp_batch.planning.scorer import Scorer, is_as_published
 from kp_batch.runs.run import Run, last_config
 from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor

@@ -36,10 +36,9 @@ from kp_batch.pipeline.fit import check_vectors_fit
 from kp_batch.pipeline.replay import find_vectors, with_room
 from kp_batch.planning.cache_groups import group_of
 from kp_batch.planning.scorer import Scorer
-from kp_batch.planning.sizes import rows_in_part
 from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
-from kp_batch.planning.timeline import RANGE_ROWS
-from kp_batch.planning.windows import Span
+from kp_batch.planning.timeline import RANGE_ROWS, Span
+from kp_batch.planning.write_tasks import rows_in_part
 from kp_batch.runs.run import Run, last_config
 from kp_batch.runs.staging import Staging
 from kp_batch.scoring.composite import composite, score

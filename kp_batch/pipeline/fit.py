@@ -9,7 +9,7 @@ from kp_batch.errors import ResourceError
 from kp_batch.pipeline.loaded import EncoderName, loaded_encoder
 from kp_batch.pipeline.replay import span_bytes
 from kp_batch.planning.plan import Plan
-from kp_batch.planning.windows import Span
+from kp_batch.planning.timeline import Span
 from kp_batch.runs.run import Run
 from kp_batch.text import number
 from kp_batch.warehouse.layout import Layout

@@ -16,7 +16,7 @@ from kp_batch.files import atomic_write
 from kp_batch.log import progress
 from kp_batch.novelty.replay import replay_windows
 from kp_batch.planning.plan import Plan
-from kp_batch.planning.windows import Span
+from kp_batch.planning.timeline import Span
 from kp_batch.runs.run import Run
 from kp_batch.runs.staging import Staging
 from kp_batch.schemas import NOVELTY, TIMESTAMP

@@ -8,9 +8,9 @@ import polars as pl
 from kp_batch.log import progress
 from kp_batch.novelty.cache import NO_NEIGHBOUR_ROW
 from kp_batch.pipeline.replay import REPLAYED, Replayed
-from kp_batch.planning.days import DayPart
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.scorer import Scorer
+from kp_batch.planning.write_tasks import DayPart
 from kp_batch.runs.run import Run
 from kp_batch.schemas import NOVELTY
 from kp_batch.steps.step import Executor, step

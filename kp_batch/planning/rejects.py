@@ -11,7 +11,7 @@ from kp_batch.duck import read_parquet, set_variables, sql, statement
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.ingest.staged_rows import parquet_batches
 from kp_batch.planning.changes import Detected
-from kp_batch.planning.sizes import PART_BYTES, PART_ROWS
+from kp_batch.planning.write_tasks import PART_BYTES, PART_ROWS
 from kp_batch.runs.run import Run
 from kp_batch.schemas import REJECTS
 

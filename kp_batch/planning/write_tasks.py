@@ -1,4 +1,7 @@
-"""Cuts the days that are written anew into parts of bounded size."""
+"""Cuts the days that are written anew into parts of bounded size.
+
+A part has so many rows, or fewer where rows are large.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,14 +10,29 @@ from itertools import accumulate, groupby
 from pathlib import Path
 
 import polars as pl
+import pyarrow.parquet as pq
 
-from kp_batch.planning.sizes import rows_in_part
 from kp_batch.runs.run import Run
 from kp_batch.steps.step import cut
 
+PART_ROWS = 65_536
+# Of a part, uncompressed: the rows of tiny traces take less, ids of 10,000 letters far more.
+PART_BYTES = 64 << 20
 _WHOLE = 1 << 30  # a full part; days differ in how many of their rows are one
 
 Rows = tuple[int, int]  # from the first to the last one, which is excluded
+
+
+def rows_in_part(paths: Iterable[Path]) -> int:
+    """How many rows of some Parquet files are a part: by their mean size, and at least one."""
+    groups = [
+        metadata.row_group(number)
+        for metadata in map(pq.read_metadata, paths)
+        for number in range(metadata.num_row_groups)
+    ]
+    size = sum(group.total_byte_size for group in groups)
+    rows = sum(group.num_rows for group in groups)
+    return max(min(PART_ROWS, PART_BYTES * rows // max(size, 1)), 1)
 
 
 @dataclass(frozen=True)
