@@ -141,7 +141,7 @@ def _setting(description: str, **form: Any) -> Any:
 
 
 class RescoreConfig(BaseModel):
-    """The settings of one run; `completed` fills in those of `SETTINGS` that were left out."""
+    """The settings of one run; `with_defaults` fills in those of `SETTINGS` that were left out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -256,7 +256,7 @@ class RescoreConfig(BaseModel):
         """What the warehouse keeps of it: JSON values by the names of `SETTINGS`."""
         return self.model_dump(mode="json", include=set(SETTINGS))
 
-    def completed(self, settings: Mapping[str, Any]) -> "RescoreConfig":
+    def with_defaults(self, settings: Mapping[str, Any]) -> "RescoreConfig":
         """The config with every setting that was left out as the warehouse has it.
 
         Args:

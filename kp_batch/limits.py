@@ -51,7 +51,7 @@ class TooLargeError(Exception):
         self.value = value
 
 
-class Room:
+class Budget:
     """How much may still be taken.
 
     Args:
@@ -73,16 +73,16 @@ class Room:
             raise TooLargeError(self._message)
 
 
-def room_of_trace() -> Room:
+def trace_budget() -> Budget:
     """What may be read of one trace, by `weight`."""
     most = f"{TRACE_BYTES >> 20} MiB"
-    return Room(TRACE_BYTES, f"it is too large to be read: its parts take more than {most}")
+    return Budget(TRACE_BYTES, f"it is too large to be read: its parts take more than {most}")
 
 
-def room_of_refused() -> Room:
+def refusal_budget() -> Budget:
     """How many lines of a file may be refused."""
     most = f"{REFUSED:,}"
-    return Room(REFUSED, f"it is too large to be read: it has more than {most} faulty lines")
+    return Budget(REFUSED, f"it is too large to be read: it has more than {most} faulty lines")
 
 
 def weight(text: str | bytes) -> int:

@@ -73,17 +73,18 @@ def say(message: str) -> None:
     _LOG.info("%s", printable_lines(message))
 
 
-def warn(message: str, *, stands: bool = False) -> None:
+def warn(message: str, *, repeated: bool = False) -> None:
     """Tell what may be wrong.
 
     Args:
         message: what it is.
-        stands: whether it was so at the last done run, too: `show_news_alone` leaves that out.
+        repeated: whether it was so at the last done run, too: `show_only_new_warnings` leaves that
+            out.
     """
-    _LOG.warning("%s", printable_lines(message), extra={"stands": stands})
+    _LOG.warning("%s", printable_lines(message), extra={"repeated": repeated})
 
 
-def hear(handler: logging.Handler) -> None:
+def add_handler(handler: logging.Handler) -> None:
     """Give a handler all that is told from now on, which the root logger's need not repeat."""
     _LOG.addHandler(handler)
     _LOG.setLevel(logging.INFO)
@@ -94,10 +95,10 @@ def show_on_stderr() -> None:
     """Show on stderr what is told from now on, as the command line does."""
     handler = _OnStderr(user_err())
     handler.setFormatter(_Line())
-    hear(handler)
+    add_handler(handler)
 
 
-def show_news_alone() -> None:
+def show_only_new_warnings() -> None:
     """Show on stderr from now on only what may be wrong, and was not so at the last done run."""
     for each in _LOG.handlers:
         if isinstance(each, _OnStderr):
@@ -105,17 +106,17 @@ def show_news_alone() -> None:
 
 
 @contextmanager
-def overheard() -> Generator[list[logging.LogRecord]]:
+def capture() -> Generator[list[logging.LogRecord]]:
     """Hear what is told meanwhile, for another process to repeat."""
     handler = _Kept()
-    hear(handler)
+    add_handler(handler)
     try:
         yield handler.told
     finally:
         _LOG.removeHandler(handler)
 
 
-def repeat(told: Iterable[logging.LogRecord]) -> None:
+def replay_log(told: Iterable[logging.LogRecord]) -> None:
     """Tell here what was told elsewhere."""
     for record in told:
         _LOG.handle(record)
@@ -135,7 +136,7 @@ class _OnStderr(logging.StreamHandler[TextIO]):
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING and not getattr(record, "stands", False)
+    return record.levelno >= logging.WARNING and not getattr(record, "repeated", False)
 
 
 def _shows_bars() -> bool:

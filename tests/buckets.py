@@ -11,7 +11,7 @@ import pytest
 
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.runs.run import in_force
+from kp_batch.runs.run import effective_config
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.bucket.mirror import refresh
@@ -80,7 +80,7 @@ class Machine:
             config = RescoreConfig.model_validate(
                 {"archive": (str(archive),), "warehouse": self.url, **given}
             )
-            return rescore_archive(in_force(config)).run_id
+            return rescore_archive(effective_config(config)).run_id
 
     def ask(self, query: str) -> list[tuple[object, ...]]:
         with self.here() as folder:

@@ -17,7 +17,7 @@ from kp_batch.operations.settings import settings
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary, as_text
 from kp_batch.runs.audits import audits_text, load_audits
-from kp_batch.runs.run import in_force
+from kp_batch.runs.run import effective_config
 from kp_batch.warehouse.manifest import read_manifest
 from tests.archives import trace, write_jsonl
 from tests.pages import ROOT
@@ -37,7 +37,7 @@ def night(tmp_path: Path) -> Night:
             name = f"{len([*(tmp_path / 'archive').glob('*')])}.jsonl"
             write_jsonl(tmp_path / "archive" / name, list(rows))
         given |= {"audits": audits} if audits is not None else {}
-        return rescore_archive(in_force(config(tmp_path, tmp_path / "archive", **given)))
+        return rescore_archive(effective_config(config(tmp_path, tmp_path / "archive", **given)))
 
     return run
 

@@ -18,10 +18,10 @@ from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.novelty.settings import format_cache_by, parse_cache_by
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.planning.explain_plan import PlanDescription, as_text, describe
+from kp_batch.planning.explain_plan import PlanDescription, describe, plan_text
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.runs.run import Run, in_force
+from kp_batch.runs.run import Run, effective_config
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl
@@ -35,7 +35,7 @@ def run(archive: Path | Sequence[Path], warehouse: Path, **settings: Any) -> Any
     names = [archive] if isinstance(archive, Path) else archive
     given: dict[str, Any] = {"embedder": "hashing", "max_removed": "100%", **settings}
     config = RescoreConfig(archive=tuple(map(str, names)), warehouse=warehouse, **given)
-    return rescore_archive(in_force(config))
+    return rescore_archive(effective_config(config))
 
 
 def ask(warehouse: Path, query: str) -> list[tuple[Any, ...]]:
@@ -53,7 +53,7 @@ def scores(warehouse: Path, where: str = "true") -> pl.DataFrame:
 
 def planned(archive: Path, warehouse: Path, **settings: Any) -> PlanDescription:
     config = RescoreConfig(archive=(str(archive),), warehouse=warehouse, **settings)
-    run = Run.begin(in_force(config), datetime.now(UTC))
+    run = Run.begin(effective_config(config), datetime.now(UTC))
     run.staging.make()
     plan = make_plan(run, scan_archive(run, ThreadExecutor()), Scorer.of(run))
     return describe(run, plan)
@@ -285,7 +285,7 @@ def test_values_are_told_apart_whatever_they_hold(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
     plan = planned(tmp_path / "archive", tmp_path / "w", cache_by="agent_id", embedder="hashing")
     assert (plan.caches, plan.traces_without_value) == (len(agents), 1)
-    assert "  caches     11, by agent_id; 1 trace without a value" in as_text(plan)
+    assert "  caches     11, by agent_id; 1 trace without a value" in plan_text(plan)
     run(tmp_path / "archive", tmp_path / "warehouse", cache_by="agent_id")
     found = ask(tmp_path / "warehouse", "SELECT cache_group, cache_size, novelty FROM scores")
     assert sorted(json.loads(group)["agent_id"] or "" for group, *_ in found) == sorted(

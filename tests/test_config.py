@@ -89,12 +89,12 @@ def least(**given: Any) -> RescoreConfig:
 def test_what_is_left_out_is_as_the_warehouse_has_it() -> None:
     kept = least(embedder="hashing", ttl="7d", profiles="default").settings
     assert set(kept) == set(SETTINGS)
-    assert least().completed({}) == least()
-    assert least().completed(kept).settings == kept
-    given = least(ttl="none", embedder="minilm", prune=True).completed(kept)
+    assert least().with_defaults({}) == least()
+    assert least().with_defaults(kept).settings == kept
+    given = least(ttl="none", embedder="minilm", prune=True).with_defaults(kept)
     assert given.settings == kept | {"ttl": "none", "embedder": "minilm"}
     assert given.prune
-    assert least(ttl=None).completed(kept).settings == kept  # as a form sends it
+    assert least(ttl=None).with_defaults(kept).settings == kept  # as a form sends it
 
 
 def test_a_models_folder_is_kept_by_its_full_name(
@@ -111,9 +111,9 @@ def test_a_models_folder_is_kept_by_its_full_name(
 def test_the_built_in_profiles_are_given_by_name(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(LEGAL)
     kept = least(profiles=tmp_path / "p.toml").settings
-    names = least().completed(kept).profiles.versions.keys()
+    names = least().with_defaults(kept).profiles.versions.keys()
     assert names == load_profiles().versions.keys() | {"legal"}
-    assert least(profiles="default").completed(kept).profiles == load_profiles()
+    assert least(profiles="default").with_defaults(kept).profiles == load_profiles()
 
 
 def test_settings_that_went_are_refused_and_the_warehouses_passed_over() -> None:
@@ -121,7 +121,10 @@ def test_settings_that_went_are_refused_and_the_warehouses_passed_over() -> None
     with pytest.raises(KpBatchError, match=said):
         RescoreConfig.read({"archive": ["a"], "warehouse": "w", "since": "none", "until": "soon"})
     assert least(since=None) == least()  # as the form of an earlier deployment sends it
-    assert least().completed(least().settings | {"since": "2026-01-05", "until": "none"}) == least()
+    assert (
+        least().with_defaults(least().settings | {"since": "2026-01-05", "until": "none"})
+        == least()
+    )
 
 
 def test_a_form_sends_no_setting_of_the_warehouse_that_nobody_chose() -> None:

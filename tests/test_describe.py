@@ -19,7 +19,7 @@ from kp_batch.dimensions import DIMENSIONS
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
-from kp_batch.planning.explain_plan import PlanDescription, as_text, describe
+from kp_batch.planning.explain_plan import PlanDescription, describe, plan_text
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.runs.reasons import Reason
@@ -238,7 +238,7 @@ def test_a_first_run_replays_all(night: Night) -> None:
 
 def test_a_name_of_a_megabyte_is_shortened(night: Night) -> None:
     night.write([TRACES[0]._replace(domain="x" * (1 << 20))])
-    assert len(as_text(night.described())) < 1_000
+    assert len(plan_text(night.described())) < 1_000
 
 
 def test_with_nothing_to_do_nothing_differs(night: Night) -> None:
@@ -261,7 +261,7 @@ def test_with_nothing_to_do_nothing_differs(night: Night) -> None:
         "pending": [],
         "estimated_seconds": 0,
     }
-    assert as_text(night.described()) == "nothing to do (no file changed)"
+    assert plan_text(night.described()) == "nothing to do (no file changed)"
 
 
 @pytest.mark.parametrize(("ttl", "traces"), [(None, 7), (12 * HOUR, 3)])
@@ -325,7 +325,7 @@ def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) 
     for _ in ("there", "and back"):
         told = night.told()
         assert told["pending"] == ["settings", "profiles"]
-        assert as_text(night.described()).splitlines()[0] == "plan: restate 0 traces"
+        assert plan_text(night.described()).splitlines()[0] == "plan: restate 0 traces"
         assert (told["by_domain_and_day"], told["partitions"], told["estimated_seconds"]) == (
             [],
             [],
@@ -434,7 +434,7 @@ def test_a_plan_as_text(night: Night) -> None:
     night.write([*TRACES, LATE])
     night.profile("code")
     assert (
-        as_text(replace(night.described(), estimated_seconds=1234.5))
+        plan_text(replace(night.described(), estimated_seconds=1234.5))
         == """\
 plan: restate 19 traces (code 16, finance 2, poetry 1)
   why        weights of code: complexity 0.2 → 0.1, novelty 0.3 → 0.2, outcome_confidence 0.2 → 0.4
@@ -460,7 +460,7 @@ def test_rows_that_an_earlier_version_read_are_told(
     told = night.described()
     assert told.rows_of_earlier == rows > 0
     line = f"  keep       {rows} rows as an earlier kp_batch read them: their files are gone or"
-    assert line in as_text(told)
+    assert line in plan_text(told)
     assert night.run().counts.rows_of_earlier == rows
     assert night.described().rows_of_earlier == rows  # with nothing to do
 
@@ -469,7 +469,7 @@ def test_a_plan_as_text_names_few_of_many_reasons(night: Night) -> None:
     night.run()
     path = night.folder / "profiles.toml"
     path.write_text("".join(PROFILE.format(name=f"p{number:02d}") for number in range(15)))
-    lines = as_text(night.described(profiles=path)).splitlines()
+    lines = plan_text(night.described(profiles=path)).splitlines()
     assert [line[13:28] for line in lines[1:14]] == [
         *(f"weights of p{number:02d}:" for number in range(12)),
         "and 3 more",
@@ -486,7 +486,7 @@ def test_a_plan_as_text_names_the_domains_with_the_most_traces_alone(tmp_path: P
         7,
         [("f", 3), ("a", 2), ("g", 2), ("b", 1), ("c", 1)],
     )
-    [line] = [line for line in as_text(told).splitlines() if "restate" in line]
+    [line] = [line for line in plan_text(told).splitlines() if "restate" in line]
     assert line == "plan: restate 11 traces (f 3, a 2, g 2, b 1, c 1, 2 more)"
 
 
@@ -496,7 +496,7 @@ def test_domains_that_would_steer_a_terminal_are_written_out(tmp_path: Path) -> 
     night.write([each._replace(domain=name) for each, name in zip(TRACES, hostile, strict=False)])
     told = night.described()
     assert {row.task_domain for row in told.by_domain_and_day} == set(hostile)
-    [line] = [line for line in as_text(told).splitlines() if "restate" in line]
+    [line] = [line for line in plan_text(told).splitlines() if "restate" in line]
     assert line.isprintable()
     for written in (r"\x1b[31mred 1", r"two\nlines\r 1", r"\u202e back 1"):
         assert written in line

@@ -18,7 +18,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.ingest.stage import Content, StagedPart, stage_contents
 from kp_batch.planning.changes import RELATIONS, detect_changes
-from kp_batch.planning.limits import excess
+from kp_batch.planning.limits import exceeded_limits
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.snapshot import open_snapshot
@@ -82,9 +82,11 @@ def take_in(folder: Path, *archive: Path | str) -> Intake:
     scan = scan_archive(run, ThreadExecutor())
     plan = make_plan(run, scan, Scorer.of(run))
     if plan.counts.accepted:
-        assert excess(run, plan.counts, plan.limited) is None
+        assert exceeded_limits(run, plan.counts, plan.limit_inputs) is None
     else:
-        assert str(excess(run, plan.counts, plan.limited)).startswith("none of the archive's")
+        assert str(exceeded_limits(run, plan.counts, plan.limit_inputs)).startswith(
+            "none of the archive's"
+        )
     timeline = pl.read_parquet(run.staging.timeline, glob=False)
     assert plan.counts.accepted == len(timeline)
     staged = [pl.read_parquet(path, glob=False) for path in scan.facts]

@@ -17,8 +17,8 @@ from kp_batch.errors import ArchiveError, EncoderError, WarehouseError
 from kp_batch.operations.settings import settings
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary
-from kp_batch.planning.explain_plan import as_text
-from kp_batch.planning.limits import NOTHING, excess
+from kp_batch.planning.explain_plan import plan_text
+from kp_batch.planning.limits import NOTHING, exceeded_limits
 from kp_batch.runs.record import RunCounts
 from kp_batch.runs.run import Run
 from kp_batch.scoring.profiles import load_profiles
@@ -240,7 +240,7 @@ def test_a_share_of_unreadable_files_is_exact() -> None:
     counts = replace(counts, unreadable_files=["a"] * 29)
     for limit, is_too_many in (("50%", False), ("49%", True), ("29", False), ("28", True)):
         run = Run.begin(least(max_unreadable=limit), datetime.now(UTC))
-        assert (excess(run, counts, NOTHING) is not None) == is_too_many
+        assert (exceeded_limits(run, counts, NOTHING) is not None) == is_too_many
 
 
 def test_superseded_rows_and_files_are_told_apart_from_rejected_rows(tmp_path: Path) -> None:
@@ -248,6 +248,6 @@ def test_superseded_rows_and_files_are_told_apart_from_rejected_rows(tmp_path: P
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(objective="old"), trace(id="")])
     write_jsonl(tmp_path / "archive" / "b.jsonl", [trace(objective="new")])
     (tmp_path / "archive" / "c.parquet").write_bytes(b"PAR1 and no more")
-    text = as_text(night.described(embedder="none"))
+    text = plan_text(night.described(embedder="none"))
     told = "1 row, 1 file, 1 row superseded (missing_id 1, unreadable_file 1)"
     assert f"  reject     {told}" in text.splitlines()

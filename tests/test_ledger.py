@@ -22,7 +22,7 @@ from kp_batch.archive.validation import reasons
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.facts import FACTS_VERSION
-from kp_batch.log import show_news_alone, show_on_stderr
+from kp_batch.log import show_on_stderr, show_only_new_warnings
 from kp_batch.operations.plan import plan
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import verify
@@ -645,7 +645,7 @@ def heard_quietly(night: Night, capsys: pytest.CaptureFixture[str], **changes: A
     log = logging.getLogger("kp_batch")
     level, handlers, propagate = log.level, [*log.handlers], log.propagate
     show_on_stderr()
-    show_news_alone()
+    show_only_new_warnings()
     try:
         night.run(**changes)
     finally:

@@ -15,7 +15,7 @@ from kp_batch.errors import ArchiveError, AuditError, KpBatchError
 from kp_batch.operations.compare import compare
 from kp_batch.operations.preview import Preview, preview, preview_text
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.runs.run import in_force
+from kp_batch.runs.run import effective_config
 from kp_batch.sample import write_sample
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import writing
@@ -40,7 +40,7 @@ def scored(tmp_path: Path) -> Path:
 
 
 def asked(folder: Path, **given: Any) -> Any:
-    return in_force(config(folder, folder / "archive", **given))
+    return effective_config(config(folder, folder / "archive", **given))
 
 
 def test_a_preview_is_the_comparison_of_the_run_afterwards_and_leaves_nothing(

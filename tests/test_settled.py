@@ -16,7 +16,7 @@ from kp_batch.ingest.scan import ArchiveScan, scan_archive
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.explain_plan import describe
 from kp_batch.planning.plan import Plan, make_plan
-from kp_batch.planning.scorer import Scorer, is_current, is_settled
+from kp_batch.planning.scorer import Scorer, is_current, is_up_to_date
 from kp_batch.runs.record import RunRecord, last_done
 from kp_batch.runs.run import Run
 from kp_batch.runs.staging import Staging
@@ -86,7 +86,7 @@ def test_it_finds_what_a_look_at_all_traces_finds(
     scored: RescoreConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, told = planned(scored)
-    monkeypatch.setattr(planning, "is_settled", lambda *_: False)
+    monkeypatch.setattr(planning, "is_up_to_date", lambda *_: False)
     compared, told_then = planned(scored)
     assert plan.pending == compared.pending == ()
     assert (plan.counts, told) == (compared.counts, told_then)
@@ -107,16 +107,16 @@ def test_it_looks_where_anything_may_differ(scored: RescoreConfig) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run, scan, scorer = begun(scored, folder)
         found = last(scored)
-        assert is_settled(run, scorer, scan, found)
+        assert is_up_to_date(run, scorer, scan, found)
         for kind in ("encoder_id", "cache_id"):
             assert not is_current(run, scorer, bearing_another(found, kind))
         assert not is_current(run, scorer, None)
         assert not is_current(run, scorer, bearing_another(found, "profile_id"))
-        assert not is_settled(run, scorer, replace(scan, differs=True), found)
+        assert not is_up_to_date(run, scorer, replace(scan, differs=True), found)
         failed = replace(run, published=replace(run.published, failed=True))
-        assert not is_settled(failed, scorer, scan, found)
+        assert not is_up_to_date(failed, scorer, scan, found)
         run.staging.to_forget.touch()
-        assert not is_settled(run, scorer, scan, found)
+        assert not is_up_to_date(run, scorer, scan, found)
 
 
 def test_it_looks_where_a_setting_differs(scored: RescoreConfig) -> None:

@@ -22,8 +22,8 @@ from kp_batch.planning.timeline import (
     NewWindows,
     Span,
     WindowComparison,
+    rows_in_replay,
     spans,
-    taking_part,
 )
 from kp_batch.vectors import Bools, Int64s
 from kp_batch.warehouse.catalog import create_macros
@@ -93,7 +93,7 @@ def merged(
     rows = sorted({*old, *new})
     was, is_now = set(old), set(new)
     return MergedRows(
-        stretch=np.array([row.group for row in rows], dtype=np.int64),
+        segment=np.array([row.group for row in rows], dtype=np.int64),
         time=np.array([row.second * 1_000_000 for row in rows], dtype=np.int64),
         added=np.array([row not in was for row in rows], dtype=np.bool_),
         removed=np.array([row not in is_now for row in rows], dtype=np.bool_),
@@ -193,7 +193,7 @@ def test_a_change_reaches_as_many_traces_as_the_cache_holds(
 @pytest.mark.parametrize("batch", [1, 5, 100])
 def test_a_trace_that_met_some_of_days_that_are_not_looked_at_stays(batch: int) -> None:
     rows = MergedRows(
-        stretch=np.array([0] * 7 + [1] * 3, dtype=np.int64),
+        segment=np.array([0] * 7 + [1] * 3, dtype=np.int64),
         time=np.arange(10, dtype=np.int64),
         added=np.zeros(10, dtype=np.bool_),
         removed=np.arange(10) == 4,
@@ -222,7 +222,7 @@ def test_law_exactly_the_marked_rows_and_those_that_they_meet_take_part(
     rows, starts = timeline
     met = {each for row in np.flatnonzero(rows) for each in range(int(starts[row]), int(row) + 1)}
     frame = pl.LazyFrame({"start": starts, "replay": rows})
-    result = taking_part(frame, batch)
+    result = rows_in_replay(frame, batch)
     assert (result.dtype, result.shape) == (np.bool_, rows.shape)
     assert set(np.flatnonzero(result).tolist()) == met
 
@@ -257,13 +257,13 @@ def test_spans_are_cut_by_their_rows_and_not_by_the_gaps_between_them() -> None:
 Days = list[tuple[int, int]]  # group and number of the day
 
 
-def stretches(
+def segments(
     counts: Mapping[tuple[int, int], int],
     changed: AbstractSet[tuple[int, int]],
     stale: AbstractSet[int],
     reach: int,
 ) -> list[Days]:
-    """What stretches.sql gives for so many rows by group and day."""
+    """What segments.sql gives for so many rows by group and day."""
     with duckdb.connect() as connection:
         create_macros(connection)
         connection.execute("""CREATE TABLE published AS SELECT NULL::VARCHAR AS cache_group,
@@ -281,10 +281,10 @@ def stretches(
         connection.execute(
             "INSERT INTO diff VALUES ('1', '2026-01-06', '1', '2026-01-06', true)"  # stays in place
         )
-        set_variables(connection, stale=[day_at(day) for day in stale], reach=reach)
+        set_variables(connection, stale=[day_at(day) for day in stale], max_window=reach)
         published = SQL("published")
-        connection.execute(sql("kp_batch.planning.x", "stretches.sql", published=published))
-        found = connection.sql("FROM stretches ORDER BY stretch, day").fetchall()
+        connection.execute(sql("kp_batch.planning.x", "segments.sql", published=published))
+        found = connection.sql("FROM segments ORDER BY segment, day").fetchall()
     return [
         [(0 if group is None else int(group), (day - FIRST_DAY).days) for group, day, _ in rows]
         for _, rows in groupby(found, operator.itemgetter(2))
@@ -315,8 +315,8 @@ def test_law_the_days_around_changes_hold_the_caches_capacity_on_both_sides(
     stale: set[int],
     reach: int,
 ) -> None:
-    found = stretches(counts, changed, stale, reach)
-    chosen = [each for stretch in found for each in stretch]
+    found = segments(counts, changed, stale, reach)
+    chosen = [each for segment in found for each in segment]
     assert len(chosen) == len({*chosen})
     changes = changed | {each for each in counts if each[1] in stale}
     for group, day in {*counts, *changed}:  # chosen has fewer rows between itself and a change
@@ -330,11 +330,11 @@ def test_law_the_days_around_changes_hold_the_caches_capacity_on_both_sides(
             if of == group
         ]
         assert ((group, day) in chosen) == (min(between, default=reach) < reach)
-    for stretch in found:
-        assert len({group for group, _ in stretch}) == 1
+    for segment in found:
+        assert len({group for group, _ in segment}) == 1
     for one, other in pairwise(sorted(chosen)):
         left_out = any(one < each < other for each in {*counts} - {*chosen})
-        together = any({one, other} <= {*stretch} for stretch in found)
+        together = any({one, other} <= {*segment} for segment in found)
         assert together == (one[0] == other[0] and not left_out)
 
 
@@ -342,23 +342,23 @@ def test_the_days_around_changes() -> None:
     counts = {(0, day): 3 for day in range(12)}
 
     def days(*changed: int, reach: int) -> list[list[int]]:
-        found = stretches(counts, {(0, day) for day in changed}, set(), reach)
-        return [[day for _, day in stretch] for stretch in found]
+        found = segments(counts, {(0, day) for day in changed}, set(), reach)
+        return [[day for _, day in segment] for segment in found]
 
-    assert days(4, reach=4) == [[2, 3, 4, 5, 6]]
-    assert days(4, 5, reach=1) == [[3, 4, 5, 6]]
-    assert days(1, 9, reach=3) == [[0, 1, 2], [8, 9, 10]]
-    assert days(1, 5, reach=6) == [[*range(8)]]
-    assert days(0, 11, reach=100) == [[*range(12)]]
-    assert days(12, reach=3) == [[11, 12]]
-    assert stretches({}, {(0, 0)}, set(), 3) == [[(0, 0)]]
-    assert stretches(counts, set(), set(), 3) == []
-    assert stretches(counts, set(), {3}, 1) == [[(0, 2), (0, 3), (0, 4)]]
+    assert days(4, max_window=4) == [[2, 3, 4, 5, 6]]
+    assert days(4, 5, max_window=1) == [[3, 4, 5, 6]]
+    assert days(1, 9, max_window=3) == [[0, 1, 2], [8, 9, 10]]
+    assert days(1, 5, max_window=6) == [[*range(8)]]
+    assert days(0, 11, max_window=100) == [[*range(12)]]
+    assert days(12, max_window=3) == [[11, 12]]
+    assert segments({}, {(0, 0)}, set(), 3) == [[(0, 0)]]
+    assert segments(counts, set(), set(), 3) == []
+    assert segments(counts, set(), {3}, 1) == [[(0, 2), (0, 3), (0, 4)]]
 
 
 def test_a_change_in_one_group_asks_for_no_day_of_another() -> None:
     counts = {(group, day): 3 for group in (0, 1) for day in range(6)}
-    assert stretches(counts, {(1, 2)}, set(), 1) == [[(1, 1), (1, 2), (1, 3)]]
+    assert segments(counts, {(1, 2)}, set(), 1) == [[(1, 1), (1, 2), (1, 3)]]
 
 
 PLACED = "trace_id, created_at, text_hash, cache_group"
@@ -383,13 +383,13 @@ def test_a_trace_with_another_time_text_or_group_is_removed_and_added() -> None:
             "CREATE TABLE diff AS SELECT current.*, trace_id = 'a' AS in_place FROM current"
         )
         connection.execute(
-            "CREATE TABLE stretches AS FROM (VALUES (NULL, DATE '2026-01-05', 1), "
-            "('g', DATE '2026-01-05', 2)) AS rows(cache_group, day, stretch)"
+            "CREATE TABLE segments AS FROM (VALUES (NULL, DATE '2026-01-05', 1), "
+            "('g', DATE '2026-01-05', 2)) AS rows(cache_group, day, segment)"
         )
         query = sql("kp_batch.planning.x", "merged.sql", scores=SQL("scores"))
         merged = connection.sql(query)
-        rows = merged.select("stretch, trace_id, hour(created_at), added, removed").fetchall()
-    places = [(stretch, hour, name) for stretch, name, hour, *_ in rows]
+        rows = merged.select("segment, trace_id, hour(created_at), added, removed").fetchall()
+    places = [(segment, hour, name) for segment, name, hour, *_ in rows]
     assert places == sorted(places)
     assert sorted(rows) == [
         (1, "a", 1, False, False),

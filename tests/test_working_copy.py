@@ -27,7 +27,7 @@ from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import report as pipeline_report
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.runs.run import in_force
+from kp_batch.runs.run import effective_config
 from kp_batch.sample import write_sample
 from kp_batch.steps import step
 from kp_batch.steps.step import ThreadExecutor
@@ -89,7 +89,7 @@ def test_machines_take_turns_and_have_the_tables_of_one_that_is_local(
     for machine, change in ((first, {}), (second, {"cache_size": 7}), (first, {"threshold": 0.5})):
         machine.run(archive, **change)
         local = {"archive": (str(archive),), "warehouse": alone, "embedder": "hashing", **change}
-        rescore_archive(in_force(RescoreConfig.model_validate(local)))
+        rescore_archive(effective_config(RescoreConfig.model_validate(local)))
         with machine.here() as folder:
             assert_same(folder, alone)
         if aside.exists():
@@ -126,11 +126,11 @@ def test_a_preview_stores_nothing_in_a_bucket_and_keeps_its_vectors_here(
     given = {"archive": (str(archive),), "warehouse": first.url, "embedder": "hashing"}
     with first.here():
         settings = RescoreConfig.model_validate({**given, "threshold": 0.2, "preview": True})
-        found = preview(in_force(settings))
+        found = preview(effective_config(settings))
         assert found.comparison
         assert (found.comparison.only_in_second, found.counts.embedded) == (1, 1)
         assert {**held(), "kp.lock": ""} == {**before, "kp.lock": ""}
-        after = rescore_archive(in_force(RescoreConfig.model_validate(given)))
+        after = rescore_archive(effective_config(RescoreConfig.model_validate(given)))
     assert after.counts.embedded == 0
     assert held().keys() > before.keys()
 

@@ -12,7 +12,7 @@ from kp_batch.cli.options import SettingsCommand, checked, json_line, json_optio
 from kp_batch.cli.query import ask
 from kp_batch.cli.supervise import has_told, logged
 from kp_batch.errors import ResourceError
-from kp_batch.log import echo, show_news_alone
+from kp_batch.log import echo, show_only_new_warnings
 from kp_batch.text import number
 from kp_batch.warehouse.layout import Layout, check_apart, make_folder
 
@@ -65,12 +65,12 @@ def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes 
     """Tell what a run over ARCHIVE would do, and why; changes nothing."""
     config = checked(settings)
     from kp_batch.operations.plan import plan as plan_of
-    from kp_batch.planning.explain_plan import as_text, warnings
+    from kp_batch.planning.explain_plan import plan_text, warnings
 
     described = plan_of(config, by_domain_and_day=as_json)
     for line in () if as_json else warnings(described):
         echo(f"kp-batch: warning: {line}", err=True)
-    echo(json_line(described) if as_json else as_text(described))
+    echo(json_line(described) if as_json else plan_text(described))
 
 
 @kp_batch.command()
@@ -150,7 +150,7 @@ def _run(
     check_apart(config.warehouse, config.archive)
     make_folder(config.warehouse)
     if quiet:
-        show_news_alone()
+        show_only_new_warnings()
     under_prefect = configured_api(os.environ) is not None if prefect is None else prefect
     from kp_batch.steps.step import timed
 

@@ -37,8 +37,8 @@ from kp_batch.limits import (
     TOO_LARGE,
     VALUE_BYTES,
     TooLargeError,
-    room_of_refused,
-    room_of_trace,
+    refusal_budget,
+    trace_budget,
     weight,
 )
 from kp_batch.text import one_line
@@ -97,7 +97,7 @@ def _read(
     form: Format, given: Input, records: NewRecords, present: SortedRuns
 ) -> Iterator[Rejected | Skipped]:
     """Take what a file tells; gives what is no record."""
-    room = room_of_refused()
+    room = refusal_budget()
     for position, found in enumerate(_found(form, given)):
         if isinstance(found, SourceRecord):
             records.add(found, given.path, position)
@@ -192,7 +192,7 @@ def _made(
 
 
 def _records(told: TraceRecords) -> Iterator[SourceRecord]:
-    room = room_of_trace()
+    room = trace_budget()
     for content, line in zip(told.contents, told.lines, strict=True):
         room.take(VALUE_BYTES + weight(content))
         if (record := json.loads(content)) is None:

@@ -118,24 +118,24 @@ def _texts(
             asked.append(each)
             yield each.row
 
-    why: Unread = "changed"
+    unread: Unread = "changed"
     try:
         source = stat_file(path)
         if most_bytes is not None and source.size > most_bytes:
-            why = "large"
+            unread = "large"
         else:
             for row, text in read_raw(source, rows()):
                 while (each := asked.popleft()).row != row:
-                    yield each, "", why
+                    yield each, "", unread
                 yield each, text, None
     except FileNotFoundError:
-        why = "gone"
+        unread = "gone"
     except Exception as error:  # file systems and damage raise errors of many kinds
         if is_of_machine(error):
             raise
-        why = "unreadable"
+        unread = "unreadable"
     for each in chain(asked, locations):
-        yield each, "", why
+        yield each, "", unread
 
 
 def _batches(
@@ -143,11 +143,11 @@ def _batches(
 ) -> Iterator[list[tuple[P, str, Unread | None]]]:
     batch: list[tuple[P, str, Unread | None]] = []
     letters = 0
-    for location, text, why in texts:
+    for location, text, unread in texts:
         if batch and (len(batch) == _ROWS or letters + len(text) > _LETTERS):
             yield batch
             batch, letters = [], 0
-        batch.append((location, text, why))
+        batch.append((location, text, unread))
         letters += len(text)
     if batch:
         yield batch
@@ -157,14 +157,14 @@ def _as_scored(
     batch: Sequence[tuple[P, str, Unread | None]],
 ) -> Iterator[tuple[P, Trace | Unread]]:
     """The traces that are still what was scored."""
-    read = [json.loads(text) for _, text, why in batch if not why]
+    read = [json.loads(text) for _, text, unread in batch if not unread]
     # Of the JSON, which is what is shown and written, whatever the file's format: who scores an
     # export must find the same content.
     facts = with_facts(rows_from_objects("", enumerate(read)), reasons())
     now = zip(read, facts.select("trace_id", "content_hash").iter_rows(), strict=True)
-    for location, _, why in batch:
-        if why:
-            yield location, why
+    for location, _, unread in batch:
+        if unread:
+            yield location, unread
         else:
             trace, found = next(now)
             is_same = found == (location.trace_id, location.content_hash)

@@ -84,8 +84,8 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
     """
     before = _published_ledger(run)
     sources = _sources(run, before)
-    looked_at = [each for each in sources if not _is_known(each, before.get(each.path))]
-    contents, staged = read_new(run, looked_at, executor)
+    to_read = [each for each in sources if not _is_known(each, before.get(each.path))]
+    contents, staged = read_new(run, to_read, executor)
     now: Ledger = {}
     folders = folders_named(run.config.archive)
     for source in sources:
@@ -198,18 +198,18 @@ def _warn_of_unreadable(run: Run, now: Ledger, before: Ledger) -> None:
     Those come first that the last done run did not find so.
     """
 
-    def stands(entry: Entry) -> bool:
+    def is_repeated(entry: Entry) -> bool:
         last = before.get(entry.source_file)
         return last is not None and last.reasons == entry.reasons and last.message == entry.message
 
-    unreadable = sorted((each for each in now.values() if each.reasons), key=stands)
+    unreadable = sorted((each for each in now.values() if each.reasons), key=is_repeated)
     for each in unreadable[:_NAMED]:
         what = f"{printable(each.source_file)} is unreadable: {printable(each.message)}"
-        warn(what, stands=stands(each))
+        warn(what, repeated=is_repeated(each))
     if (more := len(unreadable) - _NAMED) > 0:
         others = f"{number(more, 'more file')} {are(more)} unreadable"
         what = f"{others}; a run lists all of them: {run.look_at_rejects}"
-        warn(what, stands=stands(unreadable[_NAMED]))
+        warn(what, repeated=is_repeated(unreadable[_NAMED]))
 
 
 def _warn_of_loss(now: Ledger, before: Ledger, gone: Sequence[str]) -> None:
@@ -238,7 +238,9 @@ def _warn_of_loss(now: Ledger, before: Ledger, gone: Sequence[str]) -> None:
         warn(
             f"the archive has lost half of its rows or more: it holds {rows:,} now, and "
             f"held {held:,}{''.join(causes)}",
-            stands=not is_half(sum(each.rows for each in known.values() if each.status == "read")),
+            repeated=not is_half(
+                sum(each.rows for each in known.values() if each.status == "read")
+            ),
         )
 
 

@@ -163,7 +163,7 @@ class _Contents:
             rows = batch.with_columns(file_id=pl.lit(content.file_id))
             if len(self.forgotten):
                 ids = rows.select(id_hash().fill_null("")).to_series()
-                rows = rows.filter(~_stand_in(self.forgotten, ids))
+                rows = rows.filter(~_contained_in(self.forgotten, ids))
             yield rows
 
 
@@ -193,7 +193,7 @@ def stage_texts(part: Sequence[SourceFile], wanted: Path, staging: Staging) -> l
 
     Args:
         part: at least one file. Of one that cannot be read now, the replay says what is missing.
-        wanted: the texts' hashes, see `Staging.unread`.
+        wanted: the texts' hashes, see `Staging.texts_to_reread`.
         staging: the run's files.
     """
     hashes = np.load(wanted, mmap_mode="r")
@@ -203,7 +203,7 @@ def stage_texts(part: Sequence[SourceFile], wanted: Path, staging: Staging) -> l
         def add_texts(source: SourceFile) -> None:
             for batch in read_rows(source):
                 found = texts_of(with_text(batch))
-                texts.add(found.filter(_stand_in(hashes, found.get_column("text_hash"))))
+                texts.add(found.filter(_contained_in(hashes, found.get_column("text_hash"))))
 
         read_with_retries("read texts again", {source: source for source in part}, add_texts)
     return texts.files
@@ -230,7 +230,7 @@ def read_with_retries(
     found: dict[T, R | Unreadable] = {}
     passing: dict[T, UnreadableError] = {}
 
-    def read_left() -> None:
+    def read_remaining() -> None:
         for each in files:
             if each in found and each not in passing:
                 continue
@@ -245,14 +245,14 @@ def read_with_retries(
             raise OSError(f"{files[each].path}: {error}") from error
 
     try:
-        retried(name, read_left)
+        retried(name, read_remaining)
     except StorageError:
-        if any(_is_away(files[each]) for each in passing):
+        if any(_is_unreachable(files[each]) for each in passing):
             raise
     return [found[each] for each in files]
 
 
-def _is_away(source: SourceFile) -> bool:
+def _is_unreachable(source: SourceFile) -> bool:
     try:
         stat_file(source.path)
     except OSError as error:
@@ -268,7 +268,7 @@ def _forgotten_hashes(forgotten: Sequence[Path]) -> Hashes:
     return np.array(hashes.to_list(), dtype=HASH)
 
 
-def _stand_in(known: Hashes, hashes: pl.Series) -> pl.Series:
+def _contained_in(known: Hashes, hashes: pl.Series) -> pl.Series:
     """Which hashes stand among the known ones, which are ascending, and at least one."""
     # A search, since a join would look at all that are known for every batch.
     sought = np.array(hashes.to_list(), dtype=HASH)

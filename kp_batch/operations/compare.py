@@ -10,7 +10,7 @@ import duckdb
 from kp_batch.duck import SQL, Value, set_variables, sql, statement
 from kp_batch.errors import KpBatchError, Unread
 from kp_batch.ingest.reread import TraceLocation, find_locations, reread
-from kp_batch.runs.reasons import OF_ENCODER, Reason, file_changes, listed, setting_changes
+from kp_batch.runs.reasons import OF_ENCODER, Reason, file_changes, join_reasons, setting_changes
 from kp_batch.runs.record import RunRecord, incomparable
 from kp_batch.runs.staging import Staging
 from kp_batch.warehouse.catalog import create_macros
@@ -117,7 +117,8 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
     if not force and (differing := incomparable(old, new)):
         raise KpBatchError(
             f"runs {old.run_id} and {new.run_id} do not compare: they were computed with other "
-            f"formulas or encoders ({listed(differing)}); compare them all the same with --force"
+            f"formulas or encoders ({join_reasons(differing)}); compare them all the same with "
+            "--force"
         )
     return compare_tables(Side(old, now.as_of(old)), Side(new, now.as_of(new)), now)
 

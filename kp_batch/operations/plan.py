@@ -8,7 +8,7 @@ from kp_batch.pipeline.audit import check_audits
 from kp_batch.planning.explain_plan import PlanDescription, describe
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.runs.run import Run, in_force
+from kp_batch.runs.run import Run, effective_config
 from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.layout import check_apart, check_folder
@@ -27,7 +27,7 @@ def plan(config: RescoreConfig, *, by_domain_and_day: bool = False) -> PlanDescr
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
     with Staging.temporary() as staging:
-        run = Run.begin(in_force(config), datetime.now(UTC), staging)
+        run = Run.begin(effective_config(config), datetime.now(UTC), staging)
         scorer = Scorer.of(run)
         check_audits(run)
         made = make_plan(run, scan_archive(run, ThreadExecutor()), scorer)

@@ -23,7 +23,7 @@ from kp_batch.pipeline.summary import nothing_text
 from kp_batch.planning.plan import Plan
 from kp_batch.runs.audits import AuditResult, refuse_failed, results_text
 from kp_batch.runs.record import RunCounts, last_done
-from kp_batch.runs.run import Run, in_force
+from kp_batch.runs.run import Run, effective_config
 from kp_batch.steps.step import Executor, ThreadExecutor, step, timed
 from kp_batch.text import number, printable
 from kp_batch.warehouse.bucket.location import shown
@@ -69,7 +69,7 @@ def preview(
     check_apart(config.warehouse, config.archive)
     with timed() as clock, writing(config.warehouse, wait=config.wait):
         keep_here(config.warehouse)
-        run = Run.begin(in_force(config), datetime.now(UTC))
+        run = Run.begin(effective_config(config), datetime.now(UTC))
         _check_output(run.config)
         run = replace(run, target=run.staging.preview)
         run.staging.make()

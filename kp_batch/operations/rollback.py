@@ -127,7 +127,7 @@ class _Plan:
         left = manifest_left(target)
         last = last_config(warehouse)
         given = RescoreConfig.model_validate({"archive": last.archive, "warehouse": warehouse})
-        return cls(target, left, given.completed(left.settings), _result(now, target))
+        return cls(target, left, given.with_defaults(left.settings), _result(now, target))
 
     @property
     def reasons(self) -> list[Reason]:

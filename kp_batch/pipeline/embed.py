@@ -74,7 +74,7 @@ def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
 def _read_again(run: Run, plan: Plan, executor: Executor) -> Iterable[Path]:
     parts = file_parts(plan.texts.sources)
     with progress("reading again", len(plan.texts.sources), "file") as shown:
-        again = executor.map(stage_texts, parts, run.staging.unread, run.staging)
+        again = executor.map(stage_texts, parts, run.staging.texts_to_reread, run.staging)
         for part, paths in zip(parts, again, strict=True):
             shown.add(len(part))
             yield from paths

@@ -20,12 +20,12 @@ from kp_batch.pipeline.replay import replay_timeline
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.summary import Summary, summarise
 from kp_batch.pipeline.write import write_tables
-from kp_batch.planning.explain_plan import as_text, describe, warnings
-from kp_batch.planning.limits import excess
+from kp_batch.planning.explain_plan import describe, plan_text, warnings
+from kp_batch.planning.limits import exceeded_limits
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.runs.audits import AuditResult
-from kp_batch.runs.run import Run, in_force
+from kp_batch.runs.run import Run, effective_config
 from kp_batch.steps.step import Clock, Executor, ThreadExecutor, timed
 from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown
@@ -66,7 +66,7 @@ def rescore_and_report(
         check_folder(config.warehouse)
         check_apart(config.warehouse, config.archive)
         with writing(config.warehouse, wait=config.wait):
-            summary = rescore_archive(in_force(config), executor)
+            summary = rescore_archive(effective_config(config), executor)
         tell(summary)
         return summary
     finally:
@@ -77,7 +77,7 @@ def rescore_archive(config: RescoreConfig, executor: Executor = _THREADS) -> Sum
     """Rescore an archive: look at it, plan, and do what the plan says.
 
     Args:
-        config: complete; see `in_force`.
+        config: complete; see `effective_config`.
         executor: as for `rescore_and_report`.
 
     Raises:
@@ -105,7 +105,7 @@ def carry_out(opened: OpenRun) -> Plan:
     opened.begun = True
     opened.plan = plan = make_plan(run, scan, scorer)
     say_plan(run, plan)
-    if fault := excess(run, plan.counts, plan.limited):
+    if fault := exceeded_limits(run, plan.counts, plan.limit_inputs):
         raise ArchiveError(fault)
     opened.plan = plan = execute(opened, plan)
     return plan
@@ -154,7 +154,7 @@ def warn_of_unfinished_forget(warehouse: Path) -> None:
 def say_plan(run: Run, plan: Plan) -> None:
     """Print what will be done, and why; the summary says where it is nothing."""
     described = describe(run, plan)
-    for line in as_text(described).splitlines() if plan.pending else ():
+    for line in plan_text(described).splitlines() if plan.pending else ():
         say(line)
     for line in warnings(described):
         warn(line)

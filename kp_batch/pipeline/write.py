@@ -10,7 +10,7 @@ from kp_batch.novelty.cache import NO_NEIGHBOUR_ROW
 from kp_batch.pipeline.replay import REPLAYED, Replayed
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.planning.write_tasks import DayPart
+from kp_batch.planning.write_tasks import WriteTask
 from kp_batch.runs.run import Run
 from kp_batch.schemas import NOVELTY
 from kp_batch.steps.step import Executor, step
@@ -65,7 +65,7 @@ def write_rejects(run: Run, tables: DeltaTables) -> None:
 
 @step("write days")
 def write_days(
-    part: DayPart, run: Run, scorer: Scorer, replayed: Sequence[Replayed]
+    part: WriteTask, run: Run, scorer: Scorer, replayed: Sequence[Replayed]
 ) -> list[DataFile]:
     """Score the rows of some days and write them into files that no version of the table names.
 
@@ -87,7 +87,7 @@ def write_days(
     ]
 
 
-def _rows(part: DayPart, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.LazyFrame:
+def _rows(part: WriteTask, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.LazyFrame:
     """The rows of a part, their novelty up to date."""
     first, last = part.ranges[0][0], part.ranges[-1][1]
     files = pl.scan_parquet(list(part.paths), glob=False, hive_partitioning=False)

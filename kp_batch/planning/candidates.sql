@@ -10,14 +10,14 @@ FROM touched_rows
 SEMI JOIN (FROM contents WHERE NOT is_read) AS kept_contents USING (file_id)
 SEMI JOIN $scores AS scores USING (trace_id, content_hash);
 
--- Of files with the same content the last one counts. `standing`: 2 where the row's file can be read, 1 where
--- it is kept, else 0: then it does not count.
+-- Of files with the same content the last one counts. `availability`: 2 where the row's file can be read, 1
+-- where it is kept, else 0: then it does not count.
 CREATE TEMP VIEW candidates AS
 SELECT
     touched_rows.* EXCLUDE (reasons),
     source_file,
     $cache_group AS cache_group,
-    CASE WHEN is_read THEN 2 WHEN kept.file_id IS NOT NULL THEN 1 ELSE 0 END AS standing
+    CASE WHEN is_read THEN 2 WHEN kept.file_id IS NOT NULL THEN 1 ELSE 0 END AS availability
 FROM touched_rows
 $without
 JOIN (
@@ -40,20 +40,20 @@ SELECT
     file_id,
     "row",
     content_hash,
-    standing,
+    availability,
     first(content_hash) OVER latest AS last_content,
     first(source_file) OVER latest AS last_file,
     first("row") OVER latest AS last_row,
-    first(standing) OVER latest AS last_standing,
+    first(availability) OVER latest AS last_availability,
     row_number() OVER latest = 1 AS is_last
 FROM candidates
 WHERE hash(trace_id) IN (
-    SELECT hash(trace_id) FROM candidates GROUP BY hash(trace_id) HAVING count(*) > 1 OR min(standing) = 0
+    SELECT hash(trace_id) FROM candidates GROUP BY hash(trace_id) HAVING count(*) > 1 OR min(availability) = 0
 )
-WINDOW latest AS (PARTITION BY trace_id ORDER BY standing DESC, source_file DESC, "row" DESC);
+WINDOW latest AS (PARTITION BY trace_id ORDER BY availability DESC, source_file DESC, "row" DESC);
 
 CREATE TEMP VIEW current AS
-SELECT * EXCLUDE (standing)
+SELECT * EXCLUDE (availability)
 FROM candidates
 ANTI JOIN (FROM duplicates WHERE NOT is_last) AS earlier USING (file_id, "row")
-WHERE standing > 0;
+WHERE availability > 0;

@@ -32,8 +32,8 @@ RELATIONS: Mapping[str, tuple[str, ...]] = {
     "touched_rows": tuple(FACTS),
     # of these ids, the rows of those that have several, or of which none counts
     "duplicates": (
-        *("trace_id", "task_domain", "file_id", "row", "content_hash", "standing"),
-        *("last_content", "last_file", "last_row", "last_standing", "is_last"),
+        *("trace_id", "task_domain", "file_id", "row", "content_hash", "availability"),
+        *("last_content", "last_file", "last_row", "last_availability", "is_last"),
     ),
     # of these ids, the row that counts
     "current": (*(name for name in FACTS if name != "reasons"), "source_file", "cache_group"),
@@ -126,7 +126,7 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Detected:
+class ChangeDetection:
     """The archive as it is now beside what is published, compared by `detect_changes`."""
 
     snapshot: OpenSnapshot
@@ -157,7 +157,7 @@ class Detected:
 
 def detect_changes(
     snapshot: OpenSnapshot, scan: ArchiveScan, cache_by: Sequence[str], *, touches_all: bool
-) -> Detected:
+) -> ChangeDetection:
     """Find the traces that are new (late ones too), changed or removed, as forgotten ones are.
 
     Args:
@@ -193,4 +193,4 @@ def detect_changes(
     snapshot.connection.execute(query)
     snapshot.connection.execute(sql(__name__, "diff.sql", scores=scores))
     [counts] = snapshot.ask(_ROWS).iter_rows()
-    return Detected(snapshot, ChangeSet(snapshot.ask(_BY_DAY), *counts))
+    return ChangeDetection(snapshot, ChangeSet(snapshot.ask(_BY_DAY), *counts))

@@ -11,7 +11,7 @@ from kp_batch.duck import read_parquet, statement
 from kp_batch.embedding.vector_store import HASH, VectorStore
 from kp_batch.errors import ArchiveError
 from kp_batch.ingest.scan import ArchiveScan
-from kp_batch.planning.changes import Detected
+from kp_batch.planning.changes import ChangeDetection
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.timeline import Timeline
 from kp_batch.runs.run import Run
@@ -21,47 +21,49 @@ from kp_batch.warehouse.layout import Layout
 # The texts that the replay reads.
 _WANTED = "CREATE TEMP TABLE wanted AS SELECT DISTINCT text_hash FROM $replay"
 # The missing ones that were not just read.
-_UNREAD = """
-    CREATE TEMP TABLE unread AS
+_TEXTS_TO_REREAD = """
+    CREATE TEMP TABLE texts_to_reread AS
     FROM $missing AS missing ANTI JOIN $staged AS staged USING (text_hash)
 """
 
 
 @dataclass(frozen=True)
-class Texts:
+class MissingEmbeddings:
     """How many texts the replay reads; the hashes of the missing ones are `staging.missing`."""
 
     distinct: int
     missing: int  # those without a vector
-    sources: tuple[SourceFile, ...] = ()  # files to read again, for the texts of `staging.unread`
+    sources: tuple[SourceFile, ...] = ()  # to read again, for `staging.texts_to_reread`
 
 
-def missing_texts(
-    run: Run, detected: Detected, scorer: Scorer, timeline: Timeline, scan: ArchiveScan
-) -> Texts:
+def missing_embeddings(
+    run: Run, detected: ChangeDetection, scorer: Scorer, timeline: Timeline, scan: ArchiveScan
+) -> MissingEmbeddings:
     """Find the texts whose vectors the replay reads, and stage the hashes of those without one.
 
     Raises:
         ArchiveError: a text without a vector stands only in files that are gone or unreadable.
     """
     if not timeline.spans:
-        return Texts(0, 0)
+        return MissingEmbeddings(0, 0)
     connection = detected.snapshot.connection
     replay = read_parquet(run.staging.replay)
     [(distinct,)] = connection.execute(statement(_WANTED, replay=replay)).fetchall()
     store = VectorStore(Layout(run.config.warehouse).vectors(scorer.encoder_id), connection)
     missing = store.write_missing("wanted", run.staging.missing)
     connection.execute("DROP TABLE wanted")
-    return Texts(distinct, missing, _sources(run, detected, scorer, scan) if missing else ())
+    return MissingEmbeddings(
+        distinct, missing, _sources(run, detected, scorer, scan) if missing else ()
+    )
 
 
 def _sources(
-    run: Run, detected: Detected, scorer: Scorer, scan: ArchiveScan
+    run: Run, detected: ChangeDetection, scorer: Scorer, scan: ArchiveScan
 ) -> tuple[SourceFile, ...]:
     """The files to read again for missing texts that were not just read, whose hashes it stages."""
-    if not _stage_unread(run, detected, scan):
+    if not _stage_texts_to_reread(run, detected, scan):
         return ()
-    readable, lost = detected.locate("unread")
+    readable, lost = detected.locate("texts_to_reread")
     if lost:
         raise ArchiveError(
             f"traces of {number(len(lost), 'file')}, gone or unreadable (such as "
@@ -72,18 +74,18 @@ def _sources(
     return tuple(ledger[path].source for path in sorted(readable))
 
 
-def _stage_unread(run: Run, detected: Detected, scan: ArchiveScan) -> int:
+def _stage_texts_to_reread(run: Run, detected: ChangeDetection, scan: ArchiveScan) -> int:
     """Stage the hashes of the missing texts that were not just read; returns how many."""
     connection = detected.snapshot.connection
     none = statement("(SELECT '' AS text_hash WHERE false)")
     staged = read_parquet(*scan.texts) if scan.texts else none
-    query = statement(_UNREAD, missing=read_parquet(run.staging.missing), staged=staged)
+    query = statement(_TEXTS_TO_REREAD, missing=read_parquet(run.staging.missing), staged=staged)
     [(count,)] = connection.execute(query).fetchall()
     if count:
-        path = run.staging.unread
+        path = run.staging.texts_to_reread
         hashes = np.lib.format.open_memmap(path, mode="w+", dtype=HASH, shape=(count,))
         first = 0
-        for batch in connection.sql("FROM unread ORDER BY text_hash").to_arrow_reader():
+        for batch in connection.sql("FROM texts_to_reread ORDER BY text_hash").to_arrow_reader():
             last = first + len(batch)
             hashes[first:last] = batch.column(0).to_pylist()
             first = last

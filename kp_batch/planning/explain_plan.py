@@ -60,7 +60,7 @@ def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDe
     """Describe a plan whose staging is there, with or without its list by domain and day."""
     import polars as pl
 
-    from kp_batch.planning.limits import excess
+    from kp_batch.planning.limits import exceeded_limits
 
     counts = plan.counts
     workload = pl.scan_parquet(run.staging.workload, glob=False)
@@ -73,7 +73,7 @@ def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDe
         rows_of_earlier=counts.rows_of_earlier,
         rows_rejected=counts.rejected,
         rejected_by_code=counts.rejected_by_code,
-        excess=excess(run, counts, plan.limited),
+        excess=exceeded_limits(run, counts, plan.limit_inputs),
         unused_profiles=dict(plan.unused_profiles),
         cache_by=format_cache_by(run.config.cache_by),
         caches=plan.cache_groups.groups if plan.cache_groups else None,
@@ -100,7 +100,7 @@ def _rows(workload: pl.DataFrame) -> list[DomainDay]:
     ]
 
 
-def as_text(plan: PlanDescription) -> str:
+def plan_text(plan: PlanDescription) -> str:
     """Format a described plan for a terminal."""
     if not plan.pending:
         return f"nothing to do ({_files(plan) or 'no file changed'})"

@@ -18,7 +18,7 @@ within AS (
         cache_id,
         profile_id,
         count(*) AS traces,
-        max(cache_size) AS met
+        max(cache_size) AS max_window
     FROM published.scores
     GROUP BY ALL
 )
@@ -31,7 +31,7 @@ SELECT
     cache_id,
     profile_id,
     sum(traces)::BIGINT AS traces,
-    max(met) AS met
+    max(max_window) AS max_window
 FROM within
 LEFT JOIN spans ON spans.day = within.day AND moment >= spans.first AND moment < spans.next
 GROUP BY ALL

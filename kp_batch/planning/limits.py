@@ -29,7 +29,7 @@ class ReadAnew:
 
 
 @dataclass(frozen=True)
-class Limited:
+class LimitInputs:
     """What limits are set to, beside the counts of the run."""
 
     read: ReadAnew
@@ -39,7 +39,7 @@ class Limited:
     files: int  # that were there then
 
 
-NOTHING = Limited(ReadAnew(0, 0, ""), Loss(0), 0, (), 0)  # of a run that finds nothing new
+NOTHING = LimitInputs(ReadAnew(0, 0, ""), Loss(0), 0, (), 0)  # of a run that finds nothing new
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class _Excess:
     is_rejected: bool = False  # it stands in `rejects`
 
 
-def limited(scan: ArchiveScan, loss: Loss, published: int) -> Limited:
+def limit_inputs(scan: ArchiveScan, loss: Loss, published: int) -> LimitInputs:
     """Count what the limits need to know.
 
     Args:
@@ -59,7 +59,7 @@ def limited(scan: ArchiveScan, loss: Loss, published: int) -> Limited:
         loss: the traces that are to be removed.
         published: the number of scores.
     """
-    return Limited(_read_anew(scan), loss, published, scan.gone, scan.files_before)
+    return LimitInputs(_read_anew(scan), loss, published, scan.gone, scan.files_before)
 
 
 def _read_anew(scan: ArchiveScan) -> ReadAnew:
@@ -73,7 +73,7 @@ def _read_anew(scan: ArchiveScan) -> ReadAnew:
     return ReadAnew(rows, len(rejected), _listed(dict(listed)))
 
 
-def excess(run: Run, counts: RunCounts, of: Limited) -> str | None:
+def exceeded_limits(run: Run, counts: RunCounts, of: LimitInputs) -> str | None:
     """Say why a run with these counts must not publish any scores; None if it may.
 
     What is forgotten is to go, whatever it is.
@@ -97,7 +97,7 @@ def excess(run: Run, counts: RunCounts, of: Limited) -> str | None:
     return f"{told}; no scores are published{look}; to allow it this once: {options}"
 
 
-def _rejected(run: Run, counts: RunCounts, of: Limited) -> Iterator[_Excess]:
+def _rejected(run: Run, counts: RunCounts, of: LimitInputs) -> Iterator[_Excess]:
     """Of all rows, and of those that are read anew."""
     limit, read = run.config.max_reject_share, of.read
     parts = [("", counts.rejected, counts.rows, _listed(counts.rejected_by_code))]
@@ -126,7 +126,7 @@ def _unreadable(run: Run, counts: RunCounts) -> Iterator[_Excess]:
         )
 
 
-def _removed(run: Run, of: Limited) -> Iterator[_Excess]:
+def _removed(run: Run, of: LimitInputs) -> Iterator[_Excess]:
     limit, loss = run.config.max_removed, of.loss
     allowed = f"--max-removed {limit} allows"
     if limit is None:
@@ -140,7 +140,7 @@ def _removed(run: Run, of: Limited) -> Iterator[_Excess]:
         )
 
 
-def _gone(run: Run, of: Limited) -> Iterator[_Excess]:
+def _gone(run: Run, of: LimitInputs) -> Iterator[_Excess]:
     limit, many = run.config.max_gone, len(of.gone)
     if limit is not None and is_beyond(limit, many, of.files):
         yield _Excess(

@@ -1,6 +1,6 @@
 -- The files that hold some texts; one that cannot be read only where no other holds a text.
 -- Given: texts (a table of hashes), ledger and facts (see changes.py).
-WITH standing AS NOT MATERIALIZED (
+WITH holders AS NOT MATERIALIZED (
     SELECT text_hash, source_file, status
     FROM facts
     SEMI JOIN $texts AS texts USING (text_hash)
@@ -8,10 +8,10 @@ WITH standing AS NOT MATERIALIZED (
     WHERE len(facts.reasons) = 0
 )
 SELECT DISTINCT source_file, status
-FROM standing
+FROM holders
 WHERE status = 'read'
 UNION ALL
 SELECT DISTINCT source_file, status
-FROM standing
-ANTI JOIN (SELECT text_hash FROM standing WHERE status = 'read') USING (text_hash)
+FROM holders
+ANTI JOIN (SELECT text_hash FROM holders WHERE status = 'read') USING (text_hash)
 WHERE status <> 'read';

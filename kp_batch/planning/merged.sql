@@ -1,11 +1,11 @@
--- The old timeline and the new one, merged, of some groups' stretches of days: what places a trace. One that
+-- The old timeline and the new one, merged, of some groups' segments of days: what places a trace. One that
 -- has another time, text or group now stands there twice: as it was, `removed`, and as it is, `added`.
--- In the order of stretches, in each in replay order.
--- Given: scores (the published files of these days), stretches (see stretches.sql) and diff (see changes.py).
-WITH moved AS NOT MATERIALIZED (
+-- In the order of segments, in each in replay order.
+-- Given: scores (the published files of these days), segments (see segments.sql) and diff (see changes.py).
+WITH replaced AS NOT MATERIALIZED (
     SELECT * FROM diff WHERE NOT in_place
 )
-SELECT rows_of_both.* EXCLUDE (cache_group), stretch
+SELECT rows_of_both.* EXCLUDE (cache_group), segment
 FROM (
     SELECT
         old.cache_group,
@@ -16,15 +16,15 @@ FROM (
         old.cache_id,
         old.cache_size,
         false AS added,
-        moved.trace_id IS NOT NULL AS removed
+        replaced.trace_id IS NOT NULL AS removed
     FROM $scores AS old
-    LEFT JOIN moved ON moved.trace_id = old.trace_id
+    LEFT JOIN replaced ON replaced.trace_id = old.trace_id
     UNION ALL
     SELECT cache_group, trace_id, created_at, text_hash, NULL, NULL, NULL, true, false
-    FROM moved
+    FROM replaced
     WHERE created_at IS NOT NULL
 ) AS rows_of_both
-JOIN stretches
-    ON stretches.cache_group IS NOT DISTINCT FROM rows_of_both.cache_group
+JOIN segments
+    ON segments.cache_group IS NOT DISTINCT FROM rows_of_both.cache_group
     AND day = day_of(created_at)
-ORDER BY stretch, created_at, trace_id;
+ORDER BY segment, created_at, trace_id;

@@ -12,13 +12,19 @@ from kp_batch.config import RescoreConfig
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.cache_groups import CacheGroups, count_groups
 from kp_batch.planning.changes import ChangeSet, detect_changes
-from kp_batch.planning.embeddings import Texts, missing_texts
-from kp_batch.planning.limits import NOTHING, Limited, limited
+from kp_batch.planning.embeddings import MissingEmbeddings, missing_embeddings
+from kp_batch.planning.limits import NOTHING, LimitInputs, limit_inputs
 from kp_batch.planning.rejects import count_rejects, stage_rejects
-from kp_batch.planning.scorer import Scorer, is_current, is_settled, reasons, words_stand
+from kp_batch.planning.scorer import (
+    Scorer,
+    change_reasons,
+    is_current,
+    is_up_to_date,
+    same_messages,
+)
 from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
 from kp_batch.planning.timeline import Span, Timeline, affected_timeline
-from kp_batch.planning.write_tasks import DayPart, day_parts
+from kp_batch.planning.write_tasks import WriteTask, cut_into_tasks
 from kp_batch.runs.reasons import Pending, Reason
 from kp_batch.runs.record import RunCounts, RunRecord, done_runs
 from kp_batch.runs.run import Run
@@ -59,13 +65,13 @@ class Plan:
     """What a run has to do, in paths, ranges and numbers; the rows stand in its staging."""
 
     scan: ArchiveScan
-    texts: Texts  # to be embedded
+    texts: MissingEmbeddings  # to be embedded
     scorer: Scorer
     spans: tuple[Span, ...]  # to be replayed
     days: tuple[date, ...]  # to be written anew
-    parts: tuple[DayPart, ...]  # of these days
+    parts: tuple[WriteTask, ...]  # of these days
     counts: RunCounts
-    limited: Limited
+    limit_inputs: LimitInputs
     estimated_seconds: float | None  # see `_estimated_seconds`
     pending: tuple[Pending, ...]  # what will be published anew; empty: nothing to do
     reasons: tuple[Reason, ...]  # why
@@ -86,7 +92,7 @@ def make_plan(run: Run, scan: ArchiveScan, scorer: Scorer) -> Plan:
         ArchiveError: a text without a vector stands only in files that are gone or unreadable.
     """
     done = done_runs(run.snapshot.runs())
-    if is_settled(run, scorer, scan, done[-1] if done else None):
+    if is_up_to_date(run, scorer, scan, done[-1] if done else None):
         return _nothing(run, scan, scorer, done)
     return _compared(run, scan, scorer, done)
 
@@ -97,13 +103,13 @@ def _nothing(run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunReco
     counts = cast("RunCounts", done[-1].counts).without_work
     return Plan(
         scan=scan,
-        texts=Texts(0, 0),
+        texts=MissingEmbeddings(0, 0),
         scorer=scorer,
         spans=(),
         days=(),
         parts=(),
         counts=counts,
-        limited=NOTHING,
+        limit_inputs=NOTHING,
         estimated_seconds=_estimated_seconds(run.config, counts, done),
         pending=(),
         reasons=(),
@@ -115,21 +121,21 @@ def _compared(run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunRec
     """The plan of a run that compares the traces with the published ones."""
     last = done[-1] if done else None
     with open_snapshot(run.snapshot, run.staging) as snapshot:
-        rejects_stand = not run.published.failed
-        touches_all = run.regroups or not rejects_stand
+        rejects_current = not run.published.failed
+        touches_all = run.regroups or not rejects_current
         detected = detect_changes(snapshot, scan, run.config.cache_by, touches_all=touches_all)
         if is_current(run, scorer, last):
             fingerprints = snapshot.current_fingerprints()
         else:
             fingerprints = snapshot.fingerprints(scorer.profiles.moments)
         timeline = affected_timeline(run, detected, scorer, fingerprints)
-        texts = missing_texts(run, detected, scorer, timeline, scan)
+        texts = missing_embeddings(run, detected, scorer, timeline, scan)
         traces = traces_after(run, fingerprints, timeline)
         workload = stage_workload(run, traces, scorer)
         profiles_differ = _stage_profiles(run, snapshot, scorer)
         unused = unused_profiles(run, traces)
-        messages_stand = rejects_stand and words_stand(last)
-        rejects_differ = stage_rejects(run, scan, detected, messages_stand=messages_stand)
+        messages_current = rejects_current and same_messages(last)
+        rejects_differ = stage_rejects(run, scan, detected, messages_current=messages_current)
         loss = detected.loss
         groups = count_groups(snapshot) if run.config.cache_by else None
     days = sorted(detected.changes.days | workload.days)
@@ -150,12 +156,12 @@ def _compared(run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunRec
         scorer=scorer,
         spans=timeline.spans,
         days=tuple(days),
-        parts=day_parts(run, days, snapshot.days, dict(published.iter_rows()), timeline.days),
+        parts=cut_into_tasks(run, days, snapshot.days, dict(published.iter_rows()), timeline.days),
         counts=counts,
-        limited=limited(scan, loss, published=scores),
+        limit_inputs=limit_inputs(scan, loss, published=scores),
         estimated_seconds=_estimated_seconds(run.config, counts, done),
         pending=tuple(what for what, is_so in differs.items() if is_so),
-        reasons=tuple(reasons(run, scorer, scan.files, last)),
+        reasons=tuple(change_reasons(run, scorer, scan.files, last)),
         unused_profiles=unused,
         cache_groups=groups,
     )
@@ -170,7 +176,7 @@ def _stage_profiles(run: Run, snapshot: OpenSnapshot, scorer: Scorer) -> bool:
 
 
 def _counts(
-    run: Run, texts: Texts, workload: Workload, changes: ChangeSet, published: int
+    run: Run, texts: MissingEmbeddings, workload: Workload, changes: ChangeSet, published: int
 ) -> RunCounts:
     """Count what was found and what is to be done.
 

@@ -10,7 +10,7 @@ from kp_batch.archive.validation import SUPERSEDED, with_message
 from kp_batch.duck import read_parquet, set_variables, sql, statement
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.ingest.staged_rows import parquet_batches
-from kp_batch.planning.changes import Detected
+from kp_batch.planning.changes import ChangeDetection
 from kp_batch.planning.write_tasks import PART_BYTES, PART_ROWS
 from kp_batch.runs.run import Run
 from kp_batch.schemas import REJECTS
@@ -28,21 +28,23 @@ class Rejected:
     files: tuple[str, ...]  # those that are unreadable
 
 
-def stage_rejects(run: Run, scan: ArchiveScan, detected: Detected, *, messages_stand: bool) -> bool:
+def stage_rejects(
+    run: Run, scan: ArchiveScan, detected: ChangeDetection, *, messages_current: bool
+) -> bool:
     """Stage the rows and files of the archive that are rejected; see rejects.sql.
 
     Args:
         run: the run; it is named as the one that rejects what was not rejected before.
         scan: the archive as it is now.
         detected: the same beside what is published.
-        messages_stand: whether the published messages are in the words of now, and of the JSON in
+        messages_current: whether the published messages are in the words of now, and of the JSON in
             the facts: that of a failed run is in no facts, and vacuum may have dropped it.
 
     Returns:
         Whether they differ from the published ones.
     """
     snapshot, rejected = detected.snapshot, run.staging.folder / "rejected.parquet"
-    set_variables(snapshot.connection, rejected=str(rejected), messages_stand=messages_stand)
+    set_variables(snapshot.connection, rejected=str(rejected), messages_current=messages_current)
     snapshot.connection.execute(sql(__name__, "rejects.sql"))
     is_new = False
     with parquet_batches(run.staging.table("rejects"), REJECTS, PART_ROWS) as rejects:

@@ -3,7 +3,7 @@
 -- archive. What is published of the same row of the same content is kept: the run that rejected it,
 -- and its message while the messages stand. Given: the schema published (its tables), ledger, contents,
 -- changed_contents, touched_ids, duplicates and facts (see changes.py), and the variables rejected (a
--- path) and messages_stand.
+-- path) and messages_current.
 COPY (
     WITH as_before AS (
         FROM contents ANTI JOIN changed_contents USING (source_file, file_id)
@@ -32,18 +32,18 @@ COPY (
             task_domain,
             ['superseded'],
             CASE
-                WHEN last_standing = 0 THEN 'the row that superseded it is in the archive no more'
+                WHEN last_availability = 0 THEN 'the row that superseded it is in the archive no more'
                 ELSE 'the same id stands with other content in ' || last_file || ', row ' || last_row
                     || CASE
-                        WHEN last_standing = standing THEN ', later in the archive'
-                        WHEN last_standing = 2 THEN ', which can be read'
+                        WHEN last_availability = availability THEN ', later in the archive'
+                        WHEN last_availability = 2 THEN ', which can be read'
                         ELSE ', whose score is published'
                     END
             END,
             file_id
         FROM duplicates
         JOIN contents USING (file_id)
-        WHERE content_hash <> last_content OR last_standing = 0
+        WHERE content_hash <> last_content OR last_availability = 0
         UNION ALL
         -- Rows of ids that are not touched are superseded as they were.
         SELECT source_file, "row", trace_id, task_domain, reasons, message, file_id
@@ -59,17 +59,17 @@ COPY (
         rejected.reasons,
         coalesce(
             rejected.message,
-            CASE WHEN known.reasons = rejected.reasons AND getvariable('messages_stand')
-                THEN known.message END
+            CASE WHEN published_row.reasons = rejected.reasons AND getvariable('messages_current')
+                THEN published_row.message END
         ) AS message,
-        CASE WHEN known.reasons = rejected.reasons
-            AND known.message = coalesce(rejected.message, known.message)
-            THEN known.run_id END AS run_id,
+        CASE WHEN published_row.reasons = rejected.reasons
+            AND published_row.message = coalesce(rejected.message, published_row.message)
+            THEN published_row.run_id END AS run_id,
         rejected.file_id
     FROM rejected
-    LEFT JOIN published.rejects AS known
-        ON known.source_file = rejected.source_file
-        AND known."row" IS NOT DISTINCT FROM rejected."row"
-        AND known.file_id IS NOT DISTINCT FROM rejected.file_id
+    LEFT JOIN published.rejects AS published_row
+        ON published_row.source_file = rejected.source_file
+        AND published_row."row" IS NOT DISTINCT FROM rejected."row"
+        AND published_row.file_id IS NOT DISTINCT FROM rejected.file_id
     ORDER BY rejected.source_file, rejected."row"
 ) TO (getvariable('rejected')) (FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 16_384);

@@ -141,7 +141,7 @@ class Scorer:
         )
 
 
-def is_settled(run: Run, scorer: Scorer, scan: ArchiveScan, last: RunRecord | None) -> bool:
+def is_up_to_date(run: Run, scorer: Scorer, scan: ArchiveScan, last: RunRecord | None) -> bool:
     """Whether the last run left everything as this one would, so that no trace is looked at.
 
     It planned from the same contents of the archive and told the rejects in the same words, and no
@@ -154,7 +154,7 @@ def is_settled(run: Run, scorer: Scorer, scan: ArchiveScan, last: RunRecord | No
         last: the last run that is done.
     """
     is_open = run.published.failed or run.forgets or scan.differs
-    return not is_open and words_stand(last) and is_current(run, scorer, last)
+    return not is_open and same_messages(last) and is_current(run, scorer, last)
 
 
 def is_current(run: Run, scorer: Scorer, last: RunRecord | None) -> bool:
@@ -184,7 +184,7 @@ def is_as_published(run: Run, scorer: Scorer) -> bool:
     return is_current(run, scorer, last) and not any(formula_changes(versions, FORMULAS))
 
 
-def reasons(
+def change_reasons(
     run: Run, scorer: Scorer, files: FileChanges, last: RunRecord | None
 ) -> Iterator[Reason]:
     """Find what differs from what is published.
@@ -205,7 +205,7 @@ def reasons(
         settings = [*setting_changes(run.published.settings, run.config.settings)]
         yield from settings
         yield from formula_changes(last.versions, FORMULAS)
-        if not words_stand(last):
+        if not same_messages(last):
             yield Reason("messages", "the rejects are told in other words")
         if not OF_ENCODER & {each.code for each in settings}:
             yield from _model_files(scorer, last)
@@ -216,7 +216,7 @@ def reasons(
     yield from file_changes({what: len(paths) for what, paths in asdict(files).items()})
 
 
-def words_stand(last: RunRecord | None) -> bool:
+def same_messages(last: RunRecord | None) -> bool:
     """Whether the last run told why rows are rejected as this one would."""
     return last is not None and last.versions.items() >= WORDS.items()
 

@@ -20,7 +20,7 @@ _FINGERPRINTS = pl.Schema(
         "created_at": TIMESTAMP,
         **dict.fromkeys(("task_domain", "encoder_id", "cache_id", "profile_id"), pl.String()),
         "traces": pl.Int64(),
-        "met": pl.Int64(),
+        "max_window": pl.Int64(),
     }
 )
 
@@ -49,8 +49,8 @@ class OpenSnapshot(PublishedSnapshot):
 
         Returns:
             day, created_at (a time of that day at which the same weights hold as at those of all
-            the traces), task_domain, the three ids, `traces` (how many) and `met` (the most that
-            any of them met).
+            the traces), task_domain, the three ids, `traces` (how many) and `max_window` (the
+            most that any of them met).
         """
         within = [each for each in moments if each.timetz() != time(tzinfo=UTC)]
         rows = pl.DataFrame({"moment": within}, schema={"moment": TIMESTAMP})

@@ -37,7 +37,7 @@ from kp_batch.duck import SQL, columns, read_parquet, set_variables, sql, statem
 from kp_batch.ingest.staged_rows import parquet_batches
 from kp_batch.novelty.replay import window_starts
 from kp_batch.planning.cache_groups import rows_by_group
-from kp_batch.planning.changes import Detected
+from kp_batch.planning.changes import ChangeDetection
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.write_tasks import rows_in_part
 from kp_batch.runs.run import Run
@@ -60,7 +60,7 @@ TIMELINE = pl.Schema(
 _UNLIKE = {"trace_id", "nearest_trace_id", "text_hash", "content_hash"}  # in each row
 _REPEATED = [name for name, each in TIMELINE.items() if each == pl.String and name not in _UNLIKE]
 _OWN = (*OWN_COLUMNS, "source_file", "cache_group")
-_MET = (*NOVELTY, *SCORED_COLUMNS)
+_SCORED = (*NOVELTY, *SCORED_COLUMNS)
 # What places a trace, one group after the other, in each in replay order.
 REPLAY = pl.Schema(
     {
@@ -72,7 +72,7 @@ REPLAY = pl.Schema(
     }
 )
 # `window_changed`: it is replayed for that alone.
-_PLACED = pl.Schema({**REPLAY, "window_changed": pl.Boolean})
+_WINDOW_ROWS = pl.Schema({**REPLAY, "window_changed": pl.Boolean})
 
 _NO_DAYS = '(SELECT NULL::VARCHAR AS cache_group, NULL::DATE AS day, 0 AS "rows" WHERE false)'
 # Where all traces share a cache, that is known already.
@@ -82,18 +82,18 @@ _CHANGED_GROUPS = """(
     UNION
     SELECT old_cache_group FROM diff WHERE NOT in_place
 )"""
-_REPLAYED = "(SELECT trace_id FROM $placed WHERE window_changed)"
+_REPLAYED = "(SELECT trace_id FROM $window_rows WHERE window_changed)"
 _NOBODY = "(SELECT '' AS trace_id WHERE false)"
 
 
 @dataclass(frozen=True)
 class MergedRows:
-    """Rows of a merged timeline, one stretch of it after the other, in each in replay order.
+    """Rows of a merged timeline, one segment of it after the other, in each in replay order.
 
-    A stretch is of one group; no window reaches from one into another. All arrays have shape (n,).
+    A segment is of one group; no window reaches from one into another. All arrays have shape (n,).
     """
 
-    stretch: Int64s  # equal within a stretch
+    segment: Int64s  # equal within a segment
     time: Int64s  # microseconds
     added: Bools  # only in the new timeline
     removed: Bools  # only in the old timeline
@@ -103,7 +103,7 @@ class MergedRows:
 
 @dataclass(frozen=True)
 class NewWindows:
-    """The windows of some rows of the new timeline; positions count from 0, over all stretches."""
+    """The windows of some rows of the new timeline; positions count from 0, over all segments."""
 
     start: Int64s  # position of the first row that each one meets
     changed: Bools  # whether its window holds others than when it was replayed last
@@ -119,9 +119,9 @@ class WindowComparison:
 
     def __init__(self, size: int, ttl: timedelta | None) -> None:
         self._size, self._ttl = size, ttl
-        self._stretch: int | None = None
+        self._segment: int | None = None
         self._rows = self._old_rows = 0  # so far, of the new and of the old timeline
-        self._first = self._old_first = 0  # where the stretch begins in these
+        self._first = self._old_first = 0  # where the segment begins in these
         self._last_added = self._last_removed = -1
         self._times = np.empty(0, dtype=np.int64)  # of the last rows that may be met, with a ttl
 
@@ -129,8 +129,8 @@ class WindowComparison:
         """Compare the windows of the next rows; those that were removed have none."""
         position = _count_before(~rows.removed, self._rows)
         old_position = _count_before(~rows.added, self._old_rows)
-        begins = rows.stretch != np.concatenate([rows.stretch[:1] - 1, rows.stretch[:-1]])
-        begins[:1] = rows.stretch[:1] != self._stretch
+        begins = rows.segment != np.concatenate([rows.segment[:1] - 1, rows.segment[:-1]])
+        begins[:1] = rows.segment[:1] != self._segment
         first = _last(begins, position, self._first)
         old_first = _last(begins, old_position, self._old_first)
         last_added = _last(rows.added, position, self._last_added)
@@ -142,7 +142,7 @@ class WindowComparison:
         is_other = position[stay] - start != (old_position - old_start)[stay]
         changed |= rows.other_cache[stay] & is_other
         if len(position):
-            self._stretch = int(rows.stretch[-1])
+            self._segment = int(rows.segment[-1])
             self._rows, self._old_rows = (
                 int(places[-1]) + (not is_absent[-1])
                 for places, is_absent in ((position, rows.removed), (old_position, rows.added))
@@ -173,7 +173,7 @@ def _last(rows: Bools, positions: Int64s, before: int) -> Int64s:
     return np.maximum.accumulate(np.where(rows, positions, before))
 
 
-def taking_part(timeline: pl.LazyFrame, at_once: int = _STARTS_AT_ONCE) -> Bools:
+def rows_in_replay(timeline: pl.LazyFrame, at_once: int = _STARTS_AT_ONCE) -> Bools:
     """Tell which rows take part in the replay: those to replay, and those in their windows.
 
     A row does where the next window to be replayed has begun; since starts ascend, the next row to
@@ -242,7 +242,7 @@ class Timeline:
 
 
 def affected_timeline(
-    run: Run, detected: Detected, scorer: Scorer, published: pl.DataFrame
+    run: Run, detected: ChangeDetection, scorer: Scorer, published: pl.DataFrame
 ) -> Timeline:
     """Find the traces to replay, and stage the days that hold them or any other that differs.
 
@@ -254,38 +254,40 @@ def affected_timeline(
     """
     TIMELINE.to_frame().write_parquet(run.staging.timeline)
     days = set(detected.changes.days)
-    is_placed = _stage_placed(run, detected, scorer, published)
-    if is_placed:
-        replayed = pl.scan_parquet(run.staging.placed, glob=False).filter("replay")
+    has_window_rows = _stage_window_rows(run, detected, scorer, published)
+    if has_window_rows:
+        replayed = pl.scan_parquet(run.staging.window_rows, glob=False).filter("replay")
         days |= set(replayed.select(pl.col("created_at").dt.date().unique()).collect().to_series())
     if days:
-        _stage_timeline(run, detected, scorer, sorted(days), is_placed=is_placed)
-    if not is_placed or not scorer.has_encoder or not _stage_replay(run):
+        _stage_timeline(run, detected, scorer, sorted(days), has_window_rows=has_window_rows)
+    if not has_window_rows or not scorer.has_encoder or not _stage_replay(run):
         return Timeline(frozenset(days), ())
     rows = pl.scan_parquet(run.staging.replay, glob=False)
     limit = min(RANGE_ROWS, rows_in_part([run.staging.replay]))
     return Timeline(frozenset(days), spans(rows, limit))
 
 
-def _stage_placed(run: Run, detected: Detected, scorer: Scorer, published: pl.DataFrame) -> bool:
+def _stage_window_rows(
+    run: Run, detected: ChangeDetection, scorer: Scorer, published: pl.DataFrame
+) -> bool:
     """Stage the traces around the changes, and which are replayed; returns whether any is."""
-    days = _stretches(run, detected, scorer, published)
+    days = _segments(run, detected, scorer, published)
     if not days:
         return False
     size = run.config.cache_size if scorer.has_encoder else 0
     comparison = WindowComparison(size, run.config.ttl)
     merged = sql(__name__, "merged.sql", scores=_scores(run, detected, days))
-    with parquet_batches(run.staging.placed, _PLACED, RANGE_ROWS) as placed:
+    with parquet_batches(run.staging.window_rows, _WINDOW_ROWS, RANGE_ROWS) as window_rows:
         for rows in _batches(detected.snapshot.connection.sql(merged)):
             windows = comparison.compare(_merged_rows(scorer, rows))
             replay = _is_stale(scorer) | pl.Series(windows.changed)
             stay = rows.remove("removed").with_columns(start=windows.start, replay=replay)
-            moved = pl.col("added") | _is_stale(scorer)
-            placed.add(stay.with_columns(window_changed=pl.col("replay") & ~moved))
-    return bool(placed.files)
+            replaced = pl.col("added") | _is_stale(scorer)
+            window_rows.add(stay.with_columns(window_changed=pl.col("replay") & ~replaced))
+    return bool(window_rows.files)
 
 
-def _scores(run: Run, detected: Detected, days: Iterable[date]) -> SQL:
+def _scores(run: Run, detected: ChangeDetection, days: Iterable[date]) -> SQL:
     """The published scores of some days; none where each trace is in another group than it was."""
     return detected.snapshot.scores_of([] if run.regroups else days)
 
@@ -294,19 +296,21 @@ def _is_stale(scorer: Scorer) -> pl.Expr:
     return scorer.novelty_is_stale().fill_null(value=False)
 
 
-def _stretches(run: Run, detected: Detected, scorer: Scorer, published: pl.DataFrame) -> list[date]:
-    """Find the days that can matter of each group, see stretches.sql; returns all of them."""
+def _segments(
+    run: Run, detected: ChangeDetection, scorer: Scorer, published: pl.DataFrame
+) -> list[date]:
+    """Find the days that can matter of each group, see segments.sql; returns all of them."""
     snapshot = detected.snapshot
     stale = published.filter(scorer.replay_is_stale()).get_column("day").unique().to_list()
     if not stale and not detected.changes.days:
         return []
     by_day = published.group_by("day").agg(rows=pl.col("traces").sum())
     snapshot.connection.register("rows_by_day", by_day.to_arrow())
-    reach = max([run.config.cache_size, *published.get_column("met").drop_nulls()])
-    set_variables(snapshot.connection, stale=stale, reach=reach)
+    max_window = max([run.config.cache_size, *published.get_column("max_window").drop_nulls()])
+    set_variables(snapshot.connection, stale=stale, max_window=max_window)
     counts = _counts(run, is_stale=bool(stale))
-    snapshot.connection.execute(sql(__name__, "stretches.sql", published=counts))
-    return sorted(snapshot.ask("SELECT DISTINCT day FROM stretches").to_series())
+    snapshot.connection.execute(sql(__name__, "segments.sql", published=counts))
+    return sorted(snapshot.ask("SELECT DISTINCT day FROM segments").to_series())
 
 
 def _counts(run: Run, *, is_stale: bool) -> SQL:
@@ -326,7 +330,7 @@ def _batches(rows: duckdb.DuckDBPyRelation) -> Iterator[pl.DataFrame]:
 
 def _merged_rows(scorer: Scorer, rows: pl.DataFrame) -> MergedRows:
     found = rows.select(
-        "stretch",
+        "segment",
         pl.col("created_at").to_physical(),
         *("added", "removed"),
         pl.col("cache_size").fill_null(0),
@@ -336,19 +340,24 @@ def _merged_rows(scorer: Scorer, rows: pl.DataFrame) -> MergedRows:
 
 
 def _stage_timeline(
-    run: Run, detected: Detected, scorer: Scorer, days: Iterable[date], *, is_placed: bool
+    run: Run,
+    detected: ChangeDetection,
+    scorer: Scorer,
+    days: Iterable[date],
+    *,
+    has_window_rows: bool,
 ) -> None:
     """Stage all traces of some days."""
     replayed = statement(_NOBODY)
-    if is_placed:
-        replayed = statement(_REPLAYED, placed=read_parquet(run.staging.placed))
+    if has_window_rows:
+        replayed = statement(_REPLAYED, window_rows=read_parquet(run.staging.window_rows))
     query = sql(
         __name__,
         "timeline.sql",
         scores=_scores(run, detected, days),
         new_own=columns(_OWN, "new"),
         old_own=columns(_OWN, "old"),
-        old_met=columns(_MET, "old"),
+        old_scored=columns(_SCORED, "old"),
         replayed=replayed,
     )
     with parquet_batches(run.staging.timeline, TIMELINE, RANGE_ROWS, _REPEATED) as timeline:
@@ -358,9 +367,9 @@ def _stage_timeline(
 
 def _stage_replay(run: Run) -> bool:
     """Stage the rows that take part in the replay; returns whether any does."""
-    placed = pl.scan_parquet(run.staging.placed, glob=False)
-    takes_part = taking_part(placed)
-    most = rows_in_part([run.staging.placed])  # since ids may be long
+    window_rows = pl.scan_parquet(run.staging.window_rows, glob=False)
+    takes_part = rows_in_replay(window_rows)
+    most = rows_in_part([run.staging.window_rows])  # since ids may be long
     taken = latest = 0
     with parquet_batches(run.staging.replay, REPLAY, RANGE_ROWS) as replay:
         for first in range(0, len(takes_part), most):
@@ -368,7 +377,7 @@ def _stage_replay(run: Run) -> bool:
             if not part.any():
                 continue
             rows = (
-                placed.select(list(REPLAY))
+                window_rows.select(list(REPLAY))
                 .slice(first, len(part))
                 .collect()
                 .filter(pl.Series(part))

@@ -1,17 +1,17 @@
 -- The traces of some days as they are now, in time order, each with what is published of it.
 -- `facts_changed`: its own facts differ.
 -- Given: scores (the published files of these days), current, diff and unchanged (see changes.py), and
--- replayed (the ids of traces that are replayed, besides those that are new or moved).
+-- replayed (the ids of traces that are replayed, besides those that are new or replaced).
 WITH old AS NOT MATERIALIZED (
     FROM $scores
 )
 SELECT rows_of_now.*, is_new OR replayed.trace_id IS NOT NULL AS replay
 FROM (
-    SELECT $old_own, $old_met, false AS is_new, false AS facts_changed
+    SELECT $old_own, $old_scored, false AS is_new, false AS facts_changed
     FROM old
     ANTI JOIN (FROM diff WHERE differs) USING (trace_id)
     UNION ALL
-    SELECT $new_own, $old_met, old.trace_id IS NULL, true
+    SELECT $new_own, $old_scored, old.trace_id IS NULL, true
     FROM current AS new
     ANTI JOIN unchanged USING (trace_id)
     LEFT JOIN old

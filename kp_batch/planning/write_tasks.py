@@ -36,7 +36,7 @@ def rows_in_part(paths: Iterable[Path]) -> int:
 
 
 @dataclass(frozen=True)
-class DayPart:
+class WriteTask:
     """Some days to be written anew, or some rows of a large one."""
 
     name: str  # of its files; the names of a day's parts sort as their rows do
@@ -61,13 +61,13 @@ class _Day:
     most: int  # of such rows that are a part
 
 
-def day_parts(
+def cut_into_tasks(
     run: Run,
     days: Iterable[date],
     published: Mapping[date, Sequence[Path]],
     counts: Mapping[date, int],
     on_timeline: frozenset[date],
-) -> tuple[DayPart, ...]:
+) -> tuple[WriteTask, ...]:
     """Cut days into parts.
 
     Args:
@@ -86,7 +86,7 @@ def day_parts(
         else _published_day(tuple(published[day]), counts[day])
         for day in days
     )
-    parts: list[DayPart] = []
+    parts: list[WriteTask] = []
     pieces = (piece for day in found for piece in _pieces(day))
     for _, group in groupby(pieces, lambda piece: piece.on_timeline):
         for part in cut(_with_gaps(group), _share, _WHOLE):
@@ -128,7 +128,7 @@ def _pieces(day: _Day) -> Iterator[_Day]:
         yield replace(day, first=first, last=min(first + day.most, day.last))
 
 
-def _part(name: str, pieces: Sequence[_Day]) -> DayPart:
+def _part(name: str, pieces: Sequence[_Day]) -> WriteTask:
     if pieces[0].on_timeline:
         paths, ranges = pieces[0].paths, [(piece.first, piece.last) for piece in pieces]
     else:
@@ -139,7 +139,7 @@ def _part(name: str, pieces: Sequence[_Day]) -> DayPart:
             (base + piece.first, base + piece.last)
             for base, piece in zip(bases, pieces, strict=False)
         ]
-    return DayPart(name, pieces[0].on_timeline, paths, tuple(_joined(ranges)))
+    return WriteTask(name, pieces[0].on_timeline, paths, tuple(_joined(ranges)))
 
 
 def _joined(ranges: Iterable[Rows]) -> Iterator[Rows]:

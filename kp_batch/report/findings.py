@@ -11,7 +11,7 @@ from kp_batch.report.report_data import LABEL, ReportData
 from kp_batch.report.score_findings import among_domains, of_scores
 from kp_batch.report.sentences import Finding, Untrusted, tell
 from kp_batch.report.time_findings import of_times
-from kp_batch.runs.reasons import listed
+from kp_batch.runs.reasons import join_reasons
 from kp_batch.text import are, number, printable, shortened
 
 # Customary limits of the population stability index. From it we subtract what chance alone adds,
@@ -76,7 +76,7 @@ def _comparability(data: ReportData) -> Iterator[Finding]:
     if differing := incomparable(data):
         yield tell(
             f"The scores of the last run do not compare with those of the previous run: they were "
-            f"computed with {listed(differing)}.",
+            f"computed with {join_reasons(differing)}.",
             is_warning=True,
         )
 
@@ -84,7 +84,9 @@ def _comparability(data: ReportData) -> Iterator[Finding]:
 def _settings(data: ReportData) -> Iterator[Finding]:
     if changed := settings_changed(data):
         yield tell(
-            "Settings changed since the previous run: ", Untrusted(printable(listed(changed))), "."
+            "Settings changed since the previous run: ",
+            Untrusted(printable(join_reasons(changed))),
+            ".",
         )
 
 

@@ -79,7 +79,7 @@ def file_changes(counts: Mapping[str, int]) -> Iterator[Reason]:
             yield Reason(f"files_{what}", f"{number(count, 'file')} {what}", new=count)
 
 
-def listed(reasons: Iterable[Reason]) -> str:
+def join_reasons(reasons: Iterable[Reason]) -> str:
     """The words of all reasons, on one line."""
     return "; ".join(each.words for each in reasons)
 

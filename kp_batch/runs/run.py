@@ -69,10 +69,10 @@ class Run:
         return f"kp-batch sql 'FROM rejects' --warehouse {quote(shown(self.config.warehouse))}"
 
 
-def in_force(config: RescoreConfig) -> RescoreConfig:
-    """The config with what it leaves out as the warehouse has it; see `RescoreConfig.completed`."""
+def effective_config(config: RescoreConfig) -> RescoreConfig:
+    """The config with what it leaves out as the warehouse has it; see `with_defaults`."""
     manifest = read_manifest(config.warehouse)
-    return config.completed(manifest.settings if manifest else {})
+    return config.with_defaults(manifest.settings if manifest else {})
 
 
 def last_config(warehouse: Path) -> RescoreConfig:
@@ -85,4 +85,4 @@ def last_config(warehouse: Path) -> RescoreConfig:
     if last is None:
         raise WarehouseError(f"nothing was scored in {shown(warehouse)} yet; run an archive first")
     least = {"archive": last.config["archive"], "warehouse": str(warehouse)}
-    return in_force(RescoreConfig.model_validate(least))
+    return effective_config(RescoreConfig.model_validate(least))

@@ -75,9 +75,9 @@ class Staging:
         return self.folder / "to_forget.parquet"
 
     @property
-    def placed(self) -> Path:
+    def window_rows(self) -> Path:
         """The traces around what changed, by group, in replay order, and which are replayed."""
-        return self.folder / "placed.parquet"
+        return self.folder / "window_rows.parquet"
 
     @property
     def timeline(self) -> Path:
@@ -105,9 +105,9 @@ class Staging:
         return self.folder / "missing.parquet"
 
     @property
-    def unread(self) -> Path:
+    def texts_to_reread(self) -> Path:
         """Those of them whose texts were not just read, ascending: NumPy, S64."""
-        return self.folder / "unread.npy"
+        return self.folder / "texts_to_reread.npy"
 
     @property
     def to_embed(self) -> Path:

@@ -22,7 +22,7 @@ from prefect.settings import get_current_settings
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import AuditError, KpBatchError, known
-from kp_batch.log import hear, say, warn
+from kp_batch.log import add_handler, say, warn
 from kp_batch.operations.preview import Preview, preview, preview_text
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_and_report
@@ -149,7 +149,7 @@ def told_in_log(details: str | None = None) -> Generator[None]:
     Args:
         details: the file that tells more of an error.
     """
-    hear(_RUN_LOG)
+    add_handler(_RUN_LOG)
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).addFilter(_in_one_line)
     try:

@@ -22,7 +22,7 @@ from polars.exceptions import PanicException
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WorkerError
 from kp_batch.files import note_leftover, temporary_sibling
-from kp_batch.log import overheard, repeat
+from kp_batch.log import capture, replay_log
 from kp_batch.steps.step import PART_BYTES, Executor, P, R, Step, T, ThreadExecutor
 from kp_batch.storage.store import TRAFFIC, Traffic, counted
 from kp_batch.text import one_line, shortened
@@ -232,7 +232,7 @@ def run_part(common: Any, part: object) -> Done:
     """Do one part in a worker."""
     step, args, kwargs, folder = common
     os.chdir(folder)  # paths may be relative
-    with overheard() as told:
+    with capture() as told:
         try:
             with counted() as traffic:
                 result = step(part, *args, **kwargs)
@@ -273,7 +273,7 @@ class RayExecutor:
             begun = [task.remote(common, part) for part in parts]
         for part, each in zip(parts, begun, strict=True):
             done = self._result(step.name, part, each)
-            repeat(done.told)
+            replay_log(done.told)
             TRAFFIC.count(**asdict(done.traffic))
             yield done.result
 
@@ -291,7 +291,7 @@ class RayExecutor:
             with self._explained(step, errors.RayTaskError, *_lost(errors)):
                 return self.ray.get(task)
         except errors.RayTaskError as error:
-            repeat(getattr(error.cause, _TOLD, ()))
+            replay_log(getattr(error.cause, _TOLD, ()))
             raise error.cause from error  # which tells the log where
         except _lost(errors) as error:
             lack = " for want of memory" if isinstance(error, errors.OutOfMemoryError) else ""

@@ -15,7 +15,7 @@ from kp_batch.errors import UnreadableError
 from kp_batch.imports.conversation.messages import Json
 from kp_batch.imports.formats.packed_files import unpacked
 from kp_batch.imports.model import Rejected
-from kp_batch.limits import Room, TooLargeError, loads, room_of_trace, weight
+from kp_batch.limits import Budget, TooLargeError, loads, trace_budget, weight
 
 _HEADERS = ("header.json", "_journal/start.json")  # the other one while a run goes on
 _WHOLE = re.compile(r"(samples/.+_epoch_\d+)\.json")
@@ -80,7 +80,7 @@ class EvalFile:
     def _sample(self, name: str) -> Json | None:
         """The sample that a member is, or begins; None if it is another one."""
         if _WHOLE.fullmatch(name):
-            return cast("Json", self._json(name, room_of_trace()))
+            return cast("Json", self._json(name, trace_budget()))
         match = _SHELL.fullmatch(name)
         return (
             self._chunked(match[1]) if match and f"{match[1]}.json" not in self._members else None
@@ -88,14 +88,14 @@ class EvalFile:
 
     def _header(self) -> Json:
         for name in _HEADERS:
-            found = self._json(name, room_of_trace()) if name in self._members else None
+            found = self._json(name, trace_budget()) if name in self._members else None
             if isinstance(found, dict):
                 return cast("Json", found)
         raise UnreadableError("it is no Inspect log: it has no header.json")
 
     def _chunked(self, folder: str) -> Json:
         """A sample in chunks: its messages are places in all those that its events know."""
-        room = room_of_trace()
+        room = trace_budget()
         shell = cast("Json", self._json(f"{folder}/sample.json", room))
         known = list(self._sequence(f"{folder}/messages", room))
         attachments = enumerate(self._sequence(f"{folder}/attachments", room))
@@ -111,12 +111,12 @@ class EvalFile:
             "events_data": {"messages": known},
         }
 
-    def _sequence(self, folder: str, room: Room | None = None) -> Iterator[Any]:
+    def _sequence(self, folder: str, room: Budget | None = None) -> Iterator[Any]:
         """The items of all chunks; without a room, of one at a time."""
         for _, name in sorted(self._chunks.get(folder, ())):
-            yield from cast("list[object]", self._json(name, room or room_of_trace()))
+            yield from cast("list[object]", self._json(name, room or trace_budget()))
 
-    def _json(self, name: str, room: Room) -> object:
+    def _json(self, name: str, room: Budget) -> object:
         content = self._content(self._members[name])
         room.take(weight(content))
         return loads(content)

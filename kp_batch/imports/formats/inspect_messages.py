@@ -5,7 +5,7 @@ from typing import cast
 
 from kp_batch import limits
 from kp_batch.imports.conversation.messages import Json, Message, Role, ToolCall, ToolResult, joined
-from kp_batch.limits import VALUE_BYTES, Room, TooLargeError
+from kp_batch.limits import VALUE_BYTES, Budget, TooLargeError
 
 _ROLES: Mapping[str, Role] = {
     "system": "system",
@@ -64,15 +64,15 @@ def resolve_attachments(value: object, attachments: Mapping[str, str]) -> object
     return _whole(value, attachments, _room())
 
 
-def _room() -> Room:
+def _room() -> Budget:
     # A few bytes can name a long text, or many messages, any number of times.
     most = f"{limits.LINE_BYTES >> 20} MiB"
-    return Room(
+    return Budget(
         limits.LINE_BYTES, f"it is too large to be read: its messages take more than {most}"
     )
 
 
-def _whole(value: object, attachments: Mapping[str, str], room: Room) -> object:
+def _whole(value: object, attachments: Mapping[str, str], room: Budget) -> object:
     if isinstance(value, str):
         text = _attached(value, attachments)
         room.take(VALUE_BYTES + len(text))

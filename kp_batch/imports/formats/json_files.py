@@ -12,7 +12,7 @@ from kp_batch.errors import UnreadableError
 from kp_batch.imports.conversation.messages import Json
 from kp_batch.imports.formats.packed_files import opened
 from kp_batch.imports.model import Rejected
-from kp_batch.limits import TooLargeError, lines_of, loads, room_of_refused
+from kp_batch.limits import TooLargeError, lines_of, loads, refusal_budget
 
 _MALFORMED = "malformed_json"
 
@@ -43,7 +43,7 @@ def read_json_lines(
         TooLargeError: it unpacks to more than a file may hold, or too many lines are refused.
         UnreadableError: it is empty, or cannot be unpacked.
     """
-    is_empty, room = True, room_of_refused()
+    is_empty, room = True, refusal_budget()
     with opened(path, may_lack_end=may_lack_end) as file:
         for number, line in enumerate(lines_of(file), 1):
             is_empty = False

@@ -24,7 +24,7 @@ from kp_batch.imports.conversation.messages import Json
 from kp_batch.imports.formats.json_files import parsed, read_json_values
 from kp_batch.imports.formats.packed_files import ZSTD, CutError, opened, unpacked
 from kp_batch.imports.model import Rejected
-from kp_batch.limits import Room, TooLargeError, room_of_refused
+from kp_batch.limits import Budget, TooLargeError, refusal_budget
 
 REQUEST, LOGS, METRICS = "resourceSpans", "resourceLogs", "resourceMetrics"
 _JSON = (".json", ".jsonl", ".ndjson")
@@ -79,7 +79,7 @@ def _whole(path: Path) -> Iterator[Found]:
 def _stream(path: Path) -> Iterator[Found]:
     """The requests of a file that tells the length of each before it."""
     number = 0
-    room = Room(limits.MEMBER_BYTES, "it is too large to be read: it unpacks to too much")
+    room = Budget(limits.MEMBER_BYTES, "it is too large to be read: it unpacks to too much")
     with opened(path, may_lack_end=True) as file:
         try:
             for number, packed in _messages(file):
@@ -103,7 +103,7 @@ def _messages(file: BufferedReader) -> Iterator[tuple[int, bytes]]:
     than 16 MiB; others put a varint. No message with a span is as short as 10 bytes.
     """
     length = _length if file.peek(1)[:1] < b"\n" else _varint
-    number, empty = 0, room_of_refused()
+    number, empty = 0, refusal_budget()
     while file.peek(1):
         size = length(file)
         message = _exactly(file, min(size, limits.LINE_BYTES + 1))
@@ -150,13 +150,13 @@ def _request(message: bytes) -> Json:
     """
     if len(message) > limits.LINE_BYTES:
         raise TooLargeError
-    room = Room(limits.VALUES, str(TooLargeError()))
+    room = Budget(limits.VALUES, str(TooLargeError()))
     groups = [_group(content, room) for number, content in _fields(message, room) if number == 1]
     signal = _signal([each for _, records in groups for each in records])
     return {signal: [_told(*group, room) for group in groups] if signal == REQUEST else []}
 
 
-def _group(content: bytes, room: Room) -> tuple[bytes, list[bytes]]:
+def _group(content: bytes, room: Budget) -> tuple[bytes, list[bytes]]:
     """A resource, and what all its scopes have."""
     fields = [*_fields(content, room)]
     resource = b"".join(each for number, each in fields if number == 1)
@@ -184,13 +184,13 @@ def _signal(records: Sequence[bytes]) -> str:
     return REQUEST
 
 
-def _told(resource: bytes, spans: Iterable[bytes], room: Room) -> Json:
+def _told(resource: bytes, spans: Iterable[bytes], room: Budget) -> Json:
     attributes = _attributes(_decoded(Resource, resource).attributes, room)
     told = [_span(_decoded(Span, each), room) for each in spans]
     return {"resource": {"attributes": attributes}, "scopeSpans": [{"spans": told}]}
 
 
-def _span(span: Any, room: Room) -> Json:
+def _span(span: Any, room: Budget) -> Json:
     room.take(len(span.events))
     return {
         "traceId": span.trace_id.hex(),
@@ -220,12 +220,12 @@ _PLAIN = {
 }
 
 
-def _attributes(pairs: Collection[KeyValue], room: Room) -> list[Json]:
+def _attributes(pairs: Collection[KeyValue], room: Budget) -> list[Json]:
     room.take(len(pairs))
     return [{"key": each.key, "value": _value(each.value, room)} for each in pairs]
 
 
-def _value(value: AnyValue, room: Room) -> Json:
+def _value(value: AnyValue, room: Budget) -> Json:
     kind = value.WhichOneof("value")
     if kind in _PLAIN:
         return {_PLAIN[kind]: getattr(value, kind)}
@@ -248,7 +248,7 @@ def _decoded(kind: type[Message], content: bytes) -> Any:
 
 def _measure(kind: Any, content: bytes) -> None:
     """Refuse a message with too many values, by the descriptor of its kind."""
-    room = Room(limits.VALUES, str(TooLargeError()))
+    room = Budget(limits.VALUES, str(TooLargeError()))
     inside = [(kind, content)]
     while inside:
         kind, content = inside.pop()
@@ -258,7 +258,7 @@ def _measure(kind: Any, content: bytes) -> None:
                 inside.append((field.message_type, each))
 
 
-def _fields(message: bytes, room: Room) -> Iterator[tuple[int, bytes]]:
+def _fields(message: bytes, room: Budget) -> Iterator[tuple[int, bytes]]:
     """What a message holds of bytes, by the numbers of the fields."""
     file = BytesIO(message)
     while file.tell() < len(message):

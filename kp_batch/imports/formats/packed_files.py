@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kp_batch import limits
 from kp_batch.errors import UnreadableError
-from kp_batch.limits import Room
+from kp_batch.limits import Budget
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -65,7 +65,7 @@ class _Unpacked(io.RawIOBase):
         self._packed, self._file, self._may_lack_end = packed, file, may_lack_end
         most = f"{limits.MEMBER_BYTES >> 20:,} MiB"
         told = f"it is too large to be read: it unpacks to more than {most}"
-        self._room = Room(limits.MEMBER_BYTES, told)
+        self._room = Budget(limits.MEMBER_BYTES, told)
 
     def readable(self) -> bool:
         return True

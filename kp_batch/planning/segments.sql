@@ -1,10 +1,10 @@
 -- Where changes can matter: the days of each group that hold every trace that a change in that group can
--- affect, and all that these meet. Days of one stretch stand next to each other; what changes in different
--- stretches shares no window.
+-- affect, and all that these meet. Days of one segment stand next to each other; what changes in different
+-- segments shares no window.
 -- Given: diff (see changes.py), published (how many traces each group has on each day, "rows"), and the
--- variables stale (days on which all that is published changes) and reach (so many traces before and after
--- a change can matter at the most).
-CREATE TEMP TABLE stretches AS
+-- variables stale (days on which all that is published changes) and max_window (so many traces before and
+-- after a change can matter at the most).
+CREATE TEMP TABLE segments AS
 WITH changed AS (
     SELECT cache_group, day_of(created_at) AS day
     FROM diff
@@ -35,8 +35,8 @@ near AS (
     SELECT
         *,
         -- Between a day and a changed one before or after it there are fewer traces than can matter.
-        first - max(last) FILTER (has_changed) OVER upwards < getvariable('reach')
-        OR min(first) FILTER (has_changed) OVER downwards - last < getvariable('reach') AS is_near
+        first - max(last) FILTER (has_changed) OVER upwards < getvariable('max_window')
+        OR min(first) FILTER (has_changed) OVER downwards - last < getvariable('max_window') AS is_near
     FROM counted
     WINDOW
         upwards AS (PARTITION BY cache_group ORDER BY day),
@@ -54,6 +54,6 @@ gaps AS (
 SELECT
     cache_group,
     day,
-    dense_rank() OVER (ORDER BY cache_group NULLS FIRST, gap) AS stretch
+    dense_rank() OVER (ORDER BY cache_group NULLS FIRST, gap) AS segment
 FROM gaps
 WHERE is_near;
