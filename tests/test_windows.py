@@ -261,7 +261,7 @@ def segments(
     counts: Mapping[tuple[int, int], int],
     changed: AbstractSet[tuple[int, int]],
     stale: AbstractSet[int],
-    reach: int,
+    max_window: int,
 ) -> list[Days]:
     """What segments.sql gives for so many rows by group and day."""
     with duckdb.connect() as connection:
@@ -281,7 +281,7 @@ def segments(
         connection.execute(
             "INSERT INTO diff VALUES ('1', '2026-01-06', '1', '2026-01-06', true)"  # stays in place
         )
-        set_variables(connection, stale=[day_at(day) for day in stale], max_window=reach)
+        set_variables(connection, stale=[day_at(day) for day in stale], max_window=max_window)
         published = SQL("published")
         connection.execute(sql("kp_batch.planning.x", "segments.sql", published=published))
         found = connection.sql("FROM segments ORDER BY segment, day").fetchall()
@@ -313,9 +313,9 @@ def test_law_the_days_around_changes_hold_the_caches_capacity_on_both_sides(
     counts: dict[tuple[int, int], int],
     changed: set[tuple[int, int]],
     stale: set[int],
-    reach: int,
+    max_window: int,
 ) -> None:
-    found = segments(counts, changed, stale, reach)
+    found = segments(counts, changed, stale, max_window)
     chosen = [each for segment in found for each in segment]
     assert len(chosen) == len({*chosen})
     changes = changed | {each for each in counts if each[1] in stale}
@@ -329,7 +329,7 @@ def test_law_the_days_around_changes_hold_the_caches_capacity_on_both_sides(
             for of, at in changes
             if of == group
         ]
-        assert ((group, day) in chosen) == (min(between, default=reach) < reach)
+        assert ((group, day) in chosen) == (min(between, default=max_window) < max_window)
     for segment in found:
         assert len({group for group, _ in segment}) == 1
     for one, other in pairwise(sorted(chosen)):
@@ -341,8 +341,8 @@ def test_law_the_days_around_changes_hold_the_caches_capacity_on_both_sides(
 def test_the_days_around_changes() -> None:
     counts = {(0, day): 3 for day in range(12)}
 
-    def days(*changed: int, reach: int) -> list[list[int]]:
-        found = segments(counts, {(0, day) for day in changed}, set(), reach)
+    def days(*changed: int, max_window: int) -> list[list[int]]:
+        found = segments(counts, {(0, day) for day in changed}, set(), max_window)
         return [[day for _, day in segment] for segment in found]
 
     assert days(4, max_window=4) == [[2, 3, 4, 5, 6]]

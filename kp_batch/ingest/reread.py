@@ -161,11 +161,11 @@ def _as_scored(
     # Of the JSON, which is what is shown and written, whatever the file's format: who scores an
     # export must find the same content.
     facts = with_facts(rows_from_objects("", enumerate(read)), reasons())
-    now = zip(read, facts.select("trace_id", "content_hash").iter_rows(), strict=True)
+    current = zip(read, facts.select("trace_id", "content_hash").iter_rows(), strict=True)
     for location, _, unread in batch:
         if unread:
             yield location, unread
         else:
-            trace, found = next(now)
-            is_same = found == (location.trace_id, location.content_hash)
+            trace, ids = next(current)
+            is_same = ids == (location.trace_id, location.content_hash)
             yield location, trace if is_same else "changed"

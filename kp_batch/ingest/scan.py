@@ -250,15 +250,15 @@ def read_new(
     """Read what is not known yet: what each file holds, by its path, and what was staged of it."""
     if not sources:
         return {}, []
-    known: dict[str, FileContent] = {}
+    contents: dict[str, FileContent] = {}
     staged: list[StagedPart] = []
     rows: dict[str, int | Unreadable] = {**_rows_by_content(run)}
     copied = (_with_copy(source, run.staging) for source in sources)
     for some in cut(copied, lambda each: each.size if each.copy else 0, _COPIED_BYTES):
         for path in run.staging.fetched.iterdir():
             path.unlink()
-        staged += _read_some(run, some, executor, known, rows)
-    return known, staged
+        staged += _read_some(run, some, executor, contents, rows)
+    return contents, staged
 
 
 def _with_copy(source: SourceFile, staging: Staging) -> SourceFile:
@@ -273,7 +273,7 @@ def _read_some(
     run: Run,
     sources: Sequence[SourceFile],
     executor: Executor,
-    known: dict[str, FileContent],
+    contents_by_path: dict[str, FileContent],
     rows: dict[str, int | Unreadable],
 ) -> list[StagedPart]:
     """Read some files: adds what each holds, by its path, and the rows of each content."""
@@ -286,7 +286,7 @@ def _read_some(
     staged = _staged(run, contents, executor)
     for part, made in staged:
         rows |= {each.file_id: count for each, count in zip(part, made.rows, strict=True)}
-    known |= {
+    contents_by_path |= {
         source.path: FileContent(file_id, rows[file_id])
         if isinstance(file_id, str)
         else FileContent(None, file_id)

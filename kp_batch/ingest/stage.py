@@ -202,8 +202,8 @@ def stage_texts(part: Sequence[SourceFile], wanted: Path, staging: Staging) -> l
 
         def add_texts(source: SourceFile) -> None:
             for batch in read_rows(source):
-                found = texts_of(with_text(batch))
-                texts.add(found.filter(_contained_in(hashes, found.get_column("text_hash"))))
+                staged = texts_of(with_text(batch))
+                texts.add(staged.filter(_contained_in(hashes, staged.get_column("text_hash"))))
 
         read_with_retries("read texts again", {source: source for source in part}, add_texts)
     return texts.files
@@ -227,18 +227,18 @@ def read_with_retries(
         StorageError: a file failed each time and cannot even be looked at: its disk or its server
             is away. One that can be is at fault itself, and unreadable.
     """
-    found: dict[T, R | Unreadable] = {}
+    results: dict[T, R | Unreadable] = {}
     passing: dict[T, UnreadableError] = {}
 
     def read_remaining() -> None:
         for each in files:
-            if each in found and each not in passing:
+            if each in results and each not in passing:
                 continue
             passing.pop(each, None)
             try:
-                found[each] = read(each)
+                results[each] = read(each)
             except UnreadableError as error:
-                found[each] = Unreadable.of(error)
+                results[each] = Unreadable.of(error)
                 if is_passing(error):
                     passing[each] = error
         for each, error in passing.items():
@@ -249,7 +249,7 @@ def read_with_retries(
     except StorageError:
         if any(_is_unreachable(files[each]) for each in passing):
             raise
-    return [found[each] for each in files]
+    return [results[each] for each in files]
 
 
 def _is_unreachable(source: SourceFile) -> bool:
@@ -268,9 +268,9 @@ def _forgotten_hashes(forgotten: Sequence[Path]) -> Hashes:
     return np.array(hashes.to_list(), dtype=HASH)
 
 
-def _contained_in(known: Hashes, hashes: pl.Series) -> pl.Series:
-    """Which hashes stand among the known ones, which are ascending, and at least one."""
-    # A search, since a join would look at all that are known for every batch.
+def _contained_in(ascending: Hashes, hashes: pl.Series) -> pl.Series:
+    """Which hashes are among others, which are ascending, and at least one."""
+    # A search, since a join would look at all of these for every batch.
     sought = np.array(hashes.to_list(), dtype=HASH)
-    place = np.minimum(np.searchsorted(known, sought), len(known) - 1)
-    return pl.Series(known[place] == sought)
+    place = np.minimum(np.searchsorted(ascending, sought), len(ascending) - 1)
+    return pl.Series(ascending[place] == sought)

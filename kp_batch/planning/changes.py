@@ -79,7 +79,7 @@ _ROWS = """
 _LOSS = """
     SELECT count(*), min(trace_id), arg_min(removed_from, trace_id)
     FROM diff
-    SEMI JOIN (FROM ledger WHERE file_id IS NOT NULL) AS known ON source_file = removed_from
+    SEMI JOIN (FROM ledger WHERE file_id IS NOT NULL) AS entries ON source_file = removed_from
 """
 
 
@@ -147,11 +147,11 @@ class ChangeDetection:
         Returns:
             Those that can be read, and those needed that cannot: gone, or unreadable.
         """
-        found = self.snapshot.ask(sql(__name__, "locate.sql", texts=texts))
+        holders = self.snapshot.ask(sql(__name__, "locate.sql", texts=texts))
         readable = pl.col("status") == "read"
         return (
-            set(found.filter(readable).get_column("source_file")),
-            set(found.filter(~readable).get_column("source_file")),
+            set(holders.filter(readable).get_column("source_file")),
+            set(holders.filter(~readable).get_column("source_file")),
         )
 
 

@@ -123,7 +123,7 @@ def plan_text(plan: PlanDescription) -> str:
         [
             f"plan: restate {number(plan.traces_to_restate, 'trace')}{_by_domain(plan)}",
             *_why(plan),
-            *(f"  {what:<10} {told}" for what, count, told in work if count),
+            *(f"  {what:<10} {text}" for what, count, text in work if count),
             f"  rewrite    {_days(plan.partitions)}",
             f"  time       {time}",
         ]
@@ -132,14 +132,16 @@ def plan_text(plan: PlanDescription) -> str:
 
 def warnings(plan: PlanDescription) -> list[str]:
     """What a described plan asks its reader to look at again: no line, or one for each matter."""
-    asked = [
+    messages = [
         f"no trace has the domain {printable(name)}"
         + (f"; did you mean {printable(meant)}?" if meant else ", which has a profile")
         for name, meant in plan.unused_profiles.items()
     ]
     if plan.future_partitions:
-        asked.append(f"traces are dated in the future: {_days(plan.future_partitions)}; {_DATED}")
-    return [*asked, *([f"a run would fail: {printable(plan.excess)}"] if plan.excess else [])]
+        messages.append(
+            f"traces are dated in the future: {_days(plan.future_partitions)}; {_DATED}"
+        )
+    return [*messages, *([f"a run would fail: {printable(plan.excess)}"] if plan.excess else [])]
 
 
 def _why(plan: PlanDescription) -> list[str]:
@@ -164,14 +166,14 @@ def _of_earlier(plan: PlanDescription) -> str:
 def _rejected(plan: PlanDescription) -> str:
     """Rows and files that are rejected, and rows that others stand for."""
     codes = {code: count for code, count in plan.rejected_by_code.items() if code != SUPERSEDED}
-    listed = ", ".join(f"{code} {count:,}" for code, count in codes.items())
+    code_counts = ", ".join(f"{code} {count:,}" for code, count in codes.items())
     superseded = plan.rejected_by_code.get(SUPERSEDED, 0)
-    told = [
+    parts = [
         *([number(plan.rows_rejected, "row")] if plan.rows_rejected else []),
         *([number(len(plan.files.unreadable), "file")] if plan.files.unreadable else []),
         *([f"{number(superseded, 'row')} superseded"] if superseded else []),
     ]
-    return ", ".join(told) + (f" ({listed})" if listed else "")
+    return ", ".join(parts) + (f" ({code_counts})" if code_counts else "")
 
 
 def _caches(plan: PlanDescription) -> str:

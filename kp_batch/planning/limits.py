@@ -39,14 +39,15 @@ class LimitInputs:
     files: int  # that were there then
 
 
-NOTHING = LimitInputs(ReadAnew(0, 0, ""), Loss(0), 0, (), 0)  # of a run that finds nothing new
+# Of a run that finds nothing new.
+NO_LIMIT_INPUTS = LimitInputs(ReadAnew(0, 0, ""), Loss(0), 0, (), 0)
 
 
 @dataclass(frozen=True)
 class _Excess:
     """What passes a limit, and the option that allows as much."""
 
-    told: str
+    message: str
     option: str
     is_rejected: bool = False  # it stands in `rejects`
 
@@ -64,13 +65,13 @@ def limit_inputs(scan: ArchiveScan, loss: Loss, published: int) -> LimitInputs:
 
 def _read_anew(scan: ArchiveScan) -> ReadAnew:
     if not scan.facts:
-        return NOTHING.read
+        return NO_LIMIT_INPUTS.read
     facts = pl.scan_parquet([*scan.facts], glob=False).select("reasons")
     rejected = facts.filter(pl.col("reasons").list.len() > 0).collect(engine="streaming")
     codes = rejected.get_column("reasons").explode().value_counts(sort=True, name="rows")
-    listed = codes.sort("rows", "reasons", descending=[True, False]).iter_rows()
+    rows_by_code = codes.sort("rows", "reasons", descending=[True, False]).iter_rows()
     rows = facts.select(pl.len()).collect().item()
-    return ReadAnew(rows, len(rejected), _listed(dict(listed)))
+    return ReadAnew(rows, len(rejected), _code_counts(dict(rows_by_code)))
 
 
 def exceeded_limits(run: Run, counts: RunCounts, of: LimitInputs) -> str | None:
@@ -82,25 +83,26 @@ def exceeded_limits(run: Run, counts: RunCounts, of: LimitInputs) -> str | None:
     if run.forgets:
         return None
     if counts.accepted == 0:
-        codes = _listed(counts.rejected_by_code) or "it is empty"
+        codes = _code_counts(counts.rejected_by_code) or "it is empty"
         archive = f"{number(counts.rows, 'row')} in {number(counts.files, 'file')}"
         none = f"none of the archive's {archive} can be scored ({codes})"
         return f"{none}; no scores are published{look}"
-    found = [
+    exceeded = [
         *(*_rejected(run, counts, of), *_unreadable(run, counts)),
         *(*_removed(run, of), *_gone(run, of)),
     ]
-    if not found:
+    if not exceeded:
         return None
-    told, options = "; ".join(e.told for e in found), " ".join(e.option for e in found)
-    look = look if any(each.is_rejected for each in found) else ""
-    return f"{told}; no scores are published{look}; to allow it this once: {options}"
+    messages = "; ".join(each.message for each in exceeded)
+    options = " ".join(each.option for each in exceeded)
+    look = look if any(each.is_rejected for each in exceeded) else ""
+    return f"{messages}; no scores are published{look}; to allow it this once: {options}"
 
 
 def _rejected(run: Run, counts: RunCounts, of: LimitInputs) -> Iterator[_Excess]:
     """Of all rows, and of those that are read anew."""
     limit, read = run.config.max_reject_share, of.read
-    parts = [("", counts.rejected, counts.rows, _listed(counts.rejected_by_code))]
+    parts = [("", counts.rejected, counts.rows, _code_counts(counts.rejected_by_code))]
     if read.rejected >= _REJECTED_ANEW:
         parts.append(("of what is read anew, ", read.rejected, read.rows, read.by_code))
     over = [each for each in parts if each[1] > Fraction(str(limit)) * each[2]]
@@ -150,7 +152,7 @@ def _gone(run: Run, of: LimitInputs) -> Iterator[_Excess]:
         )
 
 
-def _listed(by_code: dict[str, int]) -> str:
+def _code_counts(by_code: dict[str, int]) -> str:
     return ", ".join(f"{code} {count:,}" for code, count in by_code.items())
 
 

@@ -13,7 +13,7 @@ from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.cache_groups import CacheGroups, count_groups
 from kp_batch.planning.changes import ChangeSet, detect_changes
 from kp_batch.planning.embeddings import MissingEmbeddings, missing_embeddings
-from kp_batch.planning.limits import NOTHING, LimitInputs, limit_inputs
+from kp_batch.planning.limits import NO_LIMIT_INPUTS, LimitInputs, limit_inputs
 from kp_batch.planning.rejects import count_rejects, stage_rejects
 from kp_batch.planning.scorer import (
     Scorer,
@@ -109,7 +109,7 @@ def _nothing(run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunReco
         days=(),
         parts=(),
         counts=counts,
-        limit_inputs=NOTHING,
+        limit_inputs=NO_LIMIT_INPUTS,
         estimated_seconds=_estimated_seconds(run.config, counts, done),
         pending=(),
         reasons=(),
@@ -169,10 +169,10 @@ def _compared(run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunRec
 
 def _stage_profiles(run: Run, snapshot: OpenSnapshot, scorer: Scorer) -> bool:
     """Stage the table of profiles; returns whether it differs from the published one."""
-    known = snapshot.scan("profiles").sort("profile_id").collect()
+    published = snapshot.scan("profiles").sort("profile_id").collect()
     profiles = scorer.profiles_table()
     profiles.write_parquet(run.staging.table("profiles"))
-    return not profiles.equals(known)
+    return not profiles.equals(published)
 
 
 def _counts(
@@ -235,11 +235,11 @@ def _estimated_seconds(
     for name, units in _RATED.items():
         to_do = units(counts)
         did = [(units(each.counts), each.seconds.get(name, 0.0)) for each in rated if each.counts]
-        known = sum(number for number, _ in did)
-        if to_do and not known:
+        rated_units = sum(number for number, _ in did)
+        if to_do and not rated_units:
             return None
         spent = sum(seconds for number, seconds in did if number)
-        estimate += spent / known * to_do if known else 0.0
+        estimate += spent / rated_units * to_do if rated_units else 0.0
     return estimate
 
 

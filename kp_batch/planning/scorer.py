@@ -223,13 +223,13 @@ def same_messages(last: RunRecord | None) -> bool:
 
 def _model_files(scorer: Scorer, last: RunRecord) -> Iterator[Reason]:
     """No published score was computed with the files of the encoder, which is the same by name."""
-    known, now = (
+    published, current = (
         [_model(each) for each in ids]
         for ids in (last.fingerprints["encoder_id"], [scorer.encoder_id])
     )
-    if known and now[0] not in known:
-        words = f"files of the model {', '.join(known)} \N{RIGHTWARDS ARROW} {now[0]}"
-        yield Reason("model_files", words, known, now[0])
+    if published and current[0] not in published:
+        words = f"files of the model {', '.join(published)} \N{RIGHTWARDS ARROW} {current[0]}"
+        yield Reason("model_files", words, published, current[0])
 
 
 def _model(encoder_id: str) -> str:

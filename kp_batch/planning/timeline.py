@@ -154,12 +154,12 @@ class WindowComparison:
     def _starts(self, times: Int64s, first: Int64s) -> Int64s:
         """Where the windows of the next rows of the new timeline begin."""
         earlier = self._rows - len(self._times)  # position of the first time that is known
-        known = np.concatenate([self._times, times])
+        all_times = np.concatenate([self._times, times])
         own = slice(len(self._times), None)
         bounds = np.concatenate([np.zeros(len(self._times), dtype=np.int64), first - earlier])
-        start = window_starts(known, self._size, self._ttl, bounds)[own] + earlier
+        start = window_starts(all_times, self._size, self._ttl, bounds)[own] + earlier
         if self._ttl is not None:
-            self._times = known[max(len(known) - self._size, 0) :]
+            self._times = all_times[max(len(all_times) - self._size, 0) :]
         return start
 
 
@@ -226,8 +226,8 @@ def spans(rows: pl.LazyFrame, limit: int) -> tuple[Span, ...]:
     bounds = replayed.group_by(pl.col("row") // limit).agg(
         warm=pl.col("start").min(), first=pl.col("row").min(), last=pl.col("row").max() + 1
     )
-    found = bounds.select("warm", "first", "last").sort("first").collect(engine="streaming")
-    return tuple(Span(*bound) for bound in found.iter_rows())
+    spans_frame = bounds.select("warm", "first", "last").sort("first").collect(engine="streaming")
+    return tuple(Span(*bound) for bound in spans_frame.iter_rows())
 
 
 @dataclass(frozen=True)
@@ -329,14 +329,14 @@ def _batches(rows: duckdb.DuckDBPyRelation) -> Iterator[pl.DataFrame]:
 
 
 def _merged_rows(scorer: Scorer, rows: pl.DataFrame) -> MergedRows:
-    found = rows.select(
+    merged = rows.select(
         "segment",
         pl.col("created_at").to_physical(),
         *("added", "removed"),
         pl.col("cache_size").fill_null(0),
         other_cache=scorer.cache_is_stale().fill_null(value=False),
     )
-    return MergedRows(*(column.to_numpy() for column in found))
+    return MergedRows(*(column.to_numpy() for column in merged))
 
 
 def _stage_timeline(

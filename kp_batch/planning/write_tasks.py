@@ -80,14 +80,14 @@ def cut_into_tasks(
     ranges = _ranges(run)
     timeline = (run.staging.timeline,)
     most = rows_in_part(timeline if ranges else ())
-    found = (
+    pieces_by_day = (
         _Day(timeline, *ranges.get(day, (0, 0)), on_timeline=True, most=most)
         if day in on_timeline or day in ranges
         else _published_day(tuple(published[day]), counts[day])
         for day in days
     )
     parts: list[WriteTask] = []
-    pieces = (piece for day in found for piece in _pieces(day))
+    pieces = (piece for day in pieces_by_day for piece in _pieces(day))
     for _, group in groupby(pieces, lambda piece: piece.on_timeline):
         for part in cut(_with_gaps(group), _share, _WHOLE):
             parts.append(_part(f"{len(parts):06d}", [piece for piece, _ in part]))
@@ -118,8 +118,8 @@ def _ranges(run: Run) -> dict[date, Rows]:
     timeline = pl.scan_parquet(run.staging.timeline, glob=False)
     days = timeline.select(day=pl.col("created_at").dt.date()).with_row_index()
     bounds = days.group_by("day").agg(first=pl.col("index").min(), rows=pl.len())
-    found = bounds.collect(engine="streaming")
-    return {day: (first, first + rows) for day, first, rows in found.iter_rows()}
+    ranges = bounds.collect(engine="streaming")
+    return {day: (first, first + rows) for day, first, rows in ranges.iter_rows()}
 
 
 def _pieces(day: _Day) -> Iterator[_Day]:
@@ -144,11 +144,11 @@ def _part(name: str, pieces: Sequence[_Day]) -> WriteTask:
 
 def _joined(ranges: Iterable[Rows]) -> Iterator[Rows]:
     """Join ranges that touch."""
-    held: Rows | None = None
+    open_range: Rows | None = None
     for first, last in ranges:
-        if held and first != held[1]:
-            yield held
-            held = None
-        held = (held[0] if held else first, last)
-    if held:
-        yield held
+        if open_range and first != open_range[1]:
+            yield open_range
+            open_range = None
+        open_range = (open_range[0] if open_range else first, last)
+    if open_range:
+        yield open_range

@@ -97,10 +97,10 @@ def parse_audits(audits: Mapping[str, Any], source: str) -> Audits:
 
 
 def _parsed(audits: Any, source: str, faults: Iterable[str]) -> Audits:
-    found = [*faults, *_faults(audits)]
-    if found:
+    messages = [*faults, *_faults(audits)]
+    if messages:
         raise KpBatchError(
-            f"the audits file {source} has {number(len(found), 'fault')}: {'; '.join(found)}"
+            f"the audits file {source} has {number(len(messages), 'fault')}: {'; '.join(messages)}"
         )
     return Audits({name: Audit(**each) for name, each in audits.items()})
 

@@ -143,7 +143,7 @@ def _in_force(weights: Mapping[str, Weights], at: str) -> Weights | None:
 
 def _weights(old: Weights | None, new: Weights | None) -> str:
     if old is None or new is None:
-        told = [f"{name} {value:g}" for name, value in (old or new or {}).items()]
-        return f"{'new' if old is None else 'gone'} ({', '.join(told)})"
+        weights = [f"{name} {value:g}" for name, value in (old or new or {}).items()]
+        return f"{'new' if old is None else 'gone'} ({', '.join(weights)})"
     changed = {name: value for name, value in new.items() if value != old[name]}
     return ", ".join(f"{name} {old[name]:g} {_TO} {value:g}" for name, value in changed.items())
