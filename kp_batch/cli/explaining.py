@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @json_option
 def explain(trace: str, warehouse: Path, *, as_json: bool) -> None:
     """Tell why TRACE, an id or the beginning of one, has its score, and what it resembled."""
-    from kp_batch.operations.explain.explanation import explain as explain_trace
+    from kp_batch.operations.explain import explain as explain_trace
 
     explanation = explain_trace(warehouse, trace)
     echo(json_line(explanation) if as_json else explanation_text(explanation))

@@ -21,7 +21,6 @@ from kp_batch.cli.options import (
 )
 from kp_batch.cli.result_texts import settings_text, verification_text
 from kp_batch.errors import KpBatchError
-from kp_batch.operations.comparison_text import comparison_text
 from kp_batch.sql import set_variables
 from kp_batch.streams import echo, telling, user_out
 from kp_batch.text import printable
@@ -156,7 +155,7 @@ def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
     where an audit fails.
     """
     from kp_batch.audits import refuse_failed, results_text
-    from kp_batch.operations.audit import audit as audit_warehouse
+    from kp_batch.pipeline.audit import audit as audit_warehouse
 
     results = audit_warehouse(warehouse, run)
     echo(json_line(results) if as_json else results_text(results))
@@ -175,6 +174,7 @@ def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: b
     A RUN is its id, the beginning of it, latest (the last one that is done) or previous.
     """
     from kp_batch.operations.compare import compare as compare_runs
+    from kp_batch.operations.compare import comparison_text
 
     comparison = compare_runs(warehouse, first, second, force=force)
     echo(json_line(comparison) if as_json else comparison_text(comparison))

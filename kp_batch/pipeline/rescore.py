@@ -14,7 +14,7 @@ from kp_batch.errors import ArchiveError, KpBatchError, StorageError
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.pipeline.audit import audit_run, check_audits, refuse
 from kp_batch.pipeline.embed import embed
-from kp_batch.pipeline.fit import check_fit
+from kp_batch.pipeline.preflight import check_fit
 from kp_batch.pipeline.publish import prepare, publish_failure, publish_success
 from kp_batch.pipeline.replay import replay_timeline
 from kp_batch.pipeline.report import leave_report
