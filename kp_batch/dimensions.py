@@ -1,4 +1,4 @@
-"""What a score is made of, apart from the contracts: who reads settings needs no Polars."""
+"""What a score is made of, apart from the schemas: who reads settings needs no Polars."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

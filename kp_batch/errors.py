@@ -1,12 +1,18 @@
-"""Errors for users, and which failures may be over soon.
+"""Errors for users, which failures may be over soon, and all others explained in one line.
 
 Every message says what happened, to what, and what to do next.
 """
 
 import errno
 import os
-from collections.abc import Collection
-from typing import Any
+import re
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from kp_batch.text import one_line
 
 # What the disk and the network report that may be over soon; nothing else is tried again.
 _PASSING = (
@@ -28,6 +34,31 @@ _PASSING = (
 )
 # What a machine is short of, which tells nothing of the file that is read meanwhile.
 _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+# The last one is DuckDB's, which calls it a lack of memory: it takes nine tenths of what is free.
+_FULL = ("No space left on device", "os error 28", "disk is full", "max_temp_directory_size")
+# DuckDB's and Polars', of files of the tables.
+_GONE = ("IO Error: No files found", "IO Error: Cannot open file", "(os error 2)")
+_ROOM = 1 << 20  # bytes, of a disk that has some
+_NOISE = re.compile(r"\x1b\[[0-9;]*m|^\[Errno \d+\] ")  # delta-rs's colours, Python's numbers
+
+# Where a full disk is looked for: the folders in which this process has begun files, and the
+# temporary ones that go with it.
+FOLDERS: set[Path] = set()
+OWN: list[Path] = []
+
+# Why a whole file cannot be read.
+UNREADABLE_FILE = "unreadable_file"
+MISSING_COLUMN = "missing_column"
+WRONG_COLUMN_TYPE = "wrong_column_type"
+
+# Why a scored trace cannot be read again from its archive.
+Unread = Literal["gone", "changed", "large", "unreadable"]
+UNREAD: Mapping[Unread, str] = {
+    "gone": "its file is gone from the archive",
+    "changed": "its file has changed in the archive",
+    "large": "its file is too large to be read again for this",
+    "unreadable": "its file cannot be read",
+}
 
 
 class KpBatchError(Exception):
@@ -82,6 +113,28 @@ class BusyError(WarehouseError):
     """Another process is writing to the warehouse."""
 
 
+@dataclass(frozen=True)
+class Fault:
+    """One fault of a whole file: its reason code, and a sentence for people."""
+
+    code: str
+    message: str
+
+
+class UnreadableError(Exception):
+    """A whole file cannot be read.
+
+    Args:
+        faults: all that is wrong with it; of a text alone the code is that of an unreadable file.
+    """
+
+    def __init__(self, *faults: Fault | str) -> None:
+        self.faults = [
+            each if isinstance(each, Fault) else Fault(UNREADABLE_FILE, each) for each in faults
+        ]
+        super().__init__("; ".join(fault.message for fault in self.faults))
+
+
 def busy(where: str, holder: str, *, waits: bool) -> BusyError:
     """The error of who finds another writer.
 
@@ -116,3 +169,64 @@ def _tells(error: BaseException, numbers: Collection[int]) -> bool:
     if getattr(error, "errno", 0) in numbers:
         return True
     return any(os.strerror(number) in str(error) for number in numbers)
+
+
+def explained(error: BaseException, log: str | None = None) -> KpBatchError:
+    """Explain why a command failed: by what the user can put right, else as a fault of ours.
+
+    Args:
+        error: what it raised.
+        log: where the details are, in the warehouse; None for a command that publishes nothing.
+    """
+    if told := known(error, log):
+        return told
+    details = f"; details are in {log}" if log else ""
+    return KpBatchError(f"unexpected {type(error).__name__}: {_text(error)}{details}")
+
+
+def known(error: BaseException, log: str | None = None) -> KpBatchError | None:
+    """Explain an error that the user can put right; None if it is another one; see `explained`."""
+    if isinstance(error, KpBatchError):
+        # That a warehouse cannot be read may be what DuckDB makes of a full temporary folder.
+        is_full = isinstance(error, WarehouseError) and _tells_of_full_disk(error.__cause__)
+        return _full_disk(log) if is_full else error
+    if _tells_of_full_disk(error):
+        return _full_disk(log)
+    text = _text(error)
+    if "Failed to reach API" in text:
+        return KpBatchError(f"{text}; start that Prefect server, or run with --no-prefect")
+    is_denied = "Permission denied" in text
+    if not is_denied and any(sign in text for sign in _GONE):
+        remedy = "ask again if another command removed it meanwhile, else restore it from a copy"
+        return WarehouseError(f"a file is gone: {text}; {remedy}")
+    if is_denied or isinstance(error, OSError):
+        remedy = "; give this user access, or run as another" if is_denied else ""
+        return WarehouseError(f"cannot go on: {text}{_whole(log)}{remedy}")
+    return None
+
+
+def _text(error: BaseException) -> str:
+    return one_line(_NOISE.sub("", str(error))) or type(error).__name__
+
+
+def _tells_of_full_disk(error: BaseException | None) -> bool:
+    return any(sign in str(error) for sign in _FULL)
+
+
+def _full_disk(log: str | None) -> ResourceError:
+    """Name the fullest of the folders that a command writes to."""
+    temporary = Path(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 (where Python looks as well)
+    folders = [Path(log).parent, temporary] if log else [temporary]
+    others = [each for each in FOLDERS if _free(each) < _ROOM]
+    fullest = min((each for each in (*others, *folders) if each.is_dir()), key=_free)
+    lasting = next((own.parent for own in OWN if fullest.is_relative_to(own)), fullest)
+    return ResourceError(f"the disk of {lasting} is full{_whole(log)}; free some space")
+
+
+def _free(folder: Path) -> int:
+    return shutil.disk_usage(folder).free if folder.is_dir() else _ROOM
+
+
+def _whole(log: str | None) -> str:
+    """Whether this run is published or not: it may fail after that."""
+    return "; what is published is whole" if log else ""

@@ -12,11 +12,9 @@ from pathlib import Path
 from shutil import rmtree
 from uuid import uuid4
 
-from kp_batch.errors import WarehouseError
+from kp_batch.errors import FOLDERS, WarehouseError
 
 HALF_WRITTEN = ".part"  # the ending of a file that is not whole yet
-FOLDERS: set[Path] = set()  # where this process has begun files
-OWN: list[Path] = []  # the temporary folder that goes with this process, if it has one
 _NOTES: list[int] = []  # the file that names what this process would leave, if there is one
 
 

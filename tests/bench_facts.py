@@ -13,9 +13,9 @@ import polars as pl
 from kp_batch.archive.sources import discover
 from kp_batch.config import RescoreConfig
 from kp_batch.ingest.scan import read_new
-from kp_batch.run import Run
+from kp_batch.runs.run import Run
+from kp_batch.runs.staging import Staging
 from kp_batch.sample import write_sample
-from kp_batch.staging import Staging
 from kp_batch.steps.step import ThreadExecutor
 from tests.measuring import medians
 from tests.tiny_traces import Traces, write_traces

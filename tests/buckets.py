@@ -11,7 +11,7 @@ import pytest
 
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.run import in_force
+from kp_batch.runs.run import in_force
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.bucket.mirror import refresh

@@ -81,10 +81,9 @@ def limits() -> Iterator[str]:
     """Every limit on what is read, with what its comment says."""
     yield "| most | of what |\n|---|---|"
     source = Path(read_limits.__file__).read_text("utf-8")
-    told = dict(re.findall(r"^(\w+) = .*?  # (.+)$", source, re.MULTILINE))
-    for name, value in vars(read_limits).items():
-        if isinstance(value, int):
-            yield f"| {_size(value) if name.endswith('_BYTES') else f'{value:,}'} | {told[name]} |"
+    for name, of_what in re.findall(r"^([A-Z]\w+) = .*?  # (.+)$", source, re.MULTILINE):
+        value = getattr(read_limits, name)
+        yield f"| {_size(value) if name.endswith('_BYTES') else f'{value:,}'} | {of_what} |"
 
 
 def _size(value: int) -> str:

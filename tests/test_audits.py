@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from kp_batch.audits import audits_text, load_audits
 from kp_batch.errors import AuditError, KpBatchError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.preview import plan
@@ -17,7 +16,8 @@ from kp_batch.operations.settings import settings
 from kp_batch.pipeline.audit import audit
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary, as_text
-from kp_batch.run import in_force
+from kp_batch.runs.audits import audits_text, load_audits
+from kp_batch.runs.run import in_force
 from kp_batch.warehouse.manifest import read_manifest
 from tests.archives import trace, write_jsonl
 from tests.pages import ROOT
@@ -175,7 +175,7 @@ def test_sql_that_cannot_run_or_looks_elsewhere_is_refused_by_plan_and_run(
 def test_what_only_shows_when_it_runs_fails_the_run_by_name(
     night: Night, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str
 ) -> None:
-    monkeypatch.setattr("kp_batch.memory._MOST_FOR_DUCKDB", 64 << 20)
+    monkeypatch.setattr("kp_batch.duck._MOST_FOR_DUCKDB", 64 << 20)
     with pytest.raises(KpBatchError, match=r"^audits cannot be run: wrong: "):
         night(trace(id="a"), audits=errors(wrong=sql))
     manifest = read_manifest(tmp_path / "warehouse")

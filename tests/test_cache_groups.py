@@ -21,7 +21,7 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.explain_plan import PlanDescription, as_text, describe
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.run import Run, in_force
+from kp_batch.runs.run import Run, in_force
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.reader import connect
 from tests.archives import trace, write_jsonl

@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import kp_batch.warehouse.delta
-from kp_batch.contracts import FACTS, PARTITIONED_BY, SCORES, TABLES
 from kp_batch.errors import WarehouseError
+from kp_batch.schemas import FACTS, PARTITIONED_BY, SCORES, TABLES
 from kp_batch.warehouse.data_files import (
     DataFile,
     data_file,

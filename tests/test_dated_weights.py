@@ -22,7 +22,7 @@ from kp_batch.operations.sweep import sweep
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.why import FORMULAS
-from kp_batch.reasons import setting_changes
+from kp_batch.runs.reasons import setting_changes
 from kp_batch.scoring.profiles import load_profiles, parse_profiles
 from kp_batch.warehouse.reader import connect
 from tests.archives import step, trace, write_jsonl

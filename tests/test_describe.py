@@ -22,10 +22,10 @@ from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.explain_plan import PlanDescription, as_text, describe
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.reasons import Reason
-from kp_batch.run import Run
+from kp_batch.runs.reasons import Reason
+from kp_batch.runs.run import Run
+from kp_batch.runs.staging import Staging
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.staging import Staging
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect

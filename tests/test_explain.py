@@ -19,14 +19,13 @@ from pydantic import TypeAdapter
 from kp_batch.cli.explanation_text import explanation_text
 from kp_batch.cli.options import json_line
 from kp_batch.dimensions import DIMENSIONS
-from kp_batch.errors import WarehouseError
-from kp_batch.failures import known
+from kp_batch.errors import WarehouseError, known
 from kp_batch.operations.explain import Explanation, explain, find_trace
 from kp_batch.operations.forget import forget
 from kp_batch.operations.neighbours import Content, diff_contents, diff_texts
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.run_record import RunRecord
+from kp_batch.runs.record import RunRecord
 from kp_batch.warehouse import snapshot
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from kp_batch.audits import AuditResult
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.report import report
@@ -24,7 +23,8 @@ from kp_batch.report.markdown import markdown
 from kp_batch.report.panels import PANELS
 from kp_batch.report.report_data import ReportData
 from kp_batch.report.sentences import Finding, Untrusted
-from kp_batch.run_record import RunCounts, RunRecord
+from kp_batch.runs.audits import AuditResult
+from kp_batch.runs.record import RunCounts, RunRecord
 from kp_batch.text import code, printable, shortened
 from tests.archives import trace, write_jsonl
 

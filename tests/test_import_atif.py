@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError
 from kp_batch.imports.formats.atif import FORMAT, draft, units
 from kp_batch.imports.model import Native, Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules

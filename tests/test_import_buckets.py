@@ -10,8 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kp_batch.errors import ArchiveError, BusyError, WarehouseError
-from kp_batch.failures import explained
+from kp_batch.errors import ArchiveError, BusyError, WarehouseError, explained
 from kp_batch.imports import archive as import_archive
 from kp_batch.imports.formats import atif, knowledgepulse, langfuse
 from kp_batch.imports.model import Format

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kp_batch.bounded_json import TooLargeError
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError
 from kp_batch.imports.formats import inspect
 from kp_batch.imports.model import Native, Rejected, SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces
+from kp_batch.limits import TooLargeError
 from tests.importing import imported, refusals, write_json
 
 RULES: dict[str, Any] = {

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError
 from kp_batch.imports.formats import langfuse
 from kp_batch.imports.model import Native, Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import import_traces
-from kp_batch.times import time_of
+from kp_batch.text import time_of
 from tests.importing import imported, refusals, write_json
 
 if TYPE_CHECKING:

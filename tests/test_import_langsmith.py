@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from kp_batch import limits
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError
 from kp_batch.imports.formats.langsmith import FORMAT, draft, units
 from kp_batch.imports.model import Native, Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import Rules, load_rules

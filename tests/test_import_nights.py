@@ -24,7 +24,7 @@ from kp_batch.imports.formats import FORMATS
 from kp_batch.imports.model import Format, SourceRecord, TraceDraft, by_ending
 from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, import_traces
-from kp_batch.times import time_of
+from kp_batch.text import time_of
 from tests.import_digests import GOLDEN
 from tests.importing import imported
 from tests.shuffled_spans import SPANS, span_lines

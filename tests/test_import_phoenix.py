@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError
 from kp_batch.imports.formats import phoenix
 from kp_batch.imports.model import Rejected, SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from adbc_driver_postgresql import dbapi
 
-from kp_batch.errors import KpBatchError
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import KpBatchError, UnreadableError
 from kp_batch.imports.days import DailyPartitions
 from kp_batch.imports.formats.knowledgepulse import FORMAT, rows
 from kp_batch.imports.formats.knowledgepulse_postgres import rows_of, state_of

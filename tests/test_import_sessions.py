@@ -7,13 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kp_batch.bounded_json import TooLargeError
-from kp_batch.errors import KpBatchError
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import KpBatchError, UnreadableError
 from kp_batch.imports.formats import FORMATS
 from kp_batch.imports.model import Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import Imported, import_traces
+from kp_batch.limits import TooLargeError
 from tests.import_kits import KITS
 from tests.importing import imported, refusals
 

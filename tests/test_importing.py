@@ -31,7 +31,7 @@ from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, import_traces
 from kp_batch.imports.state import ImportState
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.times import time_of
+from kp_batch.text import time_of
 from kp_batch.warehouse.reader import connect
 from tests.importing import imported, kp_trace, refusals, write_json
 from tests.test_rescore import config

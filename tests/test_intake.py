@@ -15,7 +15,6 @@ import pytest
 import kp_batch.ingest.scan
 from kp_batch.archive import reading
 from kp_batch.config import RescoreConfig
-from kp_batch.contracts import FACTS, REJECTS
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.ingest.stage import Content, StagedPart, stage_contents
 from kp_batch.planning.changes import RELATIONS, detect_changes
@@ -24,7 +23,8 @@ from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.snapshot import open_snapshot
 from kp_batch.planning.timeline import TIMELINE
-from kp_batch.run import Run
+from kp_batch.runs.run import Run
+from kp_batch.schemas import FACTS, REJECTS
 from kp_batch.steps.step import Step, ThreadExecutor
 from tests.archives import (
     SCHEMA,

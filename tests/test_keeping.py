@@ -18,13 +18,13 @@ import kp_batch.operations.vacuum
 import kp_batch.pipeline.rescore
 from kp_batch.archive.validation import CHECKS
 from kp_batch.config import RescoreConfig
-from kp_batch.contracts import TABLES, VIEWS
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.embedding.vector_store import write_chunk
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.schemas import TABLES, VIEWS
 from kp_batch.warehouse.delta import DeltaTables, files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.reader import connect

@@ -19,8 +19,8 @@ from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.explain_plan import as_text
 from kp_batch.planning.limits import NOTHING, excess
-from kp_batch.run import Run
-from kp_batch.run_record import RunCounts
+from kp_batch.runs.record import RunCounts
+from kp_batch.runs.run import Run
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.manifest import read_manifest
 from tests.archives import trace, write_jsonl, write_parquet

@@ -22,7 +22,7 @@ from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
-from kp_batch.staging import Staging
+from kp_batch.runs.staging import Staging
 from kp_batch.storage import store as storage
 from kp_batch.warehouse.bucket.location import folder_of, local_copy, make_folder_of
 from kp_batch.warehouse.bucket.mirror import is_shared

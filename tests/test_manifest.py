@@ -9,10 +9,10 @@ import pytest
 
 from kp_batch.config import SETTINGS as NAMES
 from kp_batch.config import RescoreConfig
-from kp_batch.contracts import TABLES
 from kp_batch.errors import WarehouseError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.run_record import RunRecord
+from kp_batch.runs.record import RunRecord
+from kp_batch.schemas import TABLES
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest
 from kp_batch.warehouse.reader import connect

@@ -5,8 +5,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-import kp_batch.memory
-from kp_batch.memory import available_bytes, duckdb_config, duckdb_limit
+import kp_batch.duck
+from kp_batch.duck import available_bytes, duckdb_config, duckdb_limit
 
 GIB = 1 << 30
 
@@ -31,14 +31,14 @@ def test_the_memory_is_what_duckdb_finds_and_no_more_than_the_machine_has() -> N
 def test_the_limit_follows_the_machine_and_what_cannot_be_spilled(
     monkeypatch: pytest.MonkeyPatch, there_is: int, most: int, scores: int, limit: int
 ) -> None:
-    monkeypatch.setattr(kp_batch.memory, "available_bytes", lambda: there_is)
+    monkeypatch.setattr(kp_batch.duck, "available_bytes", lambda: there_is)
     assert duckdb_limit(most, scores) == limit
 
 
 def test_what_does_not_fit_is_kept_in_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kp_batch.memory, "available_bytes", lambda: 256 << 20)
+    monkeypatch.setattr(kp_batch.duck, "available_bytes", lambda: 256 << 20)
     with duckdb.connect(config=duckdb_config(tmp_path / "spill")) as connection:
         connection.execute("CREATE TABLE held AS SELECT md5(n::VARCHAR) FROM range(3000000) t(n)")
         assert list((tmp_path / "spill").iterdir())

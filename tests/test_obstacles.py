@@ -17,8 +17,7 @@ from kp_batch import cli
 from kp_batch.archive.folders import IS_DELTA
 from kp_batch.archive.sources import discover
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
-from kp_batch.failures import explained
+from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError, explained
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse.reader import connect

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kp_batch.archive.sources import discover
-from kp_batch.errors import ArchiveError
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import ArchiveError, UnreadableError
 from tests.archives import SCHEMA, read, retyped, step, table, trace, write_jsonl, write_parquet
 from tests.test_intake import TIMELINE, take_in
 

@@ -15,7 +15,7 @@ from kp_batch.errors import ArchiveError, AuditError, KpBatchError
 from kp_batch.operations.compare import compare
 from kp_batch.operations.preview import Preview, preview, preview_text
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.run import in_force
+from kp_batch.runs.run import in_force
 from kp_batch.sample import write_sample
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import writing

@@ -18,14 +18,14 @@ import duckdb
 import pytest
 
 from kp_batch.config import RescoreConfig
-from kp_batch.contracts import TABLES
 from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import report as reporting
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.staging import Staging
+from kp_batch.runs.staging import Staging
+from kp_batch.schemas import TABLES
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.warehouse import catalog
 from kp_batch.warehouse import manifest as manifests

@@ -12,10 +12,10 @@ import polars as pl
 import pytest
 
 from kp_batch.config import RescoreConfig
-from kp_batch.contracts import VIEWS
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
+from kp_batch.schemas import VIEWS
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
 from kp_batch.warehouse.manifest import Manifest

@@ -20,8 +20,7 @@ from kp_batch.archive.formats.parquet_batches import ParquetRows
 from kp_batch.archive.reading import read_raw, read_rows_with_raw
 from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
-from kp_batch.errors import is_passing
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError, is_passing
 from tests.archives import SCHEMA, retyped, trace, write_jsonl, write_parquet
 from tests.test_reading import damage
 from tests.test_validation import ACCEPTED, EVERYTHING, REFUSED, REFUSED_JSON

@@ -24,9 +24,9 @@ from ray.cluster_utils import Cluster as Nodes
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, WorkerError
 from kp_batch.ingest import scan
+from kp_batch.log import warn
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning import sizes, timeline
-from kp_batch.progress import warn
 from kp_batch.sample import write_sample
 from kp_batch.steps import ray as rays
 from kp_batch.steps.ray import RayExecutor, executor_of

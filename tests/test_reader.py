@@ -13,10 +13,10 @@ import duckdb
 import polars as pl
 import pytest
 
-from kp_batch.contracts import VIEWS
+from kp_batch.duck import statement
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.sql import statement
+from kp_batch.schemas import VIEWS
 from kp_batch.warehouse.delta import DeltaTables, files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import publish

@@ -21,9 +21,9 @@ from kp_batch.archive.formats import parquet_batches
 from kp_batch.archive.formats.parquet_batches import ParquetRows
 from kp_batch.archive.reading import read_raw, read_rows
 from kp_batch.archive.sources import discover
-from kp_batch.contracts import ROWS, TIMESTAMP, TRACE
-from kp_batch.file_faults import UnreadableError
-from kp_batch.times import time_of
+from kp_batch.errors import UnreadableError
+from kp_batch.schemas import ROWS, TIMESTAMP, TRACE
+from kp_batch.text import time_of
 from tests.archives import (
     OUTCOME,
     SCHEMA,

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from markupsafe import escape
 
-from kp_batch import memory
+from kp_batch import duck
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
 from kp_batch.operations.forget import forget
@@ -87,7 +87,7 @@ def test_the_report_is_gathered_in_bounded_memory(
         return gathered(connection)
 
     gathered = reporting.gather
-    monkeypatch.setattr(memory, "available_bytes", lambda: gib << 30)
+    monkeypatch.setattr(duck, "available_bytes", lambda: gib << 30)
     monkeypatch.setattr(reporting, "gather", gather)
     report(warehouse, "markdown")
     assert told == [(limit,)]

@@ -15,14 +15,14 @@ import polars as pl
 import pytest
 
 from kp_batch.config import RescoreConfig
-from kp_batch.contracts import TIMESTAMP, VIEWS
 from kp_batch.dimensions import DIMENSIONS
+from kp_batch.duck import read_parquet
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report import report_data as module
 from kp_batch.report.report_data import FRAMES, ReportData, gather
+from kp_batch.schemas import TIMESTAMP, VIEWS
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.sql import read_parquet
 from kp_batch.warehouse.catalog import build
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest

@@ -11,16 +11,15 @@ import polars as pl
 import pytest
 
 from kp_batch.config import RescoreConfig
-from kp_batch.contracts import STEP_TYPES
-from kp_batch.errors import ArchiveError
+from kp_batch.errors import UNREAD, ArchiveError
 from kp_batch.operations.forget import forget
 from kp_batch.pipeline import report as report_texts
 from kp_batch.pipeline.report import gather_traces, leave_report, read_texts, report
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.report.report_data import ReportData, gather
 from kp_batch.report.traces import StepStart, Text, Traces
+from kp_batch.schemas import STEP_TYPES
 from kp_batch.steps.step import ThreadExecutor
-from kp_batch.unread import UNREAD
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish

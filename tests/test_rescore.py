@@ -20,8 +20,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.embedding.vector_store import count_vectors
-from kp_batch.errors import ArchiveError, KpBatchError, ProfileError, StorageError
-from kp_batch.failures import explained
+from kp_batch.errors import ArchiveError, KpBatchError, ProfileError, StorageError, explained
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles

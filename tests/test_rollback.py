@@ -17,7 +17,6 @@ import kp_batch.operations.rollback
 import kp_batch.pipeline.publish
 from kp_batch.cli.query import runs
 from kp_batch.cli.result_texts import rolled_back_text
-from kp_batch.contracts import GROWING, TABLES
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.compare import compare
 from kp_batch.operations.forget import forget
@@ -25,6 +24,7 @@ from kp_batch.operations.rollback import kept_runs, rollback
 from kp_batch.operations.settings import settings
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.schemas import GROWING, TABLES
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.snapshot import published
 from tests.archives import step, write_jsonl

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kp_batch.contracts import RUNS
-from kp_batch.run_record import (
+from kp_batch.runs.record import (
     RunCounts,
     RunRecord,
     done_runs,
@@ -16,6 +15,7 @@ from kp_batch.run_record import (
     last_done,
     profile_name,
 )
+from kp_batch.schemas import RUNS
 from kp_batch.scoring.profiles import WeightProfile
 
 JSON: dict[str, Any] = {

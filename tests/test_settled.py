@@ -18,9 +18,9 @@ from kp_batch.planning.explain_plan import describe
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.why import is_current, is_settled
-from kp_batch.run import Run
-from kp_batch.run_record import RunRecord, last_done
-from kp_batch.staging import Staging
+from kp_batch.runs.record import RunRecord, last_done
+from kp_batch.runs.run import Run
+from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.snapshot import PublishedSnapshot

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kp_batch
-from kp_batch.sql import (
+from kp_batch.duck import (
     SQL,
     columns,
     identifier,
@@ -25,7 +25,7 @@ from kp_batch.sql import (
 
 _CONNECTION = duckdb.connect()
 _PACKAGE = Path(kp_batch.__file__).parent
-_MAKES_SQL = _PACKAGE / "sql.py"
+_MAKES_SQL = _PACKAGE / "duck.py"
 _SHOWN = "kp-batch sql"  # a command that users are shown
 _ALLOWED = {
     ("operations/export.py", "SQL"),  # what DuckDB tells of a relation, as SQL

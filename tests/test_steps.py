@@ -20,7 +20,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from kp_batch.errors import ArchiveError, StorageError
-from kp_batch.progress import progress
+from kp_batch.log import progress
 from kp_batch.steps import step as steps
 from kp_batch.steps.step import Clock, Step, ThreadExecutor, step, timed, work
 
@@ -140,7 +140,7 @@ def test_as_many_parts_at_once_as_there_are_cores_and_memory_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pl, "thread_pool_size", lambda: 4)
-    monkeypatch.setattr("kp_batch.memory.available_bytes", lambda: 3 << 30)
+    monkeypatch.setattr("kp_batch.duck.available_bytes", lambda: 3 << 30)
     for memory, expected in ((1, 4), (1 << 30, 3), (2 << 30, 1), (9 << 30, 1)):
         together = Barrier(expected)
 

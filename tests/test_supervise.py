@@ -88,7 +88,7 @@ import os, signal, subprocess, sys, tempfile, time
 from pathlib import Path
 from kp_batch.cli.supervise import has_told, logged, supervised
 from kp_batch.files import temporary_sibling
-from kp_batch.streams import echo
+from kp_batch.log import echo
 def kill(number):
     os.kill(os.getpid(), number)
 def work():
@@ -259,7 +259,7 @@ def test_no_result_is_told_where_it_cannot_be_written(
 
 LEAVING = """
 folder, log = map(Path, sys.argv[1:])
-from kp_batch.staging import Staging
+from kp_batch.runs.staging import Staging
 from kp_batch.warehouse.publication import writing
 begun = temporary_sibling(folder / "a"); begun.write_text("half")
 Staging(folder / "staging" / "a-run").make()

@@ -35,9 +35,9 @@ from kp_batch.operations.forget import forget
 from kp_batch.operations.sweep import SWEPT, Grouping, page_of, sweep, sweep_span, sweep_spans
 from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.runs.staging import Staging
 from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.staging import Staging
 from kp_batch.vectors import Float32s, normalised
 from kp_batch.warehouse.layout import Layout
 from tests.archives import trace, write_jsonl

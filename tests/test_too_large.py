@@ -13,7 +13,7 @@ from kp_batch.archive.formats import parquet_batches
 from kp_batch.archive.formats.parquet_batches import ReadPlan, plan_reading
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.sources import discover
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError
 from tests.archives import SCHEMA, read, retyped, step, trace, write_parquet
 from tests.hostile import FILES, lower_limits
 

@@ -11,7 +11,7 @@ from kp_batch import live
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import CHECKS, REASONS, fault_sentence, reject_message
-from kp_batch.contracts import STEP_TYPES
+from kp_batch.schemas import STEP_TYPES
 from tests.archives import read, step, trace, write_jsonl, write_parquet
 
 ROOT = Path(__file__).parents[1]
@@ -285,7 +285,7 @@ def test_every_code_in_the_sources_is_a_reason() -> None:
     assert set(re.findall(r"\['(\w+)'\]", sql)) == {"superseded"} < set(REASONS)
     rooms = [
         package / "limits.py",
-        package / "file_faults.py",
+        package / "errors.py",
         *(package / "archive").rglob("*.py"),
     ]
     room = "".join(path.read_text("utf-8") for path in rooms)

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 
-from kp_batch.contracts import PROFILES, REJECTS, TABLES, VIEWS
 from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.schemas import PROFILES, REJECTS, TABLES, VIEWS
 from kp_batch.warehouse import delta
 from kp_batch.warehouse.answers import write_answer
 from kp_batch.warehouse.delta import DeltaTables, files_of, open_table

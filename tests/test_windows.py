@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kp_batch.duck import SQL, set_variables, sql
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.replay import window_starts
 from kp_batch.planning.windows import (
@@ -24,7 +25,6 @@ from kp_batch.planning.windows import (
     spans,
     taking_part,
 )
-from kp_batch.sql import SQL, set_variables, sql
 from kp_batch.vectors import Bools, Int64s
 from kp_batch.warehouse.catalog import create_macros
 

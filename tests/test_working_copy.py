@@ -27,7 +27,7 @@ from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import report as pipeline_report
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.run import in_force
+from kp_batch.runs.run import in_force
 from kp_batch.sample import write_sample
 from kp_batch.steps import step
 from kp_batch.steps.step import ThreadExecutor

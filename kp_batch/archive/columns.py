@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from kp_batch.contracts import TIMESTAMP
-from kp_batch.times import time_of, us_of
+from kp_batch.schemas import TIMESTAMP
+from kp_batch.text import time_of, us_of
 
 _TEXT = pl.String()
 

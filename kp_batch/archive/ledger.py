@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, field, replace
 import polars as pl
 
 from kp_batch.archive.folders import SourceFile
-from kp_batch.contracts import FILES
+from kp_batch.schemas import FILES
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of the ledger: see `contracts.FILES`."""
+    """One row of the ledger: see `schemas.FILES`."""
 
     source_file: str
     status: str

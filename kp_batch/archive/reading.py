@@ -11,8 +11,7 @@ from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.formats.json import BATCH_BYTES, MALFORMED_JSON, Batch, truncated
 from kp_batch.archive.sources import open_file
 from kp_batch.archive.validation import any_rejected, reasons
-from kp_batch.errors import is_of_machine
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError, is_of_machine
 
 # Rows a batch: long traces hold some 50 kB of text, so that a batch stays below 200 MB.
 BATCH_ROWS = 4_096

@@ -12,11 +12,10 @@ import polars as pl
 from kp_batch import limits
 from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS
 from kp_batch.archive.formats.json import CUT, MALFORMED_JSON, finite, value_at
-from kp_batch.bounded_json import MOST
-from kp_batch.contracts import STEP_TYPES
-from kp_batch.file_faults import MISSING_COLUMN, UNREADABLE_FILE, WRONG_COLUMN_TYPE
-from kp_batch.text import shortened
-from kp_batch.times import ISO_8601
+from kp_batch.errors import MISSING_COLUMN, UNREADABLE_FILE, WRONG_COLUMN_TYPE
+from kp_batch.limits import MOST
+from kp_batch.schemas import STEP_TYPES
+from kp_batch.text import ISO_8601, shortened
 
 SUPERSEDED = "superseded"  # found by rejects.sql
 

@@ -9,10 +9,10 @@ from typing import NoReturn
 
 import click
 
-from kp_batch import progress
+from kp_batch import log
 from kp_batch.cli.supervise import ending_signals, say, supervised
-from kp_batch.failures import explained
-from kp_batch.streams import telling, user_err, user_out
+from kp_batch.errors import explained
+from kp_batch.log import telling, user_err, user_out
 
 _MODULES = (  # of the commands, in their order
     *("run", "query", "explaining", "sweeping"),
@@ -58,12 +58,12 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
 
 def _long() -> int:
     """Do it as the child of a supervisor."""
-    progress.show_on_stderr()
+    log.show_on_stderr()
     status = _status()
     from kp_batch.storage.store import TRAFFIC
 
     if TRAFFIC.requests and not status:  # what failed says why in its last line
-        progress.say(f"object storage: {TRAFFIC}")
+        log.say(f"object storage: {TRAFFIC}")
     return status
 
 

@@ -13,9 +13,8 @@ from kp_batch.cli.breakdown_text import scored_text
 from kp_batch.cli.explanation_text import explanation_text
 from kp_batch.cli.options import json_line, json_option, option_of_warehouse, warehouse_option
 from kp_batch.errors import TraceError
-from kp_batch.streams import echo
-from kp_batch.text import number, printable
-from kp_batch.times import time_of
+from kp_batch.log import echo
+from kp_batch.text import number, printable, time_of
 
 if TYPE_CHECKING:
     from kp_batch.operations.score import Meet

@@ -6,8 +6,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from kp_batch.cli.breakdown_text import breakdown_lines
+from kp_batch.errors import UNREAD
 from kp_batch.text import age, aligned, number, of_group, one_line, padded, printable, shortened
-from kp_batch.unread import UNREAD
 
 if TYPE_CHECKING:
     from kp_batch.operations.explain import Explanation, ScoreChange

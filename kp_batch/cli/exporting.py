@@ -17,7 +17,7 @@ from kp_batch.cli import kp_batch
 from kp_batch.cli.options import complete_domains, json_line, json_option, warehouse_option
 from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
-from kp_batch.streams import echo, telling, user_err, user_out
+from kp_batch.log import echo, telling, user_err, user_out
 from kp_batch.text import Terminal, number, printable
 
 if TYPE_CHECKING:

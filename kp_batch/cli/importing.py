@@ -10,8 +10,8 @@ import click
 from kp_batch.cli import kp_batch
 from kp_batch.cli.options import complete_formats, json_line, json_option
 from kp_batch.imports.rejects import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
+from kp_batch.log import echo
 from kp_batch.storage.urls import is_url
-from kp_batch.streams import echo
 
 _RULES = """\
 # Rules to start from: what makes a success, how confident it is, and of which domain a trace is.
@@ -61,7 +61,7 @@ class _Archive(click.Path):
 
 
 def _limit(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    from kp_batch.setting_types import parse_limit
+    from kp_batch.config import parse_limit
 
     try:
         return value and parse_limit(value)

@@ -14,8 +14,8 @@ from kp_batch.cli.options import complete_runs, json_line, json_option, warehous
 from kp_batch.cli.result_texts import forgotten_text, removed_text, rolled_back_text
 from kp_batch.cli.supervise import logged
 from kp_batch.errors import KpBatchError
+from kp_batch.log import echo
 from kp_batch.novelty.settings import parse_ttl
-from kp_batch.streams import echo
 from kp_batch.text import number
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import Layout

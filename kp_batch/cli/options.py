@@ -107,11 +107,10 @@ class SettingsCommand(click.Command):
 
 @cache
 def _options() -> tuple[click.Option, ...]:
-    from kp_batch.audits import Audits
-    from kp_batch.config import REMOVED, SETTINGS, RescoreConfig
+    from kp_batch.config import NONE, REMOVED, SETTINGS, RescoreConfig
     from kp_batch.embedding.precision import Precision
+    from kp_batch.runs.audits import Audits
     from kp_batch.scoring.profiles import ProfileVersions
-    from kp_batch.setting_types import NONE
 
     least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""})
     defaults = least.model_dump(mode="json") | {"profiles": "the built-in ones", "audits": NONE}
@@ -150,7 +149,7 @@ def _option(name: str, kind: Any) -> str:
 def _shown(name: str, default: Any) -> str | bool:
     """What help says of a default; a warehouse that is not new has its own settings."""
     from kp_batch.config import SETTINGS
-    from kp_batch.reasons import in_words
+    from kp_batch.runs.reasons import in_words
 
     return f"{in_words(default)} in a new warehouse" if name in SETTINGS else default is not False
 

@@ -20,9 +20,9 @@ from kp_batch.cli.options import (
     warehouse_option,
 )
 from kp_batch.cli.result_texts import settings_text, verification_text
+from kp_batch.duck import set_variables
 from kp_batch.errors import KpBatchError
-from kp_batch.sql import set_variables
-from kp_batch.streams import echo, telling, user_out
+from kp_batch.log import echo, telling, user_out
 from kp_batch.text import printable
 from kp_batch.warehouse.questions import Question
 from kp_batch.warehouse.questions import questions as all_questions
@@ -154,8 +154,8 @@ def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
     What was published before the run, the last one that is done, is beside it. It exits with 1
     where an audit fails.
     """
-    from kp_batch.audits import refuse_failed, results_text
     from kp_batch.pipeline.audit import audit as audit_warehouse
+    from kp_batch.runs.audits import refuse_failed, results_text
 
     results = audit_warehouse(warehouse, run)
     echo(json_line(results) if as_json else results_text(results))

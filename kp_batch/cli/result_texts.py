@@ -5,7 +5,7 @@ from dataclasses import asdict
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
-from kp_batch.reasons import in_words
+from kp_batch.runs.reasons import in_words
 from kp_batch.text import aligned, number, one_line, padded, printable, shortened, width
 
 if TYPE_CHECKING:

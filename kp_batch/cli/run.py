@@ -12,8 +12,7 @@ from kp_batch.cli.options import SettingsCommand, checked, json_line, json_optio
 from kp_batch.cli.query import ask
 from kp_batch.cli.supervise import has_told, logged
 from kp_batch.errors import ResourceError
-from kp_batch.progress import show_news_alone
-from kp_batch.streams import echo
+from kp_batch.log import echo, show_news_alone
 from kp_batch.text import number
 from kp_batch.warehouse.layout import Layout, check_apart, make_folder
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.streams import echo
+from kp_batch.log import echo
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TRACE = "trace"

@@ -7,7 +7,7 @@ parent waits; it ends the child's process group as soon as a signal comes, which
 moment, since only the swap of manifest.json publishes anything. Should the parent die, the child
 sees the end of a pipe, and does the same.
 
-What the child itself tells goes to the user's streams: see `streams`. What libraries print, and
+What the child itself tells goes to the user's streams: see `log`. What libraries print, and
 Prefect's server, goes into a file of the temporary folder, or into the log of the warehouse.
 Descendants that lead process groups of their own, as Ray's do, end by themselves, once they miss
 who began them.
@@ -27,10 +27,9 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn, TextIO
 
-from kp_batch.errors import BusyError, KpBatchError, ResourceError
-from kp_batch.failures import explained
-from kp_batch.files import HALF_WRITTEN, OWN, note_leftovers_in, remove_leftovers, temporary_sibling
-from kp_batch.streams import echo, keep_apart, user_err, user_out
+from kp_batch.errors import OWN, BusyError, KpBatchError, ResourceError, explained
+from kp_batch.files import HALF_WRITTEN, note_leftovers_in, remove_leftovers, temporary_sibling
+from kp_batch.log import echo, keep_apart, user_err, user_out
 from kp_batch.text import printable_lines
 
 # Files of the child's temporary folder: what it would leave elsewhere where it is killed, what

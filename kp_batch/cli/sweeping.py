@@ -13,9 +13,9 @@ import click
 from kp_batch.cli import kp_batch
 from kp_batch.cli.exporting import written
 from kp_batch.cli.options import json_line, json_option, warehouse_option
+from kp_batch.log import echo
 from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
 from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep
-from kp_batch.streams import echo
 from kp_batch.text import aligned, number, printable, shortened
 
 T = TypeVar("T")

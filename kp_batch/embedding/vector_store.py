@@ -24,9 +24,9 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from kp_batch.duck import SQL, Value, set_variables, sql, statement
 from kp_batch.errors import WarehouseError
 from kp_batch.files import HALF_WRITTEN, atomic_write, files_below
-from kp_batch.sql import SQL, Value, set_variables, sql, statement
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.bucket.location import is_remote, local_copy
 

@@ -1,1 +1,1 @@
-"""Other systems' traces: read as they record them, and turned into `contracts.TRACE`."""
+"""Other systems' traces: read as they record them, and turned into `schemas.TRACE`."""

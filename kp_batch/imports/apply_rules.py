@@ -7,14 +7,14 @@ from typing import Any
 import polars as pl
 
 from kp_batch import limits
-from kp_batch.bounded_json import TooLargeError
-from kp_batch.contracts import STEP_TYPES, TRACE
 from kp_batch.errors import KpBatchError
 from kp_batch.imports.conversation.attributes import first
 from kp_batch.imports.model import Format, Rejected, TraceDraft
 from kp_batch.imports.rules import Domain, Rules
 from kp_batch.imports.state import ImportState
-from kp_batch.progress import warn
+from kp_batch.limits import TooLargeError
+from kp_batch.log import warn
+from kp_batch.schemas import STEP_TYPES, TRACE
 
 _CONTEXT = "https://knowledgepulse.dev/schema/v1"
 _NATIVE = dict.fromkeys(("system", "root", "log", "sample"), pl.String()) | {"epoch": pl.Int64()}
@@ -72,7 +72,7 @@ def _is_too_large(draft: TraceDraft) -> bool:
 
 
 def _row(draft: TraceDraft, decided: Row, confidence: float | None) -> Row:
-    """A row of `contracts.TRACE`."""
+    """A row of `schemas.TRACE`."""
     return {
         "@context": _CONTEXT,
         "@type": "ReasoningTrace",

@@ -28,7 +28,7 @@ from kp_batch.imports.state import (
     store_frame,
     store_sources,
 )
-from kp_batch.progress import warn
+from kp_batch.log import warn
 
 _SKIPPED_FOR = timedelta(days=30)  # that records of what is passed over are kept
 

@@ -13,9 +13,7 @@ from pathlib import Path
 import polars as pl
 from polars.exceptions import PanicException
 
-from kp_batch.bounded_json import VALUE_BYTES, TooLargeError, room_of_refused, room_of_trace, weight
-from kp_batch.errors import KpBatchError, ResourceError, is_of_machine, is_passing
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import KpBatchError, ResourceError, UnreadableError, is_of_machine, is_passing
 from kp_batch.imports.apply_rules import Row, apply_rules
 from kp_batch.imports.conversation.attributes import first
 from kp_batch.imports.days import DailyPartitions, day_of, rows_of
@@ -35,7 +33,14 @@ from kp_batch.imports.rules import Rules
 from kp_batch.imports.sorted_runs import SortedRuns
 from kp_batch.imports.sources import here
 from kp_batch.imports.workers import Workers
-from kp_batch.limits import TOO_LARGE
+from kp_batch.limits import (
+    TOO_LARGE,
+    VALUE_BYTES,
+    TooLargeError,
+    room_of_refused,
+    room_of_trace,
+    weight,
+)
 from kp_batch.text import one_line
 
 _PRESENT = pl.Schema({"trace": pl.String, "file": pl.String})

@@ -12,12 +12,11 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
+from kp_batch.duck import duckdb_config, set_variables, sql, statement
 from kp_batch.errors import KpBatchError
 from kp_batch.imports.archive import Archive
 from kp_batch.imports.model import Rejected
 from kp_batch.imports.sorted_runs import SortedRuns
-from kp_batch.memory import duckdb_config
-from kp_batch.sql import set_variables, sql, statement
 from kp_batch.text import are, encodable, number, shortened
 
 WAITING = ("incomplete", "unfinished_run")  # reasons that a later import finds gone
@@ -152,7 +151,7 @@ def check_limits(limits: ImportLimits, refusals: Refusals, traces: int, files: i
     Raises:
         KpBatchError: tells the limit, and how to allow it.
     """
-    from kp_batch.setting_types import is_beyond
+    from kp_batch.config import is_beyond
 
     read = traces + refusals.numbers["refused"]
     for kind, limit, whole, what in (

@@ -39,7 +39,7 @@ from kp_batch.imports.sources import (
 )
 from kp_batch.imports.state import ImportState, KnownSource, state_file
 from kp_batch.imports.workers import Workers
-from kp_batch.progress import progress
+from kp_batch.log import progress
 from kp_batch.storage.urls import is_url
 
 IMPORTER = 6  # the version of how records become traces

@@ -13,7 +13,7 @@ from typing import Self, cast
 import polars as pl
 import pyarrow.parquet as pq
 
-from kp_batch.contracts import arrow_schema
+from kp_batch.schemas import arrow_schema
 
 Pieces = Iterator[pl.DataFrame]  # of rows in order
 RUN_BYTES = 16 << 20  # of a run that is gathered

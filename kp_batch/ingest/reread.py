@@ -12,10 +12,9 @@ from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.sources import stat_file
 from kp_batch.archive.validation import reasons
-from kp_batch.errors import is_of_machine
+from kp_batch.duck import SQL, sql
+from kp_batch.errors import Unread, is_of_machine
 from kp_batch.facts import with_facts
-from kp_batch.sql import SQL, sql
-from kp_batch.unread import Unread
 
 # Of what is looked at together: no more of either, unless one trace is more.
 _ROWS = 2_000

@@ -27,10 +27,10 @@ from kp_batch.archive.ledger import (
 )
 from kp_batch.archive.sources import absolute, discover, folders_named, path_keys
 from kp_batch.ingest.stage import VERSION, Content, StagedPart, Unreadable, identify, stage_contents
+from kp_batch.log import progress, warn
 from kp_batch.novelty.settings import check_cache_by
-from kp_batch.progress import progress, warn
-from kp_batch.run import Run
-from kp_batch.staging import Staging
+from kp_batch.runs.run import Run
+from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import Executor, cut, step
 from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import are, number, printable

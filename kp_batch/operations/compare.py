@@ -8,14 +8,13 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import duckdb
 
-from kp_batch.errors import KpBatchError
+from kp_batch.duck import SQL, Value, set_variables, sql, statement
+from kp_batch.errors import UNREAD, KpBatchError, Unread
 from kp_batch.ingest.reread import TraceLocation, find_locations, reread
-from kp_batch.reasons import OF_ENCODER, Reason, file_changes, listed, setting_changes
-from kp_batch.run_record import RunRecord, incomparable
-from kp_batch.sql import SQL, Value, set_variables, sql, statement
-from kp_batch.staging import Staging
+from kp_batch.runs.reasons import OF_ENCODER, Reason, file_changes, listed, setting_changes
+from kp_batch.runs.record import RunRecord, incomparable
+from kp_batch.runs.staging import Staging
 from kp_batch.text import aligned, number, one_line, printable, shortened
-from kp_batch.unread import UNREAD, Unread
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.snapshot import PublishedSnapshot, create_view, published
 

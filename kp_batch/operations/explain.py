@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from kp_batch.contracts import SCORES
 from kp_batch.dimensions import DIMENSIONS, Breakdown, Counts
+from kp_batch.duck import SQL, set_variables, statement
 from kp_batch.embedding.minilm import MiniLM
-from kp_batch.errors import EncoderError, WarehouseError
+from kp_batch.errors import EncoderError, Unread, WarehouseError
 from kp_batch.facts import id_hash
 from kp_batch.operations.compare import score_changes
 from kp_batch.operations.neighbours import (
@@ -27,13 +27,12 @@ from kp_batch.operations.neighbours import (
 )
 from kp_batch.operations.warehouse_cache import CacheContents
 from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
-from kp_batch.run_record import RunRecord, done_runs
+from kp_batch.runs.record import RunRecord, done_runs
+from kp_batch.runs.staging import Staging
+from kp_batch.schemas import SCORES
 from kp_batch.scoring.composite import breakdowns, scores_by_profile
 from kp_batch.scoring.profiles import WeightProfile, parse_profiles
-from kp_batch.sql import SQL, set_variables, statement
-from kp_batch.staging import Staging
 from kp_batch.text import encodable, shortened
-from kp_batch.unread import Unread
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of, published
 

@@ -21,19 +21,17 @@ import pyarrow.parquet as pq
 
 from kp_batch.archive.formats.json import reader
 from kp_batch.archive.sources import covers
-from kp_batch.contracts import EXPORTED, TIMESTAMP, arrow_schema
+from kp_batch.duck import SQL, duckdb_limit, literal, read_parquet, set_variables, sql, statement
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
-from kp_batch.errors import KpBatchError
+from kp_batch.errors import KpBatchError, Unread
 from kp_batch.ingest.reread import Trace, locations_query, reread_batches
-from kp_batch.memory import duckdb_limit
+from kp_batch.log import progress
 from kp_batch.novelty.similar import Distinct
 from kp_batch.planning.scorer import NO_FINGERPRINT
-from kp_batch.progress import progress
-from kp_batch.run_record import last_done
-from kp_batch.sql import SQL, literal, read_parquet, set_variables, sql, statement
-from kp_batch.staging import Staging
+from kp_batch.runs.record import last_done
+from kp_batch.runs.staging import Staging
+from kp_batch.schemas import EXPORTED, TIMESTAMP, arrow_schema
 from kp_batch.text import encodable, number, one_line, printable
-from kp_batch.unread import Unread
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.catalog import confine
 from kp_batch.warehouse.layout import Layout
@@ -182,7 +180,7 @@ def export(warehouse: Path, wanted: ExportFilter, form: ExportFormat, output: Pa
 
     Each has its score as `metadata.quality_score`, and as `metadata.quality_score_from` where that
     is from: run_id, encoder_id, cache_id, cache_group, profile_id and source_file. JSONL keeps all
-    fields of a trace as its file has them. Parquet has those of `contracts.EXPORTED`: it leaves out
+    fields of a trace as its file has them. Parquet has those of `schemas.EXPORTED`: it leaves out
     all others, such as metadata.validated_by, and has what a step says as JSON where it is no text.
     Whoever scores the export finds the content that was scored.
 
@@ -345,7 +343,7 @@ def _is_private(trace: Trace) -> bool:
 
 
 def _with_score(selected: SelectedTrace, trace: Trace) -> Trace:
-    """The trace with its score, and where that is from: a struct of `contracts.EXPORTED`."""
+    """The trace with its score, and where that is from: a struct of `schemas.EXPORTED`."""
     trace["metadata"] |= {
         "quality_score": selected.score,
         "quality_score_from": {

@@ -10,10 +10,12 @@ from shlex import quote
 import polars as pl
 from polars.exceptions import PanicException
 
+from kp_batch.duck import read_parquet, statement
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
 from kp_batch.facts import id_hash
 from kp_batch.imports.state import holds
 from kp_batch.ingest.scan import scan_published
+from kp_batch.log import warn
 from kp_batch.operations.vacuum import (
     FactsRewrite,
     RunIds,
@@ -27,10 +29,8 @@ from kp_batch.pipeline.rescore import execute, open_run, say_plan
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.why import is_as_published
-from kp_batch.progress import warn
-from kp_batch.run import Run, last_config
-from kp_batch.sql import read_parquet, statement
-from kp_batch.staging import Staging
+from kp_batch.runs.run import Run, last_config
+from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.text import are, number, one_line, shortened
 from kp_batch.warehouse.bucket.location import shown

@@ -11,7 +11,7 @@ import polars as pl
 
 from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
-from kp_batch.errors import WarehouseError
+from kp_batch.errors import Unread, WarehouseError
 from kp_batch.facts import with_facts
 from kp_batch.ingest.reread import find_locations, reread
 from kp_batch.novelty.settings import CacheSettings
@@ -20,7 +20,6 @@ from kp_batch.operations.warehouse_cache import CacheContents, Caches, Moment, s
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.planning.snapshot import OpenSnapshot
 from kp_batch.text import shortened
-from kp_batch.unread import Unread
 
 _NEIGHBOURS = 5
 _ID = 80  # characters

@@ -13,7 +13,6 @@ from pathlib import Path
 from shutil import copyfile, copytree
 
 from kp_batch.archive.sources import covers
-from kp_batch.audits import AuditResult, refuse_failed, results_text
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
@@ -26,9 +25,10 @@ from kp_batch.pipeline.summary import nothing_text
 from kp_batch.planning.explain_plan import PlanDescription, describe
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.run import Run, in_force
-from kp_batch.run_record import RunCounts, last_done
-from kp_batch.staging import Staging
+from kp_batch.runs.audits import AuditResult, refuse_failed, results_text
+from kp_batch.runs.record import RunCounts, last_done
+from kp_batch.runs.run import Run, in_force
+from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import Executor, ThreadExecutor, step, timed
 from kp_batch.text import number, printable
 from kp_batch.warehouse.bucket.location import shown

@@ -10,17 +10,17 @@ import polars as pl
 
 from kp_batch.archive.ledger import FileChanges
 from kp_batch.config import RescoreConfig
+from kp_batch.duck import statement
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.operations.vacuum import sorted_runs, whole_versions
 from kp_batch.pipeline.publish import STATE, publish_success, restore
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
-from kp_batch.reasons import Reason, setting_changes
-from kp_batch.run import Run, last_config
-from kp_batch.run_record import RunRecord, done_runs
-from kp_batch.sql import statement
-from kp_batch.staging import Staging
+from kp_batch.runs.reasons import Reason, setting_changes
+from kp_batch.runs.record import RunRecord, done_runs
+from kp_batch.runs.run import Run, last_config
+from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.text import number, one_line
 from kp_batch.warehouse.delta import files_of

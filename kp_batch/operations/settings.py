@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kp_batch.errors import WarehouseError
-from kp_batch.reasons import dated, weights_by_date
+from kp_batch.runs.reasons import dated, weights_by_date
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.reader import connect
 

@@ -15,9 +15,11 @@ import numpy as np
 import polars as pl
 
 from kp_batch.config import RescoreConfig
+from kp_batch.duck import read_parquet, set_variables, sql
 from kp_batch.embedding.vector_store import read_vectors, stored_dimensions
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.files import atomic_write
+from kp_batch.log import progress
 from kp_batch.novelty.cache import NO_NEIGHBOUR
 from kp_batch.novelty.replay import replay_windows, window_starts
 from kp_batch.novelty.settings import (
@@ -38,12 +40,10 @@ from kp_batch.planning.sizes import rows_in_part
 from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
 from kp_batch.planning.timeline import RANGE_ROWS
 from kp_batch.planning.windows import Span
-from kp_batch.progress import progress
-from kp_batch.run import Run, last_config
+from kp_batch.runs.run import Run, last_config
+from kp_batch.runs.staging import Staging
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import ProfileVersions
-from kp_batch.sql import read_parquet, set_variables, sql
-from kp_batch.staging import Staging
 from kp_batch.steps.step import ThreadExecutor, step
 from kp_batch.vectors import Bools, Float32s, Float64s, Int64s
 from kp_batch.warehouse.bucket.location import shown

@@ -15,13 +15,13 @@ from uuid import uuid4
 import polars as pl
 
 from kp_batch.archive.validation import SUPERSEDED, with_message
-from kp_batch.contracts import GROWING, TABLES, VIEWS
+from kp_batch.duck import SQL, statement
 from kp_batch.embedding.vector_store import VectorStore, chunk_files, count_vectors
 from kp_batch.files import files_below
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
-from kp_batch.run_record import RunRecord
-from kp_batch.sql import SQL, statement
-from kp_batch.staging import Staging
+from kp_batch.runs.record import RunRecord
+from kp_batch.runs.staging import Staging
+from kp_batch.schemas import GROWING, TABLES, VIEWS
 from kp_batch.warehouse.bucket.mirror import may_remove
 from kp_batch.warehouse.data_files import data_file, sink_data_file
 from kp_batch.warehouse.delta import DeltaTables, changes_of, files_at, unneeded_files

@@ -18,24 +18,24 @@ from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import has_content, stat_file
 from kp_batch.archive.validation import reasons
-from kp_batch.contracts import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.dimensions import DIMENSIONS
+from kp_batch.duck import set_variables, sql
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
+from kp_batch.errors import UnreadableError
 from kp_batch.facts import with_facts
-from kp_batch.file_faults import UnreadableError
 from kp_batch.ingest.stage import Unreadable, read_with_retries
+from kp_batch.log import progress
 from kp_batch.novelty.cache import NO_NEIGHBOUR_ROW, VectorCache, novelty
 from kp_batch.novelty.settings import CACHE_COLUMNS, CacheSettings, parse_cache_by
 from kp_batch.planning.cache_groups import groups_of
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
-from kp_batch.progress import progress
+from kp_batch.runs.staging import Staging
+from kp_batch.schemas import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
-from kp_batch.sql import set_variables, sql
-from kp_batch.staging import Staging
 from kp_batch.text import number
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.layout import Layout

@@ -12,6 +12,7 @@ from typing import Any, LiteralString
 import polars as pl
 
 from kp_batch.config import RescoreConfig
+from kp_batch.duck import set_variables, sql, statement
 from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.errors import KpBatchError
@@ -25,10 +26,9 @@ from kp_batch.novelty.similar import Nearby, Similar, most_similar
 from kp_batch.operations.score import Meet, Met, meet_nobody
 from kp_batch.planning.cache_groups import groups_of, rows_by_group
 from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
-from kp_batch.run import last_config
+from kp_batch.runs.run import last_config
+from kp_batch.runs.staging import Staging
 from kp_batch.scoring.profiles import ProfileVersions
-from kp_batch.sql import set_variables, sql, statement
-from kp_batch.staging import Staging
 from kp_batch.vectors import Float32s, unit
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.snapshot import published

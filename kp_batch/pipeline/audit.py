@@ -8,12 +8,12 @@ from pathlib import Path
 
 import duckdb
 
-from kp_batch.audits import AuditResult, Audits, found_text, parse_audits, refuse_failed
 from kp_batch.errors import KpBatchError, WarehouseError, is_passing
-from kp_batch.progress import warn
-from kp_batch.run import Run
-from kp_batch.run_record import done_runs, last_done
-from kp_batch.staging import Staging
+from kp_batch.log import warn
+from kp_batch.runs.audits import AuditResult, Audits, found_text, parse_audits, refuse_failed
+from kp_batch.runs.record import done_runs, last_done
+from kp_batch.runs.run import Run
+from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import step
 from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
+from kp_batch.duck import read_parquet, set_variables, sql, statement
 from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.embedding.minilm import MiniLM, Window
 from kp_batch.embedding.precision import Precision, is_native
@@ -23,11 +24,10 @@ from kp_batch.errors import EncoderError
 from kp_batch.files import atomic_write
 from kp_batch.ingest.scan import file_parts
 from kp_batch.ingest.stage import stage_texts
+from kp_batch.log import progress, warn
 from kp_batch.planning.plan import Plan
-from kp_batch.progress import progress, warn
-from kp_batch.run import Run
-from kp_batch.sql import read_parquet, set_variables, sql, statement
-from kp_batch.staging import WINDOWS, Staging
+from kp_batch.runs.run import Run
+from kp_batch.runs.staging import WINDOWS, Staging
 from kp_batch.steps.step import Executor, step
 from kp_batch.vectors import Int64s
 from kp_batch.warehouse.layout import Layout

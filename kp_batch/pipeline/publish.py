@@ -14,15 +14,15 @@ from typing import Any
 import polars as pl
 
 from kp_batch.archive.ledger import changed_entries
-from kp_batch.audits import AuditResult
-from kp_batch.contracts import DISTRIBUTIONS, RUNS
+from kp_batch.duck import sql
 from kp_batch.pipeline.write import write_rejects
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.why import FORMULAS, WORDS
-from kp_batch.reasons import Reason
-from kp_batch.run import Run
-from kp_batch.run_record import RunCounts, RunRecord, last_done
-from kp_batch.sql import sql
+from kp_batch.runs.audits import AuditResult
+from kp_batch.runs.reasons import Reason
+from kp_batch.runs.record import RunCounts, RunRecord, last_done
+from kp_batch.runs.run import Run
+from kp_batch.schemas import DISTRIBUTIONS, RUNS
 from kp_batch.steps.step import step
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.delta import DeltaTables

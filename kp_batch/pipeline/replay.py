@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from kp_batch.contracts import NOVELTY, TIMESTAMP
+from kp_batch.duck import read_parquet, set_variables, statement
 from kp_batch.embedding.vector_store import VectorStore, read_vectors, stored_dimensions
 from kp_batch.errors import WarehouseError
 from kp_batch.files import atomic_write
+from kp_batch.log import progress
 from kp_batch.novelty.replay import replay_windows
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.windows import Span
-from kp_batch.progress import progress
-from kp_batch.run import Run
-from kp_batch.sql import read_parquet, set_variables, statement
-from kp_batch.staging import Staging
+from kp_batch.runs.run import Run
+from kp_batch.runs.staging import Staging
+from kp_batch.schemas import NOVELTY, TIMESTAMP
 from kp_batch.steps.step import Executor, P, R, Step, step
 from kp_batch.warehouse.layout import Layout
 

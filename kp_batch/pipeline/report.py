@@ -14,20 +14,18 @@ from polars.exceptions import PanicException
 
 from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.dimensions import DIMENSIONS
-from kp_batch.errors import BusyError, WarehouseError
+from kp_batch.duck import columns, duckdb_limit, sql, statement
+from kp_batch.errors import BusyError, Unread, WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.ingest.reread import Trace, TraceLocation, locations_query, reread_batches
-from kp_batch.memory import duckdb_limit
-from kp_batch.progress import say, warn
+from kp_batch.log import say, warn
 from kp_batch.report.report_data import ReportData, gather
 from kp_batch.report.traces import Detail, StepStart, Text, Traces
 from kp_batch.scoring.composite import breakdowns
 from kp_batch.scoring.profiles import WeightProfile
-from kp_batch.sql import columns, sql, statement
 from kp_batch.steps.step import Executor, ThreadExecutor, cut, step
 from kp_batch.storage.urls import is_url
 from kp_batch.text import one_line, shortened
-from kp_batch.unread import Unread
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from polars.exceptions import PanicException
 
-from kp_batch.audits import AuditResult
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, StorageError
 from kp_batch.ingest.scan import scan_archive
+from kp_batch.log import say, warn
 from kp_batch.pipeline.audit import audit_run, check_audits, refuse
 from kp_batch.pipeline.embed import embed
 from kp_batch.pipeline.preflight import check_fit
@@ -24,8 +24,8 @@ from kp_batch.planning.explain_plan import as_text, describe, warnings
 from kp_batch.planning.limits import excess
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.progress import say, warn
-from kp_batch.run import Run, in_force
+from kp_batch.runs.audits import AuditResult
+from kp_batch.runs.run import Run, in_force
 from kp_batch.steps.step import Clock, Executor, ThreadExecutor, timed
 from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown

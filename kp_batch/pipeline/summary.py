@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kp_batch.audits import AuditResult, audits_text
-from kp_batch.run_record import RunCounts
-from kp_batch.sql import sql
+from kp_batch.duck import sql
+from kp_batch.runs.audits import AuditResult, audits_text
+from kp_batch.runs.record import RunCounts
 from kp_batch.steps.step import PREFECT, START, Clock, work
 from kp_batch.text import DOMAIN, aligned, bar_line, number, printable, shortened
 
 if TYPE_CHECKING:  # who only prints a summary does not wait for these
     from kp_batch.planning.plan import Plan
-    from kp_batch.run import Run
+    from kp_batch.runs.run import Run
 
 _QUANTILES = ("p5", "p25", "p50", "p75", "p95")
 _DOMAINS_SHOWN = 50

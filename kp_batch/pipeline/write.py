@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from kp_batch.contracts import NOVELTY
+from kp_batch.log import progress
 from kp_batch.novelty.cache import NO_NEIGHBOUR_ROW
 from kp_batch.pipeline.replay import REPLAYED, Replayed
 from kp_batch.planning.days import DayPart
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.progress import progress
-from kp_batch.run import Run
+from kp_batch.runs.run import Run
+from kp_batch.schemas import NOVELTY
 from kp_batch.steps.step import Executor, step
 from kp_batch.warehouse.data_files import (
     DataFile,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from kp_batch.duck import SQL, identifier, joined, literal, sql, statement
 from kp_batch.novelty.settings import CACHE_COLUMNS
 from kp_batch.planning.snapshot import OpenSnapshot
-from kp_batch.sql import SQL, identifier, joined, literal, sql, statement
 
 _ROWS_BY_GROUP = """(
     SELECT scores.cache_group, day_of(created_at) AS day, count(*) AS "rows"

@@ -6,12 +6,12 @@ from datetime import date
 
 import polars as pl
 
-from kp_batch.contracts import FACTS, FILES
+from kp_batch.duck import columns, read_parquet, set_variables, sql, statement
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.ingest.stage import VERSION
 from kp_batch.planning.cache_groups import group_of
 from kp_batch.planning.snapshot import OpenSnapshot
-from kp_batch.sql import columns, read_parquet, set_variables, sql, statement
+from kp_batch.schemas import FACTS, FILES
 from kp_batch.warehouse.snapshot import parquet_relation
 
 # What changes.sql and diff.sql make for the other files of SQL: the columns of each relation.

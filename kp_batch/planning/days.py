@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from kp_batch.planning.sizes import rows_in_part
-from kp_batch.run import Run
+from kp_batch.runs.run import Run
 from kp_batch.steps.step import cut
 
 _WHOLE = 1 << 30  # a full part; days differ in how many of their rows are one

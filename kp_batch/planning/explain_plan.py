@@ -8,8 +8,8 @@ from kp_batch.archive.ledger import FileChanges
 from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.novelty.settings import format_cache_by
 from kp_batch.planning.plan import Plan
-from kp_batch.reasons import Pending, Reason
-from kp_batch.run import Run
+from kp_batch.runs.reasons import Pending, Reason
+from kp_batch.runs.run import Run
 from kp_batch.text import DOMAIN, number, printable, shortened
 
 _DATED = "once scored, they are found by: kp-batch sql 'FROM scores WHERE created_at > now()'"

@@ -7,11 +7,11 @@ from math import ceil
 
 import polars as pl
 
+from kp_batch.config import is_beyond
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.changes import Loss
-from kp_batch.run import Run
-from kp_batch.run_record import RunCounts
-from kp_batch.setting_types import is_beyond
+from kp_batch.runs.record import RunCounts
+from kp_batch.runs.run import Run
 from kp_batch.text import are, number, printable, shortened
 
 _REMOVED_SHARE, _REMOVED = "5%", 10  # more than both have to go, unless --max-removed is given

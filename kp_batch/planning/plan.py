@@ -27,9 +27,9 @@ from kp_batch.planning.workload import (
     traces_after,
     unused_profiles,
 )
-from kp_batch.reasons import Pending, Reason
-from kp_batch.run import Run
-from kp_batch.run_record import RunCounts, RunRecord, done_runs
+from kp_batch.runs.reasons import Pending, Reason
+from kp_batch.runs.record import RunCounts, RunRecord, done_runs
+from kp_batch.runs.run import Run
 from kp_batch.steps.step import step
 
 # By the name of each step, the count that its time grows with.

@@ -7,13 +7,13 @@ from pathlib import Path
 import polars as pl
 
 from kp_batch.archive.validation import SUPERSEDED, with_message
-from kp_batch.contracts import REJECTS
+from kp_batch.duck import read_parquet, set_variables, sql, statement
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.ingest.staged_rows import parquet_batches
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.sizes import PART_BYTES, PART_ROWS
-from kp_batch.run import Run
-from kp_batch.sql import read_parquet, set_variables, sql, statement
+from kp_batch.runs.run import Run
+from kp_batch.schemas import REJECTS
 
 _KEY = ("file_id", "row")
 

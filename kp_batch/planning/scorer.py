@@ -4,11 +4,11 @@ from dataclasses import asdict, dataclass
 
 import polars as pl
 
-from kp_batch.contracts import PROFILES, SCORES, TIMESTAMP
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.novelty.settings import REPLAY_VERSION, CacheSettings
-from kp_batch.run import Run
-from kp_batch.run_record import last_done
+from kp_batch.runs.record import last_done
+from kp_batch.runs.run import Run
+from kp_batch.schemas import PROFILES, SCORES, TIMESTAMP
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import ProfileVersions
 

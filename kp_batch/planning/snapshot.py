@@ -8,9 +8,9 @@ from datetime import UTC, datetime, time
 import duckdb
 import polars as pl
 
-from kp_batch.contracts import TIMESTAMP
-from kp_batch.sql import sql
-from kp_batch.staging import Staging
+from kp_batch.duck import sql
+from kp_batch.runs.staging import Staging
+from kp_batch.schemas import TIMESTAMP
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of
 

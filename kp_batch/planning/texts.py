@@ -7,14 +7,14 @@ import polars as pl
 
 from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.ledger import as_ledger
+from kp_batch.duck import read_parquet, statement
 from kp_batch.embedding.vector_store import HASH, VectorStore
 from kp_batch.errors import ArchiveError
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.timeline import Timeline
-from kp_batch.run import Run
-from kp_batch.sql import read_parquet, statement
+from kp_batch.runs.run import Run
 from kp_batch.text import number, printable
 from kp_batch.warehouse.layout import Layout
 

@@ -13,15 +13,15 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from kp_batch.contracts import NOVELTY, OWN_COLUMNS, SCORED_COLUMNS, SCORES, TIMESTAMP
+from kp_batch.duck import SQL, columns, read_parquet, set_variables, sql, statement
 from kp_batch.ingest.staged_rows import parquet_batches
 from kp_batch.planning.cache_groups import rows_by_group
 from kp_batch.planning.changes import Detected
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.sizes import rows_in_part
 from kp_batch.planning.windows import MergedRows, Span, WindowComparison, spans, taking_part
-from kp_batch.run import Run
-from kp_batch.sql import SQL, columns, read_parquet, set_variables, sql, statement
+from kp_batch.runs.run import Run
+from kp_batch.schemas import NOVELTY, OWN_COLUMNS, SCORED_COLUMNS, SCORES, TIMESTAMP
 
 # Rows at a time: their ids may have 10,000 letters.
 _ROWS_AT_ONCE = 16_384

@@ -10,9 +10,9 @@ from kp_batch.facts import FACTS_VERSION
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.novelty.settings import REPLAY_VERSION
 from kp_batch.planning.scorer import Scorer
-from kp_batch.reasons import OF_ENCODER, Reason, file_changes, formula_changes, setting_changes
-from kp_batch.run import Run
-from kp_batch.run_record import RunRecord, last_done
+from kp_batch.runs.reasons import OF_ENCODER, Reason, file_changes, formula_changes, setting_changes
+from kp_batch.runs.record import RunRecord, last_done
+from kp_batch.runs.run import Run
 from kp_batch.scoring.profiles import SCORING_VERSION
 
 # What another kp_batch may bring.

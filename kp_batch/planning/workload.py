@@ -8,7 +8,7 @@ import polars as pl
 
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.timeline import Timeline
-from kp_batch.run import Run
+from kp_batch.runs.run import Run
 from kp_batch.scoring.profiles import load_profiles
 
 _COUNTS = ("replay", "restate", "reweight")

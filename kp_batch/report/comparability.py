@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from datetime import datetime, time
 
-from kp_batch import run_record
-from kp_batch.reasons import Reason, setting_changes
 from kp_batch.report.report_data import LABEL, ReportData
 from kp_batch.report.sentences import Finding, Untrusted, tell
-from kp_batch.run_record import profile_name
+from kp_batch.runs import record as run_record
+from kp_batch.runs.reasons import Reason, setting_changes
+from kp_batch.runs.record import profile_name
 from kp_batch.text import shortened
 
 _NAMED = 5  # dates at most

@@ -6,12 +6,12 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.reasons import listed
 from kp_batch.report.comparability import incomparable, no_trend, of_weights, settings_changed
 from kp_batch.report.report_data import LABEL, ReportData
 from kp_batch.report.score_findings import among_domains, of_scores
 from kp_batch.report.sentences import Finding, Untrusted, tell
 from kp_batch.report.time_findings import of_times
+from kp_batch.runs.reasons import listed
 from kp_batch.text import are, number, printable, shortened
 
 # Customary limits of the population stability index. From it we subtract what chance alone adds,

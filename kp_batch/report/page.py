@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from jinja2 import Environment, FunctionLoader, Template
 
 from kp_batch.dimensions import DIMENSIONS
+from kp_batch.errors import UNREAD
 from kp_batch.report.findings import findings
 from kp_batch.report.panels import PANELS, Panel
 from kp_batch.report.report_data import ReportData
@@ -18,7 +19,6 @@ from kp_batch.report.themes import THEMES
 from kp_batch.report.traces import Traces
 from kp_batch.report.vega import vega
 from kp_batch.text import age, bar_line, number, of_group, shortened
-from kp_batch.unread import UNREAD
 
 T = TypeVar("T")
 _ID = 80  # characters of a trace's id that are shown

@@ -10,8 +10,8 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from kp_batch.run_record import RunRecord, last_done, same_encoders
-from kp_batch.sql import sql, statement
+from kp_batch.duck import sql, statement
+from kp_batch.runs.record import RunRecord, last_done, same_encoders
 from kp_batch.text import shortened
 
 # The data's frames: `sql/NAME.sql` asks for the frame that `ReportData.NAME` holds.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kp_batch.dimensions import Breakdown
-from kp_batch.unread import Unread
+from kp_batch.errors import Unread
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Detail:
 
     breakdown: Breakdown
     task_domain: str
-    cache_group: str | None  # see `contracts.SCORES`
+    cache_group: str | None  # see `schemas.SCORES`
     cache_size: int
     n_steps: int
     n_tools: int

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from kp_batch.contracts import TRACE
 from kp_batch.sample.faults import bad_rows, spoil
 from kp_batch.sample.tasks import Dice, Row, Story, stories, vocabulary
+from kp_batch.schemas import TRACE
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 import polars as pl
 
-from kp_batch.contracts import TIMESTAMP
 from kp_batch.dimensions import DIMENSIONS, OVERRIDES, Breakdown, Override, Term
+from kp_batch.schemas import TIMESTAMP
 from kp_batch.scoring.profiles import DEFAULT, ProfileVersions, WeightProfile
 
 

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ProfileError
-from kp_batch.text import number
-from kp_batch.times import time_of
+from kp_batch.text import number, time_of
 
 # Raised with any change to the composite or to the effect of an override: every profile_id bears
 # it.

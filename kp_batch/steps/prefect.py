@@ -20,15 +20,14 @@ from prefect.exceptions import MissingContextError
 from prefect.runtime import flow_run
 from prefect.settings import get_current_settings
 
-from kp_batch.audits import AuditResult, audits_table
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import AuditError, KpBatchError
-from kp_batch.failures import known
+from kp_batch.errors import AuditError, KpBatchError, known
+from kp_batch.log import hear, say, warn
 from kp_batch.operations.preview import Preview, preview, preview_text
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary, as_table, as_text
-from kp_batch.progress import hear, say, warn
+from kp_batch.runs.audits import AuditResult, audits_table
 from kp_batch.steps.ray import executor_of
 from kp_batch.steps.step import PREFECT, START, Caller, Clock, timed
 from kp_batch.text import code, printable

@@ -22,7 +22,7 @@ from polars.exceptions import PanicException
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WorkerError
 from kp_batch.files import note_leftover, temporary_sibling
-from kp_batch.progress import overheard, repeat
+from kp_batch.log import overheard, repeat
 from kp_batch.steps.step import PART_BYTES, Executor, P, R, Step, T, ThreadExecutor
 from kp_batch.storage.store import TRAFFIC, Traffic, counted
 from kp_batch.text import one_line, shortened

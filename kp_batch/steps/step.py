@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from kp_batch.errors import StorageError, is_passing
-from kp_batch.progress import warn
+from kp_batch.log import warn
 from kp_batch.text import one_line
 
 # A lost packet is over in 5 s, a server's restart in a minute, and an NFS server lets its clients
@@ -213,7 +213,7 @@ class ThreadExecutor:
         from polars import thread_pool_size
         from threadpoolctl import threadpool_limits
 
-        from kp_batch.memory import available_bytes
+        from kp_batch.duck import available_bytes
 
         if not parts:
             return

@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import duckdb
 
+from kp_batch.duck import SQL, identifier, joined, statement
 from kp_batch.errors import KpBatchError
-from kp_batch.sql import SQL, identifier, joined, statement
 from kp_batch.text import Terminal, number, padded, printable, printable_lines, width
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from typing import Any
 
 import duckdb
 
-from kp_batch.contracts import VIEWS
-from kp_batch.memory import duckdb_config
-from kp_batch.sql import SQL, identifier, literal, sql, statement
+from kp_batch.duck import SQL, duckdb_config, identifier, literal, sql, statement
+from kp_batch.schemas import VIEWS
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse.bucket.location import url_of
 from kp_batch.warehouse.layout import Layout

@@ -8,8 +8,8 @@ from typing import Literal, TypedDict, cast
 
 import polars as pl
 
-from kp_batch.contracts import PARTITIONED_BY, TABLES
 from kp_batch.files import atomic_write, files_below
+from kp_batch.schemas import PARTITIONED_BY, TABLES
 from kp_batch.warehouse.layout import Layout
 
 

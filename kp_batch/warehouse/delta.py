@@ -20,9 +20,8 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from kp_batch.contracts import PARTITIONED_BY, TABLES, arrow_schema
-from kp_batch.errors import WarehouseError, is_passing
-from kp_batch.failures import known
+from kp_batch.errors import WarehouseError, is_passing, known
+from kp_batch.schemas import PARTITIONED_BY, TABLES, arrow_schema
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.data_files import DataFile, data_files, write_data_file
 from kp_batch.warehouse.layout import Layout

@@ -11,7 +11,7 @@ from kp_batch.errors import WarehouseError
 from kp_batch.files import files_below, refuse_link
 from kp_batch.warehouse.bucket.location import make_folder_of, shown, url_of
 
-# The keys of `contracts.TABLES`: a question is answered without Polars.
+# The keys of `schemas.TABLES`: a question is answered without Polars.
 TABLE_NAMES = (
     *("scores", "rejects", "profiles", "runs", "files", "distributions"),
     *("facts", "forgotten"),

@@ -15,10 +15,10 @@ from typing import Self, cast
 import duckdb
 import polars as pl
 
-from kp_batch.contracts import GROWING, PARTITIONED_BY, TABLES
+from kp_batch.duck import SQL, identifier, joined, read_parquet, statement
 from kp_batch.errors import WarehouseError
-from kp_batch.run_record import RunRecord, done_runs
-from kp_batch.sql import SQL, identifier, joined, read_parquet, statement
+from kp_batch.runs.record import RunRecord, done_runs
+from kp_batch.schemas import GROWING, PARTITIONED_BY, TABLES
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.delta import additions, files_of
 from kp_batch.warehouse.manifest import Manifest, require_manifest, shown_tables

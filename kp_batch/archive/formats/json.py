@@ -16,8 +16,8 @@ import polars as pl
 
 from kp_batch import limits
 from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS, Field, times_from_text
-from kp_batch.bounded_json import TooLargeError, lines_of, loads
-from kp_batch.contracts import ROWS, TIMESTAMP
+from kp_batch.limits import TooLargeError, lines_of, loads
+from kp_batch.schemas import ROWS, TIMESTAMP
 from kp_batch.text import encodable
 
 MALFORMED_JSON = "malformed_json"

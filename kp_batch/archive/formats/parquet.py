@@ -14,9 +14,15 @@ import pyarrow as pa
 from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS, Field, times_from_text
 from kp_batch.archive.formats.json import Batch, finite, reject_large
 from kp_batch.archive.formats.parquet_batches import ParquetRows
-from kp_batch.contracts import ROWS, TIMESTAMP
-from kp_batch.errors import is_of_machine, is_passing
-from kp_batch.file_faults import MISSING_COLUMN, WRONG_COLUMN_TYPE, Fault, UnreadableError
+from kp_batch.errors import (
+    MISSING_COLUMN,
+    WRONG_COLUMN_TYPE,
+    Fault,
+    UnreadableError,
+    is_of_machine,
+    is_passing,
+)
+from kp_batch.schemas import ROWS, TIMESTAMP
 from kp_batch.text import shortened
 
 _AT_ONCE = 128  # rows as Python objects, which take far more memory than in Arrow

@@ -15,7 +15,7 @@ from pyarrow.compute import call_function
 
 from kp_batch import limits
 from kp_batch.archive.formats.json import BATCH_BYTES
-from kp_batch.file_faults import Fault, UnreadableError
+from kp_batch.errors import Fault, UnreadableError
 
 _READ_AHEAD = 1 << 20  # bytes a column; without a limit pyarrow reads whole row groups ahead
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from kp_batch.bounded_json import loads
+from kp_batch.limits import loads
 
 Json = Mapping[str, Any]  # an object
 Role = Literal["system", "user", "assistant", "tool"]

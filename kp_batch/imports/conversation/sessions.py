@@ -23,7 +23,7 @@ from kp_batch.imports.conversation.messages import (
 from kp_batch.imports.conversation.transcript import Transcript
 from kp_batch.imports.model import Native, Origin, SourceRecord, TraceDraft
 from kp_batch.imports.rules import Rules
-from kp_batch.times import time_of
+from kp_batch.text import time_of
 
 _PICTURES = {"image", "input_image", "local_image", "document", "input_file", "input_audio"}
 

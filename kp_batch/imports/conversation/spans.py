@@ -24,7 +24,7 @@ from kp_batch.imports.conversation.payloads import (
 from kp_batch.imports.conversation.transcript import Transcript
 from kp_batch.imports.model import Native, Origin, Rejected, Skipped, TraceDraft
 from kp_batch.imports.rules import Rules
-from kp_batch.times import time_of, time_of_ns, us_of
+from kp_batch.text import time_of, time_of_ns, us_of
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from kp_batch.imports.conversation.messages import (
     parse_json_deep,
 )
 
-Step = dict[str, object]  # as `contracts.TRACE` has it
+Step = dict[str, object]  # as `schemas.TRACE` has it
 
 
 @dataclass

@@ -7,9 +7,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import cast
 
-from kp_batch.bounded_json import TooLargeError, loads
-from kp_batch.errors import is_passing
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError, is_passing
 from kp_batch.imports.conversation.attributes import first_text, score_of
 from kp_batch.imports.conversation.messages import (
     Json,
@@ -34,7 +32,8 @@ from kp_batch.imports.model import (
     TraceDraft,
 )
 from kp_batch.imports.rules import Rules
-from kp_batch.times import time_of
+from kp_batch.limits import TooLargeError, loads
+from kp_batch.text import time_of
 
 _RESULT = "result.json"
 _OTHERS = {_RESULT, "config.json", "lock.json", "reward.json", "manifest.json"}

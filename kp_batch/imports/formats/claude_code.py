@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError
 from kp_batch.imports.conversation.messages import (
     Json,
     joined,
@@ -19,7 +19,7 @@ from kp_batch.imports.conversation.messages import (
 from kp_batch.imports.conversation.sessions import call, draft_of, project_of, prompt, result
 from kp_batch.imports.formats.json_files import read_json_lines
 from kp_batch.imports.model import Format, Found, Rejected, Skipped, SourceRecord, by_ending
-from kp_batch.times import sortable
+from kp_batch.text import sortable
 
 _NOT_TYPED = (
     *("[Request interrupted by user", "<system-reminder>", "<ide_opened_file>", "<ide_selection>"),

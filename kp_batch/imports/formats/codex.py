@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError
 from kp_batch.imports.conversation.attributes import told
 from kp_batch.imports.conversation.messages import (
     Json,
@@ -21,7 +21,7 @@ from kp_batch.imports.conversation.messages import (
 from kp_batch.imports.conversation.sessions import call, draft_of, project_of, prompt, result
 from kp_batch.imports.formats.json_files import read_json_lines
 from kp_batch.imports.model import Format, Found, Input, Look, Rejected, Skipped, SourceRecord
-from kp_batch.times import sortable, time_of, us_of
+from kp_batch.text import sortable, time_of, us_of
 
 _NOT_TYPED = (
     *("<environment_context>", "<user_instructions>", "<permissions instructions>"),

@@ -11,11 +11,11 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from zlib import crc32
 
 from kp_batch import limits
-from kp_batch.bounded_json import Room, TooLargeError, loads, room_of_trace, weight
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError
 from kp_batch.imports.conversation.messages import Json
 from kp_batch.imports.formats.packed_files import unpacked
 from kp_batch.imports.model import Rejected
+from kp_batch.limits import Room, TooLargeError, loads, room_of_trace, weight
 
 _HEADERS = ("header.json", "_journal/start.json")  # the other one while a run goes on
 _WHOLE = re.compile(r"(samples/.+_epoch_\d+)\.json")

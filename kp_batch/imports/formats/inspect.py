@@ -7,8 +7,7 @@ from typing import cast
 
 import pyarrow as pa
 
-from kp_batch.bounded_json import TooLargeError
-from kp_batch.file_faults import MISSING_COLUMN, Fault, UnreadableError
+from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
 from kp_batch.imports.conversation.attributes import texts
 from kp_batch.imports.conversation.messages import Json, list_in, parse_json
 from kp_batch.imports.formats.eval_file import EvalFile
@@ -24,7 +23,8 @@ from kp_batch.imports.formats.inspect_samples import (
 from kp_batch.imports.formats.json_files import read_json
 from kp_batch.imports.formats.parquet_rows import rows_of, units_of
 from kp_batch.imports.model import Format, Rejected, Skipped, SourceRecord, by_ending
-from kp_batch.times import time_of
+from kp_batch.limits import TooLargeError
+from kp_batch.text import time_of
 
 _ROWS = 16  # that are held at once; each has a whole conversation, and its events
 _ID = "transcript_id"

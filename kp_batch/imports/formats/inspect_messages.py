@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import cast
 
 from kp_batch import limits
-from kp_batch.bounded_json import VALUE_BYTES, Room, TooLargeError
 from kp_batch.imports.conversation.messages import Json, Message, Role, ToolCall, ToolResult, joined
+from kp_batch.limits import VALUE_BYTES, Room, TooLargeError
 
 _ROLES: Mapping[str, Role] = {
     "system": "system",

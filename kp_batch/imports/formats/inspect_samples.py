@@ -16,7 +16,7 @@ from kp_batch.imports.formats.inspect_messages import (
 )
 from kp_batch.imports.model import Native, Origin, SourceRecord, TraceDraft
 from kp_batch.imports.rules import Rules
-from kp_batch.times import sortable, time_of
+from kp_batch.text import sortable, time_of
 
 _OLD_SCORERS = ("score", "88F74D2C")  # where a score lacks its scorer's name
 _INTEGERS = 1 << 63  # so many that a column holds, on either side of 0

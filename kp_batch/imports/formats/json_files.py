@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import cast
 
 from kp_batch import limits
-from kp_batch.bounded_json import TooLargeError, lines_of, loads, room_of_refused
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError
 from kp_batch.imports.conversation.messages import Json
 from kp_batch.imports.formats.packed_files import opened
 from kp_batch.imports.model import Rejected
+from kp_batch.limits import TooLargeError, lines_of, loads, room_of_refused
 
 _MALFORMED = "malformed_json"
 

@@ -13,9 +13,8 @@ import polars as pl
 
 from kp_batch import limits
 from kp_batch.archive.formats.json import reader
-from kp_batch.bounded_json import MOST, TooLargeError, loads
-from kp_batch.contracts import TRACE
-from kp_batch.file_faults import UnreadableError
+from kp_batch.duck import statement
+from kp_batch.errors import UnreadableError
 from kp_batch.imports.conversation.attributes import score_of
 from kp_batch.imports.formats.json_files import read_json
 from kp_batch.imports.formats.knowledgepulse_postgres import rows_of
@@ -32,9 +31,10 @@ from kp_batch.imports.model import (
     by_ending,
 )
 from kp_batch.imports.rules import Rules
-from kp_batch.sql import statement
+from kp_batch.limits import MOST, TooLargeError, loads
+from kp_batch.schemas import TRACE
 from kp_batch.storage.urls import is_database
-from kp_batch.times import time_of
+from kp_batch.text import time_of
 
 _FILES = (".sqlite", ".sqlite3", ".db")
 _LOG = "-wal"

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from kp_batch.errors import KpBatchError
-from kp_batch.file_faults import UnreadableError
-from kp_batch.sql import literal, sql
-from kp_batch.text import one_line
-from kp_batch.times import time_of
+from kp_batch.duck import literal, sql
+from kp_batch.errors import KpBatchError, UnreadableError
+from kp_batch.text import one_line, time_of
 
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Cursor

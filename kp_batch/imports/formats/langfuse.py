@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError
 from kp_batch.imports.conversation.attributes import (
     Score,
     agent_named,
@@ -42,7 +42,7 @@ from kp_batch.imports.formats.langfuse_exports import inputs, sniff
 from kp_batch.imports.formats.parquet_rows import rows_of, units_of
 from kp_batch.imports.model import Format, Origin, Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import Rules
-from kp_batch.times import sortable
+from kp_batch.text import sortable
 
 _ROWS = 256  # of a Parquet file that are held at once
 _DESCRIBED = ("TOOL", "RETRIEVER", "AGENT")  # by their metadata

@@ -7,9 +7,9 @@ its manifest, which names them; what a run without one has written may be cut.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kp_batch.bounded_json import loads
 from kp_batch.errors import is_passing
 from kp_batch.imports.model import Input, Look, Rejected
+from kp_batch.limits import loads
 
 _TABLES = ("observations_v2", "observations", "scores", "traces")
 _READ = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")

@@ -9,8 +9,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from kp_batch.bounded_json import TooLargeError
-from kp_batch.file_faults import MISSING_COLUMN, Fault, UnreadableError
+from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
 from kp_batch.imports.conversation.attributes import Score, first_text, scores_of, texts
 from kp_batch.imports.conversation.messages import (
     Json,
@@ -42,7 +41,8 @@ from kp_batch.imports.model import (
     by_ending,
 )
 from kp_batch.imports.rules import Rules
-from kp_batch.times import sortable
+from kp_batch.limits import TooLargeError
+from kp_batch.text import sortable
 
 _ROWS = 256  # of a Parquet file that are held at once
 _NEEDED = ("id", "trace_id", "run_type")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError
 from kp_batch.imports.conversation import spans
 from kp_batch.imports.conversation.attributes import Event, OtelSpan, first_text, texts
 from kp_batch.imports.conversation.messages import Json

@@ -19,12 +19,12 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from kp_batch import limits
-from kp_batch.bounded_json import Room, TooLargeError, room_of_refused
-from kp_batch.file_faults import UNREADABLE_FILE, UnreadableError
+from kp_batch.errors import UNREADABLE_FILE, UnreadableError
 from kp_batch.imports.conversation.messages import Json
 from kp_batch.imports.formats.json_files import parsed, read_json_values
 from kp_batch.imports.formats.packed_files import ZSTD, CutError, opened, unpacked
 from kp_batch.imports.model import Rejected
+from kp_batch.limits import Room, TooLargeError, room_of_refused
 
 REQUEST, LOGS, METRICS = "resourceSpans", "resourceLogs", "resourceMetrics"
 _JSON = (".json", ".jsonl", ".ndjson")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kp_batch import limits
-from kp_batch.bounded_json import Room
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError
+from kp_batch.limits import Room
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from kp_batch import limits
 from kp_batch.archive.formats.parquet_batches import ParquetRows, large_rows
-from kp_batch.file_faults import UnreadableError
+from kp_batch.errors import UnreadableError
 from kp_batch.imports.conversation.messages import Json
 from kp_batch.imports.model import Rejected, Skipped, SourceRecord
-from kp_batch.times import time_of_ns
+from kp_batch.text import time_of_ns
 
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # of a timestamp's units
 _AT_ONCE = 16 << 20  # bytes as Python objects, which take far more than in Arrow

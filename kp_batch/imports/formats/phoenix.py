@@ -8,7 +8,7 @@ from typing import cast
 import polars as pl
 import pyarrow as pa
 
-from kp_batch.file_faults import MISSING_COLUMN, Fault, UnreadableError
+from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
 from kp_batch.imports.conversation.attributes import Event, OtelSpan, told
 from kp_batch.imports.conversation.messages import Json, object_in, parse_json
 from kp_batch.imports.conversation.spans import nanoseconds

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
-from kp_batch.run_record import last_done
-from kp_batch.staging import Staging
+from kp_batch.runs.record import last_done
+from kp_batch.runs.staging import Staging
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, read_manifest

@@ -11,8 +11,8 @@ from typing import Self
 import duckdb
 import polars as pl
 
+from kp_batch.duck import duckdb_config
 from kp_batch.files import note_leftover
-from kp_batch.memory import duckdb_config
 
 # The text of an accepted row, with its size in UTF-8.
 TEXTS = pl.Schema({"text_hash": pl.String, "text": pl.String, "bytes": pl.Int64})
@@ -151,7 +151,7 @@ class Staging:
         return folder
 
     def connect(self, scores: int = 0) -> duckdb.DuckDBPyConnection:
-        """DuckDB in UTC, which spills here what passes its limit; see `memory.duckdb_limit`."""
+        """DuckDB in UTC, which spills here what passes its limit; see `duckdb_limit`."""
         connection = duckdb.connect(config=duckdb_config(self.folder / "spill", scores))
         connection.execute("SET TimeZone = 'UTC'")
         return connection

@@ -193,7 +193,7 @@ RUNS = pl.Schema(
         **_texts("config", "inputs", "changes", "counts", "seconds", "versions"),
         "fingerprints": pl.String,  # what computed the current scores, with their numbers
         "published": pl.String,  # the manifest as this run left it
-        "audits": pl.String,  # of `audits.AuditResult` all but the rows
+        "audits": pl.String,  # of `AuditResult` all but the rows
     }
 )
 
