@@ -23,7 +23,7 @@ _OBJECTIVE = 200  # characters
 # Ten files of this size are 2.5 GiB: half a minute of a disk or a network.
 _MOST_BYTES = 256 << 20
 _DOMAINS = 50  # shown at the most
-_DOMAIN, _IDENTITY, _LINE = 17, 45, 120  # characters: the row of a mover fits into its line
+_DOMAIN, _IDENTITY, _LINE = 17, 45, 120  # characters: the row of a trace fits into its line
 
 T = TypeVar("T")
 Quantiles = tuple[float, float, float, float, float]  # 0.05, 0.25, 0.5, 0.75, 0.95
@@ -57,7 +57,7 @@ class DomainMoves:
 
 
 @dataclass(frozen=True)
-class Mover:
+class TopChange:
     """How the score of one trace moved."""
 
     trace_id: str
@@ -87,7 +87,7 @@ class Comparison:
     only_in_first: int
     only_in_second: int
     domains: tuple[DomainMoves, ...]  # all domains first, then each; empty: no trace is in both
-    movers: tuple[Mover, ...]  # the traces that moved most, the first one most; none that stayed
+    movers: tuple[TopChange, ...]  # what moved most, the most first; none that stayed
 
 
 class Side(NamedTuple):
@@ -154,7 +154,7 @@ def compare_tables(first: Side, second: Side, now: PublishedSnapshot) -> Compari
             only_in_first=first.tables.scored - in_both,
             only_in_second=second.tables.scored - in_both,
             domains=_filled(DomainMoves, _rows(connection, "domains")),
-            movers=_filled(Mover, _movers(connection)),
+            movers=_filled(TopChange, _movers(connection)),
         )
 
 
@@ -189,7 +189,7 @@ def _movers(connection: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
 
 
 def _objectives(places: Iterable[TraceLocation]) -> dict[str, dict[str, str | None]]:
-    """Of each trace the fields of a `Mover` that tell its objective, as far as it can be read.
+    """Of each trace the fields of a `TopChange` that tell its objective, as far as it can be read.
 
     Args:
         places: in the order of their files, in each by row; few, since every file is read that is
@@ -296,12 +296,12 @@ def _movements(
     yield "what moved them, on the mean:"
     yield from aligned([{**_domain(row), **_parts(row)} for row in shown])
     yield from ("", "which moved most:")
-    head, *rows = aligned([_mover(row) for row in result.movers])
+    head, *rows = aligned([_top_change(row) for row in result.movers])
     yield head
-    for line, mover in zip(rows, result.movers, strict=True):
+    for line, change in zip(rows, result.movers, strict=True):
         yield line
         if shows_text:
-            yield f"    {shortened(_objective(mover), _LINE - 4)}"
+            yield f"    {shortened(_objective(change), _LINE - 4)}"
 
 
 def _scores(row: DomainMoves) -> dict[str, str]:
@@ -318,7 +318,7 @@ def _scores(row: DomainMoves) -> dict[str, str]:
     }
 
 
-def _mover(row: Mover) -> dict[str, str]:
+def _top_change(row: TopChange) -> dict[str, str]:
     return {
         "trace": shortened(row.trace_id, _IDENTITY),
         "domain": shortened(row.task_domain, _DOMAIN),
@@ -328,7 +328,7 @@ def _mover(row: Mover) -> dict[str, str]:
     }
 
 
-def _objective(row: Mover) -> str:
+def _objective(row: TopChange) -> str:
     single = f"(a single thought in the {row.single_thought} run) " if row.single_thought else ""
     if row.objective is None:
         return f"{single}({UNREAD[row.unread or 'unreadable']})"
@@ -339,7 +339,7 @@ def _domain(row: DomainMoves) -> dict[str, str]:
     return {"domain": "all" if row.task_domain is None else shortened(row.task_domain, _DOMAIN)}
 
 
-def _parts(row: DomainMoves | Mover) -> dict[str, str]:
+def _parts(row: DomainMoves | TopChange) -> dict[str, str]:
     return {
         "facts": _signed(row.from_facts),
         "novelty": _signed(row.from_novelty),

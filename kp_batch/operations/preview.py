@@ -75,7 +75,7 @@ def plan(config: RescoreConfig, *, by_domain_and_day: bool = False) -> PlanDescr
 def preview(
     config: RescoreConfig,
     executor: Executor = _THREADS,
-    tell: Callable[[Preview], None] = lambda _: None,
+    on_result: Callable[[Preview], None] = lambda _: None,
 ) -> Preview:
     """Do all the work of a run, and publish nothing.
 
@@ -84,7 +84,7 @@ def preview(
     Args:
         config: of the run; what it leaves out is as the warehouse has it.
         executor: as for `rescore_and_report`.
-        tell: takes the preview as soon as it is known, before the report is written.
+        on_result: takes the preview as soon as it is known, before the report is written.
 
     Raises:
         KpBatchError: the run would fail, or `output` is no file, or one of archive or warehouse.
@@ -109,7 +109,7 @@ def preview(
             changes=bool(done.pending),
             audits=opened.audits,
         )
-        tell(result)
+        on_result(result)
         if run.config.output:
             _write_report(run, done, executor)
     refuse_failed(result.audits, "a run would publish no scores")
