@@ -25,7 +25,7 @@ import pytest
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
-from kp_batch.warehouse.bucket import lease
+from kp_batch.warehouse import lock as lease
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import refresh
 from kp_batch.warehouse.layout import Layout

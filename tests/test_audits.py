@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kp_batch.errors import AuditError, KpBatchError, WarehouseError
-from kp_batch.operations.audit import audit
 from kp_batch.operations.forget import forget
-from kp_batch.operations.plan import plan
+from kp_batch.operations.preview import plan
 from kp_batch.operations.settings import settings
+from kp_batch.pipeline.audit import audit
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary, as_text
 from kp_batch.runs.audits import audits_text, load_audits

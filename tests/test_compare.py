@@ -20,8 +20,7 @@ from kp_batch.cli.options import json_line
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.operations.compare import Comparison, _filled, _rows, compare
-from kp_batch.operations.comparison_text import comparison_text
+from kp_batch.operations.compare import Comparison, _filled, _rows, compare, comparison_text
 from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.scorer import FORMULAS

@@ -14,7 +14,7 @@ from kp_batch.cli.explanation_text import explanation_text
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import WarehouseError
-from kp_batch.operations.explain.explanation import explain
+from kp_batch.operations.explain import explain
 from kp_batch.operations.forget import forget
 from kp_batch.operations.score import score_lines
 from kp_batch.operations.settings import settings

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kp_batch.pipeline.inputs import rows_at, slices
+from kp_batch.pipeline.embed import rows_at, slices
 from kp_batch.steps.step import cut
 
 

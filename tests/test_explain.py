@@ -20,9 +20,9 @@ from kp_batch.cli.explanation_text import explanation_text
 from kp_batch.cli.options import json_line
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import WarehouseError, known
-from kp_batch.operations.explain.explanation import Explanation, explain, find_trace
-from kp_batch.operations.explain.texts import Content, diff_contents, diff_texts
+from kp_batch.operations.explain import Explanation, explain, find_trace
 from kp_batch.operations.forget import forget
+from kp_batch.operations.neighbours import Content, diff_contents, diff_texts
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.runs.record import RunRecord
@@ -355,7 +355,7 @@ def test_a_file_that_is_removed_meanwhile_is_named(
             path.unlink()
         return find_trace(*given)
 
-    monkeypatch.setattr("kp_batch.operations.explain.explanation.find_trace", removing)
+    monkeypatch.setattr("kp_batch.operations.explain.find_trace", removing)
     with pytest.raises(duckdb.Error) as caught:
         explained(tmp_path, "t2")
     told = known(caught.value)

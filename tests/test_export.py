@@ -36,13 +36,13 @@ from kp_batch.novelty import similar
 from kp_batch.novelty.replay import BAND
 from kp_batch.novelty.similar import Distinct
 from kp_batch.operations.export import (
+    FORMATS,
     ExportFilter,
     ExportResult,
     check_output,
     export,
     keep_distinct,
 )
-from kp_batch.operations.export_formats import FORMATS
 from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import kp_batch.pipeline.fit
+import kp_batch.pipeline.preflight
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.vector_store import _chunk_names
 from kp_batch.errors import ResourceError
@@ -40,8 +40,8 @@ def rescore(tmp_path: Path) -> Callable[..., Summary]:
 
 
 def there_is(monkeypatch: pytest.MonkeyPatch, memory: int = 10**12, disk: int = 10**12) -> None:
-    monkeypatch.setattr(kp_batch.pipeline.fit, "available_bytes", lambda: memory)
-    monkeypatch.setattr(kp_batch.pipeline.fit, "disk_usage", lambda _: Disk(disk))
+    monkeypatch.setattr(kp_batch.pipeline.preflight, "available_bytes", lambda: memory)
+    monkeypatch.setattr(kp_batch.pipeline.preflight, "disk_usage", lambda _: Disk(disk))
 
 
 # Two copies of forty vectors.

@@ -18,7 +18,7 @@ from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import import_traces
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.storage.store import Store, store_at
-from kp_batch.warehouse.bucket.lease import leased
+from kp_batch.warehouse.lock import leased
 from kp_batch.warehouse.reader import connect
 from tests.buckets import fill
 from tests.faulty import Faulty, between

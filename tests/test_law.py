@@ -27,9 +27,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, BusyError
-from kp_batch.operations.explain.explanation import explain
-from kp_batch.operations.export import ExportFilter, export
-from kp_batch.operations.export_formats import FORMATS
+from kp_batch.operations.explain import explain
+from kp_batch.operations.export import FORMATS, ExportFilter, export
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum

@@ -9,8 +9,8 @@ import pytest
 
 from kp_batch.errors import BusyError
 from kp_batch.storage.store import Store, run_parallel, store_at
-from kp_batch.warehouse.bucket import lease
-from kp_batch.warehouse.bucket.lease import LEASE, leased
+from kp_batch.warehouse import lock as lease
+from kp_batch.warehouse.lock import LEASE, leased
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.facts import FACTS_VERSION
 from kp_batch.log import show_on_stderr, show_only_new_warnings
-from kp_batch.operations.plan import plan
+from kp_batch.operations.preview import plan
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_archive

@@ -14,8 +14,7 @@ from playwright.sync_api import Page
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ArchiveError
-from kp_batch.pipeline.report import report, write_report
-from kp_batch.pipeline.report_traces import gather_traces
+from kp_batch.pipeline.report import gather_traces, report, write_report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report.panels import PANELS
 from kp_batch.report.report_data import ReportData, gather

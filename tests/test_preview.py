@@ -52,7 +52,7 @@ def test_a_preview_is_the_comparison_of_the_run_afterwards_and_leaves_nothing(
     before = listing(scored / "warehouse")
     told: list[Preview] = []
     page = scored / "page.html"
-    found = preview(asked(scored, preview=True, output=page, **given), tell=told.append)
+    found = preview(asked(scored, preview=True, output=page, **given), on_result=told.append)
     assert told == [found]
     assert listing(scored / "warehouse") == before
     assert "<html" in page.read_text("utf-8")
@@ -92,7 +92,7 @@ def test_audits_are_told_before_they_fail_and_limits_hold(scored: Path) -> None:
     told: list[Preview] = []
     audits = {"all": {"sql": "FROM scores WHERE score >= 0"}}
     with pytest.raises(AuditError, match=r"all \(80 rows\); a run would publish no scores"):
-        preview(asked(scored, preview=True, audits=audits, threshold=0.1), tell=told.append)
+        preview(asked(scored, preview=True, audits=audits, threshold=0.1), on_result=told.append)
     assert told[0].comparison
     assert [each.rows for each in told[0].audits] == [80]
     write_jsonl(scored / "archive" / "bad.jsonl", [trace(id="")] * 20)
@@ -107,7 +107,7 @@ def test_a_report_that_cannot_be_written_keeps_nothing_from_being_told(
     told: list[Preview] = []
     monkeypatch.setattr("kp_batch.operations.preview.report", lambda *_: Path("/").write_text(""))
     with pytest.raises(OSError, match="directory"):
-        preview(asked(scored, preview=True, output=scored / "page.html"), tell=told.append)
+        preview(asked(scored, preview=True, output=scored / "page.html"), on_result=told.append)
     assert told
 
 

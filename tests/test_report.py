@@ -141,7 +141,7 @@ def test_a_run_tells_its_summary_before_its_report(warehouse: Path) -> None:
     page = warehouse / "report.html"
     told: list[bool] = []
     changed = config(warehouse.parent, threshold=0.1)
-    rescore_and_report(changed, tell=lambda _: told.append(page.exists()))
+    rescore_and_report(changed, on_result=lambda _: told.append(page.exists()))
     assert told == [False]
     assert page.exists()
 

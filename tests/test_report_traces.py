@@ -13,10 +13,8 @@ import pytest
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import UNREAD, ArchiveError
 from kp_batch.operations.forget import forget
-from kp_batch.pipeline import report_texts
-from kp_batch.pipeline.report import leave_report, report
-from kp_batch.pipeline.report_texts import read_texts
-from kp_batch.pipeline.report_traces import gather_traces
+from kp_batch.pipeline import report as report_texts
+from kp_batch.pipeline.report import gather_traces, leave_report, read_texts, report
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.report.report_data import ReportData, gather
 from kp_batch.report.traces import StepStart, Text, Traces

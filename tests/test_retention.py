@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from kp_batch.operations.retention import FactsRewrite, Keep
+from kp_batch.operations.vacuum import FactsRewrite, Keep
 from kp_batch.schemas import FACTS
 from kp_batch.warehouse.data_files import write_data_file
 from kp_batch.warehouse.delta import DeltaTables, files_of

@@ -30,7 +30,7 @@ _SHOWN = "kp-batch sql"  # a command that users are shown
 _ALLOWED = {
     ("operations/export.py", "SQL"),  # what DuckDB tells of a relation, as SQL
     ("warehouse/catalog.py", "sub"),  # of a file of SQL, by what stands in another
-    ("warehouse/sandbox.py", "SQL"),  # what DuckDB makes of one SELECT
+    ("warehouse/catalog.py", "SQL"),  # what DuckDB makes of one SELECT
     ("warehouse/snapshot.py", "SQL"),  # a type of a fixed list
 }
 _SQL = re.compile(

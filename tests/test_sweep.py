@@ -23,7 +23,7 @@ from playwright.sync_api import Page
 from pydantic import TypeAdapter
 
 import kp_batch.operations.sweep
-import kp_batch.pipeline.fit
+import kp_batch.pipeline.preflight
 from kp_batch.cli import kp_batch as group
 from kp_batch.cli.sweeping import sweep_text
 from kp_batch.config import RescoreConfig
@@ -331,7 +331,7 @@ def test_a_grouping_of_which_no_trace_has_a_value_is_refused(scored: RescoreConf
 def test_windows_that_fit_into_no_memory_are_refused(
     scored: RescoreConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kp_batch.pipeline.fit, "available_bytes", lambda: 512 << 20)
+    monkeypatch.setattr(kp_batch.pipeline.preflight, "available_bytes", lambda: 512 << 20)
     with pytest.raises(ResourceError, match=r"the vectors of 200 traces .* a smaller --cache-size"):
         swept(scored.warehouse)
 

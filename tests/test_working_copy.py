@@ -32,8 +32,9 @@ from kp_batch.sample import write_sample
 from kp_batch.steps import step
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.storage.store import TRAFFIC, Object, Store, store_at
+from kp_batch.warehouse import lock as lease
 from kp_batch.warehouse import publication
-from kp_batch.warehouse.bucket import lease, mirror
+from kp_batch.warehouse.bucket import mirror
 from kp_batch.warehouse.bucket.location import folder_of, is_remote, shown, url_of
 from kp_batch.warehouse.bucket.mirror import refresh
 from kp_batch.warehouse.layout import check_apart

@@ -11,7 +11,7 @@ import pytest
 
 from kp_batch.cli.query import _RUNS as LISTED
 from kp_batch.operations.compare import compare
-from kp_batch.operations.explain.explanation import explain
+from kp_batch.operations.explain import explain
 from kp_batch.operations.settings import settings
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import rescore

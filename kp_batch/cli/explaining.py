@@ -17,7 +17,7 @@ from kp_batch.log import echo
 from kp_batch.text import number, printable, time_of
 
 if TYPE_CHECKING:
-    from kp_batch.operations.score import Meet
+    from kp_batch.operations.score import FindNeighbours
     from kp_batch.scoring.profiles import ProfileVersions
 
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @json_option
 def explain(trace: str, warehouse: Path, *, as_json: bool) -> None:
     """Tell why TRACE, an id or the beginning of one, has its score, and what it resembled."""
-    from kp_batch.operations.explain.explanation import explain as explain_trace
+    from kp_batch.operations.explain import explain as explain_trace
 
     explanation = explain_trace(warehouse, trace)
     echo(json_line(explanation) if as_json else explanation_text(explanation))
@@ -105,8 +105,8 @@ def score(  # noqa: PLR0913 (each is an option)
     first = ""
     if len(dict(group)) < len(group):
         raise click.UsageError("--group gives one of its keys twice")
-    with _scorer(warehouse, profiles, moment, dict(group)) as (versions, meet):
-        for told in score_lines(file, versions, moment, meet):
+    with _scorer(warehouse, profiles, moment, dict(group)) as (versions, find_neighbours):
+        for told in score_lines(file, versions, moment, find_neighbours):
             lines += 1
             if isinstance(told, Unscored):
                 unscored += 1
@@ -124,18 +124,18 @@ def _scorer(
     profiles: str | None,
     moment: datetime,
     group: Mapping[str, str | None],
-) -> Generator[tuple["ProfileVersions", "Meet"]]:
+) -> Generator[tuple["ProfileVersions", "FindNeighbours"]]:
     """The weights, and what is met."""
-    from kp_batch.operations.score import meet_nobody
+    from kp_batch.operations.score import no_neighbours
     from kp_batch.scoring.profiles import load_profiles
 
     given = load_profiles(profiles) if profiles else None
     if warehouse is None:
         if group:
             raise click.UsageError("--group is of a warehouse; name it with --warehouse")
-        yield given or load_profiles(), meet_nobody
+        yield given or load_profiles(), no_neighbours
         return
     from kp_batch.operations.warehouse_cache import warehouse_cache
 
-    with warehouse_cache(warehouse, moment, group) as (own, meet):
-        yield given or own, meet
+    with warehouse_cache(warehouse, moment, group) as (own, find_neighbours):
+        yield given or own, find_neighbours

@@ -10,10 +10,8 @@ from kp_batch.errors import UNREAD
 from kp_batch.text import age, aligned, number, of_group, one_line, padded, printable, shortened
 
 if TYPE_CHECKING:
-    from kp_batch.operations.explain.explanation import Explanation
-    from kp_batch.operations.explain.neighbours import Neighbour
-    from kp_batch.operations.explain.score_history import ScoreChange
-    from kp_batch.operations.explain.texts import TextSpan
+    from kp_batch.operations.explain import Explanation, ScoreChange
+    from kp_batch.operations.neighbours import Neighbour, TextSpan
     from kp_batch.operations.warehouse_cache import CacheContents
 
 _STEPS = 12  # shown at the most

@@ -105,9 +105,8 @@ def export(  # noqa: PLR0913 (each is an option)
     if since and until and since > until:
         raise click.UsageError(f"--since {since.date()} is after --until {until.date()}")
     ending = _ending(output)
-    from kp_batch.operations.export import ExportFilter, check_output
+    from kp_batch.operations.export import FORMATS, ExportFilter, check_output
     from kp_batch.operations.export import export as export_traces
-    from kp_batch.operations.export_formats import FORMATS
 
     wanted = ExportFilter(
         min_score=min_score,

@@ -23,7 +23,6 @@ from kp_batch.cli.result_texts import settings_text, verification_text
 from kp_batch.duck import set_variables
 from kp_batch.errors import KpBatchError
 from kp_batch.log import echo, telling, user_out
-from kp_batch.operations.comparison_text import comparison_text
 from kp_batch.text import printable
 from kp_batch.warehouse.questions import Question
 from kp_batch.warehouse.questions import questions as all_questions
@@ -155,7 +154,7 @@ def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
     What was published before the run, the last one that is done, is beside it. It exits with 1
     where an audit fails.
     """
-    from kp_batch.operations.audit import audit as audit_warehouse
+    from kp_batch.pipeline.audit import audit as audit_warehouse
     from kp_batch.runs.audits import refuse_failed, results_text
 
     results = audit_warehouse(warehouse, run)
@@ -175,6 +174,7 @@ def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: b
     A RUN is its id, the beginning of it, latest (the last one that is done) or previous.
     """
     from kp_batch.operations.compare import compare as compare_runs
+    from kp_batch.operations.compare import comparison_text
 
     comparison = compare_runs(warehouse, first, second, force=force)
     echo(json_line(comparison) if as_json else comparison_text(comparison))

@@ -64,7 +64,7 @@ def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) ->
 def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
     """Tell what a run over ARCHIVE would do, and why; changes nothing."""
     config = checked(settings)
-    from kp_batch.operations.plan import plan as plan_of
+    from kp_batch.operations.preview import plan as plan_of
     from kp_batch.planning.explain_plan import plan_text, warnings
 
     described = plan_of(config, by_domain_and_day=as_json)

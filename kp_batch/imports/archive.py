@@ -16,9 +16,8 @@ from kp_batch.errors import BusyError
 from kp_batch.files import HALF_WRITTEN, atomic_write, refuse_link, sync_names
 from kp_batch.storage.store import ConflictError, run_parallel, store_at
 from kp_batch.storage.urls import is_url, local_name
-from kp_batch.warehouse.bucket.lease import Lease, archive_lease
 from kp_batch.warehouse.bucket.location import folder_of
-from kp_batch.warehouse.lock import locked
+from kp_batch.warehouse.lock import Lease, archive_lease, locked
 
 OWN = "_import"  # the folder of what is known for the next import
 _LARGE = 32 << 20  # bytes; a write with a condition has the whole object in memory

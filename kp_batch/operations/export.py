@@ -4,18 +4,22 @@
 and what is private, gone or like a better one is skipped.
 """
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import IO, Any, NamedTuple
 
 import duckdb
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kp_batch.archive.formats.json import reader
 from kp_batch.archive.sources import covers
 from kp_batch.duck import SQL, duckdb_limit, literal, read_parquet, set_variables, sql, statement
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
@@ -23,17 +27,16 @@ from kp_batch.errors import KpBatchError, Unread
 from kp_batch.ingest.reread import Trace, locations_query, reread_batches
 from kp_batch.log import progress
 from kp_batch.novelty.similar import Distinct
-from kp_batch.operations.export_formats import ExportFormat
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.runs.record import last_done
 from kp_batch.runs.staging import Staging
-from kp_batch.schemas import TIMESTAMP, arrow_schema
-from kp_batch.text import number, one_line, printable
+from kp_batch.schemas import EXPORTED, TIMESTAMP, arrow_schema
+from kp_batch.text import encodable, number, one_line, printable
 from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.catalog import confine
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.sandbox import confine
 from kp_batch.warehouse.snapshot import PublishedSnapshot, create_view, published
 
 _READ_AT_ONCE, _WRITTEN_AT_ONCE = 2_000, 1_000  # rows
@@ -51,6 +54,21 @@ _KEY = {
     "encoder_id": pl.String(),
     "text_hash": pl.String(),
 }
+
+
+@dataclass(frozen=True)
+class ExportFormat:
+    """One format.
+
+    Attributes:
+        schema: of the traces as they wait.
+        to_frame: gives traces as a frame of this schema.
+        write: writes batches of such rows, with more columns perhaps, in their order into a file.
+    """
+
+    schema: pl.Schema
+    to_frame: Callable[[Sequence[Mapping[str, Any]]], pl.DataFrame]
+    write: Callable[[Iterable[pa.RecordBatch], IO[bytes]], None]
 
 
 @dataclass(frozen=True)
@@ -414,3 +432,38 @@ def check_output(warehouse: Path, output: Path) -> None:
 
 def _inside(output: Path, what: str) -> KpBatchError:
     return KpBatchError(f"{printable(str(output))} is {what}; choose another folder for the export")
+
+
+_LINE = pl.Schema({"line": pl.String})
+_READ_TRACE = reader(pl.Struct(dict(EXPORTED)))
+
+
+def _lines(traces: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    lines = [(encodable(json.dumps(each, ensure_ascii=False)),) for each in traces]
+    return pl.DataFrame(lines, schema=_LINE, orient="row")
+
+
+def _write_lines(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
+    for batch in batches:
+        file.writelines(f"{line}\n".encode() for line in batch.column("line").to_pylist())
+
+
+def _columns(traces: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    return pl.DataFrame([_READ_TRACE(each) for each in traces], schema=EXPORTED, orient="row")
+
+
+def _write_columns(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
+    schema = arrow_schema(EXPORTED)
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for batch in batches:
+            table = pa.Table.from_batches([batch]).select(schema.names)
+            writer.write_table(table.cast(schema))
+
+
+# By the ending of a file's name.
+FORMATS: Mapping[str, ExportFormat] = MappingProxyType(
+    {
+        ".jsonl": ExportFormat(_LINE, _lines, _write_lines),
+        ".parquet": ExportFormat(EXPORTED, _columns, _write_columns),
+    }
+)

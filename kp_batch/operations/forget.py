@@ -16,7 +16,7 @@ from kp_batch.facts import id_hash
 from kp_batch.imports.state import holds
 from kp_batch.ingest.scan import scan_published
 from kp_batch.log import warn
-from kp_batch.operations.retention import (
+from kp_batch.operations.vacuum import (
     FactsRewrite,
     RunIds,
     count_other_vectors,

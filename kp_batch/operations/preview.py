@@ -1,8 +1,9 @@
-"""Previews a run: it does all the work in a copy of the warehouse, and publishes there.
+"""Tells what a run would do: by its plan, or by a preview, which does all the work in a copy.
 
-The copy stands among the working files of the run, which go when it ends, or with the next one
-where it was killed. Its tables begin as links to the files of the published ones, so it takes what
-the run writes. Vectors are those of the warehouse itself: they stay, and the run finds them.
+A preview publishes in its copy of the warehouse, which is among the working files of the run: they
+go when it ends, or with the next one where it was killed. The copy's tables begin as links to the
+files of the published ones, so it takes what the run writes. Vectors are those of the warehouse
+itself: they stay, and the run finds them.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,15 +16,19 @@ from kp_batch.archive.sources import covers
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
-from kp_batch.operations.compare import Comparison, Side, compare_tables
-from kp_batch.operations.comparison_text import comparison_text
+from kp_batch.ingest.scan import scan_archive
+from kp_batch.operations.compare import Comparison, Side, compare_tables, comparison_text
+from kp_batch.pipeline.audit import check_audits
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import OpenRun, carry_out
 from kp_batch.pipeline.summary import nothing_text
-from kp_batch.planning.plan import Plan
+from kp_batch.planning.explain_plan import PlanDescription, describe
+from kp_batch.planning.plan import Plan, make_plan
+from kp_batch.planning.scorer import Scorer
 from kp_batch.runs.audits import AuditResult, refuse_failed, results_text
 from kp_batch.runs.record import RunCounts, last_done
 from kp_batch.runs.run import Run, effective_config
+from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import Executor, ThreadExecutor, step, timed
 from kp_batch.text import number, printable
 from kp_batch.warehouse.bucket.location import shown
@@ -47,10 +52,30 @@ class Preview:
     audits: tuple[AuditResult, ...]  # what they would find
 
 
+def plan(config: RescoreConfig, *, by_domain_and_day: bool = False) -> PlanDescription:
+    """Plan a run, and leave nothing behind.
+
+    Args:
+        config: of the run; what it leaves out is as the warehouse has it.
+        by_domain_and_day: see `describe`.
+
+    Raises:
+        KpBatchError: there is no such archive, say, or no encoder.
+    """
+    check_folder(config.warehouse)
+    check_apart(config.warehouse, config.archive)
+    with Staging.temporary() as staging:
+        run = Run.begin(effective_config(config), datetime.now(UTC), staging)
+        scorer = Scorer.of(run)
+        check_audits(run)
+        made = make_plan(run, scan_archive(run, _THREADS), scorer)
+        return describe(run, made, by_domain_and_day=by_domain_and_day)
+
+
 def preview(
     config: RescoreConfig,
     executor: Executor = _THREADS,
-    tell: Callable[[Preview], None] = lambda _: None,
+    on_result: Callable[[Preview], None] = lambda _: None,
 ) -> Preview:
     """Do all the work of a run, and publish nothing.
 
@@ -59,7 +84,7 @@ def preview(
     Args:
         config: of the run; what it leaves out is as the warehouse has it.
         executor: as for `rescore_and_report`.
-        tell: takes the preview as soon as it is known, before the report is written.
+        on_result: takes the preview as soon as it is known, before the report is written.
 
     Raises:
         KpBatchError: the run would fail, or `output` is no file, or one of archive or warehouse.
@@ -75,18 +100,18 @@ def preview(
         run.staging.make()
         _copy(run.snapshot, run.target)
         opened = OpenRun(run, executor, clock)
-        plan = carry_out(opened)
+        done = carry_out(opened)
         result = Preview(
             warehouse=shown(config.warehouse.absolute()),
-            counts=plan.counts,
-            comparison=_compared(run) if plan.pending and run.published.tables else None,
+            counts=done.counts,
+            comparison=_compared(run) if done.pending and run.published.tables else None,
             seconds={what: round(spent, 3) for what, spent in clock.seconds.items()},
-            changes=bool(plan.pending),
+            changes=bool(done.pending),
             audits=opened.audits,
         )
-        tell(result)
+        on_result(result)
         if run.config.output:
-            _write_report(run, plan, executor)
+            _write_report(run, done, executor)
     refuse_failed(result.audits, "a run would publish no scores")
     return result
 
@@ -134,9 +159,9 @@ def _compared(run: Run) -> Comparison | None:
 
 
 @step("report")
-def _write_report(run: Run, plan: Plan, executor: Executor) -> None:
+def _write_report(run: Run, done: Plan, executor: Executor) -> None:
     """Write the report of what would be published."""
-    text = report(run.target if plan.pending else run.config.warehouse, "html", executor)
+    text = report(run.target if done.pending else run.config.warehouse, "html", executor)
     with atomic_write(run.config.output or Path()) as written:
         written.write_text(text, "utf-8")
 

@@ -13,7 +13,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.duck import statement
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.ingest.scan import scan_archive
-from kp_batch.operations.retention import sorted_runs, whole_versions
+from kp_batch.operations.vacuum import sorted_runs, whole_versions
 from kp_batch.pipeline.publish import STATE, publish_success, restore
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget

@@ -34,9 +34,9 @@ _ROWS = 256  # scored at once
 _TOLD = ["row", "trace_id", "task_domain", *(each.name for each in fields(Counts))]
 
 # What a trace meets: the greatest similarity, None where there is nothing, and the nearest traces.
-Met = tuple[float | None, tuple[Similar, ...]]
+Neighbours = tuple[float | None, tuple[Similar, ...]]
 # What each trace of a frame of `with_facts` meets.
-Meet = Callable[[pl.DataFrame], list[Met]]
+FindNeighbours = Callable[[pl.DataFrame], list[Neighbours]]
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,16 @@ class Unscored:
 ScoredLine = Scored | Unscored
 
 
-def meet_nobody(facts: pl.DataFrame) -> list[Met]:
+def no_neighbours(facts: pl.DataFrame) -> list[Neighbours]:
     """What traces meet that come first: each an empty cache."""
     return [(None, ())] * len(facts)
 
 
 def score_lines(
-    file: IO[bytes], versions: ProfileVersions, moment: datetime, meet: Meet = meet_nobody
+    file: IO[bytes],
+    versions: ProfileVersions,
+    moment: datetime,
+    find_neighbours: FindNeighbours = no_neighbours,
 ) -> Iterator[ScoredLine]:
     """Score new traces, each by itself: none meets another one of them.
 
@@ -84,7 +87,7 @@ def score_lines(
         file: one trace as JSON, or JSONL: one on each line.
         versions: the weights, of which those in force at `moment` count.
         moment: when they are scored; with a time zone.
-        meet: what they meet.
+        find_neighbours: finds what they resemble.
 
     Yields:
         One for each line that is not blank, in their order.
@@ -93,7 +96,7 @@ def score_lines(
         objects = ((row, json_object(line)) for row, line in lines)
         facts = with_facts(rows_from_objects("", objects), _faults())
         sound = facts.filter(pl.col("reasons").list.len() == 0)
-        scored = iter(_scored(sound, versions, moment, meet))
+        scored = iter(_scored(sound, versions, moment, find_neighbours))
         told = facts.select("row", "trace_id", "reasons").to_dicts()
         for row, (_, line) in zip(told, lines, strict=True):
             yield _unscored(row, line) if row["reasons"] else next(scored)
@@ -123,9 +126,12 @@ def _faults() -> pl.Expr:
 
 
 def _scored(
-    facts: pl.DataFrame, versions: ProfileVersions, moment: datetime, meet: Meet
+    facts: pl.DataFrame,
+    versions: ProfileVersions,
+    moment: datetime,
+    find_neighbours: FindNeighbours,
 ) -> Iterator[Scored]:
-    met = meet(facts)
+    met = find_neighbours(facts)
     similarity = np.array([each for each, _ in met], dtype=np.float64)  # None is NaN
     rows = facts.with_columns(
         novelty=pl.Series(novelty(similarity)), created_at=pl.lit(moment, TIMESTAMP)

@@ -32,7 +32,7 @@ from kp_batch.novelty.settings import (
 )
 from kp_batch.operations.forget import check_formulas
 from kp_batch.operations.sweep_result import COLUMNS, SAME_SCORE, Outcome, Sweep
-from kp_batch.pipeline.fit import check_vectors_fit
+from kp_batch.pipeline.preflight import check_vectors_fit
 from kp_batch.pipeline.replay import find_vectors, with_room
 from kp_batch.planning.cache_groups import group_of
 from kp_batch.planning.scorer import Scorer

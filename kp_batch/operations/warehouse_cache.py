@@ -23,7 +23,7 @@ from kp_batch.novelty.settings import (
     format_ttl,
 )
 from kp_batch.novelty.similar import Nearby, Similar, most_similar
-from kp_batch.operations.score import Meet, Met, meet_nobody
+from kp_batch.operations.score import FindNeighbours, Neighbours, no_neighbours
 from kp_batch.planning.cache_groups import groups_of, rows_by_group
 from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
 from kp_batch.runs.run import last_config
@@ -235,7 +235,7 @@ def stored_vectors(
 @contextmanager
 def warehouse_cache(
     warehouse: Path, moment: datetime, group: Mapping[str, str | None]
-) -> Generator[tuple[ProfileVersions, Meet]]:
+) -> Generator[tuple[ProfileVersions, FindNeighbours]]:
     """Give the weights of a warehouse, and what traces meet that come to it.
 
     Args:
@@ -254,7 +254,7 @@ def warehouse_cache(
         Staging.temporary() as staging,
         open_snapshot(published(warehouse), staging) as snapshot,
     ):
-        yield config.profiles, WarehouseCache(snapshot, config, moment, group).meet
+        yield config.profiles, WarehouseCache(snapshot, config, moment, group).neighbours
 
 
 class WarehouseCache:
@@ -289,14 +289,14 @@ class WarehouseCache:
             self._caches = Caches(snapshot, encoder_id, one_more, Moment(moment))
         self._windows: dict[str | None, CacheWindow] = {}
 
-    def meet(self, facts: pl.DataFrame) -> list[Met]:
-        """What each trace meets; see `score.Meet`.
+    def neighbours(self, facts: pl.DataFrame) -> list[Neighbours]:
+        """What each trace meets; see `score.FindNeighbours`.
 
         Raises:
             WarehouseError: vectors are missing.
         """
         if self._encoder is None:
-            return meet_nobody(facts)
+            return no_neighbours(facts)
         groups = self._groups(facts)
         if not self._windows.keys() >= {*groups}:
             self._windows = self._caches.of({*groups})

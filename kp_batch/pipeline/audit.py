@@ -1,6 +1,6 @@
-"""Audits the tables that a run would publish: after it has written them, and before it publishes.
+"""Audits tables: those that a run has written and is about to publish, or those that are published.
 
-The audits of a warehouse see what would be published, and beside it what is.
+An audit sees the tables, and beside them those that were published before.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,14 +8,17 @@ from pathlib import Path
 
 import duckdb
 
-from kp_batch.errors import KpBatchError, is_passing
+from kp_batch.errors import KpBatchError, WarehouseError, is_passing
 from kp_batch.log import warn
-from kp_batch.runs.audits import AuditResult, Audits, found_text, refuse_failed
+from kp_batch.runs.audits import AuditResult, Audits, found_text, parse_audits, refuse_failed
+from kp_batch.runs.record import done_runs, last_done
 from kp_batch.runs.run import Run
+from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import step
 from kp_batch.text import one_line
-from kp_batch.warehouse.sandbox import found_rows, prepared, sandbox
-from kp_batch.warehouse.snapshot import PublishedSnapshot
+from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.catalog import found_rows, prepared, sandbox
+from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 _SHOWN = 5  # rows
 _REMEDY = "mend what they found, or let one pass this once with --allow NAME"
@@ -36,7 +39,39 @@ def check_audits(run: Run) -> None:
             _refuse(list(_unaskable(connection, run.config.audits)))
 
 
-def audits_of(
+def audit(warehouse: Path, run: str | None = None) -> tuple[AuditResult, ...]:
+    """Run the audits that a warehouse keeps now, beside what was published before a run.
+
+    Args:
+        warehouse: the folder of the tables.
+        run: whose tables, as `find_runs` takes it; None for what is published, since the last run
+            that is done.
+
+    Raises:
+        WarehouseError: it is no warehouse, it keeps no audits, there is no such run, or what it
+            left was removed.
+        KpBatchError: an audit cannot be run.
+    """
+    snapshot = published(warehouse)
+    audits = parse_audits(snapshot.manifest.settings.get("audits", {}), "of the warehouse")
+    if not audits.by_name:
+        raise WarehouseError(
+            f"{shown(warehouse)} keeps no audits; give some to a run with --audits FILE"
+        )
+    now = snapshot if run is None else snapshot.as_of(*snapshot.find_runs(run))
+    with Staging.temporary() as staging:
+        return _results(audits, now, _before(snapshot, now), staging.fresh("audited"))
+
+
+def _before(snapshot: PublishedSnapshot, now: PublishedSnapshot) -> PublishedSnapshot:
+    """What was published before the run that left some tables; nothing before the first one."""
+    done = done_runs(snapshot.runs())
+    since = now.left_by or last_done(done)
+    earlier = [run for run in done if since and run.added_to < since.added_to]
+    return snapshot.as_of(earlier[-1]) if earlier else PublishedSnapshot(snapshot.warehouse, {})
+
+
+def _results(
     audits: Audits,
     now: PublishedSnapshot,
     before: PublishedSnapshot,
@@ -87,7 +122,7 @@ def refuse(results: Sequence[AuditResult]) -> None:
 def _audited(run: Run, now: PublishedSnapshot) -> tuple[AuditResult, ...]:
     """Run the audits, and tell of all that find rows."""
     folder = run.staging.fresh("audited")
-    results = audits_of(run.config.audits, now, run.snapshot, folder, run.config.allow)
+    results = _results(run.config.audits, now, run.snapshot, folder, run.config.allow)
     for each in results:
         if each.rows:
             warn(found_text(each))

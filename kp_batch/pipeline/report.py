@@ -1,28 +1,55 @@
-"""Makes the report of a warehouse, as a page and as markdown."""
+"""Makes the report of a warehouse: markdown, or a page that shows texts, read again, of traces."""
 
 import os
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import fields
+from itertools import chain, groupby, islice
 from pathlib import Path
 
 import duckdb
+import polars as pl
 from polars.exceptions import PanicException
 
-from kp_batch.duck import duckdb_limit, statement
-from kp_batch.errors import BusyError, WarehouseError
+from kp_batch.archive.formats.json import rows_from_objects
+from kp_batch.dimensions import DIMENSIONS
+from kp_batch.duck import columns, duckdb_limit, sql, statement
+from kp_batch.errors import BusyError, Unread, WarehouseError
 from kp_batch.files import atomic_write
+from kp_batch.ingest.reread import Trace, TraceLocation, locations_query, reread_batches
 from kp_batch.log import say, warn
-from kp_batch.report.report_data import gather
-from kp_batch.steps.step import Executor, ThreadExecutor, step
-from kp_batch.text import one_line
+from kp_batch.report.report_data import ReportData, gather
+from kp_batch.report.traces import Detail, StepStart, Text, Traces
+from kp_batch.scoring.composite import breakdowns
+from kp_batch.scoring.profiles import WeightProfile
+from kp_batch.steps.step import Executor, ThreadExecutor, cut, step
+from kp_batch.storage.urls import is_url
+from kp_batch.text import one_line, shortened
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of
 
 _MOST_MEMORY = 512 << 20  # of DuckDB, which keeps on disk what does not fit into it
 _THREADS = ThreadExecutor()
+_BEYOND = 2**63 - 1  # all rows; see locations.sql
+_PROFILES = statement("SELECT name, $columns FROM kp.profiles", columns=columns(DIMENSIONS))
+# A page is worth a few seconds: of a disk, or of a network that fetches the files of a bucket.
+_MOST_BYTES = 256 << 20
+_PART_BYTES = 4 << 20  # to be read at once
+# To open a file takes as long as to read so much of one.
+_OPENING_BYTES = 512 << 10
+_FETCHING_BYTES = 4 << 20
+_OBJECTIVE = 300  # characters
+_START = 120  # of a step
+_NAME = 60  # of a tool
+_TOOLS = 10
+_STEPS = 3
+
+Read = Text | Unread
 
 
 def report(warehouse: Path, output_format: str, executor: Executor = _THREADS) -> str:
@@ -128,7 +155,6 @@ def _opened(warehouse: Path) -> Generator[duckdb.DuckDBPyConnection]:
 
 
 def _page(warehouse: Path, executor: Executor) -> str:
-    from kp_batch.pipeline.report_traces import gather_traces
     from kp_batch.report.page import page
 
     with _opened(warehouse) as connection:
@@ -145,3 +171,125 @@ def _markdown(warehouse: Path, _executor: Executor) -> str:
 
 
 FORMATS = {"html": _page, "markdown": _markdown}
+
+
+def gather_traces(
+    warehouse: Path, connection: duckdb.DuckDBPyConnection, data: ReportData, executor: Executor
+) -> Traces:
+    """Ask how the scores in the page's tables came about, and read the traces' texts again.
+
+    Args:
+        warehouse: the folder of the tables.
+        connection: its catalog.
+        data: what the catalog told for the report.
+        executor: reads the archive's files.
+    """
+    rows = _located(warehouse, connection, data.traces)
+    profiles = [WeightProfile(*row) for row in connection.execute(_PROFILES).fetchall()]
+    columns = [each.name for each in fields(Detail) if each.name != "breakdown"]
+    known = rows.with_columns(pl.col("row").replace(_BEYOND, None))
+    details = {
+        row["trace_id"]: Detail(breakdown, **{name: row[name] for name in columns})
+        for row, breakdown in zip(known.to_dicts(), breakdowns(rows, profiles), strict=True)
+    }
+    # A run that failed may have been the one that was to leave them out.
+    shows_text = all(run.shows_text for run in (data.run, data.failed) if run)
+    return Traces(details, read_texts(rows, executor) if shows_text else None)
+
+
+def _located(
+    warehouse: Path, connection: duckdb.DuckDBPyConnection, traces: pl.DataFrame
+) -> pl.DataFrame:
+    """Find where the archive held the traces, and those nearest to them; see page_traces.sql."""
+    own = traces.select("trace_id", "day", "overall")
+    nearest = traces.select(trace_id="nearest_trace_id", day="nearest_day", overall="overall")
+    asked = pl.concat([own, nearest]).drop_nulls("trace_id")
+    first = asked.group_by("trace_id").agg(is_first=pl.col("overall").any())
+    connection.register("asked", first.to_arrow())
+    snapshot = PublishedSnapshot.shown_by(warehouse, connection)
+    # Only their days: to open the files of all days takes a while.
+    scores = snapshot.scores_of(asked.get_column("day").unique().sort())
+    connection.execute(sql(__name__, "page_traces.sql", scores=scores))
+    return frame_of(
+        connection.sql(locations_query("page_traces", "kp.files", snapshot.relation("facts")))
+    )
+
+
+def read_texts(rows: pl.DataFrame, executor: Executor) -> Mapping[str, Read]:
+    """Read texts again, as far as their files have no more than `_MOST_BYTES` together.
+
+    Files of the traces that the page shows first are preferred, then small ones.
+
+    Args:
+        rows: the columns of `TraceLocation` in the order of the files, in each by row; is_first:
+            whether a trace is among those; and the size of its file in bytes.
+        executor: reads the files.
+
+    Returns:
+        For each trace_id the text, or why it is not read.
+    """
+    costs = _affordable(rows)
+    places = [TraceLocation(*row) for row in rows.select(TraceLocation._fields).iter_rows()]
+    found: dict[str, Read] = {
+        each.trace_id: "unreadable" if each.source_file in costs else "large" for each in places
+    }
+    by_file = (tuple(each) for _, each in groupby(places, lambda place: place.source_file))
+    read = (each for each in by_file if each[0].source_file in costs)
+    parts = list(cut(read, lambda places: costs[places[0].source_file], _PART_BYTES))
+    for part, texts in zip(parts, executor.map(read_part, parts), strict=False):
+        found |= texts
+        if is_url(part[0][0].source_file) and "unreadable" in texts.values():
+            break  # where a store is away, each object takes a while to say so
+    return found
+
+
+def _affordable(rows: pl.DataFrame) -> dict[str, int]:
+    """The files that are read, with what each costs, in bytes."""
+    files = rows.group_by("source_file").agg(pl.col("is_first").any(), pl.col("size").first())
+    in_order = files.sort(~pl.col("is_first"), "size", "source_file")
+    chosen: dict[str, int] = {}
+    left = _MOST_BYTES
+    for path, size in in_order.select("source_file", "size").iter_rows():
+        cost = size + (_FETCHING_BYTES if is_url(path) else _OPENING_BYTES)
+        if cost <= left:
+            chosen[path] = cost
+            left -= cost
+    return chosen
+
+
+@step("texts")
+def read_part(files: Iterable[Iterable[TraceLocation]]) -> dict[str, Read]:
+    """Read the texts of some files, by trace_id."""
+    found: dict[str, Read] = {}
+    for batch in reread_batches(chain.from_iterable(files)):
+        found |= {place.trace_id: read for place, read in batch if isinstance(read, str)}
+        found |= _texts(read for _, read in batch if not isinstance(read, str))
+    return found
+
+
+def _texts(traces: Iterable[Trace]) -> Iterator[tuple[str, Text]]:
+    # As they were when they were scored: without null steps, and no text where there was none.
+    rows = rows_from_objects("", enumerate(traces))
+    columns = ("trace_id", "objective", "step_types", "step_contents", "step_tools")
+    for trace_id, objective, types, contents, tools in rows.select(columns).iter_rows():
+        steps = zip(types, tools, contents, strict=True)
+        carried = dict.fromkeys(_tool(each) for each in tools if each is not None)
+        text = Text(
+            objective=_start(objective, _OBJECTIVE),
+            types=Counter(types),
+            tools=tuple(carried)[:_TOOLS],
+            steps=tuple(
+                StepStart(type_, _tool(tool), _start(content, _START))
+                for type_, tool, content in islice(steps, _STEPS)
+            ),
+        )
+        yield trace_id, text
+
+
+def _tool(name: str | None) -> str:
+    """A tool's name, empty where there is no tool."""
+    return "" if name is None else _start(name, _NAME) or '""'
+
+
+def _start(text: str | None, length: int) -> str:
+    return shortened(one_line(text or ""), length)

@@ -14,7 +14,7 @@ from kp_batch.ingest.scan import scan_archive
 from kp_batch.log import say, warn
 from kp_batch.pipeline.audit import audit_run, check_audits, refuse
 from kp_batch.pipeline.embed import embed
-from kp_batch.pipeline.fit import check_fit
+from kp_batch.pipeline.preflight import check_fit
 from kp_batch.pipeline.publish import prepare, publish_failure, publish_success
 from kp_batch.pipeline.replay import replay_timeline
 from kp_batch.pipeline.report import leave_report
@@ -50,14 +50,14 @@ class OpenRun:
 def rescore_and_report(
     config: RescoreConfig,
     executor: Executor = _THREADS,
-    tell: Callable[[Summary], None] = lambda _: None,
+    on_result: Callable[[Summary], None] = lambda _: None,
 ) -> Summary:
     """Rescore an archive, and write the report of what is published then.
 
     Args:
         config: what to rescore, where to, and how; what it leaves out is as the warehouse has it.
         executor: carries out the parts of its steps, which are timed; see `timed`.
-        tell: takes the summary as soon as it is known, before the report is written.
+        on_result: takes the summary as soon as it is known, before the report is written.
 
     Raises:
         KpBatchError: the run failed and published no scores; see `rescore_archive`.
@@ -67,7 +67,7 @@ def rescore_and_report(
         check_apart(config.warehouse, config.archive)
         with writing(config.warehouse, wait=config.wait):
             summary = rescore_archive(effective_config(config), executor)
-        tell(summary)
+        on_result(summary)
         return summary
     finally:
         leave_report(config.warehouse, executor)

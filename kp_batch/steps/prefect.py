@@ -58,28 +58,28 @@ FLOW: Any = {
 
 
 def rescore_in_tasks(
-    given: object, tell: Callable[[Summary | Preview], None] = lambda _: None
+    given: object, on_result: Callable[[Summary | Preview], None] = lambda _: None
 ) -> Summary | Preview:
     """The body of the flow: a task for each step; see `rescore_and_report`.
 
     Args:
         given: the config, or its values as Prefect has them: it checks none itself, since its log
             would tell of each fault by a traceback.
-        tell: as for `rescore_and_report`.
+        on_result: as for `rescore_and_report`.
     """
 
-    def log_and_tell(summary: Summary) -> None:
+    def log_summary(summary: Summary) -> None:
         get_run_logger().info(as_text(summary))
-        tell(summary)
+        on_result(summary)
 
-    def leave_and_tell(found: Preview) -> None:
+    def leave_preview(found: Preview) -> None:
         text = preview_text(found, shows_text=False)
         get_run_logger().info(text)
         with _artifacts():
             key = f"kp-batch-preview-{artifact_name(config.warehouse)}"
             create_markdown_artifact(indent(text, "    "), key)  # as code: it obeys nothing in it
             _leave_audits(config.warehouse, found.audits)
-        tell(found)
+        on_result(found)
 
     with told_in_log():
         config = RescoreConfig.read(given)
@@ -91,9 +91,9 @@ def rescore_in_tasks(
         executor_of(config) as executor,
     ):
         if config.preview:
-            return preview(config, executor, leave_and_tell)
+            return preview(config, executor, leave_preview)
         with _failed_audits(config.warehouse):
-            summary = rescore_and_report(config, executor, log_and_tell)
+            summary = rescore_and_report(config, executor, log_summary)
     with _artifacts():
         name = artifact_name(config.warehouse)
         create_markdown_artifact(report(config.warehouse, "markdown"), f"kp-batch-report-{name}")
@@ -176,14 +176,14 @@ def _silence() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
-def run_flow(config: RescoreConfig, tell: Callable[[Summary | Preview], None]) -> None:
+def run_flow(config: RescoreConfig, on_result: Callable[[Summary | Preview], None]) -> None:
     """Run the flow that prefect.yaml deploys from here, and say where; see `rescore_in_tasks`."""
     server = urlsplit(get_current_settings().api.url or "")
     shown = server._replace(netloc=server.netloc.rpartition("@")[2]).geturl()  # without a password
     say(f"running as a Prefect flow on {shown or 'a temporary server'}")
 
     def rescore(config: RescoreConfig) -> None:
-        rescore_in_tasks(config, tell)
+        rescore_in_tasks(config, on_result)
 
     # As it was asked for: Prefect's page shows no setting that the warehouse may have otherwise.
     asked = config.model_dump(mode="json", exclude_unset=True)

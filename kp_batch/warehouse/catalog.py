@@ -1,21 +1,25 @@
 """Builds the catalog, through which any DuckDB client sees what is published: kp.duckdb.
 
 It holds a copy of the manifest, the formulas as macros, and views over exactly the files of the
-versions that the manifest names.
+versions that the manifest names. SQL that somebody else wrote asks it in a `sandbox`: it reads the
+tables, and can do nothing else.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from kp_batch.duck import SQL, identifier, literal, sql, statement
+from kp_batch.duck import SQL, duckdb_config, identifier, literal, sql, statement
 from kp_batch.schemas import VIEWS
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse.bucket.location import url_of
+from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
 from kp_batch.warehouse.questions import catalog_id, statements
 from kp_batch.warehouse.snapshot import PublishedSnapshot, parquet_relation
@@ -162,3 +166,79 @@ def _of_views(statement: str, warehouse: str) -> str:
 def _rows_of(name: str, warehouse: str) -> SQL:
     """The name of the function that has the rows of a view."""
     return identifier(f"{name} of {warehouse}")
+
+
+def confine(
+    connection: duckdb.DuckDBPyConnection, folders: Iterable[Path] = (), files: Iterable[Path] = ()
+) -> None:
+    """Let a connection reach some folders and files alone, and no network, from now on."""
+    connection.execute("SET allowed_directories = ?", [[str(each) for each in folders]])
+    paths = [str(each) for each in files]
+    # The views name files as patterns that mean them alone.
+    connection.execute("SET allowed_paths = ?", [[*paths, *map(escape, paths)]])
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+@contextmanager
+def sandbox(
+    now: PublishedSnapshot, before: PublishedSnapshot, folder: Path
+) -> Generator[duckdb.DuckDBPyConnection]:
+    """Open tables, and those before them, for `found_rows`; the memory is bounded.
+
+    Args:
+        now: whose catalog is in use: views, macros and questions.
+        before: its views are `published.scores` and so on.
+        folder: an empty one, for the catalog and for what does not fit into memory.
+    """
+    catalog = Layout(folder).catalog
+    build_published(catalog, now)
+    with duckdb.connect(config=duckdb_config(folder / "spill", now.scored)) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET parquet_metadata_cache = true")  # each query opens all files
+        connection.execute("ATTACH ':memory:' AS published")
+        connection.execute("USE published")
+        create_views(connection, before.manifest, {name: before.relation(name) for name in VIEWS})
+        connection.execute(statement("ATTACH $path AS kp (READ_ONLY)", path=literal(catalog)))
+        connection.execute("USE kp")
+        confine(connection, files=[path for each in (now, before) for path in _files(each)])
+        yield connection
+
+
+def _files(snapshot: PublishedSnapshot) -> Iterable[Path]:
+    return (path for name in VIEWS for path in snapshot.files(name))
+
+
+def prepared(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:
+    """Check that a query can be asked, without asking it.
+
+    Raises:
+        duckdb.Error: it cannot.
+        ValueError: it is not one SELECT.
+    """
+    types = [each.type for each in connection.extract_statements(query)]
+    if types != [duckdb.StatementType.SELECT]:
+        raise ValueError("it is one SELECT")
+    return connection.sql(query)
+
+
+def found_rows(
+    connection: duckdb.DuckDBPyConnection, query: str, most: int
+) -> tuple[int, tuple[str, ...]]:
+    """How many rows a query finds, and the first of them, each as JSON.
+
+    Args:
+        connection: of `sandbox`.
+        query: one SELECT.
+        most: so many of them.
+
+    Raises:
+        duckdb.Error: it cannot be asked.
+        ValueError: it is not one SELECT.
+    """
+    asked = SQL(prepared(connection, query).sql_query())
+    made = statement("CREATE OR REPLACE TEMP TABLE found AS $query", query=asked)
+    connection.execute(made)
+    [(rows,)] = connection.execute("SELECT count(*) FROM found").fetchall()
+    first = connection.execute("SELECT to_json(found) FROM found LIMIT ?", [most]).fetchall()
+    return rows, tuple(each for (each,) in first)

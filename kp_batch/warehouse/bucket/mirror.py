@@ -37,7 +37,6 @@ from filelock import FileLock
 from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
 from kp_batch.files import HALF_WRITTEN, atomic_write, files_below
 from kp_batch.storage.store import AT_ONCE, ConflictError, Object, Store, run_parallel, store_at
-from kp_batch.warehouse.bucket.lease import leased
 from kp_batch.warehouse.bucket.location import (
     FETCHED_NS,
     Record,
@@ -47,7 +46,7 @@ from kp_batch.warehouse.bucket.location import (
     url_of,
 )
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
-from kp_batch.warehouse.lock import locked
+from kp_batch.warehouse.lock import leased, locked
 
 _ROOT = Layout(Path())
 _MANIFEST, _MARKER = _ROOT.manifest.name, _ROOT.forgetting.name

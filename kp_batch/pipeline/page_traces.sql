@@ -1,7 +1,7 @@
 -- The scores of some traces, with the sizes of their files as these were read.
 -- Given: the catalog, the view asked (trace_id and is_first), and scores (the SQL for rows of that
 -- table).
-CREATE OR REPLACE TEMP TABLE told AS
+CREATE OR REPLACE TEMP TABLE page_traces AS
 SELECT
     trace_id,
     task_domain,

@@ -6,7 +6,7 @@ from shutil import disk_usage
 from kp_batch.duck import available_bytes, bytes_of_quantiles
 from kp_batch.embedding.vector_store import stored_dimensions
 from kp_batch.errors import ResourceError
-from kp_batch.pipeline.loaded import EncoderName, loaded_encoder
+from kp_batch.pipeline.embed import EncoderName, loaded_encoder
 from kp_batch.pipeline.replay import span_bytes
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.timeline import Span

@@ -1,1 +1,0 @@
-"""Explains why one published trace has its score."""
