@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import IO, Any
 
+from pydantic_core import from_json
+
 from kp_batch import limits
 
 MOST = (
@@ -93,13 +95,26 @@ def loads(text: str | bytes) -> Any:
     if len(text) > limits.LINE_BYTES or _has_too_many_values(text):
         raise TooLargeError
     try:
-        value = json.loads(text)
+        value = parse(text)
     except RecursionError as error:
         raise TooLargeError from error
     nests = len(text) > limits.NESTING and _count(text, "{[") > limits.NESTING
     if nests and _is_nested_too_deep(value):
         raise TooLargeError(value=value)
     return value
+
+
+def parse(text: str | bytes) -> Any:
+    """The value of a JSON text, as `json.loads` has it, in half the time.
+
+    Raises:
+        RecursionError: it is nested too deep.
+        ValueError: it is no JSON.
+    """
+    try:
+        return from_json(text, cache_strings="keys")
+    except (TypeError, ValueError):  # also of half a surrogate, another encoding, deep nesting
+        return json.loads(text)
 
 
 def _has_too_many_values(text: str | bytes) -> bool:

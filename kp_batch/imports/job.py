@@ -4,7 +4,6 @@ Files are read, and traces are built, by functions that share nothing, so that m
 do so at once; what comes of it is brought together in the order of the files and of the traces.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,14 @@ from pathlib import Path
 import polars as pl
 from polars.exceptions import PanicException
 
-from kp_batch.bounded_json import VALUE_BYTES, TooLargeError, room_of_refused, room_of_trace, weight
+from kp_batch.bounded_json import (
+    VALUE_BYTES,
+    TooLargeError,
+    parse,
+    room_of_refused,
+    room_of_trace,
+    weight,
+)
 from kp_batch.errors import KpBatchError, ResourceError, is_of_machine, is_passing
 from kp_batch.file_faults import UnreadableError
 from kp_batch.imports.apply_rules import Row, apply_rules
@@ -190,7 +196,7 @@ def _records(told: TraceRecords) -> Iterator[SourceRecord]:
     room = room_of_trace()
     for content, line in zip(told.contents, told.lines, strict=True):
         room.take(VALUE_BYTES + weight(content))
-        if (record := json.loads(content)) is None:
+        if (record := parse(content)) is None:
             raise TooLargeError("a part of it is too large to be read")
         yield SourceRecord(told.trace, record, line)
 
