@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import IO, Any
 
+from pydantic_core import from_json
+
 LINE_BYTES = 64 << 20  # of a JSON line, a protobuf message, and a JSON document of one trace
 TEXT_BYTES = 16 << 20  # of one value, in UTF-8
 VALUES = 1 << 20  # of one row: objects, lists and what stands in them
@@ -109,13 +111,26 @@ def loads(text: str | bytes) -> Any:
     if len(text) > LINE_BYTES or _has_too_many_values(text):
         raise TooLargeError
     try:
-        value = json.loads(text)
+        value = parse(text)
     except RecursionError as error:
         raise TooLargeError from error
     nests = len(text) > NESTING and _count(text, "{[") > NESTING
     if nests and _is_nested_too_deep(value):
         raise TooLargeError(value=value)
     return value
+
+
+def parse(text: str | bytes) -> Any:
+    """The value of a JSON text, as `json.loads` has it, in half the time.
+
+    Raises:
+        RecursionError: it is nested too deep.
+        ValueError: it is no JSON.
+    """
+    try:
+        return from_json(text, cache_strings="keys")
+    except (TypeError, ValueError):  # also of half a surrogate, another encoding, deep nesting
+        return json.loads(text)
 
 
 def _has_too_many_values(text: str | bytes) -> bool:

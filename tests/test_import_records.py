@@ -193,3 +193,34 @@ def test_traces_are_named_once(nights: Nights) -> None:
     assert traces_of([first, aside]).to_list() == ["t", "web"]
     assert traces_of([first], pl.col("file") == "b").to_list() == ["t"]
     assert traces_of([]).to_list() == []
+
+
+def _nested(levels: int) -> Any:
+    return [] if levels == 0 else [_nested(levels - 1)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"é": "\u2028\x00\x7f", "b": [1e22, 5e-324, -0.0, 10**40, None, True]},
+        [float("inf"), -float("inf")],
+        {"half of a surrogate": "\ud800"},
+        _nested(400),
+    ],
+    ids=["any", "infinite", "surrogate", "deep"],
+)
+def test_contents_are_kept_as_they_are(tmp_path: Path, content: Any) -> None:
+    nights = Nights(tmp_path)
+    nights.night([("file", "trace", content)])
+    assert repr(nights.built["trace"]) == repr([content])
+
+
+def test_what_is_nested_too_deep_is_kept_as_too_large(tmp_path: Path) -> None:
+    content: list[Any] = []
+    for _ in range(100_000):
+        content = [content]
+    nights = Nights(tmp_path)
+    nights.night([("file", "trace", content)])
+    assert nights.built["trace"] == [None]
+    while content:  # level by level: freeing it at once would be as deep
+        content = content[0]

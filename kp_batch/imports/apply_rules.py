@@ -67,7 +67,9 @@ def _is_too_large(draft: TraceDraft) -> bool:
     return (
         len(draft.steps) > limits.VALUES
         or sum(map(len, texts)) > limits.LINE_BYTES
-        or any(len(each.encode(errors="replace")) > limits.TEXT_BYTES for each in texts)
+        or any(
+            4 * len(each) > limits.TEXT_BYTES < len(each.encode(errors="replace")) for each in texts
+        )
     )
 
 

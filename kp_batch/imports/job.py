@@ -4,7 +4,6 @@ Files are read, and traces are built, by functions that share nothing, so that m
 do so at once; what comes of it is brought together in the order of the files and of the traces.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +36,7 @@ from kp_batch.limits import (
     TOO_LARGE,
     VALUE_BYTES,
     TooLargeError,
+    parse,
     refusal_budget,
     trace_budget,
     weight,
@@ -195,7 +195,7 @@ def _records(told: TraceRecords) -> Iterator[SourceRecord]:
     room = trace_budget()
     for content, line in zip(told.contents, told.lines, strict=True):
         room.take(VALUE_BYTES + weight(content))
-        if (record := json.loads(content)) is None:
+        if (record := parse(content)) is None:
             raise TooLargeError("a part of it is too large to be read")
         yield SourceRecord(told.trace, record, line)
 

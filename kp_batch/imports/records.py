@@ -8,12 +8,14 @@ are merged as they grow, so that a night rewrites no more than some times what i
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
 import polars as pl
+from pydantic_core import to_json
 
 from kp_batch import limits
 from kp_batch.imports.model import SourceRecord
@@ -88,12 +90,9 @@ class NewRecords:
 
     def add(self, record: SourceRecord, file: str, position: int) -> None:
         """Take a record; one that is nested too deep is kept as one that is too large."""
-        try:
-            content = json.dumps(record.payload)
-        except RecursionError:
-            content = "null"
-        trace = encodable(record.trace)
-        row = (trace, self.number, file, position, record.line, content, _digest(content), None)
+        content = _json(record.payload)
+        trace, digest = encodable(record.trace), _digest(content)
+        row = (trace, self.number, file, position, record.line, content.decode(), digest, None)
         self._runs.add(row, len(content))
 
     def touch(self, traces: pl.Series) -> None:
@@ -306,12 +305,22 @@ def _limited(rows: pl.DataFrame) -> pl.DataFrame:
 def _digested(rows: pl.DataFrame) -> pl.DataFrame:
     """With the digest of each content."""
     lacking = pl.when(pl.col("digest").is_null()).then("json")
-    made = lacking.map_elements(_digest, pl.Binary, skip_nulls=True)
+    made = lacking.cast(pl.Binary).map_elements(_digest, pl.Binary, skip_nulls=True)
     return rows.with_columns(digest=pl.coalesce("digest", made))
 
 
-def _digest(content: str) -> bytes:
-    return blake2b(content.encode(), digest_size=16).digest()
+def _json(payload: object) -> bytes:
+    """A payload as JSON: with escapes where it holds what UTF-8 has not; null if it is too deep."""
+    try:
+        return to_json(payload, inf_nan_mode="constants")
+    except ValueError:
+        with suppress(RecursionError):
+            return json.dumps(payload).encode()
+    return b"null"
+
+
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=16).digest()
 
 
 def _skipped_traces(rows: pl.DataFrame) -> pl.DataFrame:

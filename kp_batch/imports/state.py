@@ -68,7 +68,7 @@ class SkippedSegment(_Model):
 class ImportState(_Model):
     """The state of an archive; see `kp_batch.imports.records` for its segments."""
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     format: str = ""  # '' before the first import
     importer: int = 0
     rules: str = "{}"

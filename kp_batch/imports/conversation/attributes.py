@@ -105,6 +105,8 @@ def first(texts: Iterable[str | None]) -> str | None:
 def first_text(holders: Iterable[object], *names: str) -> str | None:
     """What the first of these that has one of these names holds there, as text."""
     for each in holders:
+        if isinstance(each, FlatAttributes) and each.keys().isdisjoint(names):
+            continue
         for name in names:
             found = told(each, name)
             if found is not None and _is_plain(found) and (text := _text(found)):

@@ -56,7 +56,7 @@ class Message:
 
 def joined(parts: list[str]) -> str:
     """Texts with a newline between, without the empty ones."""
-    return "\n".join(part for part in parts if part)
+    return "\n".join(filter(None, parts))
 
 
 def compact(value: object) -> str:
@@ -121,6 +121,7 @@ _BESIDE = ("tool_calls", "reasoning_content", "reasoning", "additional_kwargs")
 _WRAPPERS = ("gen_ai.event.content", "lc", "data")
 _BODY = ("content", "parts", "tool_calls", "function_call")
 _TEXTS = ("text", "input_text", "output_text", "refusal", "summary_text")
+_TEXT_KINDS = ("", *_TEXTS)
 
 
 def message_of(payload: Json) -> Message | None:
@@ -137,6 +138,8 @@ def message_of(payload: Json) -> Message | None:
     )
     text = joined([text_of_part(part) for part in parts])
     parts = [part for part in parts if not _is_text_alone(part)]
+    if not parts and role != "tool" and payload.keys().isdisjoint(_BESIDE):
+        return Message(role, text)  # as most are
     calls = [*calls_of(parts), *_tool_calls(payload)]
     results = results_of(parts)
     if role == "tool" and not results:
@@ -264,7 +267,7 @@ def text_of_part(part: object) -> str:
     if not isinstance(part, dict) or part.get("thought"):
         return ""
     payload = cast("Json", part)
-    if kind_of(part) in ("", *_TEXTS):
+    if kind_of(part) in _TEXT_KINDS:
         for name in ("text", "content", "refusal"):
             if isinstance(payload.get(name), str):
                 return payload[name]

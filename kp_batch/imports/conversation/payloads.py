@@ -1,6 +1,5 @@
 """Where messages, and the question, stand in what a system recorded: in JSON of many shapes."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
@@ -109,23 +108,19 @@ def _text_at_usual_place(found: object) -> str:
     return ""
 
 
-def _messages(found: object) -> Iterator[Message]:
+def _messages(found: object) -> list[Message]:
     if isinstance(found, list):
         if pair := _pair(cast("list[object]", found)):
-            yield pair
-            return
-        for each in cast("list[object]", found):
-            yield from _messages(parse_json(each))
-    elif isinstance(found, dict):
+            return [pair]
+        items = map(parse_json, cast("list[object]", found))
+        return [message for each in items for message in _messages(each)]
+    if isinstance(found, dict):
         payload = unwrapped(cast("Json", found))
         if message := message_of(payload):
-            yield message
-            return
-        for name in _MESSAGES:
-            inner = list(_messages(parse_json(payload.get(name))))
-            if inner:
-                yield from inner
-                return
+            return [message]
+        inner = (_messages(parse_json(payload.get(name))) for name in _MESSAGES)
+        return next(filter(None, inner), [])
+    return []
 
 
 def _pair(found: list[object]) -> Message | None:
