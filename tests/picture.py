@@ -5,9 +5,9 @@ from pathlib import Path
 
 import vl_convert
 
+from kp_batch.report.data import ReportData, gather
+from kp_batch.report.page import THEMES
 from kp_batch.report.panels import PANELS
-from kp_batch.report.report_data import ReportData, gather
-from kp_batch.report.themes import THEMES
 from kp_batch.warehouse.reader import connect
 
 SHOWN = "domains"

@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 
 import kp_batch.scoring.profiles
-from kp_batch.cli.breakdown_text import scored_text
-from kp_batch.cli.explanation_text import explanation_text
+from kp_batch.cli.explain import explanation_text, scored_text
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import WarehouseError

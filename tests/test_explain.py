@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from kp_batch.cli.explanation_text import explanation_text
+from kp_batch.cli.explain import explanation_text
 from kp_batch.cli.options import json_line
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import WarehouseError, known

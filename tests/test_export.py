@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
-from kp_batch.cli import exporting
+from kp_batch.cli import export as exporting
 from kp_batch.cli import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.vector_store import write_chunk

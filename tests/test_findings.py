@@ -18,11 +18,10 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.report.findings import findings
+from kp_batch.report.data import ReportData
+from kp_batch.report.findings import Finding, Untrusted, findings
 from kp_batch.report.markdown import markdown
 from kp_batch.report.panels import PANELS
-from kp_batch.report.report_data import ReportData
-from kp_batch.report.sentences import Finding, Untrusted
 from kp_batch.runs.audits import AuditResult
 from kp_batch.runs.record import RunCounts, RunRecord
 from kp_batch.text import code, printable, shortened

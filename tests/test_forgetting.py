@@ -22,8 +22,8 @@ import kp_batch.operations.forget
 import kp_batch.operations.vacuum
 import kp_batch.pipeline.rescore
 from kp_batch.cli import kp_batch as group
-from kp_batch.cli import maintenance
-from kp_batch.cli.result_texts import forgotten_text, removed_text
+from kp_batch.cli import maintain
+from kp_batch.cli.maintain import forgotten_text, removed_text
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
 from kp_batch.operations.forget import ForgetResult, forget
 from kp_batch.operations.sweep import sweep
@@ -349,8 +349,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
 
     monkeypatch.setattr(kp_batch.operations.forget, "forget", noting)
     monkeypatch.setattr(kp_batch.operations.vacuum, "vacuum", noting)
-    monkeypatch.setattr(maintenance, "forgotten_text", lambda *_, **__: "")
-    monkeypatch.setattr(maintenance, "removed_text", lambda *_, **__: "")
+    monkeypatch.setattr(maintain, "forgotten_text", lambda *_, **__: "")
+    monkeypatch.setattr(maintain, "removed_text", lambda *_, **__: "")
     (tmp_path / "manifest.json").write_text(Manifest({}, {}).as_publication("0" * 32).as_json())
     monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(tmp_path))
     return request

@@ -12,7 +12,7 @@ import polars as pl
 import polars.selectors as cs
 import pytest
 
-from kp_batch.cli.result_texts import forgotten_text
+from kp_batch.cli.maintain import forgotten_text
 from kp_batch.errors import ArchiveError
 from kp_batch.imports import change
 from kp_batch.imports.change import Forgotten

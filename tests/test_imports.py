@@ -27,14 +27,14 @@ assert rescore_and_report(RescoreConfig(**settings)).counts.embedded == 1
 """
 CHECKED = """
 import sys
-from kp_batch.cli import maintenance, query, run
+from kp_batch.cli import maintain, query, run
 from kp_batch.cli.options import checked
 checked({"archive": sys.argv[1:2], "warehouse": sys.argv[2]})
 """
 ASKED = """
 import io, sys
 from pathlib import Path
-from kp_batch.cli import maintenance, query, run
+from kp_batch.cli import maintain, query, run
 from kp_batch.warehouse.answers import write_answer
 from kp_batch.warehouse.reader import connect
 with connect(Path(sys.argv[2])) as connection:

@@ -16,9 +16,9 @@ from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.report import gather_traces, report, write_report
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.report.data import ReportData, gather
+from kp_batch.report.page import THEMES
 from kp_batch.report.panels import PANELS
-from kp_batch.report.report_data import ReportData, gather
-from kp_batch.report.themes import THEMES
 from kp_batch.sample import write_sample
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.text import bar_line, shortened

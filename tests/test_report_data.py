@@ -19,8 +19,8 @@ from kp_batch.dimensions import DIMENSIONS
 from kp_batch.duck import read_parquet
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.report import report_data as module
-from kp_batch.report.report_data import FRAMES, ReportData, gather
+from kp_batch.report import data as module
+from kp_batch.report.data import FRAMES, ReportData, gather
 from kp_batch.schemas import TIMESTAMP, VIEWS
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.catalog import build

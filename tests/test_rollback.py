@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 import kp_batch.operations.forget
 import kp_batch.operations.rollback
 import kp_batch.pipeline.publish
+from kp_batch.cli.maintain import rolled_back_text
 from kp_batch.cli.query import runs
-from kp_batch.cli.result_texts import rolled_back_text
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.compare import compare
 from kp_batch.operations.forget import forget

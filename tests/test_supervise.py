@@ -207,7 +207,7 @@ def test_a_link_to_stdout_leads_to_that_of_the_command(tmp_path: Path) -> None:
     link = tmp_path / "out.jsonl"
     link.symlink_to("/dev/stdout")
     work = """
-from kp_batch.cli.exporting import written
+from kp_batch.cli.export import written
 with written(sys.argv[1]) as file:
     file.write_text("traces")
 """
@@ -233,7 +233,7 @@ def test_a_failure_that_nobody_foresaw_is_a_line() -> None:
 )
 def test_a_stdout_that_takes_nothing_is_told(stdout: str, fault: str) -> None:
     work = """
-from kp_batch.cli.exporting import written
+from kp_batch.cli.export import written
 with written("-") as file:
     file.write_text("traces")
 """

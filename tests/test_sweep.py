@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 import kp_batch.operations.sweep
 import kp_batch.pipeline.preflight
 from kp_batch.cli import kp_batch as group
-from kp_batch.cli.sweeping import sweep_text
+from kp_batch.cli.sweep import sweep_text
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.vector_store import write_chunk
 from kp_batch.errors import KpBatchError, ResourceError, WarehouseError

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch.cli.result_texts import settings_text
+from kp_batch.cli.query import settings_text
 from kp_batch.errors import WarehouseError
 from kp_batch.operations.settings import Setting
 from kp_batch.pipeline.rescore import rescore_archive

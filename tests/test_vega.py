@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import vl_convert
 
-from kp_batch.report.vega import vega
+from kp_batch.report.page import vega
 
 
 @pytest.fixture

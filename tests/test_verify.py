@@ -12,7 +12,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from kp_batch.cli.options import json_line
-from kp_batch.cli.result_texts import verification_text
+from kp_batch.cli.query import verification_text
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, WarehouseError

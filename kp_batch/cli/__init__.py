@@ -15,8 +15,8 @@ from kp_batch.errors import explained
 from kp_batch.log import telling, user_err, user_out
 
 _MODULES = (  # of the commands, in their order
-    *("run", "query", "explaining", "sweeping"),
-    *("maintenance", "importing", "exporting", "schema"),
+    *("run", "query", "explain", "sweep"),
+    *("maintain", "import_", "export", "schema"),
 )
 _PUBLISHING = {"forget", "rollback", "run", "vacuum"}  # commands; all others publish nothing
 _LONG = {

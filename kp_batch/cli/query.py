@@ -1,16 +1,16 @@
 """Questions to a warehouse: sql, questions, runs, settings, audit, compare, verify, report."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from io import StringIO
 from itertools import groupby
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.exporting import written
+from kp_batch.cli.export import written
 from kp_batch.cli.options import (
     complete_questions,
     complete_runs,
@@ -19,15 +19,21 @@ from kp_batch.cli.options import (
     json_option,
     warehouse_option,
 )
-from kp_batch.cli.result_texts import settings_text, verification_text
 from kp_batch.duck import set_variables
 from kp_batch.errors import KpBatchError
 from kp_batch.log import echo, telling, user_out
-from kp_batch.text import printable
+from kp_batch.runs.reasons import in_words
+from kp_batch.text import aligned, number, one_line, padded, printable, shortened, width
 from kp_batch.warehouse.questions import Question
 from kp_batch.warehouse.questions import questions as all_questions
 
+if TYPE_CHECKING:
+    from kp_batch.operations.settings import Setting
+    from kp_batch.operations.verify import Verification
+
 _ANY_WIDTH = 10**6  # characters, where nothing says how wide it is
+_ID = 100  # characters
+_VALUE = 73  # likewise; so long are the weights of a profile
 _RUN = "its id, the beginning of it, latest or previous"
 _RUNS = """
     SELECT run_id, status,
@@ -263,3 +269,46 @@ def ask(
     with connect(warehouse, as_of) as connection, telling("stdout"):
         set_variables(connection, **(variables or {}))
         return write_answer(connection, query, output_format, out, width)
+
+
+def verification_text(result: "Verification") -> str:
+    """Format a verification for a terminal."""
+    skipped = result.sampled - result.checked
+    files = "its file is" if skipped == 1 else "their files are"
+    rows = [
+        {
+            "column": each.column,
+            "greatest difference": f"{each.greatest:.3g}",
+            "tolerance": f"{each.tolerance:.3g}",
+            "trace": shortened(each.trace_id or "", _ID),
+        }
+        for each in result.differences
+    ]
+    return "\n".join(
+        [
+            f"{number(result.checked, 'trace')} verified (--seed {result.seed})"
+            + (f", {skipped:,} skipped: {files} gone or changed" if skipped else ""),
+            "",
+            *aligned(rows),
+        ]
+    )
+
+
+def settings_text(settings: Iterable["Setting"]) -> str:
+    """Format the settings of a warehouse for a terminal."""
+    rows = [(printable(each.name), _value(each.value), each.run_id) for each in settings]
+    widths = [max(width(row[column]) for row in rows) for column in (0, 1)]
+    return "\n".join(
+        f"{padded(name, widths[0])}  {padded(value, widths[1])}  since run {run_id}"
+        for name, value, run_id in rows
+    )
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict) and "sql" in value:
+        audit = cast("dict[str, str]", value)
+        return shortened(f"{audit['severity']}: {one_line(audit['sql'])}", _VALUE)
+    if isinstance(value, dict):
+        weights = cast("dict[str, float]", value)
+        return ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
+    return printable(in_words(value))

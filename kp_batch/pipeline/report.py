@@ -19,7 +19,7 @@ from kp_batch.errors import BusyError, Unread, WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.ingest.reread import Trace, TraceLocation, locations_query, reread_batches
 from kp_batch.log import say, warn
-from kp_batch.report.report_data import ReportData, gather
+from kp_batch.report.data import ReportData, gather
 from kp_batch.report.traces import Detail, StepStart, Text, Traces
 from kp_batch.scoring.composite import breakdowns
 from kp_batch.scoring.profiles import WeightProfile

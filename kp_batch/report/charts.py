@@ -1,26 +1,93 @@
 """Draws the data as Altair charts; a theme sets their colours and fonts."""
 
+from typing import Any, Literal
+
 import altair as alt
 import polars as pl
 
-from kp_batch.report.chart_parts import (
-    COUNTS_ALONG,
-    COUNTS_UP,
-    HEIGHT,
-    ROW,
-    SCHEME,
-    SCORES,
-    Drawing,
-    chosen,
-    colour,
-    height,
-    numbers,
-    over_threshold,
-    rows,
-    summed,
-    unit,
-)
-from kp_batch.report.report_data import ReportData
+from kp_batch.report.data import ReportData
+
+# The parameter of every chart that the page sets to a domain's label; empty for all domains.
+CHOSEN = "chosen"
+ROW = 24  # pixels a domain
+HEIGHT = 240
+SCHEME = "dark2"  # for anything but domains, whose colours the theme sets
+SCORES = alt.Scale(domain=[0, 1])
+# Pixels for the labels: the same in all charts, so that charts above each other align in time.
+_EXTENT = 44
+MEANS = alt.Axis(minExtent=_EXTENT, maxExtent=_EXTENT)
+# No fractions of a trace as labels, however few traces there are.
+_WHOLE_NUMBERS = "datum.value % 1 ? '' : datum.label"
+COUNTS_UP = alt.Axis(format=",d", labelExpr=_WHOLE_NUMBERS, minExtent=_EXTENT, maxExtent=_EXTENT)
+COUNTS_ALONG = alt.Axis(format=",d", labelExpr=_WHOLE_NUMBERS)
+
+# `alt.layer` is typed to return a facet chart, too.
+Drawing = alt.Chart | alt.LayerChart | alt.FacetChart
+
+
+def as_spec(chart: Drawing, caption: str) -> dict[str, Any]:
+    """A chart as Vega-Lite, as wide as the element that holds it.
+
+    The theme with which the page draws it sets colours and fonts.
+    """
+    autosize = alt.AutoSizeParams(type="fit-x", contains="padding")
+    with_domain = chart.add_params(alt.param(CHOSEN, value=""))
+    sized = with_domain.properties(width="container", autosize=autosize, description=caption)
+    with alt.data_transformers.disable_max_rows():
+        return sized.to_dict()
+
+
+def chosen(frame: pl.DataFrame) -> alt.Chart:
+    """A chart of the rows of the domain that the page has chosen."""
+    return alt.Chart(frame).transform_filter(f"{CHOSEN} == '' || datum.domain == {CHOSEN}")
+
+
+def summed(frame: pl.DataFrame, *by: str) -> alt.Chart:
+    """A chart of the means over the chosen domains together, from the sums of each domain."""
+    names = [name for name in ("score", "novelty") if name in frame.columns]
+    sums: dict[str, Any] = {name: f"sum({name})" for name in ("traces", *names)}
+    # Without traces the mean is null, which breaks the line.
+    means = {f"mean {name}": f"datum.traces ? datum.{name} / datum.traces : null" for name in names}
+    return chosen(frame).transform_aggregate(groupby=[*by], **sums).transform_calculate(**means)
+
+
+def over_threshold(data: ReportData, *layers: alt.Chart) -> Drawing:
+    """Lay a line at the threshold over charts that run from 0 to 1."""
+    line = alt.Chart(alt.InlineData([{"threshold": data.totals["threshold"]}]))
+    rule = line.mark_rule(strokeDash=[4, 3]).encode(alt.X("threshold:Q"))
+    return alt.layer(*layers, rule).properties(height=HEIGHT)
+
+
+def unit(name: str, title: str, **more: Any) -> alt.X:
+    """The horizontal channel for a value from 0 to 1."""
+    axis = alt.Axis(tickCount=10, format=".1f")
+    return alt.X(f"{name}:Q", scale=SCORES, title=title, axis=axis, **more)
+
+
+def rows(data: ReportData, frame: pl.DataFrame) -> alt.Y:
+    """The vertical channel with a row for each domain of the frame, whichever is chosen."""
+    present = set(frame["domain"])
+    labels = [label for label in data.labels if label in present]
+    return alt.Y("domain:N", scale=alt.Scale(domain=labels), title=None)
+
+
+def height(frame: pl.DataFrame, row: float = ROW, by: str = "domain") -> float:
+    """The height in pixels of a chart with a row for each value of the column `by`."""
+    return row * frame[by].n_unique() + 10
+
+
+def colour(data: ReportData) -> alt.Color:
+    """The domain's colour, the same in all charts; the page's domain buttons are the legend."""
+    return alt.Color("domain:N", scale=alt.Scale(domain=data.labels), legend=None)
+
+
+def numbers(**formats: str) -> list[alt.Tooltip]:
+    """Tooltips for columns, each in its format."""
+    return [
+        alt.Tooltip(f"{name}:Q", format=each, title=name.replace("_", " "))
+        for name, each in formats.items()
+    ]
+
 
 _OVERRIDES = ("single thought", "recovery bonus", "low diversity penalty")
 _QUANTILES = ("p5", "p25", "p50", "p75", "p95")
@@ -180,3 +247,66 @@ def rejects(data: ReportData, frame: pl.DataFrame) -> Drawing:
         ),
         tooltip=["code:N", "domain:N", *numbers(rejected=",")],
     ).properties(height=height(frame, by="code"))
+
+
+_MEASURES = ("mean score", "mean novelty")
+_BEGUN = 0.5  # opacity of a step of time that is not over
+_FEW = 31  # days, up to which each day has a tick
+# Where ticks stand and how they are written, by the unit of time; for longer units, some years.
+_TICKS: dict[str, Literal["week", "month", "year"]] = {
+    "day": "week",
+    "week": "month",
+    "month": "year",
+    "quarter": "year",
+}
+_LABELS = {"day": "%Y-%m-%d", "week": "%Y-%m"}
+
+
+def over_time(data: ReportData, frame: pl.DataFrame) -> Drawing:
+    """Draw lines for the mean score and the mean novelty, with larger dots for more traces."""
+    means = summed(frame, "start", "end").transform_calculate(
+        middle="(toDate(datum.start) + toDate(datum.end)) / 2"
+    )
+    lines = means.transform_fold([*_MEASURES], as_=["measure", "value"]).encode(
+        _times(data, frame, "middle"),
+        alt.Y("value:Q", scale=SCORES, title="mean", axis=MEANS),
+        alt.Color("measure:N", scale=alt.Scale(domain=_MEASURES, scheme=SCHEME), title=None),
+    )
+    size = alt.Size("traces:Q", scale=alt.Scale(range=[16, 80]), legend=None)
+    tooltip = [_step(data), *numbers(**dict.fromkeys(_MEASURES, ".3f"), traces=",")]
+    # The tooltip shows wherever the pointer is within a step of time.
+    steps = means.mark_rect(opacity=0).encode(_times(data, frame), alt.X2("end:T"), tooltip=tooltip)
+    return alt.layer(
+        lines.mark_line(strokeWidth=1.5), lines.mark_circle(opacity=1).encode(size), steps
+    )
+
+
+def volume(data: ReportData, frame: pl.DataFrame) -> Drawing:
+    """Draw the traces of each step of time, the domains stacked."""
+    # Empty steps go, except the first and the last, so that this chart aligns with the one above.
+    ends = pl.col("start").is_in([frame["start"].min(), frame["start"].max()])
+    there = chosen(frame.filter((pl.col("traces") > 0) | ends))
+    stacked = there.transform_stack(stack="traces", as_=["low", "high"], groupby=["start"])
+    bars = stacked.mark_rect().encode(
+        _times(data, frame),
+        alt.X2("end:T"),
+        alt.Y("low:Q", title=f"traces a {data.grain}", axis=COUNTS_UP),
+        alt.Y2("high:Q"),
+        colour(data),
+        opacity=alt.condition("datum.is_over", alt.value(1), alt.value(_BEGUN)),
+        tooltip=["domain:N", _step(data), *numbers(traces=",")],
+    )
+    return bars.properties(height=110)
+
+
+def _times(data: ReportData, frame: pl.DataFrame, name: str = "start") -> alt.X:
+    """The horizontal channel for the start of a step of time; its end is the channel x2."""
+    few = data.grain == "day" and frame["start"].n_unique() <= _FEW
+    ticks = "day" if few else _TICKS.get(data.grain, alt.Undefined)
+    axis = alt.Axis(tickCount=ticks, format=_LABELS.get(data.grain, "%Y"))
+    return alt.X(f"{name}:T", scale=alt.Scale(type="utc"), title=None, axis=axis)
+
+
+def _step(data: ReportData) -> alt.Tooltip:
+    """The tooltip for a step of time."""
+    return alt.Tooltip("utcyearmonthdate(start):T", title=f"{data.grain} from", format="%Y-%m-%d")

@@ -1,35 +1,9 @@
 """Whether means compare: over the time of the traces, and with the previous run's."""
 
-from collections.abc import Iterator
-from datetime import datetime, time
-
-from kp_batch.report.report_data import LABEL, ReportData
-from kp_batch.report.sentences import Finding, Untrusted, tell
+from kp_batch.report.data import ReportData
 from kp_batch.runs import record as run_record
 from kp_batch.runs.reasons import Reason, setting_changes
 from kp_batch.runs.record import profile_name
-from kp_batch.text import shortened
-
-_NAMED = 5  # dates at most
-
-
-def of_weights(data: ReportData) -> Iterator[Finding]:
-    """The times from which other weights hold than for earlier traces of the same domain."""
-    rows = data.weights.rows()
-    if rows:
-        parts = [part for name, begin in rows[:_NAMED] for part in (", ", *_dated(name, begin))]
-        more = f", and {len(rows) - _NAMED:,} more" if len(rows) > _NAMED else ""
-        yield tell(
-            "Weights change with time, and scores before and after do not compare: those of ",
-            *parts[1:],
-            f"{more}.",
-        )
-
-
-def _dated(name: str, begin: datetime) -> tuple[Untrusted, str]:
-    is_day = begin.timetz().replace(tzinfo=None) == time()
-    told = begin.date().isoformat() if is_day else begin.isoformat()
-    return Untrusted(shortened(name, LABEL)), f" from {told}"
 
 
 def incomparable(data: ReportData) -> list[Reason]:

@@ -1,31 +1,81 @@
-"""The findings of the report: those about the scores, and here those about the last run."""
+"""The findings of the report: sentences about the scores, their times and the last runs."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time
 from itertools import chain
 from typing import Any
 
 import polars as pl
 
-from kp_batch.report.comparability import incomparable, no_trend, of_weights, settings_changed
-from kp_batch.report.report_data import LABEL, ReportData
-from kp_batch.report.score_findings import among_domains, of_scores
-from kp_batch.report.sentences import Finding, Untrusted, tell
-from kp_batch.report.time_findings import of_times
+from kp_batch.report.comparability import incomparable, no_trend, settings_changed
+from kp_batch.report.data import LABEL, ReportData
 from kp_batch.runs.reasons import join_reasons
 from kp_batch.text import are, number, printable, shortened
+
+ENOUGH = 30  # traces, from which on a mean is worth a sentence
+
+
+class Untrusted(str):
+    """Text from the archive, which every page escapes in its own way."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence, in parts."""
+
+    parts: tuple[str, ...]  # text from the archive is `Untrusted`
+    is_warning: bool = False
+
+
+def tell(*parts: str, is_warning: bool = False) -> Finding:
+    """Make a finding of the parts of its sentence."""
+    return Finding(parts, is_warning)
+
+
+def days(first: date, last: date) -> str:
+    """Write a span of days, or the one day that it is."""
+    return f"on {first}" if first == last else f"from {first} to {last}"
+
+
+def share(part: int, whole: int) -> str:
+    """Write a count and its percentage of the whole."""
+    return f"{part:,} ({part / whole:.1%})"
+
 
 # Customary limits of the population stability index. From it we subtract what chance alone adds,
 # which over ten bins is 9 (1/a + 1/b) for a and b traces: a good estimate from `_ENOUGH` traces on.
 _MODERATE_SHIFT, _LARGE_SHIFT = 0.1, 0.25
 _ENOUGH = 200
 _TOLD = 3  # at most, of the domains that shifted
-_NAMED = 5  # at most, of the domains that came or went
+_NAMED = 5  # at most, of the domains that came or went, and of dates of weights
 
 
 def findings(data: ReportData) -> list[Finding]:
     """Find everything that is worth a sentence, warnings first."""
     found = [*of_weights(data), *of_scores(data), *of_times(data), *_of_runs(data)]
     return sorted(found, key=lambda finding: not finding.is_warning)
+
+
+def of_weights(data: ReportData) -> Iterator[Finding]:
+    """The times from which other weights hold than for earlier traces of the same domain."""
+    rows = data.weights.rows()
+    if rows:
+        parts = [part for name, begin in rows[:_NAMED] for part in (", ", *_dated(name, begin))]
+        more = f", and {len(rows) - _NAMED:,} more" if len(rows) > _NAMED else ""
+        yield tell(
+            "Weights change with time, and scores before and after do not compare: those of ",
+            *parts[1:],
+            f"{more}.",
+        )
+
+
+def _dated(name: str, begin: datetime) -> tuple[Untrusted, str]:
+    is_day = begin.timetz().replace(tzinfo=None) == time()
+    told = begin.date().isoformat() if is_day else begin.isoformat()
+    return Untrusted(shortened(name, LABEL)), f" from {told}"
 
 
 def _of_runs(data: ReportData) -> Iterator[Finding]:
@@ -154,3 +204,188 @@ def _unreadable(data: ReportData) -> Iterator[Finding]:
         such = ", such as" if len(paths) > 1 else ":"
         counted = f"{number(len(paths), 'file')} {are(len(paths))} unreadable{such} "
         yield tell(counted, Untrusted(printable(paths[0])), ".", is_warning=True)
+
+
+_NOTABLE = 0.01  # the least difference between two means that is worth a sentence
+
+
+def of_scores(data: ReportData) -> Iterator[Finding]:
+    """How the scores are distributed, by domain, and what moved them."""
+    for notice in (_extent, _between_domains, _worth_sharing, _copies, _override, _recorded):
+        yield from notice(data)
+
+
+def among_domains(data: ReportData, known: int, floor: int, where: str = "") -> str:
+    """Name the domains with enough traces, which a sentence is about; empty if it is about all.
+
+    Those without a label of their own are not looked at. They have the fewest traces.
+    """
+    own = data.own_domains
+    if known == len(own) and not data.others:
+        return ""
+    are_all = not data.others or (own["traces"] < floor).any()
+    what = "domain" if are_all else "largest domain"
+    counted = f"only {what}" if known == 1 else number(known, what)
+    return f"the {counted} with {floor} traces or more{where}"
+
+
+def _extent(data: ReportData) -> Iterator[Finding]:
+    overall = data.domains.filter(pl.col("domain").is_null())
+    if overall.is_empty():
+        yield tell("No trace is scored yet.")
+        return
+    row = overall.row(0, named=True)
+    domains = number(data.totals["domains"], "domain")
+    when = days(data.totals["first_day"], data.totals["last_day"])
+    sharing = share(row["worth_sharing"], row["traces"]) if row["worth_sharing"] else "none"
+    reach = "reaches" if row["worth_sharing"] == 1 else "reach"
+    yield tell(
+        f"{number(row['traces'], 'trace')} in {domains}, {when}. The mean score is "
+        f"{row['mean']:.3f}, the median {row['p50']:.3f}; {sharing} of them {reach} the threshold "
+        f"of {data.totals['threshold']:g}."
+    )
+
+
+def _between_domains(data: ReportData) -> Iterator[Finding]:
+    known = _well_known(data).sort("mean")
+    if len(known) > 1 and known["mean"][-1] - known["mean"][0] >= _NOTABLE:
+        low, high = known.row(0, named=True), known.row(-1, named=True)
+        among = among_domains(data, len(known), ENOUGH)
+        yield tell(
+            f"Of {among}, " if among else "",
+            Untrusted(high["domain"]),
+            f" scores highest (mean {high['mean']:.3f}), ",
+            Untrusted(low["domain"]),
+            f" lowest ({low['mean']:.3f}).",
+        )
+
+
+def _worth_sharing(data: ReportData) -> Iterator[Finding]:
+    shared = pl.col("worth_sharing") / pl.col("traces")
+    known = _well_known(data).with_columns(shared=shared).sort("shared")
+    if len(known) > 1 and known["shared"][-1] > known["shared"][-2]:
+        row = known.row(-1, named=True)
+        among = among_domains(data, len(known), ENOUGH)
+        yield tell(
+            f"Of {among}, worth sharing most often: " if among else "Worth sharing most often: ",
+            Untrusted(row["domain"]),
+            f", {share(row['worth_sharing'], row['traces'])} of its traces.",
+        )
+
+
+def _copies(data: ReportData) -> Iterator[Finding]:
+    row = data.totals
+    if row["alike"]:
+        most = f"; the most repeated text occurs {row['most_repeated']:,} times"
+        yield tell(
+            f"{row['alike']:.1%} of the traces nearly repeat one that they met (similarity of 0.95 "
+            f"and more), {row['same']:.1%} repeat it fully{most if row['most_repeated'] else ''}."
+        )
+
+
+def _override(data: ReportData) -> Iterator[Finding]:
+    known = _well_known(data)
+    common = data.overrides.join(known.select("domain"), on="domain")
+    notable = common.filter(pl.col("effect_on_mean").abs() >= _NOTABLE)
+    if not notable.is_empty():
+        row = notable.sort(pl.col("effect_on_mean").abs()).row(-1, named=True)
+        way = "lowers" if row["effect_on_mean"] < 0 else "raises"
+        among = among_domains(data, len(known), ENOUGH)
+        yield tell(
+            f"In {among}, the" if among else "The",
+            f" override with the largest effect, {row['override']}, applies to "
+            f"{row['share']:.0%} of ",
+            Untrusted(row["domain"]),
+            f" and {way} its mean score by {abs(row['effect_on_mean']):.3f}.",
+        )
+
+
+def _recorded(data: ReportData) -> Iterator[Finding]:
+    overall = data.recorded.filter(pl.col("domain").is_null())
+    if overall.is_empty():
+        return
+    row = overall.row(0, named=True)
+    if row["placeholders"]:
+        carry = "carries" if row["placeholders"] == 1 else "carry"
+        yield tell(
+            f"{number(row['placeholders'], 'trace')} {carry} a recorded score of 0, the live "
+            "engine's placeholder for none."
+        )
+    if row["traces"]:
+        far = row["mean_absolute_difference"] >= _NOTABLE
+        other = (
+            "; the live engine may have had another clock, cache, model or profile "
+            "(FROM furthest_from_recorded)"
+        )
+        yield tell(
+            f"From the scores that live engines gave {number(row['traces'], 'trace')}, ours differ "
+            f"by {row['mean_absolute_difference']:.4f} on average{other if far else ''}.",
+            is_warning=far,
+        )
+
+
+def _well_known(data: ReportData) -> pl.DataFrame:
+    """The domains with enough traces for a comparison."""
+    return data.own_domains.filter(pl.col("traces") >= ENOUGH)
+
+
+_LONG = 7  # days without a trace
+
+
+def of_times(data: ReportData) -> Iterator[Finding]:
+    """Which times can hardly be, how the last step of time was, and the longest gap."""
+    for notice in (_implausible, _lately, _gap):
+        yield from notice(data)
+
+
+def _implausible(data: ReportData) -> Iterator[Finding]:
+    for kind, traces, first, last in data.times.iter_rows():
+        dated = f"{number(traces, 'trace')} {are(traces)} dated"
+        if kind == "future" and data.run:
+            yield tell(
+                f"{dated} in the future, {days(first, last)}: the scores are of "
+                f"{data.run.finished_at:%Y-%m-%d}.",
+                is_warning=True,
+            )
+        elif kind in ("before", "after"):
+            yield tell(
+                f"{dated} ten years or more {kind} nearly all others, {days(first, last)}.",
+                is_warning=True,
+            )
+
+
+def _lately(data: ReportData) -> Iterator[Finding]:
+    """Compare the last step of time that is over and has enough traces with all steps before it."""
+    steps = data.over_time.filter("is_over").group_by("start")
+    sums = steps.agg(pl.col("traces", "score", "novelty").sum())
+    enough = sums.filter(pl.col("traces") >= ENOUGH).sort("start")
+    measures = _comparable(data)
+    if len(enough) > 1:
+        last = enough.row(-1, named=True)
+        before = sums.filter(pl.col("start") < last["start"]).sum().row(0, named=True)
+        on, full = ("On", "") if data.grain == "day" else (f"In the {data.grain} from", "full ")
+        means = (
+            f"the mean {name} was {last[name] / last['traces']:.3f} "
+            f"(before: {before[name] / before['traces']:.3f})"
+            for name in measures
+        )
+        yield tell(
+            f"{on} {last['start']}, the last {full}{data.grain} with {ENOUGH} traces or more, "
+            f"{' and '.join(means)}."
+        )
+
+
+def _comparable(data: ReportData) -> list[str]:
+    """The measures whose means compare over time: weights touch no novelty."""
+    return ["score", "novelty"] if data.weights.is_empty() else ["novelty"]
+
+
+def _gap(data: ReportData) -> Iterator[Finding]:
+    if not data.gaps.is_empty():
+        row = data.gaps.row(0, named=True)
+        if row["days"] >= _LONG:
+            apart = "Apart from the times warned of, the" if data.left_out else "The"
+            yield tell(
+                f"{apart} longest time without a trace is {number(row['days'], 'day')}, from "
+                f"{row['first_day']} to {row['last_day']}."
+            )

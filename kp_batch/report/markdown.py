@@ -3,9 +3,8 @@
 It names no trace, since a copy of it may outlive a trace that must be forgotten.
 """
 
-from kp_batch.report.findings import findings
-from kp_batch.report.report_data import ReportData
-from kp_batch.report.sentences import Finding, Untrusted
+from kp_batch.report.data import ReportData
+from kp_batch.report.findings import Finding, Untrusted, findings
 from kp_batch.runs.record import RunRecord
 from kp_batch.text import bar_line, code
 

@@ -3,22 +3,91 @@
 import hashlib
 from base64 import b64encode
 from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from shlex import quote
 from typing import Any, TypeVar
 
+import altair as alt
+import vl_convert
 from jinja2 import Environment, FunctionLoader, Template
 
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import UNREAD
-from kp_batch.report.findings import findings
+from kp_batch.files import read_cache, write_cache
+from kp_batch.report.data import ReportData
+from kp_batch.report.findings import Untrusted, findings
 from kp_batch.report.panels import PANELS, Panel
-from kp_batch.report.report_data import ReportData
-from kp_batch.report.sentences import Untrusted
-from kp_batch.report.themes import THEMES
 from kp_batch.report.traces import Traces
-from kp_batch.report.vega import vega
 from kp_batch.text import age, bar_line, number, of_group, shortened
+
+
+@cache
+def vega() -> str:
+    """The script, in the versions that Altair writes for."""
+    major_minor = ".".join(alt.VEGALITE_VERSION.split(".")[:2])
+    name = f"vega-lite-{major_minor}-by-{version('vl-convert-python')}.js"
+    digest, _, script = (read_cache(name) or "").partition("\n")
+    if digest != _vega_digest(script):  # it is missing, or damaged
+        script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", major_minor)
+        write_cache(name, f"{_vega_digest(script)}\n{script}")
+    return script
+
+
+def _vega_digest(script: str) -> str:
+    return f"// {hashlib.sha256(script.encode()).hexdigest()}"
+
+
+def _theme(ink: str, quiet: str, line: str, ramp: str, palette: str) -> dict[str, Any]:
+    return {
+        "background": "transparent",
+        "font": "system-ui, sans-serif",
+        "view": {"stroke": None},
+        "axis": {
+            "domainColor": quiet,
+            "gridColor": line,
+            "labelAngle": 0,
+            "labelColor": quiet,
+            "labelLimit": 120,
+            "tickColor": line,
+            "titleColor": ink,
+            "titleFontWeight": "normal",
+        },
+        "legend": {
+            "gradientLength": 120,
+            "labelColor": quiet,
+            "orient": "top",
+            "titleColor": ink,
+            "titleFontWeight": "normal",
+        },
+        "line": {"color": ink},
+        "point": {"color": ink},
+        "range": {"category": palette.split(), "heatmap": ramp.split(), "ramp": ramp.split()},
+        "rule": {"color": ink},
+        "tick": {"color": ink},
+    }
+
+
+# Each theme has ten colours, whose contrast with the paper is at least 3 to 1. The contrast of the
+# ramp's ends with the ink of the line that crosses them is at least 4 to 1.
+THEMES = {
+    "light": _theme(
+        ink="#1c2430",
+        quiet="#5b6675",
+        line="#e6eaf0",
+        ramp="#eef2fb #8fa9ee",
+        palette="#3b62cc #a87400 #dd4f33 #2c8f7e #2f8a3c #cc4f86 #8d50dc #4582c2 #8a5b40 #71767e",
+    ),
+    "dark": _theme(
+        ink="#e6eaf0",
+        quiet="#9aa6b5",
+        line="#2b3542",
+        ramp="#1b2635 #3560c4",
+        palette="#7c9cf5 #efb118 #ff725c #6cc5b0 #4fc263 #ff8ab7 #b98cff #97bbf5 #c08a6c #9498a0",
+    ),
+}
+
 
 T = TypeVar("T")
 _ID = 80  # characters of a trace's id that are shown

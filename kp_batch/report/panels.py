@@ -6,10 +6,10 @@ from typing import Any, Generic, TypeVar
 
 import polars as pl
 
-from kp_batch.report import charts, time_charts
-from kp_batch.report.chart_parts import Drawing, as_spec
+from kp_batch.report import charts
+from kp_batch.report.charts import Drawing, as_spec
 from kp_batch.report.comparability import no_trend
-from kp_batch.report.report_data import ReportData
+from kp_batch.report.data import ReportData
 from kp_batch.text import number
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ PANELS = (
         "Score and novelty over time",
         "Mean score and mean novelty, from 0 to 1, by the time of the traces (UTC); larger dots "
         "stand for more traces.",
-        time_charts.over_time,
+        charts.over_time,
         is_wide=True,
         notes=_weights_over_time,
     ),
@@ -96,7 +96,7 @@ PANELS = (
         "volume",
         "Traces over time",
         "How many traces were made, by the same times; lighter where the time is not over yet.",
-        time_charts.volume,
+        charts.volume,
         of="over_time",
         is_wide=True,
         notes=_left_out,

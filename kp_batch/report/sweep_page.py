@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import altair as alt
 import polars as pl
 
-from kp_batch.report.chart_parts import CHOSEN, HEIGHT, ROW, SCHEME, Drawing, chosen, height
+from kp_batch.report.charts import CHOSEN, HEIGHT, ROW, SCHEME, Drawing, chosen, height
+from kp_batch.report.data import distinct_labels
 from kp_batch.report.page import drawn, rendered
 from kp_batch.report.panels import Panel
-from kp_batch.report.report_data import distinct_labels
 
 _DOMAINS = 10  # shown at the most
 _CACHE = ("cache size", "ttl", "cache by")  # texts that tell caches apart

@@ -1,29 +1,41 @@
 """`catalog`, `vacuum`, `forget` and `rollback`: the upkeep of a warehouse."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO
+from shlex import quote
+from typing import IO, TYPE_CHECKING
 
 import click
 
 from kp_batch.cli import kp_batch
 from kp_batch.cli.options import complete_runs, json_line, json_option, warehouse_option
-from kp_batch.cli.result_texts import forgotten_text, removed_text, rolled_back_text
 from kp_batch.cli.supervise import logged
 from kp_batch.errors import KpBatchError
 from kp_batch.log import echo
 from kp_batch.novelty.settings import parse_ttl
-from kp_batch.text import number
+from kp_batch.text import number, printable
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import Layout
+
+if TYPE_CHECKING:
+    from kp_batch.operations.forget import ForgetResult
+    from kp_batch.operations.rollback import RollbackResult
+    from kp_batch.operations.vacuum import VacuumResult
 
 _NEEDS = (
     "who opens it needs DuckDB's extension for that store (INSTALL httpfs, or azure), credentials "
     "(CREATE SECRET), and this file made again after each run"
 )
+_FILES = 10  # that are named, of each kind
+_PARAMETERS = {
+    "audit": "audits",
+    "weights": "profiles",
+}  # what sets what changed, where that has another name
+_UNCHANGED = "nothing was changed"
 
 
 @kp_batch.command()
@@ -149,3 +161,110 @@ def _ids(given: Sequence[str], file: IO[bytes] | None) -> list[str]:
     if not ids:
         raise click.UsageError("no id is given; name some, or a file of ids with --from FILE")
     return ids
+
+
+def removed_text(result: "VacuumResult", *, dry_run: bool = False) -> str:
+    """Format what was removed for a terminal, or what would be."""
+    counts = [
+        (result.files, "file"),
+        (result.facts, "fact"),
+        (result.raw_rows, "raw row"),
+        (result.vectors, "vector"),
+    ]
+    told = ", ".join(number(count, what) for count, what in counts)
+    head = f"{'to be removed' if dry_run else 'removed'}: {told}"
+    readable = f"{number(len(result.readable), 'run')} since {next(iter(result.readable), None)}"
+    lines = [
+        head if any(count for count, _ in counts) else "nothing to remove",
+        *_lost(result.lost, dry_run=dry_run),
+        *([_line("readable", f"{readable}, with --as-of")] if result.readable else []),
+    ]
+    return "\n".join([*lines, *([_UNCHANGED] if dry_run else [])])
+
+
+def forgotten_text(result: "ForgetResult", *, dry_run: bool = False) -> str:
+    """Format what was forgotten for a terminal, or what would be."""
+    traces = f"{number(result.traces, 'scored trace')}, {number(result.rows, 'rejected row')}"
+    ids = [
+        ("replaced", result.replaced, "of content that counts no more"),
+        ("before", result.before, "forgotten before"),
+        ("unseen", result.unseen, f"never seen: {result.unseen_named}"),
+    ]
+    work = [
+        ("replay", result.replayed, "trace"),
+        ("restate", result.restated, "trace"),
+        ("rewrite", result.partitions, "partition"),
+        ("remove", result.vectors, "vector"),
+    ]
+    run = f" by run {result.run_id}" if result.run_id else ""
+    is_work = result.traces or result.rows or result.replaced or result.unseen
+    lines = [
+        f"{'to be forgotten' if dry_run else f'forgotten{run}'}: {traces}"
+        if is_work
+        else "nothing to forget",
+        *(_line(name, f"{number(count, 'id')} {what}") for name, count, what in ids if count),
+        *(_line(name, number(count, what)) for name, count, what in work if count),
+        *(
+            [_line("finish", "what an earlier forget left is removed, too")]
+            if result.finishes
+            else []
+        ),
+        *_lost(result.lost, dry_run=dry_run),
+        *(
+            _line("archive", f"{x} keeps them, too: kp-batch import --forget ID... -o {quote(x)}")
+            for x in result.archives
+        ),
+    ]
+    return "\n".join([*lines, *([_UNCHANGED] if dry_run else [])])
+
+
+def rolled_back_text(result: "RollbackResult", *, dry_run: bool = False) -> str:
+    """Format what a rollback undid for a terminal, or would undo."""
+    if result.is_published:
+        return f"nothing to roll back: what run {result.to_run} left is published"
+    head = "to be rolled back" if dry_run else f"rolled back by run {result.run_id}"
+    counts = [
+        ("change", result.rescored, "score"),
+        ("remove", result.removed, "trace"),
+        ("return", result.returned, "trace"),
+    ]
+    rejects = f"{result.rejects:,} \N{RIGHTWARDS ARROW} {result.rejects_then:,}"
+    given = sorted({_PARAMETERS.get(each.code, each.code) for each in result.settings})
+    lines = [
+        f"{head}: from run {result.from_run} to run {result.to_run}",
+        *(_line(name, number(count, what)) for name, count, what in counts if count),
+        *([_line("rejects", rejects)] if result.rejects != result.rejects_then else []),
+        *(_line("setting", printable(each.words)) for each in result.settings),
+        *(
+            [_line("again", f"a run that is given {', '.join(given)} sets it anew")]
+            if given
+            else []
+        ),
+        *_next_files(result),
+    ]
+    return "\n".join([*lines, *([_UNCHANGED] if dry_run else [])])
+
+
+def _next_files(result: "RollbackResult") -> Iterator[str]:
+    """Tell what the next run would find in the archive, if anybody has looked."""
+    if result.not_looked:
+        yield _line("next run", f"the archive was not looked at: {printable(result.not_looked)}")
+    for what, paths in asdict(result.files).items() if result.files else ():
+        for path in paths[:_FILES]:
+            yield _line("next run", f"{what}: {printable(path)}")
+        if len(paths) > _FILES:
+            yield _line("next run", f"{what}: {len(paths) - _FILES:,} more")
+
+
+def _lost(runs: Sequence[str], *, dry_run: bool) -> list[str]:
+    """Tell which runs --as-of cannot read any more, if there are any."""
+    if not runs:
+        return []
+    which = runs[0] if len(runs) == 1 else f"from {runs[0]} to {runs[-1]}"
+    can = "could" if dry_run else "can"
+    told = f"{number(len(runs), 'run')} {can} no longer be read with --as-of: {which}"
+    return [_line("lost", told)]
+
+
+def _line(name: str, told: str) -> str:
+    return f"  {name:<10} {told}"

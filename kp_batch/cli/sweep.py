@@ -11,7 +11,7 @@ from typing import TypeVar
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.exporting import written
+from kp_batch.cli.export import written
 from kp_batch.cli.options import json_line, json_option, warehouse_option
 from kp_batch.log import echo
 from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl

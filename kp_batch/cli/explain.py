@@ -1,0 +1,426 @@
+"""`explain` and `score`: what the score of one trace is made of."""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import zip_longest
+from pathlib import Path
+from textwrap import wrap
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from kp_batch.cli import kp_batch
+from kp_batch.cli.options import json_line, json_option, option_of_warehouse, warehouse_option
+from kp_batch.dimensions import Breakdown, Counts
+from kp_batch.errors import UNREAD, TraceError
+from kp_batch.log import echo
+from kp_batch.text import (
+    age,
+    aligned,
+    number,
+    of_group,
+    one_line,
+    padded,
+    printable,
+    shortened,
+    time_of,
+)
+
+if TYPE_CHECKING:
+    from kp_batch.operations.explain import Explanation, ScoreChange
+    from kp_batch.operations.neighbours import Neighbour, TextSpan
+    from kp_batch.operations.score import FindNeighbours, ScoredLine
+    from kp_batch.operations.warehouse_cache import CacheContents
+    from kp_batch.scoring.profiles import ProfileVersions
+
+
+@kp_batch.command()
+@click.argument("trace")
+@warehouse_option
+@json_option
+def explain(trace: str, warehouse: Path, *, as_json: bool) -> None:
+    """Tell why TRACE, an id or the beginning of one, has its score, and what it resembled."""
+    from kp_batch.operations.explain import explain as explain_trace
+
+    explanation = explain_trace(warehouse, trace)
+    echo(json_line(explanation) if as_json else explanation_text(explanation))
+
+
+class _Time(click.ParamType[datetime]):
+    """A time as ISO 8601 has it; without a zone it is UTC."""
+
+    name = "time"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        """See `click.ParamType`."""
+        time = time_of(value)
+        return time or self.fail(f"{value!r} is no time such as 2026-01-31T12:00:00Z", param, ctx)
+
+
+class _Value(click.ParamType[tuple[str, str | None]]):
+    """One of the values that tell caches apart; none after the = stands for a missing one."""
+
+    name = "value"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str | None]:
+        """See `click.ParamType`."""
+        name, equals, given = value.partition("=")
+        if not (name and equals):
+            self.fail(f"{value!r} is not KEY=VALUE, such as host=a", param, ctx)
+        return name, given or None
+
+
+@kp_batch.command()
+@click.argument("file", type=click.File("rb"))
+@click.option("--profiles", metavar="FILE", help="Weight by a TOML file of profiles.")
+@option_of_warehouse(help="Meet the cache of this warehouse, and take its profiles.")
+@click.option(
+    "--at", type=_Time(), metavar="TIME", help="Score it as at this time.  [default: now]"
+)
+@click.option(
+    "--group",
+    multiple=True,
+    type=_Value(),
+    metavar="KEY=VALUE",
+    help="Meet the cache of this value, where the warehouse keeps several (--cache-by); without "
+    "VALUE, that of the traces that have none. Left out, it is the trace's own.",
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["json", "text"]),
+    default="json",
+    show_default=True,
+    help="A line of JSON a trace, or text.",
+)
+def score(  # noqa: PLR0913 (each is an option)
+    file: IO[bytes],
+    *,
+    profiles: str | None,
+    warehouse: Path | None,
+    at: datetime | None,
+    group: tuple[tuple[str, str | None], ...],
+    output_format: str,
+) -> None:
+    """Score new traces: FILE, or - for stdin, is one as JSON, or JSONL.
+
+    With a warehouse each is scored as if it came next there; the warehouse stays as it is.
+    Without one it is scored as a live engine would score its first.
+    """
+    from kp_batch.operations.score import Unscored, score_lines
+
+    moment = at or datetime.now(UTC)
+    lines = unscored = 0
+    first = ""
+    if len(dict(group)) < len(group):
+        raise click.UsageError("--group gives one of its keys twice")
+    with _scorer(warehouse, profiles, moment, dict(group)) as (versions, find_neighbours):
+        for told in score_lines(file, versions, moment, find_neighbours):
+            lines += 1
+            if isinstance(told, Unscored):
+                unscored += 1
+                first = first or f"the first on line {told.line:,}: {told.message}"
+            echo(json_line(told) if output_format == "json" else scored_text(told))
+    if not lines:
+        raise TraceError(f"there is no trace in {printable(file.name)}")
+    if unscored:
+        raise TraceError(f"{unscored:,} of {number(lines, 'trace')} cannot be scored, {first}")
+
+
+@contextmanager
+def _scorer(
+    warehouse: Path | None,
+    profiles: str | None,
+    moment: datetime,
+    group: Mapping[str, str | None],
+) -> Generator[tuple["ProfileVersions", "FindNeighbours"]]:
+    """The weights, and what is met."""
+    from kp_batch.operations.score import no_neighbours
+    from kp_batch.scoring.profiles import load_profiles
+
+    given = load_profiles(profiles) if profiles else None
+    if warehouse is None:
+        if group:
+            raise click.UsageError("--group is of a warehouse; name it with --warehouse")
+        yield given or load_profiles(), no_neighbours
+        return
+    from kp_batch.operations.warehouse_cache import warehouse_cache
+
+    with warehouse_cache(warehouse, moment, group) as (own, find_neighbours):
+        yield given or own, find_neighbours
+
+
+_STEPS = 12  # shown at the most
+_LINE, _ID = 120, 45  # characters
+_REASONS = 3  # lines of them a run
+_BESIDE = 5  # lines of two texts beside each other
+
+
+def explanation_text(result: "Explanation") -> str:
+    """The trace, its score as a sum, what it met, other weights, its past."""
+    return "\n".join(
+        [
+            *_trace(result),
+            *("", *_sum(result)),
+            *(
+                "",
+                *breakdown_lines(
+                    result.breakdown, result.counts, result.max_similarity, result.weights_from
+                ),
+            ),
+            *("", *_met(result)),
+            *("", *_other_profiles(result)),
+            *("", *_history(result.history)),
+        ]
+    )
+
+
+def _trace(result: "Explanation") -> Iterator[str]:
+    by = [shortened(each, 30) for each in (result.agent_id, result.framework) if each]
+    outcome = "success" if result.success else "failure"
+    made = [_time(result.created_at), shortened(result.task_domain, 40), outcome, *by]
+    row = "" if result.row is None else f", row {result.row:,}"
+    yield f"trace {shortened(result.trace_id, _LINE)}"
+    yield f"  made       {', '.join(made)}"
+    yield f"  file       {printable(result.source_file)}{row}"
+    if result.objective is None or result.steps is None:
+        yield f"  text       cannot be read again: {UNREAD[result.unread or 'unreadable']}"
+        return
+    yield f"  objective  {shortened(one_line(result.objective), _LINE - 13)}"
+    for place, step in enumerate(result.steps[:_STEPS]):
+        tool = "" if step.tool is None else " " + (shortened(step.tool, 30) or '""')
+        kind = f"{step.type}{tool}"
+        head = "steps" if place == 0 else ""
+        room = _LINE - 13 - len(kind) - 2
+        yield f"  {head:<9}  {kind}: {shortened(one_line(step.content), max(room, 20))}"
+    more = len(result.steps) - _STEPS
+    if more > 0:
+        yield f"             and {number(more, 'more step')}"
+    if result.is_cut:
+        yield "  text       longer than its encoder's window, which reads its beginning alone"
+
+
+def _sum(result: "Explanation") -> Iterator[str]:
+    reaches = "reaches" if result.breakdown.score >= result.threshold else "is below"
+    # 0 stands where no engine has scored it yet.
+    live = f"; recorded live: {result.recorded_score:.4f}" if result.recorded_score else ""
+    yield (
+        f"score {result.breakdown.score:.4f}, which {reaches} the threshold "
+        f"{result.threshold}{live}"
+    )
+
+
+def _other_profiles(result: "Explanation") -> Iterator[str]:
+    yield "under the profiles in force:"
+    yield from aligned(
+        [
+            {
+                "profile": shortened(name, 40) + (" (its own)" if name == own else ""),
+                "score": f"{score:.4f}",
+                "change": f"{score - result.breakdown.score + 0.0:+.4f}",
+            }
+            for own in [result.breakdown.profile]
+            for name, score in sorted(result.by_profile.items(), key=lambda each: -each[1])
+        ]
+    )
+
+
+def _met(result: "Explanation") -> Iterator[str]:
+    if result.held:
+        yield from _held(result.held, result.cache_group)
+    if result.unmet:
+        yield f"  {printable(result.unmet)}"
+    if not result.neighbours:
+        return
+    yield "the nearest; what both share «marked», from shortly before they differ:"
+    for each in result.neighbours:
+        yield from _neighbour(each)
+
+
+def _held(held: "CacheContents", cache_group: str | None) -> Iterator[str]:
+    ttl = "no ttl" if held.ttl == "none" else f"a ttl of {held.ttl}"
+    met = number(held.size, "trace")
+    cache = f"the cache{of_group(cache_group)}, which holds {held.capacity:,}"
+    yield f"it met {met} in {cache}, with {ttl}"
+    if held.oldest and held.newest:
+        domains = [f"{shortened(name, 30)} {count:,}" for name, count in held.domains.items()]
+        more = f", {len(domains) - 5:,} more" if len(domains) > 5 else ""
+        span = f"from {_time(held.oldest)} to {_time(held.newest)}"
+        yield f"  made {span}: {', '.join(domains[:5])}{more}"
+
+
+def _neighbour(each: "Neighbour") -> Iterator[str]:
+    yield (
+        f"  {each.similarity:.4f}  {shortened(each.trace_id, _ID)}, "
+        f"{shortened(each.task_domain, 30)}, {age(each.age_s)} earlier"
+    )
+    if each.text is None or each.own_text is None:
+        yield f"          its text cannot be read again: {UNREAD[each.unread or 'unreadable']}"
+        return
+    if each.is_same_text:
+        yield "          the same text"
+        return
+    width = (_LINE - 11) // 2
+    columns = (_lines(pieces, width) for pieces in (each.own_text, each.text))
+    for left, right in zip_longest(*columns, fillvalue=""):
+        yield f"    {padded(left, width)} | {right}".rstrip()
+
+
+def _lines(pieces: Sequence["TextSpan"], width: int) -> list[str]:
+    marked = "".join(f"«{each.text}»" if each.shared else each.text for each in pieces)
+    return wrap(printable(one_line(marked)), width, max_lines=_BESIDE, placeholder=" …")
+
+
+def _time(text: str) -> str:
+    return f"{text[:10]} {text[11:19]} UTC"
+
+
+def _history(history: Sequence["ScoreChange"]) -> Iterator[str]:
+    yield "over the runs, as far back as they can be read:"
+    yield from aligned(
+        [
+            {
+                "run": each.run_id,
+                "score": f"{each.score:.4f}",
+                **{
+                    name: "" if value is None else f"{round(value, 4) + 0.0:+.4f}"
+                    for name, value in (
+                        ("change", each.change),
+                        ("facts", each.from_facts),
+                        ("novelty", each.from_novelty),
+                        ("weights", each.from_weights),
+                        ("overrides", each.from_overrides),
+                    )
+                },
+            }
+            for each in history
+        ]
+    )
+    for each in history:
+        if each.reasons:
+            told = printable("; ".join(each.reasons))
+            lines = wrap(told, _LINE - 27, max_lines=_REASONS, placeholder=" …")
+            named = zip_longest([each.run_id[:23]], lines, fillvalue="")
+            yield from (f"  {name:<23}  {line}" for name, line in named)
+
+
+_NAME, _FINGERPRINT = 30, 60  # characters
+_WHEN = {
+    "single_thought": "its only step is a thought: 0.1, whatever the composite",
+    "recovery_bonus": "more than 2 error recoveries, and success",
+    "low_diversity_penalty": "tools, and at most 1 distinct one",
+}
+
+
+def breakdown_lines(
+    breakdown: Breakdown, counts: Counts, max_similarity: float | None, weights_from: str | None
+) -> Iterator[str]:
+    """Write each dimension, the composite, each override that applies, and the score.
+
+    Args:
+        breakdown: the score.
+        counts: what the dimensions were computed from.
+        max_similarity: what novelty was computed from; None where nothing came before.
+        weights_from: the day or time from which the weights hold, if not always.
+    """
+    whys = _whys(counts, max_similarity)
+    weights = f"weights of {shortened(breakdown.profile, _NAME)}"
+    weights += f" from {weights_from}" if weights_from else ""
+    lines = [
+        *(
+            (_cells(term.dimension, term.product, term.value, term.weight), whys[term.dimension])
+            for term in breakdown.terms
+        ),
+        (
+            _cells("composite", breakdown.composite),
+            f"{weights} ({shortened(breakdown.profile_id, _FINGERPRINT)})",
+        ),
+        *(
+            (_cells(each.name, each.change, sign="+"), _WHEN[each.name])
+            for each in breakdown.overrides
+            if each.applies
+        ),
+        (_cells("score", breakdown.score), _not_applied(breakdown)),
+    ]
+    head, *rows = aligned([cells for cells, _ in lines])
+    yield head
+    for row, (_, note) in zip(rows, lines, strict=True):
+        yield f"{row}    {note}".rstrip()
+
+
+def scored_text(result: "ScoredLine") -> str:
+    """Format the score of a new trace, or why it has none."""
+    from kp_batch.operations.score import Unscored
+
+    name = shortened(result.trace_id or "a trace without an id", _FINGERPRINT)
+    head = f"line {result.line:,}: {name}"
+    if isinstance(result, Unscored):
+        return f"{head} cannot be scored: {printable(result.message)}\n"
+    nearest = [
+        {
+            "similarity": f"{each.similarity:.4f}",
+            "trace": shortened(each.trace_id, _FINGERPRINT),
+            "domain": shortened(each.task_domain, _NAME),
+            "older by": age(each.age_s),
+        }
+        for each in result.neighbours
+    ]
+    others = (f"{shortened(name, _NAME)} {score:.4f}" for name, score in result.by_profile.items())
+    return "\n".join(
+        [
+            f"{head}, {shortened(result.task_domain, _NAME)}: {result.score:.4f}",
+            *breakdown_lines(
+                result.breakdown, result.counts, result.max_similarity, result.weights_from
+            ),
+            *aligned(nearest),
+            f"  by profile: {', '.join(others)}",
+            "",
+        ]
+    )
+
+
+def _cells(
+    name: str, adds: float, value: float | None = None, weight: float | None = None, sign: str = ""
+) -> dict[str, str]:
+    return {
+        "": name.replace("_", " "),
+        "value": "" if value is None else f"{value:.4f}",
+        "weight": "" if weight is None else f"{weight:g}",
+        "adds": f"{adds:{sign}.4f}",
+    }
+
+
+def _whys(counts: Counts, max_similarity: float | None) -> dict[str, str]:
+    """What each dimension was computed from, as far as that is known."""
+    steps = number(counts.n_steps, "step")
+    known = [
+        None if counts.n_types is None else f"{counts.n_types} of 4 types of steps",
+        steps,
+        None if counts.n_recoveries is None else _recoveries(counts.n_recoveries),
+    ]
+    met = "nothing to compare with"
+    if max_similarity is not None:
+        met = f"1 - {max_similarity:.4f}, the greatest similarity to what came before"
+    outcome = "success" if counts.success else "failure: times 0.3"
+    if counts.confidence is not None:
+        outcome = f"confidence {counts.confidence:g}, {outcome}"
+    return {
+        "complexity": ", ".join(each for each in known if each),
+        "novelty": met,
+        "tool_diversity": f"{number(counts.n_tools, 'distinct tool')} in {steps}",
+        "outcome_confidence": outcome,
+    }
+
+
+def _recoveries(count: int) -> str:
+    return "1 error recovery" if count == 1 else f"{count:,} error recoveries"
+
+
+def _not_applied(breakdown: Breakdown) -> str:
+    left = [each.name.replace("_", " ") for each in breakdown.overrides if not each.applies]
+    return f"not applied: {', '.join(left)}" if left else ""
