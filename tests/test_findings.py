@@ -122,7 +122,7 @@ QUIET = ReportData(
         "alike": 0.0,
         "most_repeated": 0,
     },
-    times=pl.DataFrame([USUAL], schema=TIMES, orient="row"),
+    date_outliers=pl.DataFrame([USUAL], schema=TIMES, orient="row"),
     domains=rows(DOMAINS, ALL, ("code", *ALL[1:])),
     histogram=rows(["domain", "low", "high", "traces"], ("code", 0.25, 0.3, 1300)),
     over_time=rows(OVER_TIME),
@@ -133,7 +133,7 @@ QUIET = ReportData(
     weights=pl.DataFrame(schema=WEIGHTS),
     drift=rows(DRIFT),
     recorded=pl.DataFrame(schema=RECORDED),
-    turnover=rows(TURNOVER),
+    domain_changes=rows(TURNOVER),
     rejects=rows(["code", "domain", "rejected"]),
     gaps=rows(["first_day", "last_day", "days"]),
     traces=NOTHING,
@@ -541,7 +541,7 @@ def test_times_that_can_hardly_be_are_warnings() -> None:
         ("future", 2, "2031-01-01", "2031-01-01"),
     )
     gaps = rows(["first_day", "last_day", "days"], ("2026-01-05", "2026-01-12", 8))
-    said = findings(replace(QUIET, times=odd, gaps=gaps))
+    said = findings(replace(QUIET, date_outliers=odd, gaps=gaps))
     assert [sentence(each) for each in said if each.is_warning] == [
         "1 trace is dated ten years or more before nearly all others, on 1970-01-01.",
         (
@@ -568,8 +568,8 @@ def test_what_a_chart_leaves_out_and_where_weights_change_stands_in_its_caption(
     )
     left_out = "Left out: 3 traces, of times that are warned of above."
     dated = pl.DataFrame([("code", RUN.started_at)], schema=WEIGHTS, orient="row")
-    assert notes("volume", times=odd, weights=dated) == left_out
-    assert notes("over_time", times=odd) == left_out
+    assert notes("volume", date_outliers=odd, weights=dated) == left_out
+    assert notes("over_time", date_outliers=odd) == left_out
     assert notes("over_time", weights=dated) == (
         "Weights change within these times: how the score changes is no trend."
     )
@@ -579,7 +579,7 @@ def test_what_a_chart_leaves_out_and_where_weights_change_stands_in_its_caption(
 
 def test_domains_that_came_or_went_since_the_previous_run_are_named() -> None:
     turnover = rows(TURNOVER, ("gone\x1b", False), *((f"d{each}", True) for each in range(7)))
-    assert told(turnover=turnover) == [
+    assert told(domain_changes=turnover) == [
         "New since the previous run: d0, d1, d2, d3, d4 and 2 more.",
         r"Gone since the previous run: gone\x1b.",
     ]
@@ -647,7 +647,7 @@ def test_all_that_comes_from_the_archive_is_marked_as_untrusted() -> None:
         domains=by_domain((label, 100, 90, 0.9), (other, 100, 0, 0.1)),
         overrides=rows(OVERRIDES, (label, "single thought", 50, 0.5, -0.5, -0.25)),
         drift=rows(DRIFT, (None, 9, 9, 0.0, 0.0, 0.0), (label, 999, 999, 0.1, 0.1, 0.3)),
-        turnover=rows(TURNOVER, (label, True), (other, False)),
+        domain_changes=rows(TURNOVER, (label, True), (other, False)),
     )
     said = findings(data)
     assert sum(label in sentence(each) for each in said) == 7

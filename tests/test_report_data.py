@@ -170,7 +170,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     return Told(where, gathered(where), labelled, ask(where, "FROM rejects"))
 
 
-def times(told: Told) -> pl.DataFrame:
+def date_outliers(told: Told) -> pl.DataFrame:
     days = told.scores.select(day()).to_series()
     usual = {"kind": "usual", "traces": len(days), "first_day": days.min(), "last_day": days.max()}
     return pl.DataFrame([usual])
@@ -326,7 +326,7 @@ def recorded(told: Told) -> pl.DataFrame:
     return pl.concat([overall, by_domain.filter(pl.col("traces") > 0)])
 
 
-def turnover(_told: Told) -> pl.DataFrame:
+def domain_changes(_told: Told) -> pl.DataFrame:
     return pl.DataFrame({"task_domain": [NEW], "is_new": [True]})
 
 
@@ -392,7 +392,7 @@ def traces(told: Told) -> pl.DataFrame:
 
 
 WANTED: dict[str, Callable[[Told], pl.DataFrame]] = {
-    "times": times,
+    "date_outliers": date_outliers,
     "domains": domains,
     "histogram": histogram,
     "over_time": lambda told: over_time(told.scores, day(), "1d"),
@@ -403,7 +403,7 @@ WANTED: dict[str, Callable[[Told], pl.DataFrame]] = {
     "weights": weights,
     "drift": drift,
     "recorded": recorded,
-    "turnover": turnover,
+    "domain_changes": domain_changes,
     "rejects": rejects,
     "gaps": longest_gaps,
     "traces": traces,
@@ -671,7 +671,7 @@ def test_times_far_from_nearly_all_others_stand_apart_and_charts_leave_them_out(
     days, wanted = KINDS[which]
     data = gathered(publishing(tmp_path, on(told.scores, days)))
     as_text = pl.col("first_day", "last_day").dt.strftime("%Y-%m-%d")
-    assert data.times.with_columns(as_text).rows() == wanted
+    assert data.date_outliers.with_columns(as_text).rows() == wanted
     [(traces, first, last)] = [each[1:] for each in wanted if each[0] == "usual"]
     assert data.left_out == len(days) - traces
     assert data.over_time["traces"].sum() == traces
@@ -704,13 +704,13 @@ def test_times_after_the_run_are_of_the_future_unless_all_are_they_are_left_out(
     rescore_archive(settings(tmp_path))
     data = gathered(tmp_path / "warehouse")
     future = ("future", 3, later[0].date(), later[-1].date())
-    assert data.times.rows() == [future]
+    assert data.date_outliers.rows() == [future]
     assert (data.left_out, data.over_time["traces"].sum(), len(data.gaps)) == (0, 3, 2)
     write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
     rescore_archive(settings(tmp_path))
     data = gathered(tmp_path / "warehouse")
     usual = ("usual", 3, moments[-1].date(), moments[3].date())
-    assert data.times.rows() == [usual, future]
+    assert data.date_outliers.rows() == [usual, future]
     assert (data.left_out, data.over_time["traces"].sum(), len(data.gaps)) == (3, 3, 0)
 
 

@@ -69,10 +69,10 @@ class _Value(click.ParamType[tuple[str, str | None]]):
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str | None]:
         """See `click.ParamType`."""
-        name, equals, given = value.partition("=")
+        name, equals, group = value.partition("=")
         if not (name and equals):
             self.fail(f"{value!r} is not KEY=VALUE, such as host=a", param, ctx)
-        return name, given or None
+        return name, group or None
 
 
 @kp_batch.command()
@@ -120,12 +120,12 @@ def score(  # noqa: PLR0913 (each is an option)
     if len(dict(group)) < len(group):
         raise click.UsageError("--group gives one of its keys twice")
     with _scorer(warehouse, profiles, moment, dict(group)) as (versions, find_neighbours):
-        for told in score_lines(file, versions, moment, find_neighbours):
+        for scored in score_lines(file, versions, moment, find_neighbours):
             lines += 1
-            if isinstance(told, Unscored):
+            if isinstance(scored, Unscored):
                 unscored += 1
-                first = first or f"the first on line {told.line:,}: {told.message}"
-            echo(json_line(told) if output_format == "json" else scored_text(told))
+                first = first or f"the first on line {scored.line:,}: {scored.message}"
+            echo(json_line(scored) if output_format == "json" else scored_text(scored))
     if not lines:
         raise TraceError(f"there is no trace in {printable(file.name)}")
     if unscored:
@@ -139,20 +139,20 @@ def _scorer(
     moment: datetime,
     group: Mapping[str, str | None],
 ) -> Generator[tuple["ProfileVersions", "FindNeighbours"]]:
-    """The weights, and what is met."""
+    """The weights, and what finds the neighbours of a trace."""
     from kp_batch.operations.score import no_neighbours
     from kp_batch.scoring.profiles import load_profiles
 
-    given = load_profiles(profiles) if profiles else None
+    of_file = load_profiles(profiles) if profiles else None
     if warehouse is None:
         if group:
             raise click.UsageError("--group is of a warehouse; name it with --warehouse")
-        yield given or load_profiles(), no_neighbours
+        yield of_file or load_profiles(), no_neighbours
         return
     from kp_batch.operations.warehouse_cache import warehouse_cache
 
     with warehouse_cache(warehouse, moment, group) as (own, find_neighbours):
-        yield given or own, find_neighbours
+        yield of_file or own, find_neighbours
 
 
 _STEPS = 12  # shown at the most
@@ -173,7 +173,7 @@ def explanation_text(result: "Explanation") -> str:
                     result.breakdown, result.counts, result.max_similarity, result.weights_from
                 ),
             ),
-            *("", *_met(result)),
+            *("", *_neighbours(result)),
             *("", *_other_profiles(result)),
             *("", *_history(result.history)),
         ]
@@ -230,9 +230,9 @@ def _other_profiles(result: "Explanation") -> Iterator[str]:
     )
 
 
-def _met(result: "Explanation") -> Iterator[str]:
+def _neighbours(result: "Explanation") -> Iterator[str]:
     if result.held:
-        yield from _held(result.held, result.cache_group)
+        yield from _cache(result.held, result.cache_group)
     if result.unmet:
         yield f"  {printable(result.unmet)}"
     if not result.neighbours:
@@ -242,15 +242,15 @@ def _met(result: "Explanation") -> Iterator[str]:
         yield from _neighbour(each)
 
 
-def _held(held: "CacheContents", cache_group: str | None) -> Iterator[str]:
-    ttl = "no ttl" if held.ttl == "none" else f"a ttl of {held.ttl}"
-    met = number(held.size, "trace")
-    cache = f"the cache{of_group(cache_group)}, which holds {held.capacity:,}"
-    yield f"it met {met} in {cache}, with {ttl}"
-    if held.oldest and held.newest:
-        domains = [f"{shortened(name, 30)} {count:,}" for name, count in held.domains.items()]
+def _cache(contents: "CacheContents", cache_group: str | None) -> Iterator[str]:
+    ttl = "no ttl" if contents.ttl == "none" else f"a ttl of {contents.ttl}"
+    traces = number(contents.size, "trace")
+    cache = f"the cache{of_group(cache_group)}, which holds {contents.capacity:,}"
+    yield f"it met {traces} in {cache}, with {ttl}"
+    if contents.oldest and contents.newest:
+        domains = [f"{shortened(name, 30)} {count:,}" for name, count in contents.domains.items()]
         more = f", {len(domains) - 5:,} more" if len(domains) > 5 else ""
-        span = f"from {_time(held.oldest)} to {_time(held.newest)}"
+        span = f"from {_time(contents.oldest)} to {_time(contents.newest)}"
         yield f"  made {span}: {', '.join(domains[:5])}{more}"
 
 
@@ -303,8 +303,8 @@ def _history(history: Sequence["ScoreChange"]) -> Iterator[str]:
     )
     for each in history:
         if each.reasons:
-            told = printable("; ".join(each.reasons))
-            lines = wrap(told, _LINE - 27, max_lines=_REASONS, placeholder=" …")
+            reasons = printable("; ".join(each.reasons))
+            lines = wrap(reasons, _LINE - 27, max_lines=_REASONS, placeholder=" …")
             named = zip_longest([each.run_id[:23]], lines, fillvalue="")
             yield from (f"  {name:<23}  {line}" for name, line in named)
 
@@ -328,12 +328,12 @@ def breakdown_lines(
         max_similarity: what novelty was computed from; None where nothing came before.
         weights_from: the day or time from which the weights hold, if not always.
     """
-    whys = _whys(counts, max_similarity)
+    causes = _causes(counts, max_similarity)
     weights = f"weights of {shortened(breakdown.profile, _NAME)}"
     weights += f" from {weights_from}" if weights_from else ""
     lines = [
         *(
-            (_cells(term.dimension, term.product, term.value, term.weight), whys[term.dimension])
+            (_cells(term.dimension, term.product, term.value, term.weight), causes[term.dimension])
             for term in breakdown.terms
         ),
         (
@@ -395,7 +395,7 @@ def _cells(
     }
 
 
-def _whys(counts: Counts, max_similarity: float | None) -> dict[str, str]:
+def _causes(counts: Counts, max_similarity: float | None) -> dict[str, str]:
     """What each dimension was computed from, as far as that is known."""
     steps = number(counts.n_steps, "step")
     known = [
@@ -403,15 +403,15 @@ def _whys(counts: Counts, max_similarity: float | None) -> dict[str, str]:
         steps,
         None if counts.n_recoveries is None else _recoveries(counts.n_recoveries),
     ]
-    met = "nothing to compare with"
+    novelty = "nothing to compare with"
     if max_similarity is not None:
-        met = f"1 - {max_similarity:.4f}, the greatest similarity to what came before"
+        novelty = f"1 - {max_similarity:.4f}, the greatest similarity to what came before"
     outcome = "success" if counts.success else "failure: times 0.3"
     if counts.confidence is not None:
         outcome = f"confidence {counts.confidence:g}, {outcome}"
     return {
         "complexity": ", ".join(each for each in known if each),
-        "novelty": met,
+        "novelty": novelty,
         "tool_diversity": f"{number(counts.n_tools, 'distinct tool')} in {steps}",
         "outcome_confidence": outcome,
     }

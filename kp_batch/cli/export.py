@@ -123,8 +123,8 @@ def export(  # noqa: PLR0913 (each is an option)
     with written(output, private=include_private) as file:
         exported = export_traces(warehouse, wanted, FORMATS[ending], file)
         # stdout may be the export itself.
-        told = json_line(exported) if as_json else exported_text(exported, output)
-        echo(told, err=output == _STDOUT)
+        text = json_line(exported) if as_json else exported_text(exported, output)
+        echo(text, err=output == _STDOUT)
         if exported.chosen and not exported.exported:
             raise KpBatchError(
                 f"none of {number(exported.chosen, 'chosen trace')} could be exported, and "

@@ -150,14 +150,14 @@ def _time(text: str) -> timedelta:
     raise click.UsageError(f"--keep: a time such as 12h or 30d, got {text!r}")
 
 
-def _ids(given: Sequence[str], file: IO[bytes] | None) -> list[str]:
+def _ids(ids: Sequence[str], file: IO[bytes] | None) -> list[str]:
     """The ids of the command line and those of a file, one a line; an empty one is none."""
     try:
         lines = file.read().decode("utf-8-sig").split("\n") if file else []
-        "".join(given).encode()
+        "".join(ids).encode()
     except UnicodeError as error:
         raise click.UsageError(f"ids are UTF-8, and some are not: {error}") from error
-    ids = [each for each in (*given, *(line.removesuffix("\r") for line in lines)) if each]
+    ids = [each for each in (*ids, *(line.removesuffix("\r") for line in lines)) if each]
     if not ids:
         raise click.UsageError("no id is given; name some, or a file of ids with --from FILE")
     return ids
@@ -171,8 +171,8 @@ def removed_text(result: "VacuumResult", *, dry_run: bool = False) -> str:
         (result.raw_rows, "raw row"),
         (result.vectors, "vector"),
     ]
-    told = ", ".join(number(count, what) for count, what in counts)
-    head = f"{'to be removed' if dry_run else 'removed'}: {told}"
+    counted = ", ".join(number(count, what) for count, what in counts)
+    head = f"{'to be removed' if dry_run else 'removed'}: {counted}"
     readable = f"{number(len(result.readable), 'run')} since {next(iter(result.readable), None)}"
     lines = [
         head if any(count for count, _ in counts) else "nothing to remove",
@@ -229,15 +229,15 @@ def rolled_back_text(result: "RollbackResult", *, dry_run: bool = False) -> str:
         ("return", result.returned, "trace"),
     ]
     rejects = f"{result.rejects:,} \N{RIGHTWARDS ARROW} {result.rejects_then:,}"
-    given = sorted({_PARAMETERS.get(each.code, each.code) for each in result.settings})
+    parameters = sorted({_PARAMETERS.get(each.code, each.code) for each in result.settings})
     lines = [
         f"{head}: from run {result.from_run} to run {result.to_run}",
         *(_line(name, number(count, what)) for name, count, what in counts if count),
         *([_line("rejects", rejects)] if result.rejects != result.rejects_then else []),
         *(_line("setting", printable(each.words)) for each in result.settings),
         *(
-            [_line("again", f"a run that is given {', '.join(given)} sets it anew")]
-            if given
+            [_line("again", f"a run that is given {', '.join(parameters)} sets it anew")]
+            if parameters
             else []
         ),
         *_next_files(result),
@@ -262,9 +262,9 @@ def _lost(runs: Sequence[str], *, dry_run: bool) -> list[str]:
         return []
     which = runs[0] if len(runs) == 1 else f"from {runs[0]} to {runs[-1]}"
     can = "could" if dry_run else "can"
-    told = f"{number(len(runs), 'run')} {can} no longer be read with --as-of: {which}"
-    return [_line("lost", told)]
+    text = f"{number(len(runs), 'run')} {can} no longer be read with --as-of: {which}"
+    return [_line("lost", text)]
 
 
-def _line(name: str, told: str) -> str:
-    return f"  {name:<10} {told}"
+def _line(name: str, text: str) -> str:
+    return f"  {name:<10} {text}"

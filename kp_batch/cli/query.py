@@ -67,8 +67,8 @@ class QuestionsHelp(click.Command):
         with formatter.section("Questions, of which kp-batch questions tells more"):
             formatter.write_dl(
                 [
-                    (group, ", ".join(each.call for each in found))
-                    for group, found in groupby(all_questions(), lambda each: each.group)
+                    (group, ", ".join(each.call for each in questions))
+                    for group, questions in groupby(all_questions(), lambda each: each.group)
                 ]
             )
 
@@ -107,19 +107,19 @@ def sql(  # noqa: PLR0913 (each is an option)
 @json_option
 def questions(name: str | None, *, as_json: bool) -> None:
     """Tell the questions that sql answers by name, or one of them, with an example of each."""
-    found = [each for each in all_questions() if name in {None, each.name}]
-    if not found:
+    chosen = [each for each in all_questions() if name in {None, each.name}]
+    if not chosen:
         raise click.BadParameter(
             f"there is no question {name!r}; kp-batch questions tells them all", param_hint="NAME"
         )
-    echo(json_line(found) if as_json else _questions_text(found))
+    echo(json_line(chosen) if as_json else _questions_text(chosen))
 
 
 def _questions_text(questions: list[Question]) -> str:
     return "\n".join(
         f"{group}\n"
-        + "".join(f"  {each.call}\n    {each.comment}\n    {each.example}\n" for each in found)
-        for group, found in groupby(questions, lambda each: each.group)
+        + "".join(f"  {each.call}\n    {each.comment}\n    {each.example}\n" for each in chosen)
+        for group, chosen in groupby(questions, lambda each: each.group)
     ).rstrip("\n")
 
 
@@ -135,8 +135,8 @@ def runs(warehouse: Path, output_format: str) -> None:
     from kp_batch.operations.rollback import kept_runs
 
     kept = kept_runs(warehouse)
-    told = {"readable": [*kept.readable], "restorable": [*kept.restorable]}
-    ask(warehouse, _RUNS, output_format, variables=told)
+    versions = {"readable": [*kept.readable], "restorable": [*kept.restorable]}
+    ask(warehouse, _RUNS, output_format, variables=versions)
 
 
 @kp_batch.command()
@@ -146,8 +146,8 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
     """Show what the scores are computed with, and which run set it."""
     from kp_batch.operations.settings import settings as settings_of
 
-    found = settings_of(warehouse)
-    echo(json_line(found) if as_json else settings_text(found))
+    current = settings_of(warehouse)
+    echo(json_line(current) if as_json else settings_text(current))
 
 
 @kp_batch.command()

@@ -125,8 +125,8 @@ def sample(folder: Path, **shape: Any) -> None:
     from kp_batch.sample import write_sample
 
     files = len(write_sample(folder, **shape))
-    told = f"{number(shape['traces'], 'trace')} in {number(files, 'file')}"
-    echo(f"kp-batch: {told} in {folder}", err=True)
+    counted = f"{number(shape['traces'], 'trace')} in {number(files, 'file')}"
+    echo(f"kp-batch: {counted} in {folder}", err=True)
 
 
 def _run(

@@ -49,16 +49,16 @@ def schema_of(name: str) -> dict[str, Any]:
     if name == _TRACE:
         from kp_batch.archive.validation import trace_schema
 
-        found, title = trace_schema(), "A row of an archive"
+        schema, title = trace_schema(), "A row of an archive"
     else:
         from pydantic import TypeAdapter
 
         module, printed = _PRINTED[name]
         kind: Any = getattr(import_module(f"kp_batch.{module}"), printed)
         kind = GenericAlias(list, kind) if name in _LISTED else kind
-        found = _as_printed(TypeAdapter[Any](kind).json_schema(mode="serialization"))
+        schema = _as_printed(TypeAdapter[Any](kind).json_schema(mode="serialization"))
         title = f"kp-batch {name}" + ("" if name == "score" else " --json")
-    return {"$schema": _DIALECT, **found, "title": title}
+    return {"$schema": _DIALECT, **schema, "title": title}
 
 
 def _as_printed(schema: dict[str, Any]) -> dict[str, Any]:

@@ -117,12 +117,12 @@ def sweep(  # noqa: PLR0913 (each is an option)
     from kp_batch.operations.sweep import sweep as sweep_of
 
     with written(output) if output else nullcontext() as page:
-        found = sweep_of(
+        result = sweep_of(
             warehouse, cache_by=cache_by, sizes=sizes, ttls=ttls, thresholds=thresholds
         )
         if page:
-            page.write_text(page_of(found), "utf-8")
-        echo(json_line(found) if as_json else sweep_text(found))
+            page.write_text(page_of(result), "utf-8")
+        echo(json_line(result) if as_json else sweep_text(result))
     if output:
         echo(f"kp-batch: the page is in {printable(output)}", err=True)
 

@@ -205,13 +205,13 @@ def thresholds(data: ReportData, frame: pl.DataFrame) -> Drawing:
 def drift(data: ReportData, frame: pl.DataFrame) -> Drawing:
     """Draw a bar for each domain, to the left or right of zero."""
     shifts = dict.fromkeys(("mean_shift", "p5_shift", "p50_shift", "p95_shift"), "+.4f")
-    told = numbers(traces_a=",", traces_b=",", **shifts, stability_index=".4f")
-    return _about_zero(data, frame, "mean_shift", "shift of the mean score", told)
+    tooltip = numbers(traces_a=",", traces_b=",", **shifts, stability_index=".4f")
+    return _about_zero(data, frame, "mean_shift", "shift of the mean score", tooltip)
 
 
 def recorded(data: ReportData, frame: pl.DataFrame) -> Drawing:
     """Draw a bar for each domain, to the left or right of zero."""
-    told = numbers(
+    tooltip = numbers(
         traces=",",
         placeholders=",",
         mean_difference="+.4f",
@@ -219,18 +219,18 @@ def recorded(data: ReportData, frame: pl.DataFrame) -> Drawing:
         now_reaching=",",
         no_longer_reaching=",",
     )
-    return _about_zero(data, frame, "mean_difference", "score above the recorded one", told)
+    return _about_zero(data, frame, "mean_difference", "score above the recorded one", tooltip)
 
 
 def _about_zero(
-    data: ReportData, frame: pl.DataFrame, value: str, title: str, told: list[alt.Tooltip]
+    data: ReportData, frame: pl.DataFrame, value: str, title: str, tooltip: list[alt.Tooltip]
 ) -> Drawing:
     bars = chosen(frame).mark_bar(size=14)
     return bars.encode(
         alt.X(f"{value}:Q", title=title, axis=alt.Axis(format="+")),
         rows(data, frame),
         colour(data),
-        tooltip=["domain:N", *told],
+        tooltip=["domain:N", *tooltip],
     ).properties(height=height(frame))
 
 

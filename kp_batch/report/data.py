@@ -16,7 +16,7 @@ from kp_batch.text import shortened
 
 # The data's frames: `sql/NAME.sql` asks for the frame that `ReportData.NAME` holds.
 FRAMES = (
-    "times",
+    "date_outliers",
     "domains",
     "histogram",
     "over_time",
@@ -27,7 +27,7 @@ FRAMES = (
     "weights",
     "drift",
     "recorded",
-    "turnover",
+    "domain_changes",
     "rejects",
     "gaps",
     "traces",
@@ -70,7 +70,7 @@ class ReportData:
     others: str | None  # the last label if it stands for several domains
     grain: str  # the unit of time
     totals: Mapping[str, Any]  # the one row of sql/totals.sql
-    times: pl.DataFrame
+    date_outliers: pl.DataFrame
     domains: pl.DataFrame
     histogram: pl.DataFrame
     over_time: pl.DataFrame
@@ -81,7 +81,7 @@ class ReportData:
     weights: pl.DataFrame
     drift: pl.DataFrame
     recorded: pl.DataFrame
-    turnover: pl.DataFrame
+    domain_changes: pl.DataFrame
     rejects: pl.DataFrame
     gaps: pl.DataFrame
     traces: pl.DataFrame
@@ -103,7 +103,7 @@ class ReportData:
     @property
     def left_out(self) -> int:
         """How many traces are dated so far from the others that no chart over time shows them."""
-        counts = dict(self.times.select("kind", "traces").iter_rows())
+        counts = dict(self.date_outliers.select("kind", "traces").iter_rows())
         usual = counts.pop("usual", 0)
         return sum(counts.values()) if usual else 0
 
@@ -115,7 +115,7 @@ def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
         connection: a warehouse's catalog, in UTC. It gets views of what is gone once this returns.
     """
     with TemporaryDirectory() as folder:
-        _set(connection, kept=f"{folder}/kept.parquet")
+        _set(connection, scores_extract=f"{folder}/scores_extract.parquet")
         return _gathered(connection)
 
 
@@ -124,9 +124,9 @@ def _gathered(connection: duckdb.DuckDBPyConnection) -> ReportData:
     runs = [RunRecord.of(row) for row in connection.sql(_RUNS).to_arrow_table().to_pylist()]
     run = last_done(runs)
     before = last_done(each for each in runs if each != run)
-    connection.execute(sql(__name__, "kept.sql"))
+    connection.execute(sql(__name__, "scores_extract.sql"))
     labels, others = _label(connection)
-    connection.execute(sql(__name__, "labelled.sql"))
+    connection.execute(sql(__name__, "labelled_views.sql"))
     _set(
         connection,
         others=others,
@@ -135,7 +135,7 @@ def _gathered(connection: duckdb.DuckDBPyConnection) -> ReportData:
         run_to_compare=before.run_id if run and before and same_encoders(before, run) else None,
         ended=run.finished_at.date() if run else None,
     )
-    span = _span(_frame(connection, "times"))
+    span = _span(_frame(connection, "date_outliers"))
     grain = _grain(span)
     _set(connection, **span, grain=grain, step=_INTERVALS.get(grain, f"1 {grain}"))
     return ReportData(
@@ -152,7 +152,9 @@ def _gathered(connection: duckdb.DuckDBPyConnection) -> ReportData:
 
 def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], str | None]:
     """Make the view `labels`: each domain's label, and whether it has one of its own."""
-    domains = "SELECT task_domain FROM kept GROUP BY ALL ORDER BY count(*) DESC, task_domain"
+    domains = (
+        "SELECT task_domain FROM scores_extract GROUP BY ALL ORDER BY count(*) DESC, task_domain"
+    )
     names = pl.DataFrame(connection.sql(domains).to_arrow_table())
     apart = len(names) if len(names) <= _APART + 1 else _APART
     labels = distinct_labels(names.get_column("task_domain").head(apart))

@@ -13,7 +13,7 @@ from kp_batch.report.data import LABEL, ReportData
 from kp_batch.runs.reasons import join_reasons
 from kp_batch.text import are, number, printable, shortened
 
-ENOUGH = 30  # traces, from which on a mean is worth a sentence
+_MIN_TRACES = 30  # traces, from which on a mean is worth a sentence
 
 
 class Untrusted(str):
@@ -30,42 +30,42 @@ class Finding:
     is_warning: bool = False
 
 
-def tell(*parts: str, is_warning: bool = False) -> Finding:
+def _finding(*parts: str, is_warning: bool = False) -> Finding:
     """Make a finding of the parts of its sentence."""
     return Finding(parts, is_warning)
 
 
-def days(first: date, last: date) -> str:
+def _days_text(first: date, last: date) -> str:
     """Write a span of days, or the one day that it is."""
     return f"on {first}" if first == last else f"from {first} to {last}"
 
 
-def share(part: int, whole: int) -> str:
+def _share_text(part: int, whole: int) -> str:
     """Write a count and its percentage of the whole."""
     return f"{part:,} ({part / whole:.1%})"
 
 
 # Customary limits of the population stability index. From it we subtract what chance alone adds,
-# which over ten bins is 9 (1/a + 1/b) for a and b traces: a good estimate from `_ENOUGH` traces on.
+# which over ten bins is 9 (1/a + 1/b) for a and b traces: a good estimate from that many traces on.
 _MODERATE_SHIFT, _LARGE_SHIFT = 0.1, 0.25
-_ENOUGH = 200
-_TOLD = 3  # at most, of the domains that shifted
+_MIN_OF_BOTH = 200
+_LISTED = 3  # at most, of the domains that shifted
 _NAMED = 5  # at most, of the domains that came or went, and of dates of weights
 
 
 def findings(data: ReportData) -> list[Finding]:
     """Find everything that is worth a sentence, warnings first."""
-    found = [*of_weights(data), *of_scores(data), *of_times(data), *_of_runs(data)]
-    return sorted(found, key=lambda finding: not finding.is_warning)
+    sentences = [*_of_weights(data), *_of_scores(data), *_of_times(data), *_of_runs(data)]
+    return sorted(sentences, key=lambda finding: not finding.is_warning)
 
 
-def of_weights(data: ReportData) -> Iterator[Finding]:
+def _of_weights(data: ReportData) -> Iterator[Finding]:
     """The times from which other weights hold than for earlier traces of the same domain."""
     rows = data.weights.rows()
     if rows:
         parts = [part for name, begin in rows[:_NAMED] for part in (", ", *_dated(name, begin))]
         more = f", and {len(rows) - _NAMED:,} more" if len(rows) > _NAMED else ""
-        yield tell(
+        yield _finding(
             "Weights change with time, and scores before and after do not compare: those of ",
             *parts[1:],
             f"{more}.",
@@ -74,8 +74,8 @@ def of_weights(data: ReportData) -> Iterator[Finding]:
 
 def _dated(name: str, begin: datetime) -> tuple[Untrusted, str]:
     is_day = begin.timetz().replace(tzinfo=None) == time()
-    told = begin.date().isoformat() if is_day else begin.isoformat()
-    return Untrusted(shortened(name, LABEL)), f" from {told}"
+    day = begin.date().isoformat() if is_day else begin.isoformat()
+    return Untrusted(shortened(name, LABEL)), f" from {day}"
 
 
 def _of_runs(data: ReportData) -> Iterator[Finding]:
@@ -86,7 +86,7 @@ def _of_runs(data: ReportData) -> Iterator[Finding]:
         _comparability,
         _settings,
         _drift,
-        _turnover,
+        _domain_changes,
         _rejects,
         _unreadable,
     ):
@@ -97,7 +97,7 @@ def _failure(data: ReportData) -> Iterator[Finding]:
     if data.failed:
         reason = Untrusted(printable(data.failed.reason or "no reason was noted"))
         before = " The scores are those of the last run that succeeded." if data.run else ""
-        yield tell(
+        yield _finding(
             f"The last run, {data.failed.run_id}, failed: ",
             reason,
             f".{before}",
@@ -108,23 +108,23 @@ def _failure(data: ReportData) -> Iterator[Finding]:
 def _audits(data: ReportData) -> Iterator[Finding]:
     last = data.failed or data.run
     if last and last.audits:
-        found = [each for each in last.audits if each.rows]
+        failing = [each for each in last.audits if each.rows]
         named = (
             (", ", Untrusted(each.name), f" {each.state} ({number(each.rows, 'row')})")
-            for each in found
+            for each in failing
         )
-        yield tell(
-            f"Audits of the last run: {len(last.audits) - len(found):,} of {len(last.audits):,} "
+        yield _finding(
+            f"Audits of the last run: {len(last.audits) - len(failing):,} of {len(last.audits):,} "
             "pass",
             *chain(*named),
             ".",
-            is_warning=any(not each.allowed for each in found),
+            is_warning=any(not each.allowed for each in failing),
         )
 
 
 def _comparability(data: ReportData) -> Iterator[Finding]:
     if differing := incomparable(data):
-        yield tell(
+        yield _finding(
             f"The scores of the last run do not compare with those of the previous run: they were "
             f"computed with {join_reasons(differing)}.",
             is_warning=True,
@@ -133,7 +133,7 @@ def _comparability(data: ReportData) -> Iterator[Finding]:
 
 def _settings(data: ReportData) -> Iterator[Finding]:
     if changed := settings_changed(data):
-        yield tell(
+        yield _finding(
             "Settings changed since the previous run: ",
             Untrusted(printable(join_reasons(changed))),
             ".",
@@ -146,7 +146,7 @@ def _drift(data: ReportData) -> Iterator[Finding]:
         return
     row = overall.row(0, named=True)
     more, reason = row["traces_b"] - row["traces_a"], no_trend(data)
-    yield tell(
+    yield _finding(
         f"Since the previous run: {more:+,} {'trace' if abs(more) == 1 else 'traces'}; mean score "
         f"{row['mean_shift']:+.4f}, median {row['p50_shift']:+.4f}"
         f"{f', but this is no trend, since {reason}' if reason else ''}."
@@ -157,15 +157,15 @@ def _drift(data: ReportData) -> Iterator[Finding]:
 def _shifts(data: ReportData) -> Iterator[Finding]:
     chance = 9 * (1 / pl.col("traces_a") + 1 / pl.col("traces_b"))
     known = data.drift.drop_nulls("domain").with_columns(shift=pl.col("stability_index") - chance)
-    enough = known.filter(pl.min_horizontal("traces_a", "traces_b") >= _ENOUGH)
+    enough = known.filter(pl.min_horizontal("traces_a", "traces_b") >= _MIN_OF_BOTH)
     shifted = enough.filter(pl.col("shift") >= _MODERATE_SHIFT).sort("shift", descending=True)
     if shifted.is_empty():
         return
-    among = among_domains(data, len(enough), _ENOUGH, " in both runs")
-    more = f", and {len(shifted) - _TOLD} more" if len(shifted) > _TOLD else ""
-    yield tell(
+    among = _among_domains(data, len(enough), _MIN_OF_BOTH, " in both runs")
+    more = f", and {len(shifted) - _LISTED} more" if len(shifted) > _LISTED else ""
+    yield _finding(
         f"Of {among}, these shifted: " if among else "Domains whose scores shifted: ",
-        *[*chain(*map(_shift, shifted.head(_TOLD).iter_rows(named=True)))][1:],
+        *[*chain(*map(_shift, shifted.head(_LISTED).iter_rows(named=True)))][1:],
         f"{more}.",
         is_warning=shifted["shift"][0] >= _LARGE_SHIFT and not no_trend(data),
     )
@@ -178,24 +178,24 @@ def _shift(row: Mapping[str, Any]) -> Iterator[str]:
     yield f" {how} (population stability index {row['stability_index']:.2f})"
 
 
-def _turnover(data: ReportData) -> Iterator[Finding]:
+def _domain_changes(data: ReportData) -> Iterator[Finding]:
     for is_new, what in ((True, "New"), (False, "Gone")):
-        names = data.turnover.filter(is_new=is_new)["task_domain"]
+        names = data.domain_changes.filter(is_new=is_new)["task_domain"]
         if len(names):
             labels = [Untrusted(shortened(name, LABEL)) for name in names[:_NAMED]]
             named = [part for label in labels for part in (", ", label)]
             more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-            yield tell(f"{what} since the previous run: ", *named[1:], f"{more}.")
+            yield _finding(f"{what} since the previous run: ", *named[1:], f"{more}.")
 
 
 def _rejects(data: ReportData) -> Iterator[Finding]:
     if data.run and data.rejects.is_empty():
-        yield tell("No row was rejected, and no file is unreadable.")
+        yield _finding("No row was rejected, and no file is unreadable.")
     if not data.rejects.is_empty():
         codes = data.rejects.group_by("code").agg(pl.col("rejected").sum())
         named = codes.sort("rejected", "code", descending=[True, False]).iter_rows()
         listed = ", ".join(f"{code} {rejected:,}" for code, rejected in named)
-        yield tell(f"Rejected rows and unreadable files, by reason: {listed}.")
+        yield _finding(f"Rejected rows and unreadable files, by reason: {listed}.")
 
 
 def _unreadable(data: ReportData) -> Iterator[Finding]:
@@ -203,19 +203,19 @@ def _unreadable(data: ReportData) -> Iterator[Finding]:
     if paths:
         such = ", such as" if len(paths) > 1 else ":"
         counted = f"{number(len(paths), 'file')} {are(len(paths))} unreadable{such} "
-        yield tell(counted, Untrusted(printable(paths[0])), ".", is_warning=True)
+        yield _finding(counted, Untrusted(printable(paths[0])), ".", is_warning=True)
 
 
 _NOTABLE = 0.01  # the least difference between two means that is worth a sentence
 
 
-def of_scores(data: ReportData) -> Iterator[Finding]:
+def _of_scores(data: ReportData) -> Iterator[Finding]:
     """How the scores are distributed, by domain, and what moved them."""
     for notice in (_extent, _between_domains, _worth_sharing, _copies, _override, _recorded):
         yield from notice(data)
 
 
-def among_domains(data: ReportData, known: int, floor: int, where: str = "") -> str:
+def _among_domains(data: ReportData, known: int, floor: int, where: str = "") -> str:
     """Name the domains with enough traces, which a sentence is about; empty if it is about all.
 
     Those without a label of their own are not looked at. They have the fewest traces.
@@ -232,14 +232,14 @@ def among_domains(data: ReportData, known: int, floor: int, where: str = "") -> 
 def _extent(data: ReportData) -> Iterator[Finding]:
     overall = data.domains.filter(pl.col("domain").is_null())
     if overall.is_empty():
-        yield tell("No trace is scored yet.")
+        yield _finding("No trace is scored yet.")
         return
     row = overall.row(0, named=True)
     domains = number(data.totals["domains"], "domain")
-    when = days(data.totals["first_day"], data.totals["last_day"])
-    sharing = share(row["worth_sharing"], row["traces"]) if row["worth_sharing"] else "none"
+    when = _days_text(data.totals["first_day"], data.totals["last_day"])
+    sharing = _share_text(row["worth_sharing"], row["traces"]) if row["worth_sharing"] else "none"
     reach = "reaches" if row["worth_sharing"] == 1 else "reach"
-    yield tell(
+    yield _finding(
         f"{number(row['traces'], 'trace')} in {domains}, {when}. The mean score is "
         f"{row['mean']:.3f}, the median {row['p50']:.3f}; {sharing} of them {reach} the threshold "
         f"of {data.totals['threshold']:g}."
@@ -250,8 +250,8 @@ def _between_domains(data: ReportData) -> Iterator[Finding]:
     known = _well_known(data).sort("mean")
     if len(known) > 1 and known["mean"][-1] - known["mean"][0] >= _NOTABLE:
         low, high = known.row(0, named=True), known.row(-1, named=True)
-        among = among_domains(data, len(known), ENOUGH)
-        yield tell(
+        among = _among_domains(data, len(known), _MIN_TRACES)
+        yield _finding(
             f"Of {among}, " if among else "",
             Untrusted(high["domain"]),
             f" scores highest (mean {high['mean']:.3f}), ",
@@ -265,11 +265,11 @@ def _worth_sharing(data: ReportData) -> Iterator[Finding]:
     known = _well_known(data).with_columns(shared=shared).sort("shared")
     if len(known) > 1 and known["shared"][-1] > known["shared"][-2]:
         row = known.row(-1, named=True)
-        among = among_domains(data, len(known), ENOUGH)
-        yield tell(
+        among = _among_domains(data, len(known), _MIN_TRACES)
+        yield _finding(
             f"Of {among}, worth sharing most often: " if among else "Worth sharing most often: ",
             Untrusted(row["domain"]),
-            f", {share(row['worth_sharing'], row['traces'])} of its traces.",
+            f", {_share_text(row['worth_sharing'], row['traces'])} of its traces.",
         )
 
 
@@ -277,7 +277,7 @@ def _copies(data: ReportData) -> Iterator[Finding]:
     row = data.totals
     if row["alike"]:
         most = f"; the most repeated text occurs {row['most_repeated']:,} times"
-        yield tell(
+        yield _finding(
             f"{row['alike']:.1%} of the traces nearly repeat one that they met (similarity of 0.95 "
             f"and more), {row['same']:.1%} repeat it fully{most if row['most_repeated'] else ''}."
         )
@@ -290,8 +290,8 @@ def _override(data: ReportData) -> Iterator[Finding]:
     if not notable.is_empty():
         row = notable.sort(pl.col("effect_on_mean").abs()).row(-1, named=True)
         way = "lowers" if row["effect_on_mean"] < 0 else "raises"
-        among = among_domains(data, len(known), ENOUGH)
-        yield tell(
+        among = _among_domains(data, len(known), _MIN_TRACES)
+        yield _finding(
             f"In {among}, the" if among else "The",
             f" override with the largest effect, {row['override']}, applies to "
             f"{row['share']:.0%} of ",
@@ -307,7 +307,7 @@ def _recorded(data: ReportData) -> Iterator[Finding]:
     row = overall.row(0, named=True)
     if row["placeholders"]:
         carry = "carries" if row["placeholders"] == 1 else "carry"
-        yield tell(
+        yield _finding(
             f"{number(row['placeholders'], 'trace')} {carry} a recorded score of 0, the live "
             "engine's placeholder for none."
         )
@@ -317,7 +317,7 @@ def _recorded(data: ReportData) -> Iterator[Finding]:
             "; the live engine may have had another clock, cache, model or profile "
             "(FROM furthest_from_recorded)"
         )
-        yield tell(
+        yield _finding(
             f"From the scores that live engines gave {number(row['traces'], 'trace')}, ours differ "
             f"by {row['mean_absolute_difference']:.4f} on average{other if far else ''}.",
             is_warning=far,
@@ -326,30 +326,30 @@ def _recorded(data: ReportData) -> Iterator[Finding]:
 
 def _well_known(data: ReportData) -> pl.DataFrame:
     """The domains with enough traces for a comparison."""
-    return data.own_domains.filter(pl.col("traces") >= ENOUGH)
+    return data.own_domains.filter(pl.col("traces") >= _MIN_TRACES)
 
 
 _LONG = 7  # days without a trace
 
 
-def of_times(data: ReportData) -> Iterator[Finding]:
+def _of_times(data: ReportData) -> Iterator[Finding]:
     """Which times can hardly be, how the last step of time was, and the longest gap."""
     for notice in (_implausible, _lately, _gap):
         yield from notice(data)
 
 
 def _implausible(data: ReportData) -> Iterator[Finding]:
-    for kind, traces, first, last in data.times.iter_rows():
+    for kind, traces, first, last in data.date_outliers.iter_rows():
         dated = f"{number(traces, 'trace')} {are(traces)} dated"
         if kind == "future" and data.run:
-            yield tell(
-                f"{dated} in the future, {days(first, last)}: the scores are of "
+            yield _finding(
+                f"{dated} in the future, {_days_text(first, last)}: the scores are of "
                 f"{data.run.finished_at:%Y-%m-%d}.",
                 is_warning=True,
             )
         elif kind in ("before", "after"):
-            yield tell(
-                f"{dated} ten years or more {kind} nearly all others, {days(first, last)}.",
+            yield _finding(
+                f"{dated} ten years or more {kind} nearly all others, {_days_text(first, last)}.",
                 is_warning=True,
             )
 
@@ -358,7 +358,7 @@ def _lately(data: ReportData) -> Iterator[Finding]:
     """Compare the last step of time that is over and has enough traces with all steps before it."""
     steps = data.over_time.filter("is_over").group_by("start")
     sums = steps.agg(pl.col("traces", "score", "novelty").sum())
-    enough = sums.filter(pl.col("traces") >= ENOUGH).sort("start")
+    enough = sums.filter(pl.col("traces") >= _MIN_TRACES).sort("start")
     measures = _comparable(data)
     if len(enough) > 1:
         last = enough.row(-1, named=True)
@@ -369,8 +369,8 @@ def _lately(data: ReportData) -> Iterator[Finding]:
             f"(before: {before[name] / before['traces']:.3f})"
             for name in measures
         )
-        yield tell(
-            f"{on} {last['start']}, the last {full}{data.grain} with {ENOUGH} traces or more, "
+        yield _finding(
+            f"{on} {last['start']}, the last {full}{data.grain} with {_MIN_TRACES} traces or more, "
             f"{' and '.join(means)}."
         )
 
@@ -385,7 +385,7 @@ def _gap(data: ReportData) -> Iterator[Finding]:
         row = data.gaps.row(0, named=True)
         if row["days"] >= _LONG:
             apart = "Apart from the times warned of, the" if data.left_out else "The"
-            yield tell(
+            yield _finding(
                 f"{apart} longest time without a trace is {number(row['days'], 'day')}, from "
                 f"{row['first_day']} to {row['last_day']}."
             )

@@ -101,7 +101,7 @@ def page(data: ReportData, traces: Traces) -> str:
     and lets nothing be fetched.
     """
     by_rank = data.traces.partition_by("which", as_dict=True)
-    told = data.traces.unique("trace_id", keep="first", maintain_order=True).to_dicts()
+    listed = data.traces.unique("trace_id", keep="first", maintain_order=True).to_dicts()
     return rendered(
         "page.html",
         bins=data.bins,
@@ -109,10 +109,10 @@ def page(data: ReportData, traces: Traces) -> str:
         dimensions=DIMENSIONS,
         domains=data.domains.to_dicts(),
         findings=findings(data),
-        numbers={row["trace_id"]: number for number, row in enumerate(told)},
+        numbers={row["trace_id"]: number for number, row in enumerate(listed)},
         run=data.run,
         texts=traces.texts,
-        told=told,
+        page_traces=listed,
         traces={which: rows.to_dicts() for (which,), rows in by_rank.items()},
         unread=UNREAD,
         **drawn(PANELS, data),
@@ -121,13 +121,13 @@ def page(data: ReportData, traces: Traces) -> str:
 
 def drawn(panels: Sequence[Panel[T]], data: T) -> dict[str, Any]:
     """The panels of a page as its template takes them, see panels.html, and page.js."""
-    found = [(each, each.rows(data), each.spec(data)) for each in panels]
+    drawings = [(each, each.rows(data), each.spec(data)) for each in panels]
     shown = {
         panel.name: {"spec": spec, "domains": rows["domain"].unique().sort().to_list()}
-        for panel, rows, spec in found
+        for panel, rows, spec in drawings
         if spec
     }
-    return {"data": data, "panels": found, "shown": shown}
+    return {"data": data, "panels": drawings, "shown": shown}
 
 
 def rendered(name: str, **values: Any) -> str:

@@ -1,6 +1,6 @@
 -- Traces and the sums of their scores and novelty, in steps of time without gaps; domains add up.
 -- Of the days from first_day to last_day.
-WITH told AS (
+WITH sums AS (
     SELECT
         date_trunc(getvariable('grain'), day)::DATE AS start,
         task_domain AS domain,
@@ -13,7 +13,7 @@ WITH told AS (
 ),
 steps AS (
     SELECT unnest(generate_series(min(start), max(start), getvariable('step')::INTERVAL))::DATE AS start
-    FROM told
+    FROM sums
 )
 SELECT
     strftime(start, '%Y-%m-%d') AS start,
@@ -25,5 +25,5 @@ SELECT
     start + getvariable('step')::INTERVAL <= getvariable('last_day')::DATE + 1 AS is_over
 FROM steps
 CROSS JOIN (SELECT DISTINCT domain FROM labels)
-LEFT JOIN told USING (start, domain)
+LEFT JOIN sums USING (start, domain)
 ORDER BY ALL;

@@ -13,7 +13,7 @@ SELECT
     ) AS alike,
     (
         SELECT coalesce(max(traces), 0)
-        FROM (SELECT count(*) AS traces FROM kept GROUP BY text_id)
+        FROM (SELECT count(*) AS traces FROM scores_extract GROUP BY text_id)
         WHERE traces > 1
     ) AS most_repeated
 FROM manifest;

@@ -1,5 +1,5 @@
 -- The ten highest and ten lowest scores of each domain; overall: whether they are so of all domains.
-WITH told AS (
+WITH scored AS (
     SELECT
         domain,
         score,
@@ -24,7 +24,7 @@ extremes AS (
         domain,
         min_by(trace, (-score, trace_id), 10) AS highest,
         min_by(trace, (score, trace_id), 10) AS lowest
-    FROM told
+    FROM scored
     GROUP BY domain
 ),
 chosen AS (

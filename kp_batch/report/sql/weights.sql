@@ -4,7 +4,7 @@ WITH taken AS (
         if(task_domain IN (SELECT name FROM dated_weights), task_domain, 'default') AS name,
         min(created_at) AS first,
         max(created_at) AS last
-    FROM kept
+    FROM scores_extract
     GROUP BY ALL
 )
 SELECT name, valid_from

@@ -1,6 +1,6 @@
 -- What the report asks of every trace, in one file: to open those of many days takes longer than to
 -- read them, and a table would fill the memory. Ids stay there; they are long, and asked for once.
--- Given: the catalog, and the variable kept (a path).
+-- Given: the catalog, and the variable scores_extract (a path).
 COPY (
     SELECT
         task_domain,
@@ -21,6 +21,7 @@ COPY (
         -- 96 bits of a SHA-256, which no two texts share, and which take a quarter of the memory.
         unhex(left(text_hash, 24)) AS text_id
     FROM kp.scores
-) TO (getvariable('kept')) (FORMAT parquet, COMPRESSION lz4);
+) TO (getvariable('scores_extract')) (FORMAT parquet, COMPRESSION lz4);
 
-CREATE OR REPLACE TEMP VIEW kept AS FROM read_parquet(getvariable('kept'), hive_partitioning = false);
+CREATE OR REPLACE TEMP VIEW scores_extract AS
+FROM read_parquet(getvariable('scores_extract'), hive_partitioning = false);

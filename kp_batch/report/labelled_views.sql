@@ -1,7 +1,8 @@
--- Given: the view kept, and the view labels. The macros of the schema `here` find these before the
+-- Given: the views scores_extract and labels. The macros of the schema `here` find these before the
 -- views of the catalog, so that they answer by label, however many domains there are.
 CREATE OR REPLACE TEMP VIEW scores AS
-SELECT kept.* REPLACE (domain AS task_domain) FROM kept JOIN labels USING (task_domain);
+SELECT scores_extract.* REPLACE (domain AS task_domain)
+FROM scores_extract JOIN labels USING (task_domain);
 
 CREATE OR REPLACE TEMP TABLE scores_by_day AS
 SELECT day, task_domain, traces, mean, novelty FROM kp.scores_by_day;
