@@ -18,7 +18,7 @@ import polars as pl
 from kp_batch.archive.sources import absolute
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.imports.apply_rules import check_rules, check_same_traces
-from kp_batch.imports.archive import Archive, place_of
+from kp_batch.imports.archive import Archive, target_of
 from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired
 from kp_batch.imports.formats import FORMATS, detect_format
 from kp_batch.imports.job import ImportJob
@@ -31,8 +31,8 @@ from kp_batch.imports.sources import (
     Source,
     content_of,
     files_of,
-    here,
     is_closed,
+    local_path,
     newer,
     source_of,
     unread,
@@ -93,15 +93,15 @@ def import_traces(
         ArchiveError: there is no file of the format.
     """
     with TemporaryDirectory(prefix="kp-import-") as name:
-        place = place_of(str(archive), Path(name) / "archive")
-        night = _Night.of(place.look(), form, files_of(sources, str(archive)), rules)
+        target = target_of(str(archive), Path(name) / "archive")
+        night = _Night.of(target.snapshot(), form, files_of(sources, str(archive)), rules)
         check_rules(night.form, rules)
         check_same_traces(night.archive.name, night.state, rules)
         if not night.source.inputs:
             raise ArchiveError(f"no file of {night.form.name} at {', '.join(sources)}")
         if night.is_quiet:
             return night.nothing_done()
-        with place.alone() as opened:
+        with target.alone() as opened:
             return _import(night.at(opened), Path(name) / "scratch", limits)
 
 
@@ -121,7 +121,7 @@ class _Night:
         cls, archive: Archive, form: Format | None, files: Mapping[str, str], rules: Rules
     ) -> "_Night":
         state = ImportState.of(archive)
-        form = form or FORMATS.get(state.format) or detect_format([*files], content_of, here)
+        form = form or FORMATS.get(state.format) or detect_format([*files], content_of, local_path)
         _check_format(archive, state, form)
         known = state.known_sources(archive)
         source = source_of(form, files, Sniffed(form, files, known))
@@ -284,7 +284,7 @@ def forget(
     """
     with (
         TemporaryDirectory(prefix="kp-import-") as name,
-        place_of(str(archive), Path(name) / "archive").alone() as opened,
+        target_of(str(archive), Path(name) / "archive").alone() as opened,
     ):
         state = ImportState.of(opened)
         form = FORMATS.get(state.format)

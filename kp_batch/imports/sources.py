@@ -204,7 +204,7 @@ def content_of(path: str) -> bytes:
 
 
 @contextmanager
-def here(path: str) -> Generator[Path]:
+def local_path(path: str) -> Generator[Path]:
     """The path of a file on this machine: of an object, a copy in folders of the same names."""
     if not is_url(path):
         yield Path(path)

@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Self, cast
 
 from kp_batch import limits
-from kp_batch.imports.conversation.attributes import first, first_text, score_of, texts, told
+from kp_batch.imports.conversation.attributes import first, first_text, score_of, texts, value_at
 from kp_batch.imports.conversation.messages import Json, Message, Role, ToolCall, ToolResult, joined
 from kp_batch.imports.conversation.payloads import at_path
 from kp_batch.imports.conversation.transcript import Transcript
@@ -205,7 +205,7 @@ class Log:
         spec = header.get("eval") or {}
         named = {
             "task": spec.get("task"),
-            "dataset": told(spec, "dataset.name"),
+            "dataset": value_at(spec, "dataset.name"),
             "model": spec.get("model"),
             "solver": spec.get("solver"),
             "tags": header.get("tags", spec.get("tags")),  # the first are the edited ones
@@ -230,8 +230,8 @@ def record_of(sample: Json, log: Log) -> dict[str, object]:
     attachments = {**(old.get("content") or {}), **(sample.get("attachments") or {})}
     scores = _named(sample, log)
     edits = [each for score in scores.values() for each in score.get("history") or ()]
-    changes = [told(each, "provenance.timestamp") for each in edits]
-    changes.append(told(sample.get("invalidation"), "timestamp"))
+    changes = [value_at(each, "provenance.timestamp") for each in edits]
+    changes.append(value_at(sample.get("invalidation"), "timestamp"))
     return {
         "created": sample.get("started_at") or events.first,
         "ended": sample.get("completed_at") or events.last,
@@ -274,7 +274,7 @@ class Events:
                 within a span `prior_run`.
             pools: `events_data`, of which events name messages by their places.
         """
-        known = cast("list[Json]", told(pools, "messages") or [])
+        known = cast("list[Json]", value_at(pools, "messages") or [])
         changes = [0] * (len(known) + 1)  # in how many ranges stands each, from one to the next
         begun, last, prior, spans, agent = None, "", set[str](), set[str](), None
         for event in events:
@@ -305,14 +305,14 @@ def _add(ranges: Iterable[tuple[int, int]], changes: list[int]) -> None:
 
 def _message_ids(event: Json) -> Iterator[str]:
     found: list[object] = [{"id": event.get("message_id")}]
-    found += [each.get("message") for each in told(event, "output.choices") or ()]
+    found += [each.get("message") for each in value_at(event, "output.choices") or ()]
     given = event.get("input")
     found += given if isinstance(given, list) else []
     return _ids(found)
 
 
 def _ids(messages: Iterable[object]) -> Iterator[str]:
-    return (str(name) for each in messages if (name := told(each, "id")))
+    return (str(name) for each in messages if (name := value_at(each, "id")))
 
 
 def _asked(given: object, attachments: Mapping[str, str]) -> object:

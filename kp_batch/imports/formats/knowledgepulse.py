@@ -23,11 +23,11 @@ from kp_batch.imports.formats.json_files import read_json
 from kp_batch.imports.model import (
     Format,
     Input,
-    Look,
     Origin,
     Present,
     Rejected,
     Skipped,
+    Sniff,
     SourceRecord,
     TraceDraft,
     by_ending,
@@ -169,11 +169,11 @@ def _said(error: Exception) -> str:
     return one_line(said or text.partition("Failed to connect:")[2] or text)
 
 
-def inputs(paths: Sequence[str], look: Look) -> Iterator[Input]:
+def inputs(paths: Sequence[str], sniff: Sniff) -> Iterator[Input]:
     """See `Format`."""
     yield from (Input(path) for path in paths if is_database(path))
     named = set(paths)
-    for found in by_ending(*_FILES, ".json")([x for x in paths if not is_database(x)], look):
+    for found in by_ending(*_FILES, ".json")([x for x in paths if not is_database(x)], sniff):
         log = f"{found.path}{_LOG}"  # all that is new may stand there alone
         yield Input(found.path, (log,) if log in named or Path(log).exists() else ())
 

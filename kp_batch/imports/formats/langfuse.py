@@ -42,10 +42,10 @@ from kp_batch.imports.formats.parquet_rows import rows_of, units_of
 from kp_batch.imports.model import (
     Format,
     Input,
-    Look,
     Origin,
     Rejected,
     Skipped,
+    Sniff,
     SourceRecord,
     TraceDraft,
 )
@@ -94,7 +94,7 @@ def sniff(path: str, content: bytes) -> list[str] | None:
         return None
 
 
-def inputs(paths: Sequence[str], look: Look) -> Iterator[Input]:
+def inputs(paths: Sequence[str], sniff: Sniff) -> Iterator[Input]:
     """See `Format`: which files of an export count.
 
     An export is a folder with a folder of each table. A run of it writes a file a table, and at
@@ -105,7 +105,7 @@ def inputs(paths: Sequence[str], look: Look) -> Iterator[Input]:
     for path in sorted(manifests):
         export = exports.setdefault(_folder(path), _Export())
         export.runs.append(_run(path))
-        if (named := _named(path, look)) is not None:
+        if (named := _named(path, sniff)) is not None:
             export.files |= named
         else:
             yield Input(path, refused=Rejected(["unreadable_file"], "it is no manifest"))
@@ -123,10 +123,10 @@ def _fault(path: str, export: _Export | None) -> Rejected | None:
     return _CSV if path.lower().endswith(_NOT_READ) else None
 
 
-def _named(path: str, look: Look) -> set[str] | None:
+def _named(path: str, sniff: Sniff) -> set[str] | None:
     """The files that a manifest names; None if it is damaged, or may not be read."""
     try:
-        named = look(path)
+        named = sniff(path)
     except OSError as error:
         if is_passing(error):
             raise
