@@ -158,7 +158,7 @@ class RescoreConfig(BaseModel):
     )
     precision: Precision = _setting(
         "In which a model computes: float32, or bf16, which is faster where the processor or the "
-        "card has it.",
+        "GPU has it.",
         default="float32",
     )
     cache_size: int = _setting("Vectors that the cache holds.", default=1_000, ge=1, strict=True)
