@@ -8,7 +8,7 @@ from prefect.cache_policies import NO_CACHE
 
 from kp_batch.config import RescoreConfig
 from kp_batch.imports.config import ImportConfig
-from kp_batch.imports.summary import as_text
+from kp_batch.imports.run import as_text
 from kp_batch.log import say
 from kp_batch.steps.prefect import FLOW, rescore_in_tasks, silence_at_exit, told_in_log
 from kp_batch.steps.step import retried, timed

@@ -16,7 +16,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pyarrow as pa
 
 from kp_batch import limits
-from kp_batch.imports.formats.packed_files import zstd
+from kp_batch.imports.formats.json_files import zstd
 from tests.importing import kp_trace, write_json
 from tests.otlp_protobuf import encoded, in_varint, stream
 

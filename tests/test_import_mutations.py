@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kp_batch.imports.formats import FORMATS
-from kp_batch.imports.formats.packed_files import zstd
+from kp_batch.imports.formats.json_files import zstd
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces
 from tests.import_kits import AT, KITS

@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from kp_batch import limits
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.formats import FORMATS, detect_format, otlp
-from kp_batch.imports.formats.packed_files import opened
+from kp_batch.imports.formats.json_files import opened
 from kp_batch.imports.model import Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces

@@ -16,8 +16,7 @@ from adbc_driver_postgresql import dbapi
 
 from kp_batch.errors import KpBatchError, UnreadableError
 from kp_batch.imports.days import DailyPartitions
-from kp_batch.imports.formats.knowledgepulse import FORMAT, rows
-from kp_batch.imports.formats.knowledgepulse_postgres import rows_of, state_of
+from kp_batch.imports.formats.knowledgepulse import FORMAT, rows, rows_of, state_of
 from kp_batch.imports.model import Present, Skipped, SourceRecord
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import Imported, import_traces

@@ -13,8 +13,7 @@ from kp_batch.errors import KpBatchError
 from kp_batch.imports.model import Format, Rejected, SourceRecord, TraceDraft
 from kp_batch.imports.rejects import ImportLimits
 from kp_batch.imports.rules import Rules, load_rules
-from kp_batch.imports.run import Imported, import_traces
-from kp_batch.imports.summary import as_text
+from kp_batch.imports.run import Imported, as_text, import_traces
 from tests.importing import imported, kp_trace, refusals, write_json
 from tests.pages import ROOT
 from tests.test_importing import RULES, span, spans_format, write_lines

@@ -16,7 +16,7 @@ import duckdb
 import pytest
 
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.imports.archive import place_of
+from kp_batch.imports.archive import target_of
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import VacuumResult, vacuum
@@ -415,7 +415,7 @@ def test_an_import_writes_into_no_folder_behind_a_link_and_removes_its_own_files
     archive.mkdir()
     (archive / "movie.part").write_text("mine", "utf-8")
     (archive / f"2026-01-05.parquet.{'a' * 32}.part").write_text("left", "utf-8")
-    place = place_of(str(archive), folder / "copy")
+    place = target_of(str(archive), folder / "copy")
     with place.alone():
         pass
     assert {path.name for path in archive.iterdir()} == {"movie.part", "_import"}

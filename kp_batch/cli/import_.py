@@ -146,8 +146,7 @@ def import_(  # noqa: PLR0913 (each is an option)
         return
     from kp_batch.imports.config import format_named
     from kp_batch.imports.rules import load_rules
-    from kp_batch.imports.run import import_traces
-    from kp_batch.imports.summary import as_text
+    from kp_batch.imports.run import as_text, import_traces
 
     name, *sources = given
     if not sources:
@@ -165,8 +164,7 @@ def import_(  # noqa: PLR0913 (each is an option)
 
 def _forget(archive: str, what: str, given: Sequence[str], *, as_json: bool) -> None:
     """Take back traces, or what files told."""
-    from kp_batch.imports.run import forget
-    from kp_batch.imports.summary import forgotten_text
+    from kp_batch.imports.run import forget, forgotten_text
 
     done = forget(archive, **{what: given})
     echo(json_line(done) if as_json else forgotten_text(done, archive))

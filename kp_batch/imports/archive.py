@@ -67,7 +67,7 @@ class Archive:
             (self.folder / name).unlink(missing_ok=True)
         self.store(gone)
 
-    def here(self, name: str) -> Path:
+    def local_path(self, name: str) -> Path:
         """The path of a file on this machine, where it may be missing.
 
         Raises:
@@ -84,7 +84,7 @@ class Archive:
         Raises:
             OSError: one cannot be fetched.
         """
-        run_parallel(self.here, names)
+        run_parallel(self.local_path, names)
 
     @contextmanager
     def writing(self, name: str) -> Generator[Path]:
@@ -99,7 +99,7 @@ class Archive:
             self.store([name])
 
     def put(self, name: str, write: Callable[[Path], int]) -> bool:
-        """Write a file in the place of what stands here; see `here` and `store`.
+        """Write a file in the place of what stands here; see `local_path` and `store`.
 
         Args:
             name: of the file.
@@ -125,10 +125,10 @@ def _is_same(written: Path, path: Path) -> bool:
     return path.exists() and cmp(written, path, shallow=False)
 
 
-class Place(Protocol):
+class Target(Protocol):
     """Where an archive stands."""
 
-    def look(self) -> Archive:
+    def snapshot(self) -> Archive:
         """The archive as it is by now, to be read; another import may be changing it."""
         ...
 
@@ -141,33 +141,33 @@ class Place(Protocol):
         ...
 
 
-def place_of(name: str, folder: Path) -> Place:
+def target_of(name: str, folder: Path) -> Target:
     """Where the archive of that name stands; an empty folder is for a copy of it.
 
     Raises:
         WarehouseError: none can be written there.
     """
     if not is_url(name):
-        return InFolder(local_name(name))
+        return LocalTarget(local_name(name))
     url = name.rstrip("/")
     folder_of(url)
-    return InBucket(url, folder)
+    return BucketTarget(url, folder)
 
 
 @dataclass(frozen=True)
-class InFolder:
+class LocalTarget:
     """A folder of this machine."""
 
     name: str
 
-    def look(self) -> Archive:
-        """See `Place`."""
+    def snapshot(self) -> Archive:
+        """See `Target`."""
         return Archive(self.name, Path(self.name))
 
     @contextmanager
     def alone(self) -> Generator[Archive]:
-        """See `Place`."""
-        archive = self.look()
+        """See `Target`."""
+        archive = self.snapshot()
         refuse_link(archive.folder / OWN)
         with locked(archive.folder / OWN, wait=False, archive=self.name):
             for part in (*archive.folder.glob(_PART), *archive.folder.glob(f"{OWN}/{_PART}")):
@@ -181,7 +181,7 @@ class InFolder:
 
 
 @dataclass(frozen=True)
-class InBucket:
+class BucketTarget:
     """Objects below a URL.
 
     Each is replaced only if it is still the one that the copy here was made of: a writer that has
@@ -192,8 +192,8 @@ class InBucket:
     folder: Path
     etags: dict[str, str] = field(default_factory=dict[str, str])  # of what the copy is made of
 
-    def look(self) -> Archive:
-        """See `Place`; what is here already stays, unless it is another object by now."""
+    def snapshot(self) -> Archive:
+        """See `Target`; what is here already stays, unless it is another object by now."""
         found = {
             each.path: each.etag
             for each in store_at(self.url).objects()
@@ -208,9 +208,9 @@ class InBucket:
 
     @contextmanager
     def alone(self) -> Generator[Archive]:
-        """See `Place`."""
+        """See `Target`."""
         with archive_lease(f"{self.url}/{OWN}", self.url) as lease:
-            yield replace(self.look(), store=partial(self._store, lease))
+            yield replace(self.snapshot(), store=partial(self._store, lease))
 
     def _bring(self, name: str) -> None:
         store_at(self.url).download(name, self.folder / name)

@@ -101,7 +101,9 @@ class DailyPartitions:
         archive.fetch(names.values())
         changed: set[str] = set()
         for day, name in names.items():
-            rows = merged([self._old(archive.here(name), day, leaves), *self._new(day)], ["key"])
+            rows = merged(
+                [self._old(archive.local_path(name), day, leaves), *self._new(day)], ["key"]
+            )
             if archive.put(name, partial(_write_day, rows, metadata)):
                 changed.add(day)
         archive.store([names[day] for day in sorted(changed)])

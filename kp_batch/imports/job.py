@@ -18,9 +18,9 @@ from kp_batch.imports.conversation.attributes import first
 from kp_batch.imports.days import DailyPartitions, day_of, rows_of
 from kp_batch.imports.model import (
     Format,
-    Found,
     Input,
     Present,
+    ReadItem,
     Rejected,
     Skipped,
     SourceRecord,
@@ -30,7 +30,7 @@ from kp_batch.imports.records import NewRecords, Outcome, TraceRecords
 from kp_batch.imports.rejects import Refusals
 from kp_batch.imports.rules import Rules
 from kp_batch.imports.sorted_runs import SortedRuns
-from kp_batch.imports.sources import here
+from kp_batch.imports.sources import local_path
 from kp_batch.imports.workers import Workers
 from kp_batch.limits import (
     TOO_LARGE,
@@ -108,10 +108,10 @@ def _read(
             yield found
 
 
-def _found(form: Format, given: Input) -> Iterator[Found]:
+def _found(form: Format, given: Input) -> Iterator[ReadItem]:
     """What a file tells. Only what is raised here is a fault of it, and not of our own disk."""
     try:
-        yield from form.read(given, here)
+        yield from form.read(given, local_path)
     except (KpBatchError, TooLargeError, UnreadableError):
         raise
     except MemoryError as error:

@@ -92,8 +92,8 @@ class SourceRecord:
 
 
 Read = Callable[[str], bytes]  # the content of a small file
-Look = Callable[[str], Any]  # what a file tells; see `Format.sniff`
-Here = Callable[[str], AbstractContextManager[Path]]  # a file's path on this machine
+Sniff = Callable[[str], Any]  # what a file tells; see `Format.sniff`
+LocalPath = Callable[[str], AbstractContextManager[Path]]  # a file's path on this machine
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Input:
     cursor: str | None = None
 
 
-Found = SourceRecord | Rejected | Skipped | Present  # what a file tells
+ReadItem = SourceRecord | Rejected | Skipped | Present  # what a file tells
 
 
 def _nothing(_path: str, _content: bytes) -> None: ...
@@ -151,15 +151,15 @@ class Format:
 
     name: str
     holds: str
-    inputs: Callable[[Sequence[str], Look], Iterator[Input]]
-    units: Callable[[Path, Sequence[Path]], Iterator[Found]]
+    inputs: Callable[[Sequence[str], Sniff], Iterator[Input]]
+    units: Callable[[Path, Sequence[Path]], Iterator[ReadItem]]
     draft: Callable[[str, Sequence[SourceRecord], Rules], TraceDraft | Rejected | Skipped]
     sniff: Callable[[str, bytes], Any] = _nothing
     decides: frozenset[str] = frozenset()
     source: Literal["stream", "document", "registry"] = "stream"
     prefix: str = "kp:trace:"
-    sessions: Callable[[Path, Sequence[Path]], Iterator[Found]] | None = None
-    rows: Callable[[str, str | None], Iterator[Found]] | None = None
+    sessions: Callable[[Path, Sequence[Path]], Iterator[ReadItem]] | None = None
+    rows: Callable[[str, str | None], Iterator[ReadItem]] | None = None
 
     def id_of(self, trace: str) -> str:
         """A trace's id in the archive, of its native one."""
@@ -174,21 +174,21 @@ class Format:
         whole = self.sessions if rules.trace == "session" else None
         return replace(self, units=whole) if whole else self
 
-    def read(self, given: Input, here: Here) -> Generator[Found]:
+    def read(self, given: Input, local_path: LocalPath) -> Generator[ReadItem]:
         """Read an input, wherever its files are; see `units` and `rows`."""
         if self.rows and is_database(given.path):
             yield from self.rows(given.path, given.cursor)
             return
         with ExitStack() as held:
             paths = given.path, *given.sidecars
-            file, *beside = [held.enter_context(here(each)) for each in paths]
+            file, *beside = [held.enter_context(local_path(each)) for each in paths]
             yield from self.units(file, beside)
 
 
-def by_ending(*endings: str) -> Callable[[Sequence[str], Look], Iterator[Input]]:
+def by_ending(*endings: str) -> Callable[[Sequence[str], Sniff], Iterator[Input]]:
     """Choose the files with these endings, each by itself."""
 
-    def inputs(paths: Sequence[str], _: Look) -> Iterator[Input]:
+    def inputs(paths: Sequence[str], _: Sniff) -> Iterator[Input]:
         yield from (Input(path) for path in paths if path.lower().endswith(endings))
 
     return inputs

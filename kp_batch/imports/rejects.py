@@ -89,7 +89,7 @@ class Refusals:
         """
         none = self._folder / "none.jsonl"
         none.touch()
-        before = [path for name in NAMES.values() if (path := archive.here(name)).exists()]
+        before = [path for name in NAMES.values() if (path := archive.local_path(name)).exists()]
         given: dict[str, list[str]] = {
             "new_refusals": self._texts.names(),
             "read_ids": self._ids.names(),

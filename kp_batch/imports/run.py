@@ -11,14 +11,14 @@ from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
 from kp_batch.archive.sources import absolute
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.imports.apply_rules import check_rules, check_same_traces
-from kp_batch.imports.archive import Archive, place_of
+from kp_batch.imports.archive import Archive, target_of
 from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired
 from kp_batch.imports.formats import FORMATS, detect_format
 from kp_batch.imports.job import ImportJob
@@ -31,8 +31,8 @@ from kp_batch.imports.sources import (
     Source,
     content_of,
     files_of,
-    here,
     is_closed,
+    local_path,
     newer,
     source_of,
     unread,
@@ -41,6 +41,7 @@ from kp_batch.imports.state import ImportState, KnownSource, state_file
 from kp_batch.imports.workers import Workers
 from kp_batch.log import progress
 from kp_batch.storage.urls import is_url
+from kp_batch.text import number, shortened
 
 IMPORTER = 6  # the version of how records become traces
 _LARGE = 64 << 20  # bytes
@@ -92,15 +93,15 @@ def import_traces(
         ArchiveError: there is no file of the format.
     """
     with TemporaryDirectory(prefix="kp-import-") as name:
-        place = place_of(str(archive), Path(name) / "archive")
-        night = _Night.of(place.look(), form, files_of(sources, str(archive)), rules)
+        target = target_of(str(archive), Path(name) / "archive")
+        night = _Night.of(target.snapshot(), form, files_of(sources, str(archive)), rules)
         check_rules(night.form, rules)
         check_same_traces(night.archive.name, night.state, rules)
         if not night.source.inputs:
             raise ArchiveError(f"no file of {night.form.name} at {', '.join(sources)}")
         if night.is_quiet:
             return night.nothing_done()
-        with place.alone() as opened:
+        with target.alone() as opened:
             return _import(night.at(opened), Path(name) / "scratch", limits)
 
 
@@ -120,7 +121,7 @@ class _Night:
         cls, archive: Archive, form: Format | None, files: Mapping[str, str], rules: Rules
     ) -> "_Night":
         state = ImportState.of(archive)
-        form = form or FORMATS.get(state.format) or detect_format([*files], content_of, here)
+        form = form or FORMATS.get(state.format) or detect_format([*files], content_of, local_path)
         _check_format(archive, state, form)
         known = state.known_sources(archive)
         source = source_of(form, files, Sniffed(form, files, known))
@@ -283,7 +284,7 @@ def forget(
     """
     with (
         TemporaryDirectory(prefix="kp-import-") as name,
-        place_of(str(archive), Path(name) / "archive").alone() as opened,
+        target_of(str(archive), Path(name) / "archive").alone() as opened,
     ):
         state = ImportState.of(opened)
         form = FORMATS.get(state.format)
@@ -295,3 +296,58 @@ def forget(
         change = ArchiveChange(opened, state, known, job, scratch)
         paths = [each if is_url(each) else absolute(each) for each in files]
         return change.forget([form.trace_of(each) for each in ids], paths)
+
+
+_WHAT = 60  # characters: it may be a name from the source
+
+
+def as_text(done: Imported, archive: str) -> str:
+    """Lines for a terminal or a log.
+
+    Args:
+        done: what it has come to.
+        archive: its folder, or URL.
+    """
+    return "\n".join(_lines(done, archive))
+
+
+def forgotten_text(done: Forgotten, archive: str) -> str:
+    """A line that tells what was taken back."""
+    records = f", {number(done.records, 'record')} of sources" if done.records else ""
+    return (
+        f"{number(done.traces, 'trace')} taken back{records}; changed "
+        f"{number(done.files_changed, 'file')} of {archive}"
+    )
+
+
+def _lines(done: Imported, archive: str) -> Iterator[str]:
+    files = f"{done.files_read:,} of {number(done.files, 'file')}"
+    yield f"{number(done.traces, 'trace')} from {files} that are new or changed"
+    yield f"  changed    {number(done.files_changed, 'file')} of {archive}"
+    if done.deleted:
+        yield f"  deleted    {number(done.deleted, 'trace')} there; as before here"
+    for title, counts in (
+        ("refused", done.refused),
+        ("waiting", done.waiting),
+        ("passed over", done.passed_over),
+        ("unmapped", done.unmapped_domains),
+    ):
+        for what, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
+            yield f"  {title:<10} {count:,} {shortened(what, _WHAT)}"
+    if done.expired:
+        yield f"  expired    {number(done.expired, 'trace')} passed over 30 days ago"
+    for name, rule in done.rules.items():
+        yield f"  rule       {name}: {_rule(rule)}"
+    stands = {kind: count for kind, count in done.standing.items() if count}
+    if stands:
+        told = ", ".join(f"{count:,} {kind}" for kind, count in stands.items())
+        yield f"  standing   {told}: see {', '.join(f'{archive}/{NAMES[kind]}' for kind in stands)}"
+
+
+def _rule(rule: object) -> str:
+    """A rule in words: its names and values."""
+    if not isinstance(rule, Mapping):
+        return str(rule)
+    parts = cast("Mapping[str, object]", rule).items()
+    told = (f"{name} {_rule(each)}".replace(", ", "; ") for name, each in parts if each != {})
+    return ", ".join(told)

@@ -17,7 +17,7 @@ from kp_batch.archive import buckets, folders
 from kp_batch.archive.folders import IS_WAREHOUSE, SourceFile
 from kp_batch.archive.sources import absolute, open_file
 from kp_batch.errors import ArchiveError, UnreadableError
-from kp_batch.imports.formats.knowledgepulse_postgres import state_of
+from kp_batch.imports.formats.knowledgepulse import state_of
 from kp_batch.imports.model import Format, Input, Rejected
 from kp_batch.imports.state import KnownSource
 from kp_batch.storage.store import bucket_and_path
@@ -204,7 +204,7 @@ def content_of(path: str) -> bytes:
 
 
 @contextmanager
-def here(path: str) -> Generator[Path]:
+def local_path(path: str) -> Generator[Path]:
     """The path of a file on this machine: of an object, a copy in folders of the same names."""
     if not is_url(path):
         yield Path(path)

@@ -88,7 +88,7 @@ class ImportState(_Model):
         Raises:
             KpBatchError: it is damaged, or of another version; or it is lost, and the days are not.
         """
-        path = archive.here(STATE)
+        path = archive.local_path(STATE)
         if not path.exists():
             if archive.days():
                 raise KpBatchError(
@@ -142,7 +142,7 @@ def state_file(archive: Archive, name: str) -> Path:
         KpBatchError: it is missing.
         OSError: it cannot be fetched.
     """
-    path = archive.here(f"{OWN}/{name}")
+    path = archive.local_path(f"{OWN}/{name}")
     if not path.exists():
         raise _damaged(archive, name, "it is missing")
     return path

@@ -71,7 +71,7 @@ class OtelSpan:
 _SPAN = attrgetter(*OtelSpan.__slots__)
 
 
-def told(attributes: object, name: str) -> Any:
+def value_at(attributes: object, name: str) -> Any:
     """The value of a dotted name; None if there is none."""
     if isinstance(attributes, FlatAttributes):
         return attributes.get(name)
@@ -83,7 +83,7 @@ def told(attributes: object, name: str) -> Any:
     parts = name.split(".")
     for count in range(1, len(parts)):
         head, rest = ".".join(parts[:count]), ".".join(parts[count:])
-        found = told(tree.get(head), rest)
+        found = value_at(tree.get(head), rest)
         if found is not None:
             return found
     return None
@@ -92,7 +92,7 @@ def told(attributes: object, name: str) -> Any:
 def first_told(attributes: object, names: tuple[str, ...]) -> Any:
     """The value of the first of these names that has one; None if none has."""
     for name in names:
-        if (found := told(attributes, name)) is not None:
+        if (found := value_at(attributes, name)) is not None:
             return found
     return None
 
@@ -108,7 +108,7 @@ def first_text(holders: Iterable[object], *names: str) -> str | None:
         if isinstance(each, FlatAttributes) and each.keys().isdisjoint(names):
             continue
         for name in names:
-            found = told(each, name)
+            found = value_at(each, name)
             if found is not None and _is_plain(found) and (text := _text(found)):
                 return text
     return None
@@ -124,7 +124,7 @@ def listed(attributes: object, name: str) -> list[object]:
     """The values of a list, which may be told as one, as JSON, or item by item (`NAME.0.KEY`)."""
     if isinstance(attributes, FlatAttributes) and name.partition(".")[0] not in attributes.heads:
         return []
-    found = parse_json(told(attributes, name))
+    found = parse_json(value_at(attributes, name))
     if isinstance(found, list):
         return cast("list[object]", found)
     if not isinstance(attributes, dict):

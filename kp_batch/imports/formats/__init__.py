@@ -18,7 +18,7 @@ from kp_batch.imports.formats import (
     otlp,
     phoenix,
 )
-from kp_batch.imports.model import Format, Here, Input, Read, SourceRecord
+from kp_batch.imports.model import Format, Input, LocalPath, Read, SourceRecord
 from kp_batch.storage.urls import is_database
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
@@ -44,13 +44,13 @@ def _named(name: str) -> Format:
 copyreg.pickle(Format, lambda form: (_named, (form.name,)))
 
 
-def detect_format(paths: Sequence[str], read: Read, here: Here) -> Format:
+def detect_format(paths: Sequence[str], read: Read, local_path: LocalPath) -> Format:
     """The one format of which the first files that can be read have traces.
 
     Args:
         paths: of the source's files.
         read: gives the content of a small file.
-        here: gives the path of a file on this machine.
+        local_path: gives the path of a file on this machine.
 
     Raises:
         KpBatchError: there is none, or more than one.
@@ -59,7 +59,7 @@ def detect_format(paths: Sequence[str], read: Read, here: Here) -> Format:
     """
     denied: list[OSError] = []
     try:
-        found = [form for form in FORMATS.values() if _is_of(form, paths, read, here, denied)]
+        found = [form for form in FORMATS.values() if _is_of(form, paths, read, local_path, denied)]
     except OSError as error:
         raise _unreachable(error) from error
     if len(found) == 1:
@@ -74,19 +74,19 @@ def detect_format(paths: Sequence[str], read: Read, here: Here) -> Format:
 
 
 def _is_of(
-    form: Format, paths: Sequence[str], read: Read, here: Here, denied: list[OSError]
+    form: Format, paths: Sequence[str], read: Read, local_path: LocalPath, denied: list[OSError]
 ) -> bool:
     with _trying(denied):
         looks = form.inputs(paths, lambda path: form.sniff(path, read(path)))
         inputs = [each for each in looks if not each.refused]
-        return any(_has_units(form, each, here, denied) for each in inputs[:_FILES])
+        return any(_has_units(form, each, local_path, denied) for each in inputs[:_FILES])
     return False
 
 
-def _has_units(form: Format, given: Input, here: Here, denied: list[OSError]) -> bool:
+def _has_units(form: Format, given: Input, local_path: LocalPath, denied: list[OSError]) -> bool:
     if is_database(given.path):
         return form.rows is not None  # whether its server answers or not
-    with _trying(denied), closing(form.read(given, here)) as found:
+    with _trying(denied), closing(form.read(given, local_path)) as found:
         return any(isinstance(each, SourceRecord) for each in islice(found, _UNITS))
     return False
 

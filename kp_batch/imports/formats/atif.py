@@ -23,11 +23,11 @@ from kp_batch.imports.formats.json_files import read_json
 from kp_batch.imports.model import (
     Format,
     Input,
-    Look,
     Native,
     Origin,
     Rejected,
     Skipped,
+    Sniff,
     SourceRecord,
     TraceDraft,
 )
@@ -187,7 +187,7 @@ def sniff(path: str, content: bytes) -> Json:
     }
 
 
-def inputs(paths: Sequence[str], look: Look) -> Iterator[Input]:
+def inputs(paths: Sequence[str], look: Sniff) -> Iterator[Input]:
     """Choose the trajectories of agents, with their trials' results beside them."""
     look = _patient(look)
     names = [path for path in paths if path.lower().endswith(".json")]
@@ -211,7 +211,7 @@ def inputs(paths: Sequence[str], look: Look) -> Iterator[Input]:
         yield Input(path, (trials[trial],) if trial else ())
 
 
-def _patient(look: Look) -> Look:
+def _patient(look: Sniff) -> Sniff:
     """See nothing in a file that cannot be read: where its turn comes, it is told."""
 
     def seen(path: str) -> Json:
@@ -244,7 +244,7 @@ def _innermost(folder: str, among: Collection[str]) -> str:
     return folder
 
 
-def _is_told(path: str, trial: str, look: Look) -> bool:
+def _is_told(path: str, trial: str, look: Sniff) -> bool:
     """Whether a file is a trajectory, or should have been one."""
     here = PurePosixPath(path.removeprefix(trial))
     if trial and _NOT_AGENTS & set(here.parts):

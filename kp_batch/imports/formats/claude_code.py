@@ -18,7 +18,7 @@ from kp_batch.imports.conversation.messages import (
 )
 from kp_batch.imports.conversation.sessions import call, draft_of, project_of, prompt, result
 from kp_batch.imports.formats.json_files import read_json_lines
-from kp_batch.imports.model import Format, Found, Rejected, Skipped, SourceRecord, by_ending
+from kp_batch.imports.model import Format, ReadItem, Rejected, Skipped, SourceRecord, by_ending
 from kp_batch.text import sortable
 
 _NOT_TYPED = (
@@ -33,7 +33,7 @@ _ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
 _LOOKED_AT = 100  # lines of a file, to see whether it is a session
 
 
-def _read(path: Path, _: Sequence[Path], *, whole: bool) -> Iterator[Found]:
+def _read(path: Path, _: Sequence[Path], *, whole: bool) -> Iterator[ReadItem]:
     if path.name.startswith("agent-"):
         yield Skipped("session of a subagent")
         return
@@ -72,7 +72,7 @@ class _Session:
     _command: tuple[int, Json, str] | None = None  # a slash command that nothing has answered yet
     _copied: SourceRecord | None = None  # the first prompt, where it is another session's
 
-    def take(self, number: int, line: Json) -> Iterator[Found]:
+    def take(self, number: int, line: Json) -> Iterator[ReadItem]:
         """What a line tells."""
         self._at = sortable(line.get("timestamp")) or self._at
         if line.get("isSidechain"):
@@ -85,7 +85,7 @@ class _Session:
         elif text := _typed_meanwhile(line):
             yield from self._add(number, line, "user", {"text": text})
 
-    def _user(self, number: int, line: Json) -> Iterator[Found]:
+    def _user(self, number: int, line: Json) -> Iterator[ReadItem]:
         content = _content(line)
         results = [_result(part) for part in content if kind_of(part) == "tool_result"]
         if results:
@@ -104,13 +104,13 @@ class _Session:
             self._command = None
             yield from self._begin(number, line, text)
 
-    def _answered(self) -> Iterator[Found]:
+    def _answered(self) -> Iterator[ReadItem]:
         """A slash command is a prompt once the model answers."""
         if self._command:
             (number, line, text), self._command = self._command, None
             yield from self._begin(number, line, text)
 
-    def _begin(self, number: int, line: Json, text: str) -> Iterator[Found]:
+    def _begin(self, number: int, line: Json, text: str) -> Iterator[ReadItem]:
         session, named = str(line.get("sessionId") or self.stem), line.get("uuid")
         if not named:
             self._trace = ""
@@ -141,7 +141,7 @@ class _Session:
             self._copied = None
         yield SourceRecord(self._trace, record.payload, number)
 
-    def _add(self, number: int, line: Json, role: str, told: Json) -> Iterator[Found]:
+    def _add(self, number: int, line: Json, role: str, told: Json) -> Iterator[ReadItem]:
         if self._trace and any(told.values()):
             known = {"id": line.get("uuid") or f"line {number}", "time": self._at, "role": role}
             yield SourceRecord(self._trace, {**known, **told}, number)

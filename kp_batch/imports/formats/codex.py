@@ -9,7 +9,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from kp_batch.errors import UnreadableError
-from kp_batch.imports.conversation.attributes import told
+from kp_batch.imports.conversation.attributes import value_at
 from kp_batch.imports.conversation.messages import (
     Json,
     joined,
@@ -20,7 +20,7 @@ from kp_batch.imports.conversation.messages import (
 )
 from kp_batch.imports.conversation.sessions import call, draft_of, project_of, prompt, result
 from kp_batch.imports.formats.json_files import read_json_lines
-from kp_batch.imports.model import Format, Found, Input, Look, Rejected, Skipped, SourceRecord
+from kp_batch.imports.model import Format, Input, ReadItem, Rejected, Skipped, Sniff, SourceRecord
 from kp_batch.text import sortable, time_of, us_of
 
 _NOT_TYPED = (
@@ -36,7 +36,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECA
 _LOOKED_AT = 100  # lines of a file, to see whether it is a session
 
 
-def _inputs(paths: Sequence[str], _: Look) -> Iterator[Input]:
+def _inputs(paths: Sequence[str], _: Sniff) -> Iterator[Input]:
     """Each session once: where it is packed beside itself, what is not packed counts."""
     there = set(paths)
     for path in paths:
@@ -45,7 +45,7 @@ def _inputs(paths: Sequence[str], _: Look) -> Iterator[Input]:
             yield Input(path)
 
 
-def _read(path: Path, _: Sequence[Path], *, whole: bool) -> Iterator[Found]:
+def _read(path: Path, _: Sequence[Path], *, whole: bool) -> Iterator[ReadItem]:
     session = _Session(path.name, whole, _has_events(path))
     for found in read_json_lines(path):
         if isinstance(found, Rejected):
@@ -132,7 +132,7 @@ class _Session:
         found = _UUID.search(self.file)
         return str(self.meta.get("id") or (found[0] if found else self.file.partition(".")[0]))
 
-    def take(self, number: int, kind: str, payload: Json, time: object) -> Iterator[Found]:
+    def take(self, number: int, kind: str, payload: Json, time: object) -> Iterator[ReadItem]:
         """What a line tells."""
         event = payload.get("type")
         self._at = sortable(time) or self._at
@@ -157,7 +157,7 @@ class _Session:
                 yield from self._answered()
             yield from self._item(number, str(event), payload)
 
-    def end(self) -> Iterator[Found]:
+    def end(self) -> Iterator[ReadItem]:
         """Leave a turn."""
         turn, self._turn, self._thought = self._turn, None, 0
         self._unanswered.clear()
@@ -166,7 +166,7 @@ class _Session:
         elif turn and not turn.has_prompt:
             yield Skipped("turn without a prompt")
 
-    def _answered(self) -> Iterator[Found]:
+    def _answered(self) -> Iterator[ReadItem]:
         """Take prompts that only messages tell, once something follows: an event may come yet."""
         asked, self._unanswered = self._unanswered, []
         for number, text, time in asked:
@@ -191,7 +191,7 @@ class _Session:
             return ""
         return _typed([text_of_part(part) for part in parts_of(payload.get("content"))])
 
-    def _asked(self, number: int, text: str, time: object) -> Iterator[Found]:
+    def _asked(self, number: int, text: str, time: object) -> Iterator[ReadItem]:
         """A prompt begins a turn, or what the turn is about; a later one is typed meanwhile."""
         turn = self._turn
         if turn is None or not turn.is_told:
@@ -229,7 +229,7 @@ class _Session:
         return {
             "project": project_of(self.meta.get("cwd")),
             **{name: self.meta.get(name) for name in names},
-            **{name: told(self.meta, name) for name in ("git.branch", "git.repository_url")},
+            **{name: value_at(self.meta, name) for name in ("git.branch", "git.repository_url")},
         }
 
     def _trace(self, turn: "_Turn") -> str:
@@ -240,7 +240,7 @@ class _Session:
         begun = sortable(self.meta.get("timestamp"))
         return {"id": f"{begun} {number}", "order": [begun, number], "time": self._at}
 
-    def _item(self, number: int, kind: str, item: Json) -> Iterator[Found]:
+    def _item(self, number: int, kind: str, item: Json) -> Iterator[ReadItem]:
         named = item.get("call_id") or item.get("id")
         if kind == "reasoning":
             parts = (item.get("summary"), item.get("content"))
@@ -259,14 +259,14 @@ class _Session:
             told = {"results": [result(content, named, has_failed)]}
             yield from self._add(number, "tool", told)
 
-    def _think(self, number: int, text: str) -> Iterator[Found]:
+    def _think(self, number: int, text: str) -> Iterator[ReadItem]:
         if text:
             self._thought = self._thought or number
             whole = self._known(self._thought)["id"]
             part = {"text": text, "model": self._model, "message": whole}
             yield from self._add(number, "assistant", part)
 
-    def _add(self, number: int, role: str, part: Json) -> Iterator[Found]:
+    def _add(self, number: int, role: str, part: Json) -> Iterator[ReadItem]:
         turn = self._turn
         if turn and turn.has_prompt and not self._is_others(turn):
             record = {**self._known(number), "role": role, **part}
@@ -356,7 +356,7 @@ def _has_failed(ended: Json) -> bool:
         or ended.get("success") is False
         or ended.get("status") in ("failed", "declined")
         or bool(ended.get("error") or "Err" in result or result.get("isError"))
-        or bool(told(result, "Ok.isError"))
+        or bool(value_at(result, "Ok.isError"))
     )
 
 
@@ -369,7 +369,7 @@ def _output(item: Json) -> tuple[object, bool]:
     has_failed = has_failed or item.get("success") is False
     if not isinstance(content, str):
         return content, has_failed
-    code = told(object_in(content), "metadata.exit_code")
+    code = value_at(object_in(content), "metadata.exit_code")
     head, is_output, _ = content.partition("Output:\n")
     found = _EXIT.search(head) if is_output else None
     return content, has_failed or code not in (None, 0) or bool(found and found[1] != "0")

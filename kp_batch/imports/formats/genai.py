@@ -10,7 +10,7 @@ from kp_batch.imports.conversation.attributes import (
     first_told,
     listed,
     scores_of,
-    told,
+    value_at,
 )
 from kp_batch.imports.conversation.messages import (
     Json,
@@ -48,7 +48,7 @@ _SPEAKERS = {
 
 def content_of(span: OtelSpan) -> SpanContent | None:
     """What a span tells of an agent; None if it tells nothing in this dialect."""
-    operation = told(span.attributes, "gen_ai.operation.name")
+    operation = value_at(span.attributes, "gen_ai.operation.name")
     if operation not in _OPERATIONS:
         operation = _guessed(span)
     if operation in _MODEL:
@@ -56,8 +56,10 @@ def content_of(span: OtelSpan) -> SpanContent | None:
     if operation in _AGENT:
         return AgentRun(_given(span), _answer(span))
     if operation in (_TOOL, _RETRIEVER):
-        name = told(span.attributes, "gen_ai.tool.name") or span.name.removeprefix(f"{operation} ")
-        called = str(told(span.attributes, "gen_ai.tool.call.id") or "")
+        name = value_at(span.attributes, "gen_ai.tool.name") or span.name.removeprefix(
+            f"{operation} "
+        )
+        called = str(value_at(span.attributes, "gen_ai.tool.call.id") or "")
         return ToolRun(
             ToolCall(str(name), first_told(span.attributes, _ARGUMENTS), called),
             ToolResult(first_told(span.attributes, _RESULT), called, span.failed),
@@ -78,7 +80,7 @@ def scores(span: OtelSpan) -> list[Score]:
     """The scores of a span."""
     name, value = "gen_ai.evaluation.name", "gen_ai.evaluation.score.value"
     return scores_of(
-        (told(each.attributes, name), told(each.attributes, value), each.time)
+        (value_at(each.attributes, name), value_at(each.attributes, value), each.time)
         for each in span.events
         if each.name == "gen_ai.evaluation.result"
     )
@@ -86,7 +88,7 @@ def scores(span: OtelSpan) -> list[Score]:
 
 def _guessed(span: OtelSpan) -> str | None:
     """The operation of a span that does not name one of these."""
-    if told(span.attributes, "gen_ai.tool.name"):
+    if value_at(span.attributes, "gen_ai.tool.name"):
         return _TOOL
     speaks = any(each.name in _SPEAKERS for each in span.events)
     return _MODEL[0] if speaks or _held(span, _ANSWER) is not None else None
@@ -94,10 +96,10 @@ def _guessed(span: OtelSpan) -> str | None:
 
 def _held(span: OtelSpan, name: str) -> object:
     """An attribute of the span, or of one of its events."""
-    found = told(span.attributes, name)
+    found = value_at(span.attributes, name)
     if found is not None or not span.events:
         return found
-    events = (told(each.attributes, name) for each in span.events)
+    events = (value_at(each.attributes, name) for each in span.events)
     return next((each for each in events if each is not None), None)
 
 
@@ -109,7 +111,7 @@ def _given(span: OtelSpan) -> Sequence[Message]:
 def _answer(span: OtelSpan) -> Sequence[Message]:
     found = messages_in(_held(span, _ANSWER))
     found = found or _spoken(each for each in span.events if each.name == _CHOICE)
-    return found or _vendors_answer(told(span.attributes, "gen_ai.output"))
+    return found or _vendors_answer(value_at(span.attributes, "gen_ai.output"))
 
 
 def _spoken(events: Iterator[Event]) -> list[Message]:
@@ -119,7 +121,7 @@ def _spoken(events: Iterator[Event]) -> list[Message]:
 
 def _usual(event: Event) -> Json:
     """The message that an event tells, which is its attributes, or JSON in one of them."""
-    body = object_in(told(event.attributes, "gen_ai.event.content"))
+    body = object_in(value_at(event.attributes, "gen_ai.event.content"))
     told_there = {**event.attributes, **body}
     inner = parse_json(told_there.get("message"))
     if isinstance(inner, dict):
@@ -141,7 +143,10 @@ def _vendors_answer(value: object) -> list[Message]:
     if not isinstance(value, str):
         return []
     items = list_in(value)
-    if items and all(told(each, "tool.name") for each in items):
-        calls = (ToolCall(str(told(each, "tool.name")), told(each, "tool.args")) for each in items)
+    if items and all(value_at(each, "tool.name") for each in items):
+        calls = (
+            ToolCall(str(value_at(each, "tool.name")), value_at(each, "tool.args"))
+            for each in items
+        )
         return [Message("assistant", calls=tuple(calls))]
     return [Message("assistant", value)]

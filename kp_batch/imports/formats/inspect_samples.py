@@ -1,26 +1,193 @@
-"""What a sample of Inspect tells of a trace."""
+"""What a sample of Inspect tells of a trace, and its chat messages."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Self, cast
 
-from kp_batch.imports.conversation.attributes import first, first_text, score_of, texts, told
-from kp_batch.imports.conversation.messages import Json
+from kp_batch import limits
+from kp_batch.imports.conversation.attributes import first, first_text, score_of, texts, value_at
+from kp_batch.imports.conversation.messages import Json, Message, Role, ToolCall, ToolResult, joined
 from kp_batch.imports.conversation.payloads import at_path
 from kp_batch.imports.conversation.transcript import Transcript
-from kp_batch.imports.formats.inspect_messages import (
-    conversation,
-    resolve_attachments,
-    trim_messages,
-)
 from kp_batch.imports.model import Native, Origin, SourceRecord, TraceDraft
 from kp_batch.imports.rules import Rules
+from kp_batch.limits import VALUE_BYTES, Budget, TooLargeError
 from kp_batch.text import sortable, time_of
 
+_ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+_ATTACHED = ("attachment://", "tc://")  # the second in old logs
+_KEPT = ("role", "reasoning", "tool_call_id", "error", "tool_error")
+_OF_PARTS = (
+    *("type", "text", "reasoning", "summary", "redacted"),
+    *("tool_type", "context", "id", "name", "arguments", "result", "error"),
+)
+_OF_CALLS = ("id", "function", "arguments")
 _OLD_SCORERS = ("score", "88F74D2C")  # where a score lacks its scorer's name
 _INTEGERS = 1 << 63  # so many that a column holds, on either side of 0
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+
+
+def trim_messages(
+    messages: Iterable[Json], attachments: Mapping[str, str], prior: Collection[str] = ()
+) -> list[Json]:
+    """Messages with what counts, without pictures, and with what is attached in its place.
+
+    Args:
+        messages: as a log has them.
+        attachments: of the sample, by name.
+        prior: ids of messages that an earlier run of the sample told.
+
+    Raises:
+        TooLargeError: they come to more than a trace may hold.
+    """
+    room = _room()
+    return [cast("Json", _whole(_slim(each, prior), attachments, room)) for each in messages]
+
+
+def _slim(message: Json, prior: Collection[str]) -> Json:
+    content, calls = message.get("content"), message.get("tool_calls") or ()
+    return {
+        **_only(message, _KEPT),
+        "prior": str(message.get("id")) in prior,
+        "content": [_only(each, _OF_PARTS) for each in _parts(message)]
+        if isinstance(content, list)
+        else content,
+        "tool_calls": [_only(each, _OF_CALLS) for each in cast("Iterable[Json]", calls)],
+    }
+
+
+def _only(found: Json, names: Iterable[str]) -> Json:
+    return {name: found[name] for name in names if found.get(name) is not None}
+
+
+def resolve_attachments(value: object, attachments: Mapping[str, str]) -> object:
+    """JSON with what is attached in its place.
+
+    Raises:
+        TooLargeError: it comes to more than a trace may hold.
+    """
+    return _whole(value, attachments, _room())
+
+
+def _room() -> Budget:
+    # A few bytes can name a long text, or many messages, any number of times.
+    most = f"{limits.LINE_BYTES >> 20} MiB"
+    return Budget(
+        limits.LINE_BYTES, f"it is too large to be read: its messages take more than {most}"
+    )
+
+
+def _whole(value: object, attachments: Mapping[str, str], room: Budget) -> object:
+    if isinstance(value, str):
+        text = _attached(value, attachments)
+        room.take(VALUE_BYTES + len(text))
+        return text
+    if not isinstance(value, list | dict):
+        return value
+    room.take(VALUE_BYTES)
+    try:
+        if isinstance(value, list):
+            return [_whole(each, attachments, room) for each in cast("list[object]", value)]
+        return {key: _whole(each, attachments, room) for key, each in cast("Json", value).items()}
+    except RecursionError as error:
+        raise TooLargeError from error
+
+
+def _attached(text: str, attachments: Mapping[str, str]) -> str:
+    for protocol in _ATTACHED:
+        if text.startswith(protocol):
+            found: object = attachments.get(text.removeprefix(protocol))
+            return found if isinstance(found, str) else text
+    return text
+
+
+def conversation(messages: Iterable[Json]) -> Iterator[Message]:
+    """Messages, without those of an earlier run but for the question."""
+    asked = False
+    for each in messages:
+        role = _ROLES.get(each.get("role") or "")
+        is_question = role == "user" and not asked and not _is_shown(each) and _text(each) != ""
+        asked = asked or is_question
+        if role and (is_question or not each["prior"]):
+            yield from _read(role, each)
+
+
+def _read(role: Role, message: Json) -> Iterator[Message]:
+    if role == "assistant":
+        yield from _said(message)
+    elif role == "tool":
+        yield Message(role, results=(_result(message),))
+    elif not _is_shown(message):
+        yield Message(role, _text(message))
+
+
+def _is_shown(message: Json) -> bool:
+    """Whether a user's message only carries what a tool has shown."""
+    return message.get("role") == "user" and bool(message.get("tool_call_id"))
+
+
+def _said(message: Json) -> Iterator[Message]:
+    reasoning = [_reasoning(each) for each in _parts(message)]
+    beside = message.get("reasoning")
+    reasoning.append(beside if isinstance(beside, str) else "")
+    yield Message("assistant", _text(message), joined(reasoning))
+    for part in _parts(message):
+        if part.get("type") == "tool_use":
+            yield _run_by_provider(part)
+    calls = (
+        ToolCall(str(each.get("function") or ""), each.get("arguments"), str(each.get("id") or ""))
+        for each in message.get("tool_calls") or ()
+    )
+    yield Message("assistant", calls=tuple(calls))
+
+
+def _run_by_provider(part: Json) -> Message:
+    name, called = str(part.get("name") or ""), str(part.get("id") or "")
+    server = part.get("context") if part.get("tool_type") == "mcp_call" else None
+    call = ToolCall(name, part.get("arguments"), called, server)
+    content = part.get("result") or part.get("error")
+    return Message(
+        "assistant",
+        calls=(call,),
+        results=(ToolResult(content or "", called, failed=bool(part.get("error"))),),
+    )
+
+
+def _result(message: Json) -> ToolResult:
+    """A tool's result; where it failed without one, the model was shown the error."""
+    error = message.get("error") or message.get("tool_error")
+    shown = error.get("message") if isinstance(error, dict) else error
+    return ToolResult(
+        _text(message) or shown or (None if message.get("content") is None else ""),
+        str(message.get("tool_call_id") or ""),
+        failed=bool(error),
+    )
+
+
+def _parts(message: Json) -> list[Json]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [each for each in content or () if isinstance(each, dict)]
+
+
+def _text(message: Json) -> str:
+    parts = _parts(message)
+    return joined([str(each.get("text") or "") for each in parts if each.get("type") == "text"])
+
+
+def _reasoning(part: Json) -> str:
+    """What can be read of a reasoning: a redacted one is encrypted, but may have a summary."""
+    if part.get("type") != "reasoning":
+        return ""
+    hidden = part.get("redacted") or not part.get("reasoning")
+    return str(part.get("summary" if hidden else "reasoning") or "")
 
 
 @dataclass(frozen=True)
@@ -38,7 +205,7 @@ class Log:
         spec = header.get("eval") or {}
         named = {
             "task": spec.get("task"),
-            "dataset": told(spec, "dataset.name"),
+            "dataset": value_at(spec, "dataset.name"),
             "model": spec.get("model"),
             "solver": spec.get("solver"),
             "tags": header.get("tags", spec.get("tags")),  # the first are the edited ones
@@ -63,8 +230,8 @@ def record_of(sample: Json, log: Log) -> dict[str, object]:
     attachments = {**(old.get("content") or {}), **(sample.get("attachments") or {})}
     scores = _named(sample, log)
     edits = [each for score in scores.values() for each in score.get("history") or ()]
-    changes = [told(each, "provenance.timestamp") for each in edits]
-    changes.append(told(sample.get("invalidation"), "timestamp"))
+    changes = [value_at(each, "provenance.timestamp") for each in edits]
+    changes.append(value_at(sample.get("invalidation"), "timestamp"))
     return {
         "created": sample.get("started_at") or events.first,
         "ended": sample.get("completed_at") or events.last,
@@ -107,7 +274,7 @@ class Events:
                 within a span `prior_run`.
             pools: `events_data`, of which events name messages by their places.
         """
-        known = cast("list[Json]", told(pools, "messages") or [])
+        known = cast("list[Json]", value_at(pools, "messages") or [])
         changes = [0] * (len(known) + 1)  # in how many ranges stands each, from one to the next
         begun, last, prior, spans, agent = None, "", set[str](), set[str](), None
         for event in events:
@@ -138,14 +305,14 @@ def _add(ranges: Iterable[tuple[int, int]], changes: list[int]) -> None:
 
 def _message_ids(event: Json) -> Iterator[str]:
     found: list[object] = [{"id": event.get("message_id")}]
-    found += [each.get("message") for each in told(event, "output.choices") or ()]
+    found += [each.get("message") for each in value_at(event, "output.choices") or ()]
     given = event.get("input")
     found += given if isinstance(given, list) else []
     return _ids(found)
 
 
 def _ids(messages: Iterable[object]) -> Iterator[str]:
-    return (str(name) for each in messages if (name := told(each, "id")))
+    return (str(name) for each in messages if (name := value_at(each, "id")))
 
 
 def _asked(given: object, attachments: Mapping[str, str]) -> object:

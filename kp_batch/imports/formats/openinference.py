@@ -10,7 +10,7 @@ from kp_batch.imports.conversation.attributes import (
     first_told,
     listed,
     scores_of,
-    told,
+    value_at,
 )
 from kp_batch.imports.conversation.messages import Json, Message, ToolCall, ToolResult, message_of
 from kp_batch.imports.conversation.payloads import messages_in
@@ -36,12 +36,12 @@ def is_spoken(span: OtelSpan) -> bool:
 
 def content_of(span: OtelSpan) -> SpanContent | None:
     """What a span tells of an agent; None if it tells nothing in this dialect."""
-    kind = str(told(span.attributes, "openinference.span.kind") or "").upper()
+    kind = str(value_at(span.attributes, "openinference.span.kind") or "").upper()
     if kind == "LLM":
         return ModelCall(_given(span), _answer(span))
     if kind in ("TOOL", "RETRIEVER"):
-        name = told(span.attributes, "tool.name") or span.name
-        called = str(told(span.attributes, "tool.id") or "")
+        name = value_at(span.attributes, "tool.name") or span.name
+        called = str(value_at(span.attributes, "tool.id") or "")
         output = first_told(span.attributes, ("output.value", "retrieval.documents"))
         return ToolRun(
             ToolCall(str(name), payload(span), called),
@@ -56,13 +56,13 @@ def content_of(span: OtelSpan) -> SpanContent | None:
 
 def payload(span: OtelSpan) -> object:
     """The input of a span; None if it is not told."""
-    return _shown(told(span.attributes, "input.value"))
+    return _shown(value_at(span.attributes, "input.value"))
 
 
 def scores(span: OtelSpan, scope: str = "") -> list[Score]:
     """The scores of a span; in the scope `trace.` those of the trace, which stand at any."""
     return scores_of(
-        (told(item, f"{one}.name"), told(item, f"{one}.score"), span.end or span.start)
+        (value_at(item, f"{one}.name"), value_at(item, f"{one}.score"), span.end or span.start)
         for several, one in _FEEDBACK.items()
         for item in listed(span.attributes, scope + several)
     )
@@ -83,7 +83,7 @@ def _answer(span: OtelSpan) -> Sequence[Message]:
         return messages
     if choices := _texts(span, "llm.choices", "completion.text"):
         return [Message("assistant", text) for text in choices]
-    value = _shown(told(span.attributes, "output.value"))
+    value = _shown(value_at(span.attributes, "output.value"))
     found = [each for each in messages_in(value) if each.role == "assistant"]
     if not found and isinstance(value, str) and not messages:
         return [Message("assistant", value)]
@@ -92,7 +92,7 @@ def _answer(span: OtelSpan) -> Sequence[Message]:
 
 def _texts(span: OtelSpan, several: str, one: str) -> list[str]:
     """What models without messages are given, or give back."""
-    found = (_shown(told(each, one)) for each in listed(span.attributes, several))
+    found = (_shown(value_at(each, one)) for each in listed(span.attributes, several))
     return [str(text) for text in found if text]
 
 
@@ -103,35 +103,35 @@ def _messages(span: OtelSpan, name: str) -> list[Message]:
 
 def _usual(item: object) -> Json:
     """A message in the shape of the conventions' parts."""
-    role, text = told(item, "message.role"), _shown(told(item, "message.content"))
+    role, text = value_at(item, "message.role"), _shown(value_at(item, "message.content"))
     parts = [_part(each) for each in listed(item, "message.contents")]
     if text is not None:  # which stands among the parts once more
         parts = [each for each in parts if each["type"] != "text"]
         parts.append({"type": "text", "text": text})
     calls = [_call(each) for each in listed(item, "message.tool_calls")]
-    if name := told(item, "message.function_call_name"):
-        given = told(item, "message.function_call_arguments_json")
+    if name := value_at(item, "message.function_call_name"):
+        given = value_at(item, "message.function_call_arguments_json")
         calls.append({"name": name, "arguments": given})
     if role == "tool":
         found = [str(each["text"]) for each in parts if each.get("text") is not None]
         content = "\n".join(found) if found else None
-        return {"role": role, "content": content, "tool_call_id": told(item, _CALLED)}
+        return {"role": role, "content": content, "tool_call_id": value_at(item, _CALLED)}
     return {"role": role, "content": parts, "tool_calls": calls}
 
 
 def _part(item: object) -> dict[str, object]:
-    name = told(item, "tool_call.function.name")
+    name = value_at(item, "tool_call.function.name")
     if name is not None:
         return {"type": "tool_use", **_call(item)}
-    text = _shown(told(item, "message_content.text"))
-    return {"type": told(item, "message_content.type") or "text", "text": text}
+    text = _shown(value_at(item, "message_content.text"))
+    return {"type": value_at(item, "message_content.type") or "text", "text": text}
 
 
 def _call(item: object) -> dict[str, object]:
     return {
-        "id": told(item, "tool_call.id"),
-        "name": told(item, "tool_call.function.name"),
-        "arguments": told(item, "tool_call.function.arguments"),
+        "id": value_at(item, "tool_call.id"),
+        "name": value_at(item, "tool_call.function.name"),
+        "arguments": value_at(item, "tool_call.function.arguments"),
     }
 
 

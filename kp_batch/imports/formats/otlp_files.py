@@ -21,8 +21,14 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from kp_batch import limits
 from kp_batch.errors import UNREADABLE_FILE, UnreadableError
 from kp_batch.imports.conversation.messages import Json
-from kp_batch.imports.formats.json_files import parsed, read_json_values
-from kp_batch.imports.formats.packed_files import ZSTD, CutError, opened, unpacked
+from kp_batch.imports.formats.json_files import (
+    ZSTD,
+    CutError,
+    opened,
+    parsed,
+    read_json_values,
+    unpacked,
+)
 from kp_batch.imports.model import Rejected
 from kp_batch.limits import Budget, TooLargeError, refusal_budget
 

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
-from kp_batch.imports.conversation.attributes import Event, OtelSpan, told
+from kp_batch.imports.conversation.attributes import Event, OtelSpan, value_at
 from kp_batch.imports.conversation.messages import Json, object_in, parse_json
 from kp_batch.imports.conversation.spans import nanoseconds
 from kp_batch.imports.formats.otlp import draft
@@ -46,14 +46,14 @@ def _check(schema: pa.Schema) -> None:
 
 
 def _unit(row: Json) -> SourceRecord | Rejected:
-    trace, span = (str(told(row, f"context.{each}") or "") for each in ("trace_id", "span_id"))
+    trace, span = (str(value_at(row, f"context.{each}") or "") for each in ("trace_id", "span_id"))
     if not trace or not span:
         return Rejected(["missing_id"], "a span without its ids")
     attributes = {**object_in(row.get("attributes"))}
     for name, value in row.items():
         if name.startswith("attributes."):
             attributes[name.removeprefix("attributes.")] = value
-    if told(attributes, _KIND) is None and row.get("span_kind"):
+    if value_at(attributes, _KIND) is None and row.get("span_kind"):
         attributes[_KIND] = row["span_kind"]
     events = parse_json(row.get("events"))
     return SourceRecord(
