@@ -5,12 +5,11 @@ import json
 import pickle
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 
 import duckdb
@@ -164,13 +163,14 @@ def test_fewer_parts_than_cores_share_all_of_them(monkeypatch: pytest.MonkeyPatc
 def test_after_an_error_no_further_part_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pl, "thread_pool_size", lambda: 2)
     begun: list[int] = []
+    never = Event()
 
     def work(part: int) -> int:
         begun.append(part)
         if part == 1:
             raise ArchiveError("none")
         if part:
-            time.sleep(0.5)  # all of them take minutes: longer than to see the error
+            never.wait(0.5)  # all of them take minutes: longer than to see the error
         return part
 
     mapped = ThreadExecutor().map(Step("work", work), range(1_000))

@@ -14,9 +14,9 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TRACE = "trace"
 # What each command prints as JSON: a module, which may take long to import, and its type there.
 _PRINTED = {
-    "audit": ("audits", "AuditResult"),
+    "audit": ("runs.audits", "AuditResult"),
     "compare": ("operations.compare", "Comparison"),
-    "explain": ("operations.explain.explanation", "Explanation"),
+    "explain": ("operations.explain", "Explanation"),
     "export": ("operations.export", "ExportResult"),
     "import": ("imports.run", "Imported"),
     "plan": ("planning.explain_plan", "PlanDescription"),
