@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kp_batch.errors import KpBatchError
+from kp_batch.imports.limits import ImportLimits
 from kp_batch.imports.model import Format, Rejected, SourceRecord, TraceDraft
-from kp_batch.imports.rejects import ImportLimits
 from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, as_text, import_traces
 from tests.importing import imported, kp_trace, refusals, write_json

@@ -31,6 +31,13 @@ from kp_batch.cli import maintain, query, run
 from kp_batch.cli.options import checked
 checked({"archive": sys.argv[1:2], "warehouse": sys.argv[2]})
 """
+COMMANDS = """
+import sys
+from importlib import import_module
+import kp_batch.cli
+for name in kp_batch.cli._MODULES:
+    import_module(f"kp_batch.cli.{name}")
+"""
 ASKED = """
 import io, sys
 from pathlib import Path
@@ -97,3 +104,9 @@ def test_who_waits_for_a_long_command_has_imported_none_of_its_work() -> None:
     waiting = imported("import sys, kp_batch.cli")
     assert "kp_batch.cli.supervise" in waiting
     assert not waiting & (MODELS | PAGES | REMOTE | FRAMES | {"duckdb", "pydantic"})
+
+
+def test_the_commands_and_their_options_are_there_without_their_work() -> None:
+    commands = imported(COMMANDS)
+    assert "kp_batch.cli.schema" in commands
+    assert not commands & (MODELS | PAGES | REMOTE | FRAMES | {"duckdb", "pydantic"})

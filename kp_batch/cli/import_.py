@@ -9,7 +9,7 @@ import click
 
 from kp_batch.cli import kp_batch
 from kp_batch.cli.options import complete_formats, json_line, json_option
-from kp_batch.imports.rejects import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
+from kp_batch.imports.limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
 from kp_batch.log import echo
 from kp_batch.storage.urls import is_url
 

@@ -5,7 +5,6 @@ What only waits, for its root or for the end of an export, stands in `_waiting.j
 
 import json
 from collections import Counter
-from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 
@@ -13,11 +12,10 @@ import duckdb
 import polars as pl
 
 from kp_batch.duck import duckdb_config, set_variables, sql, statement
-from kp_batch.errors import KpBatchError
 from kp_batch.imports.archive import Archive
 from kp_batch.imports.model import Rejected
 from kp_batch.imports.sorted_runs import SortedRuns
-from kp_batch.text import are, encodable, number, shortened
+from kp_batch.text import encodable, shortened
 
 WAITING = ("incomplete", "unfinished_run")  # reasons that a later import finds gone
 NAMES = {"refused": "_refused.jsonl", "waiting": "_waiting.jsonl"}
@@ -122,47 +120,3 @@ def _write(archive: Archive, kind: str, connection: duckdb.DuckDBPyConnection) -
             file.writelines(f"{each}\n" for each in batch.column("text").to_pylist())
             number += len(batch)
     return number
-
-
-MAX_REFUSED = "More refused traces than this, 5 or 5% of what is read, fail the import."
-MAX_UNREADABLE = "More unreadable files than this, 5 or 5%, fail the import."
-
-
-@dataclass(frozen=True)
-class ImportLimits:
-    """How much an import may refuse: a number such as 5, or a share such as 5%; None: any.
-
-    What waits counts as neither.
-    """
-
-    max_refused: str | None = None  # of the traces, lines and rows that are read
-    max_unreadable: str | None = None  # of the files of the sources
-
-
-def check_limits(limits: ImportLimits, refusals: Refusals, traces: int, files: int) -> None:
-    """Refuse to import where more is refused than may be.
-
-    Args:
-        limits: of this import.
-        refusals: of what it has read.
-        traces: that it has made.
-        files: of its sources.
-
-    Raises:
-        KpBatchError: tells the limit, and how to allow it.
-    """
-    from kp_batch.config import is_beyond
-
-    read = traces + refusals.numbers["refused"]
-    for kind, limit, whole, what in (
-        ("refused", limits.max_refused, read, "trace"),
-        ("unreadable", limits.max_unreadable, files, "file"),
-    ):
-        part = refusals.numbers[kind]
-        if limit is not None and is_beyond(limit, part, whole):
-            raise KpBatchError(
-                f"{part:,} of {number(whole, what)} {are(part)} {kind}, more than --max-{kind} "
-                f"{limit} allows (such as {refusals.first[kind]}); no trace is imported; "
-                f"_refused.jsonl in the archive tells all; to allow it this once: --max-{kind} "
-                f"{part}"
-            )

@@ -22,8 +22,9 @@ from kp_batch.imports.archive import Archive, target_of
 from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired
 from kp_batch.imports.formats import FORMATS, detect_format
 from kp_batch.imports.job import ImportJob
+from kp_batch.imports.limits import ImportLimits, check_limits
 from kp_batch.imports.model import Format, Input
-from kp_batch.imports.rejects import NAMES, ImportLimits, check_limits
+from kp_batch.imports.rejects import NAMES
 from kp_batch.imports.rules import Rules
 from kp_batch.imports.sorted_runs import RUN_BYTES
 from kp_batch.imports.sources import (

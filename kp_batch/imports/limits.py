@@ -1,0 +1,53 @@
+"""How much an import may refuse."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kp_batch.errors import KpBatchError
+from kp_batch.text import are, number
+
+if TYPE_CHECKING:  # not for the command line, which has the options of all commands
+    from kp_batch.imports.rejects import Refusals
+
+MAX_REFUSED = "More refused traces than this, 5 or 5% of what is read, fail the import."
+MAX_UNREADABLE = "More unreadable files than this, 5 or 5%, fail the import."
+
+
+@dataclass(frozen=True)
+class ImportLimits:
+    """How much an import may refuse: a number such as 5, or a share such as 5%; None: any.
+
+    What waits counts as neither.
+    """
+
+    max_refused: str | None = None  # of the traces, lines and rows that are read
+    max_unreadable: str | None = None  # of the files of the sources
+
+
+def check_limits(limits: ImportLimits, refusals: "Refusals", traces: int, files: int) -> None:
+    """Refuse to import where more is refused than may be.
+
+    Args:
+        limits: of this import.
+        refusals: of what it has read.
+        traces: that it has made.
+        files: of its sources.
+
+    Raises:
+        KpBatchError: tells the limit, and how to allow it.
+    """
+    from kp_batch.config import is_beyond
+
+    read = traces + refusals.numbers["refused"]
+    for kind, limit, whole, what in (
+        ("refused", limits.max_refused, read, "trace"),
+        ("unreadable", limits.max_unreadable, files, "file"),
+    ):
+        part = refusals.numbers[kind]
+        if limit is not None and is_beyond(limit, part, whole):
+            raise KpBatchError(
+                f"{part:,} of {number(whole, what)} {are(part)} {kind}, more than --max-{kind} "
+                f"{limit} allows (such as {refusals.first[kind]}); no trace is imported; "
+                f"_refused.jsonl in the archive tells all; to allow it this once: --max-{kind} "
+                f"{part}"
+            )
