@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import IO, Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 LINE_BYTES = 64 << 20  # of a JSON line, a protobuf message, and a JSON document of one trace
 TEXT_BYTES = 16 << 20  # of one value, in UTF-8
@@ -131,6 +131,18 @@ def parse(text: str | bytes) -> Any:
         return from_json(text, cache_strings="keys")
     except (TypeError, ValueError):  # also of half a surrogate, another encoding, deep nesting
         return json.loads(text)
+
+
+def dump(value: object) -> bytes:
+    """The JSON text of a value: UTF-8, and escapes where it holds what UTF-8 has not.
+
+    Raises:
+        RecursionError: it is nested too deep.
+    """
+    try:
+        return to_json(value, inf_nan_mode="constants")
+    except ValueError:  # half a surrogate, or deep nesting
+        return json.dumps(value).encode()
 
 
 def _has_too_many_values(text: str | bytes) -> bool:

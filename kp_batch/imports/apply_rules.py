@@ -68,7 +68,9 @@ def _is_too_large(draft: TraceDraft) -> bool:
         len(draft.steps) > limits.VALUES
         or sum(map(len, texts)) > limits.LINE_BYTES
         or any(
-            4 * len(each) > limits.TEXT_BYTES < len(each.encode(errors="replace")) for each in texts
+            # A letter takes 4 bytes at the most, so that short texts need not be encoded.
+            4 * len(each) > limits.TEXT_BYTES < len(each.encode(errors="replace"))
+            for each in texts
         )
     )
 

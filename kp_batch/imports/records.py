@@ -6,16 +6,13 @@ trace: the day in which it was put. Rows stand in segments, one of each import, 
 are merged as they grow, so that a night rewrites no more than some times what it has read.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
 import polars as pl
-from pydantic_core import to_json
 
 from kp_batch import limits
 from kp_batch.imports.model import SourceRecord
@@ -90,7 +87,10 @@ class NewRecords:
 
     def add(self, record: SourceRecord, file: str, position: int) -> None:
         """Take a record; one that is nested too deep is kept as one that is too large."""
-        content = _json(record.payload)
+        try:
+            content = limits.dump(record.payload)
+        except RecursionError:
+            content = b"null"
         trace, digest = encodable(record.trace), _digest(content)
         row = (trace, self.number, file, position, record.line, content.decode(), digest, None)
         self._runs.add(row, len(content))
@@ -307,16 +307,6 @@ def _digested(rows: pl.DataFrame) -> pl.DataFrame:
     lacking = pl.when(pl.col("digest").is_null()).then("json")
     made = lacking.cast(pl.Binary).map_elements(_digest, pl.Binary, skip_nulls=True)
     return rows.with_columns(digest=pl.coalesce("digest", made))
-
-
-def _json(payload: object) -> bytes:
-    """A payload as JSON: with escapes where it holds what UTF-8 has not; null if it is too deep."""
-    try:
-        return to_json(payload, inf_nan_mode="constants")
-    except ValueError:
-        with suppress(RecursionError):
-            return json.dumps(payload).encode()
-    return b"null"
 
 
 def _digest(content: bytes) -> bytes:
