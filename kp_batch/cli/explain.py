@@ -34,6 +34,17 @@ if TYPE_CHECKING:
     from kp_batch.operations.warehouse_cache import CacheContents
     from kp_batch.scoring.profiles import ProfileVersions
 
+_STEPS = 12  # shown at the most
+_LINE, _ID = 120, 45  # characters
+_REASONS = 3  # lines of them a run
+_BESIDE = 5  # lines of two texts beside each other
+_NAME, _FINGERPRINT = 30, 60  # characters
+_WHEN = {
+    "single_thought": "its only step is a thought: 0.1, whatever the composite",
+    "recovery_bonus": "more than 2 error recoveries, and success",
+    "low_diversity_penalty": "tools, and at most 1 distinct one",
+}
+
 
 @kp_batch.command()
 @click.argument("trace")
@@ -153,12 +164,6 @@ def _scorer(
 
     with warehouse_cache(warehouse, moment, group) as (own, find_neighbours):
         yield of_file or own, find_neighbours
-
-
-_STEPS = 12  # shown at the most
-_LINE, _ID = 120, 45  # characters
-_REASONS = 3  # lines of them a run
-_BESIDE = 5  # lines of two texts beside each other
 
 
 def explanation_text(result: "Explanation") -> str:
@@ -307,14 +312,6 @@ def _history(history: Sequence["ScoreChange"]) -> Iterator[str]:
             lines = wrap(reasons, _LINE - 27, max_lines=_REASONS, placeholder=" …")
             named = zip_longest([each.run_id[:23]], lines, fillvalue="")
             yield from (f"  {name:<23}  {line}" for name, line in named)
-
-
-_NAME, _FINGERPRINT = 30, 60  # characters
-_WHEN = {
-    "single_thought": "its only step is a thought: 0.1, whatever the composite",
-    "recovery_bonus": "more than 2 error recoveries, and success",
-    "low_diversity_penalty": "tools, and at most 1 distinct one",
-}
 
 
 def breakdown_lines(

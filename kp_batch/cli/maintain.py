@@ -31,10 +31,8 @@ _NEEDS = (
     "(CREATE SECRET), and this file made again after each run"
 )
 _FILES = 10  # that are named, of each kind
-_PARAMETERS = {
-    "audit": "audits",
-    "weights": "profiles",
-}  # what sets what changed, where that has another name
+# What sets what changed, where that has another name.
+_PARAMETERS = {"audit": "audits", "weights": "profiles"}
 _UNCHANGED = "nothing was changed"
 
 

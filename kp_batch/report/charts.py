@@ -21,6 +21,22 @@ _WHOLE_NUMBERS = "datum.value % 1 ? '' : datum.label"
 COUNTS_UP = alt.Axis(format=",d", labelExpr=_WHOLE_NUMBERS, minExtent=_EXTENT, maxExtent=_EXTENT)
 COUNTS_ALONG = alt.Axis(format=",d", labelExpr=_WHOLE_NUMBERS)
 
+_OVERRIDES = ("single thought", "recovery bonus", "low diversity penalty")
+_QUANTILES = ("p5", "p25", "p50", "p75", "p95")
+_GREY = "#8a8f98"  # for rejected rows whose domain is unknown or has no score
+_AGES = ("<1 s", "<1 min", "<10 min", "<1 h", "<6 h", "<1 d", "<7 d", "<30 d", "≥30 d")
+_MEASURES = ("mean score", "mean novelty")
+_BEGUN = 0.5  # opacity of a step of time that is not over
+_FEW = 31  # days, up to which each day has a tick
+# Where ticks stand and how they are written, by the unit of time; for longer units, some years.
+_TICKS: dict[str, Literal["week", "month", "year"]] = {
+    "day": "week",
+    "week": "month",
+    "month": "year",
+    "quarter": "year",
+}
+_LABELS = {"day": "%Y-%m-%d", "week": "%Y-%m"}
+
 # `alt.layer` is typed to return a facet chart, too.
 Drawing = alt.Chart | alt.LayerChart | alt.FacetChart
 
@@ -87,12 +103,6 @@ def numbers(**formats: str) -> list[alt.Tooltip]:
         alt.Tooltip(f"{name}:Q", format=each, title=name.replace("_", " "))
         for name, each in formats.items()
     ]
-
-
-_OVERRIDES = ("single thought", "recovery bonus", "low diversity penalty")
-_QUANTILES = ("p5", "p25", "p50", "p75", "p95")
-_GREY = "#8a8f98"  # for rejected rows whose domain is unknown or has no score
-_AGES = ("<1 s", "<1 min", "<10 min", "<1 h", "<6 h", "<1 d", "<7 d", "<30 d", "≥30 d")
 
 
 def histogram(data: ReportData, frame: pl.DataFrame) -> Drawing:
@@ -247,19 +257,6 @@ def rejects(data: ReportData, frame: pl.DataFrame) -> Drawing:
         ),
         tooltip=["code:N", "domain:N", *numbers(rejected=",")],
     ).properties(height=height(frame, by="code"))
-
-
-_MEASURES = ("mean score", "mean novelty")
-_BEGUN = 0.5  # opacity of a step of time that is not over
-_FEW = 31  # days, up to which each day has a tick
-# Where ticks stand and how they are written, by the unit of time; for longer units, some years.
-_TICKS: dict[str, Literal["week", "month", "year"]] = {
-    "day": "week",
-    "week": "month",
-    "month": "year",
-    "quarter": "year",
-}
-_LABELS = {"day": "%Y-%m-%d", "week": "%Y-%m"}
 
 
 def over_time(data: ReportData, frame: pl.DataFrame) -> Drawing:

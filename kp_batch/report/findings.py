@@ -14,6 +14,14 @@ from kp_batch.runs.reasons import join_reasons
 from kp_batch.text import are, number, printable, shortened
 
 _MIN_TRACES = 30  # traces, from which on a mean is worth a sentence
+_NOTABLE = 0.01  # the least difference between two means that is worth a sentence
+_LONG = 7  # days without a trace
+# Customary limits of the population stability index. From it we subtract what chance alone adds,
+# which over ten bins is 9 (1/a + 1/b) for a and b traces: a good estimate from that many traces on.
+_MODERATE_SHIFT, _LARGE_SHIFT = 0.1, 0.25
+_MIN_OF_BOTH = 200
+_LISTED = 3  # at most, of the domains that shifted
+_NAMED = 5  # at most, of the domains that came or went, and of dates of weights
 
 
 class Untrusted(str):
@@ -43,14 +51,6 @@ def _days_text(first: date, last: date) -> str:
 def _share_text(part: int, whole: int) -> str:
     """Write a count and its percentage of the whole."""
     return f"{part:,} ({part / whole:.1%})"
-
-
-# Customary limits of the population stability index. From it we subtract what chance alone adds,
-# which over ten bins is 9 (1/a + 1/b) for a and b traces: a good estimate from that many traces on.
-_MODERATE_SHIFT, _LARGE_SHIFT = 0.1, 0.25
-_MIN_OF_BOTH = 200
-_LISTED = 3  # at most, of the domains that shifted
-_NAMED = 5  # at most, of the domains that came or went, and of dates of weights
 
 
 def findings(data: ReportData) -> list[Finding]:
@@ -206,9 +206,6 @@ def _unreadable(data: ReportData) -> Iterator[Finding]:
         yield _finding(counted, Untrusted(printable(paths[0])), ".", is_warning=True)
 
 
-_NOTABLE = 0.01  # the least difference between two means that is worth a sentence
-
-
 def _of_scores(data: ReportData) -> Iterator[Finding]:
     """How the scores are distributed, by domain, and what moved them."""
     for notice in (_extent, _between_domains, _worth_sharing, _copies, _override, _recorded):
@@ -327,9 +324,6 @@ def _recorded(data: ReportData) -> Iterator[Finding]:
 def _well_known(data: ReportData) -> pl.DataFrame:
     """The domains with enough traces for a comparison."""
     return data.own_domains.filter(pl.col("traces") >= _MIN_TRACES)
-
-
-_LONG = 7  # days without a trace
 
 
 def _of_times(data: ReportData) -> Iterator[Finding]:

@@ -22,6 +22,10 @@ from kp_batch.report.panels import PANELS, Panel
 from kp_batch.report.traces import Traces
 from kp_batch.text import age, bar_line, number, of_group, shortened
 
+T = TypeVar("T")
+_ID = 80  # characters of a trace's id that are shown
+_COMMAND = 300  # of an id that a command names
+
 
 @cache
 def vega() -> str:
@@ -87,11 +91,6 @@ THEMES = {
         palette="#7c9cf5 #efb118 #ff725c #6cc5b0 #4fc263 #ff8ab7 #b98cff #97bbf5 #c08a6c #9498a0",
     ),
 }
-
-
-T = TypeVar("T")
-_ID = 80  # characters of a trace's id that are shown
-_COMMAND = 300  # of an id that a command names
 
 
 def page(data: ReportData, traces: Traces) -> str:
