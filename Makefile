@@ -27,16 +27,16 @@ lint: install
 	$(BIN)/lint-imports
 
 torture: install
-	KP_LAW_EXAMPLES=200 $(BIN)/pytest tests/test_law.py
-	$(BIN)/python -m tests.killing 60
-	$(BIN)/python -m tests.large worst
-	$(BIN)/python -m tests.hostile_runs
+	KP_LAW_EXAMPLES=200 $(BIN)/pytest tests/laws/test_incremental_equals_full.py
+	$(BIN)/python -m tests.support.killing 60
+	$(BIN)/python -m tests.bench.large worst
+	$(BIN)/python -m tests.support.hostile_runs
 
 bench: install
 	$(BIN)/python -m tests.bench
 
 bench-full: install
-	$(BIN)/python -m tests.large growth
+	$(BIN)/python -m tests.bench.large growth
 
 clean:
 	rm -rf .venv kp-batch-demo .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -11,13 +11,22 @@ from uuid import uuid4
 
 import pytest
 
-from tests.browsing import CHROMIUM
-from tests.buckets import make_bucket, s3_server
-from tests.pages import ROOT
-from tests.postgres import POSTGRES
+from tests.support import ROOT
+from tests.support.browser import CHROMIUM
+from tests.support.buckets import make_bucket, s3_server
+from tests.support.postgres import POSTGRES
 
 # Files that take a minute and more, which no worker shall begin when the others have ended.
-LONG = ("docs", "deployment", "ray", "cli", "law", "killing", "forgetting", "sweep")
+LONG = (
+    "docs",
+    "deployment",
+    "ray",
+    "cli",
+    "incremental_equals_full",
+    "killing",
+    "forget",
+    "sweep",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

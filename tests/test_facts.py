@@ -12,8 +12,8 @@ from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
 from kp_batch.facts import FACTS_VERSION, with_facts, with_text
 from kp_batch.schemas import FACTS, STEP_TYPES
-from tests.archives import read, step, trace, write_jsonl, write_parquet
-from tests.odd_rows import write_odd_rows
+from tests.support.archives import read, step, trace, write_jsonl, write_parquet
+from tests.support.odd_rows import write_odd_rows
 
 COUNTS = ("n_steps", "n_types", "n_thoughts", "n_recoveries", "n_tool_steps", "n_tools")
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +13,9 @@ from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import TraceError
 from kp_batch.live import compare_profiles, evaluate_value
 from kp_batch.novelty.cache import VectorCache
-from tests.weighting import undated
+from tests.support import GOLDEN
+from tests.support.profiles import undated
 
-GOLDEN = Path(__file__).parent / "golden"
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 

@@ -1,0 +1,283 @@
+"""Files with damage of every kind: what is taken from them is what they say, or it is told why not.
+
+Each is read again here, by plain libraries and strict rules, and compared with what was accepted.
+"""
+
+import json
+import os
+import re
+import resource
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kp_batch.config import RescoreConfig
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.warehouse.reader import connect
+from tests.pipeline.test_rescore import facts
+from tests.support.archives import step, table, trace, write_jsonl, write_parquet
+from tests.support.mutating import as_json, damaged, damaged_parquet, swapped, write
+
+pytestmark = pytest.mark.timeout(120)
+MOST_MB = 1_000
+SEEDS = range(int(os.environ.get("KP_MUTATION_SEEDS", "5")))  # each has other files
+FILES = 100  # of each seed and form
+
+Row = Mapping[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def bounded(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Fails where memory grows, or anything is told as no user should read it."""
+    before = _peak_mb()
+    yield
+    assert _peak_mb() - before < MOST_MB
+    told = "".join(capfd.readouterr())
+    assert not re.search("Traceback|panicked|unexpected", told), told
+
+
+def _peak_mb() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+def traces_of(name: str, chance: Random) -> list[dict[str, Any]]:
+    """Good traces whose ids are a file's own."""
+    usual = [
+        step("thought", "so ä", step_id=0),
+        step("tool_call", "run", "python", input='{"at": 1}', latency_ms=1.5),
+        step("error_recovery", None),
+    ]
+    return [
+        trace(
+            id=f"kp:trace:{name}-{number}",
+            steps=usual[: chance.choice((1, 2, 3))],
+            objective=f"do {name} {number}",
+            quality_score=chance.choice((0.5, 1, None)),
+            created_at=f"2026-01-0{number + 1}T08:00:00.25Z",
+        )
+        for number in range(4)
+    ]
+
+
+def test_damaged_lines(tmp_path: Path) -> None:
+    archive, given = tmp_path / "archive", dict[str, list[bytes]]()
+    for seed in SEEDS:
+        for number in range(FILES):
+            chance = Random(f"{seed} {number}")
+            name = f"{seed}-{number}.jsonl"
+            traces = traces_of(name, chance)
+            lines = [json.dumps(each).encode() for each in traces]
+            given[name] = lines
+            if chance.random() < 0.5:
+                write(archive / name, damaged(b"\n".join(lines) + b"\n", chance))
+            else:
+                at = chance.randrange(4)
+                changed = [*lines[:at], as_json(swapped(traces[at], chance)), *lines[at + 1 :]]
+                write_jsonl(archive / name, changed)
+    taken = Taken(archive, tmp_path / "warehouse")
+    for name, lines in given.items():
+        with (archive / name).open("rb") as file:
+            rows = {row: line for row, line in enumerate(file) if line.strip()}
+        accepted = taken.check(name, {row: _object(line) for row, line in rows.items()})
+        assert {row for row, line in rows.items() if line.rstrip(b"\n") in lines} <= accepted, name
+
+
+def _object(line: bytes) -> Any:
+    with suppress(ValueError, RecursionError):
+        return json.loads(line)
+    return None
+
+
+WRITTEN: Sequence[Mapping[str, Any]] = (
+    {},
+    {"compression": "none", "use_dictionary": False},
+    {"compression": "zstd", "row_group_size": 2},
+    {"compression": "gzip", "data_page_version": "2.0"},
+    {"compression": "none", "write_page_checksum": True, "version": "1.0"},
+)
+
+
+def test_damaged_parquet(tmp_path: Path) -> None:
+    archive, names = tmp_path / "archive", list[str]()
+    for seed in SEEDS:
+        for number in range(FILES):
+            chance = Random(f"{seed} {number}")
+            name = f"{seed}-{number}.parquet"
+            content = _parquet(name, chance)
+            write(archive / name, damaged_parquet(content, chance))
+            names.append(name)
+    taken = Taken(archive, tmp_path / "warehouse")
+    for name in sorted({*names} - taken.unreadable):
+        taken.check(name, dict(enumerate(_read_parquet(archive / name))))
+
+
+def _parquet(name: str, chance: Random) -> bytes:
+    """Good traces, or ones of which something has another type throughout."""
+    traces, form = traces_of(name, chance), chance.choice(WRITTEN)
+    changed: list[Any] = []
+    if chance.random() < 0.5:
+        state = chance.getstate()
+        for each in traces:
+            chance.setstate(state)
+            changed.append(swapped({**each, "steps": each["steps"][:1]}, chance))
+    with suppress(pa.ArrowException, OverflowError, UnicodeError, ValueError, AttributeError):
+        if changed:
+            return _written(pa.Table.from_pylist(changed), form)
+    return _written(table(traces), form)
+
+
+def _written(rows: pa.Table, form: Mapping[str, Any]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, **form)
+    return sink.getvalue().to_pybytes()
+
+
+# The leaves that a run reads.
+_READ = re.compile(
+    r"@type|id|metadata\.(created_at|task_domain|agent_id|framework|success|quality_score)\b.*"
+    r"|task\.objective\b.*|outcome\.confidence\b.*|steps\.\w+\.\w+\.(type|content|tool\.name)\b.*"
+)
+
+
+def _read_parquet(path: Path) -> list[Any]:
+    file = pq.ParquetFile(path)
+    leaves = [file.schema.column(each).path for each in range(len(file.schema))]
+    read = file.read(columns=[each for each in leaves if _READ.fullmatch(each)])
+    read.validate(full=True)
+    return read.to_pylist()
+
+
+class Taken:
+    """What a run took from an archive, a good file beside all others."""
+
+    def __init__(self, archive: Path, warehouse: Path) -> None:
+        good = [trace(id=f"good {each}", objective=f"good {each}") for each in range(5)]
+        write_jsonl(archive / "good.jsonl", good[:3])
+        write_parquet(archive / "good.parquet", good[3:])
+        settings = RescoreConfig(
+            archive=(str(archive),), warehouse=warehouse, embedder="hashing", max_reject_share=1.0
+        )
+        rescore_archive(settings)
+        with connect(warehouse) as connection:
+
+            def ask(query: str) -> pl.DataFrame:
+                return pl.DataFrame(connection.sql(query).to_arrow_table())
+
+            files = ask("FROM files")
+            self.scored = {each["trace_id"] for each in ask("FROM scores").to_dicts()}
+            rejects = ask("FROM rejects").to_dicts()
+        assert {f"good {each}" for each in range(5)} <= self.scored
+        for each in rejects:
+            json.loads(each["raw"] or "null", parse_constant=pytest.fail)
+        gone = files.filter(status="unreadable")["source_file"]
+        self.unreadable = {Path(each).name for each in gone}
+        whole = {Path(each["source_file"]).name for each in rejects if each["row"] is None}
+        assert whole == self.unreadable
+        named = files.select("file_id", name=pl.col("source_file").str.split("/").list.last())
+        rows = facts(settings).join(named, on="file_id").to_dicts()
+        self.rows: dict[str, dict[int, Row]] = {}
+        for each in rows:
+            self.rows.setdefault(each["name"], {})[each["row"]] = each
+        self.rejected = {(Path(each["source_file"]).name, each["row"]) for each in rejects}
+
+    def check(self, name: str, told: Mapping[int, Any]) -> set[int]:
+        """Compare a file's rows with what it says; returns those that are accepted."""
+        assert name not in self.unreadable
+        rows = self.rows.get(name, {})
+        assert rows.keys() == told.keys(), name
+        accepted: set[int] = set()
+        for number, row in rows.items():
+            if row["reasons"]:
+                assert (name, number) in self.rejected
+                continue
+            accepted.add(number)
+            expected = strictly(told[number])
+            assert {each: row[each] for each in expected} == expected, (name, number)
+            assert row["trace_id"] in self.scored
+        return accepted
+
+
+def strictly(told: Any) -> dict[str, Any]:
+    """What is scored of a trace, which has to be valid, in columns of the facts."""
+    assert told.get("@type") in {None, "ReasoningTrace", b"ReasoningTrace"}
+    metadata, steps = told["metadata"], told["steps"]
+    confidence, success = told["outcome"]["confidence"], metadata["success"]
+    assert _is_number(confidence)
+    assert 0 <= confidence <= 1
+    assert success is True or success is False
+    types = [each["type"] for each in steps]
+    assert types
+    assert {*types} <= {"thought", "tool_call", "observation", "error_recovery"}
+    tools = [_text((each.get("tool") or {}).get("name")) for each in steps if _has_tool(each)]
+    tools = [each for each in tools if each is not None]
+    text = " ".join([_text(told["task"]["objective"]) or "", *(map(_content, steps))])
+    recorded = metadata.get("quality_score")
+    complexity = len({*types}) / 4 * 0.5 + 0.3 * ("error_recovery" in types) + len(types) / 20 * 0.2
+    return {
+        "trace_id": _text(told["id"]),
+        "created_at": _time(metadata["created_at"]),
+        "task_domain": _text(metadata["task_domain"]),
+        "agent_id": _text(metadata.get("agent_id")),
+        "framework": _text(metadata.get("framework")),
+        "success": success,
+        "recorded_score": _recorded(recorded),
+        "outcome_confidence": float(confidence) * (1.0 if success else 0.3),
+        "complexity": min(1.0, complexity),
+        "n_steps": len(steps),
+        "n_tools": len({*tools}),
+        "text_hash": sha256(text.encode()).hexdigest(),
+    }
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _recorded(value: Any) -> float | None:
+    if not _is_number(value):
+        return None
+    with suppress(OverflowError):
+        return float(value) if abs(float(value)) < float("inf") else None
+    return None
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return re.sub("[\ud800-\udfff]", "\ufffd", value) if isinstance(value, str) else None
+
+
+def _has_tool(each: Row) -> bool:
+    return isinstance(each.get("tool"), dict)
+
+
+def _content(each: Row) -> str:
+    value = each.get("content")
+    if value is None or isinstance(value, str | bytes):
+        return _text(value) or ""
+    return _text(json.dumps(value, ensure_ascii=False)) or ""
+
+
+def _time(value: Any) -> datetime:
+    if isinstance(value, bytes):
+        value = value.decode()
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value.upper())
+    if not isinstance(value, datetime):
+        assert isinstance(value, date)
+        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)

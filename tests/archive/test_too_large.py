@@ -1,0 +1,144 @@
+"""Small files that would take gigabytes are refused by name, and no more of them is read."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kp_batch import limits
+from kp_batch.archive.formats import json as json_format
+from kp_batch.archive.formats import parquet_batches
+from kp_batch.archive.formats.parquet_batches import ReadPlan, plan_reading
+from kp_batch.archive.reading import read_raw
+from kp_batch.archive.sources import discover
+from kp_batch.errors import UnreadableError
+from tests.support.archives import SCHEMA, read, retyped, step, trace, write_parquet
+from tests.support.hostile import FILES, lower_limits
+
+TOO_LARGE = ["too_large"]
+# What is said of the rows of each file, or of a file of which nothing is read.
+TOLD = {
+    **{name: [TOO_LARGE] for name in FILES},
+    **{name: [TOO_LARGE, []] for name in FILES if name.endswith(".jsonl")},
+    "escaped_text.jsonl": [["missing_id"], []],
+    "many_empty_steps.jsonl": [*[["unknown_step_type"]] * 3, []],
+    "parquet_deep_column.parquet": [["unreadable_file"]],
+}
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    lower_limits(monkeypatch, UNPACKED_BYTES=1 << 20)
+    for module in (json_format, parquet_batches):
+        monkeypatch.setattr(module, "BATCH_BYTES", 1 << 18)
+
+
+def codes(path: Path) -> list[list[str]]:
+    """The faults of each row of a file, or of the file itself."""
+    try:
+        return read(path).get_column("reasons").to_list()
+    except UnreadableError as error:
+        return [[fault.code for fault in error.faults]]
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if "many_columns" not in name])
+def test_what_is_too_large_is_refused(tmp_path: Path, name: str) -> None:
+    FILES[name](tmp_path / name)
+    assert codes(tmp_path / name) == TOLD[name]
+
+
+def test_a_row_that_is_too_large_is_known_by_its_id(tmp_path: Path) -> None:
+    rows = [trace(id="a"), trace(id="b", objective="x" * (limits.TEXT_BYTES + 1)), trace(id="c")]
+    found = read(write_parquet(tmp_path / "a.parquet", rows))
+    assert list(found.select("row", "trace_id", "reasons").iter_rows()) == [
+        (0, "a", []),
+        (1, "b", TOO_LARGE),
+        (2, "c", []),
+    ]
+
+
+@pytest.mark.parametrize("ratio", [10, 1_000])
+def test_a_large_file_may_unpack_to_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ratio: int
+) -> None:
+    monkeypatch.setattr(limits, "RATIO", ratio)
+    rows = [trace(id=f"{each}", objective=f"{each % 10}" * 40_000) for each in range(50)]
+    path = write_parquet(tmp_path / "a.parquet", rows, use_dictionary=False)
+    assert 10 < 50 * 40_000 / path.stat().st_size < 1_000
+    assert codes(path) == ([TOO_LARGE] if ratio == 10 else [[]] * 50)
+
+
+def test_a_column_that_is_not_read_may_not_be_too_large(tmp_path: Path) -> None:
+    rows = [trace(id="a", extra="x" * (2 * limits.UNPACKED_BYTES))]
+    schema = retyped(SCHEMA, "extra", pa.string())
+    assert codes(write_parquet(tmp_path / "a.parquet", rows, schema, compression="zstd")) == [
+        TOO_LARGE
+    ]
+
+
+def repeated(path: Path, **options: Any) -> Path:
+    """Rows that hold the same texts, which with each other take more than a batch may."""
+    long, other = "é" * 15_000, "ü" * 100
+    rows = [
+        trace(id="a", objective=long, steps=[step(content=long), step(content=None)] * 3),
+        trace(id="b", objective=other, steps=[]),
+        trace(id="c", objective=None, steps=[step(content=other), step(content=long)]),
+        trace(id="d", objective=long, steps=[step(content=long)]),
+    ]
+    return write_parquet(path, rows * 2, **options)
+
+
+def test_what_stands_once_in_a_file_is_read_alike(tmp_path: Path) -> None:
+    plain = repeated(tmp_path / "plain.parquet", use_dictionary=False)
+    once = repeated(tmp_path / "once.parquet")
+    assert once.stat().st_size < plain.stat().st_size
+    assert read(once).equals(read(plain))
+    assert raw(once) == raw(plain)
+
+
+def raw(path: Path) -> list[tuple[int, str]]:
+    return list(read_raw(discover([str(path)])[0], range(8)))
+
+
+@pytest.mark.parametrize(("columns", "told"), [(21, []), (20, TOO_LARGE)])
+def test_a_file_of_too_many_columns_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, told: list[str]
+) -> None:
+    path = write_parquet(tmp_path / "a.parquet", [trace(id="a")])
+    monkeypatch.setattr(limits, "COLUMNS", columns)
+    assert codes(path) == [told]
+
+
+def test_long_lists_are_unfolded_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    long = pa.array([["x" * limits.TEXT_BYTES] * 9], pa.large_list(pa.large_string()))
+    pq.write_table(pa.table({"a": long}), path)
+    with path.open("rb") as file:
+        rows = parquet_batches.ParquetRows(file)
+        (batch,) = rows.batches(100)
+    assert batch.schema.equals(rows.schema)
+    assert batch.schema.field("a").type.value_type == pa.string()
+
+
+def test_what_stands_once_in_a_file_is_cut_by_what_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_batches, "BATCH_BYTES", 100_000)
+    with repeated(tmp_path / "a.parquet").open("rb") as file:
+        batches = list(parquet_batches.ParquetRows(file).batches(100))
+    assert [len(each) for each in batches] == [1, 3, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("batch", "folded"),
+    [(100_000, ("steps.list.element.content", "task.objective")), (1 << 20, ())],
+)
+def test_texts_that_could_take_more_than_a_batch_are_not_unfolded_at_once(
+    tmp_path: Path, batch: int, folded: tuple[str, ...]
+) -> None:
+    path = repeated(tmp_path / "a.parquet")
+    with path.open("rb") as file:
+        plan = plan_reading(file, pq.ParquetFile(file), path.stat().st_size, batch)
+    assert plan == ReadPlan(128, folded)

@@ -1,0 +1,961 @@
+"""The command line as a user meets it: real processes, the real flow, a real Prefect."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from kp_batch.cli import kp_batch as group
+from kp_batch.cli import run as rescoring
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import ArchiveError, WarehouseError
+from kp_batch.imports.formats import FORMATS
+from kp_batch.pipeline.report import leave_report
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.sample import write_sample
+from kp_batch.steps.step import ThreadExecutor
+from kp_batch.warehouse.delta import files_of
+from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.publication import publish, rebuild
+from kp_batch.warehouse.reader import connect
+from tests.operations.test_vacuum import listing
+from tests.support import GOLDEN
+from tests.support.archives import trace, write_jsonl, write_parquet
+from tests.support.holding import holding
+from tests.warehouse.test_lock import HOLD
+
+linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
+PLANNED = [
+    "reasons",
+    "files",
+    "rows_of_earlier",
+    "rows_rejected",
+    "rejected_by_code",
+    "excess",
+    "unused_profiles",
+    "cache_by",
+    "caches",
+    "traces_without_value",
+    "texts_to_embed",
+    "traces_to_replay",
+    "traces_to_restate",
+    "traces_to_reweight",
+    "traces_to_remove",
+    "domains",
+    "largest_domains",
+    "by_domain_and_day",
+    "partitions",
+    "future_partitions",
+    "pending",
+    "estimated_seconds",
+]
+
+
+def kp_batch(
+    *arguments: object, home: Path | None = None, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"COLUMNS": "200"} | ({"HOME": str(home)} if home else {})
+    return subprocess.run(
+        command(arguments),
+        capture_output=True,
+        text=True,
+        input=stdin,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+
+
+@contextmanager
+def working(*arguments: object) -> Generator[subprocess.Popen[str]]:
+    """The command while it works; whatever happens meanwhile, it and all that it began end."""
+    with subprocess.Popen(
+        command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def command(arguments: Sequence[object]) -> list[str]:
+    return [sys.executable, "-m", "kp_batch", *map(str, arguments)]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A warehouse of two runs; the second restated the first day alone, with another cache."""
+
+    archive: Path
+    warehouse: Path
+    runs: tuple[str, str]
+    settings: tuple[object, ...]  # of the second run
+
+    @property
+    def run(self) -> list[object]:
+        """What has nothing to do."""
+        return ["run", self.archive, "--warehouse", self.warehouse, *self.settings]
+
+    def copy(self, folder: Path) -> "Scored":
+        shutil.copytree(self.warehouse, folder)
+        rebuild(folder)
+        return Scored(self.archive, folder, self.runs, self.settings)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("archive")
+    write_sample(folder, traces=120, days=4, seed=3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Scored:
+    """Made without Prefect."""
+    warehouse = tmp_path_factory.mktemp("scored") / "ware house's é"
+    usual = {"archive": (str(archive),), "warehouse": warehouse, "embedder": "hashing"}
+    first = rescore_archive(RescoreConfig(**usual))
+    second = rescore_archive(RescoreConfig(**usual, cache_size=5))
+    settings = ("--embedder", "hashing", "--cache-size", 5)
+    return Scored(archive, warehouse, (first.run_id, second.run_id), settings)
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Path:
+    """A warehouse that `run` made, in a home of its own."""
+    folder = tmp_path_factory.mktemp("a home") / "ware house's é"
+    settings = ("--warehouse", folder, "--embedder", "hashing", "--prefect", "--json")
+    done = kp_batch("run", archive, *settings, home=folder.parent)
+    assert done.returncode == 0, done.stderr
+    (folder / "summary.json").write_text(done.stdout)
+    (folder / "stderr.txt").write_text(done.stderr)
+    return folder
+
+
+@pytest.mark.prefect
+def test_prefect_is_told_no_setting_that_was_left_out(warehouse: Path, archive: Path) -> None:
+    with closing(sqlite3.connect(warehouse / "prefect" / "prefect.db")) as database:
+        [(parameters,)] = database.execute("SELECT parameters FROM flow_run").fetchall()
+    places = {"archive": [str(archive)], "warehouse": str(warehouse)}
+    given = json.loads(parameters)["config"]
+    assert {name: given.pop(name) for name in places} == places
+    of_one_run = {"prune": False, "max_reject_share": 0.05, "wait": False, "preview": False}
+    assert given == {"embedder": "hashing", "allow": [], **of_one_run}
+
+
+@pytest.mark.prefect
+def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: Path) -> None:
+    summary = json.loads((warehouse / "summary.json").read_text())
+    assert summary["counts"]["accepted"] == 120
+    assert sum(row["traces"] for row in summary["scores"]) == 120
+    names = ["run_id", "warehouse", "counts", "seconds", "domains", "scores", "audits"]
+    assert list(summary) == names
+    assert (warehouse / "stderr.txt").read_text().splitlines() == [
+        "kp-batch: running as a Prefect flow on a temporary server",
+        (
+            "kp-batch: plan: restate 120 traces "
+            "(customer_service 47, legal 26, medical 20, code 18, finance 8, 1 more)"
+        ),
+        "kp-batch:   why        a new warehouse",
+        "kp-batch:              files: 4 new",
+        "kp-batch:   embed      98 texts",
+        "kp-batch:   replay     120 traces",
+        "kp-batch:   rewrite    4 partitions: 2026-01-05, 2026-01-06, 2026-01-07, 2026-01-08",
+        "kp-batch:   time       no rates yet",
+        "kp-batch: embedding: 98 texts",
+        "kp-batch: replaying: 120 traces",
+        "kp-batch: writing: 120 traces",
+        f"kp-batch: the report is in {warehouse / 'report.html'}",
+    ]
+
+
+@pytest.mark.prefect
+def test_run_leaves_nothing_loose_in_the_home_directory(warehouse: Path) -> None:
+    assert [path.name for path in warehouse.parent.iterdir()] == [warehouse.name]
+    assert (warehouse / "prefect").is_dir()
+    assert not (warehouse / "staging").exists()
+
+
+@pytest.mark.prefect
+def test_run_leaves_its_summary_as_artifacts_of_a_completed_flow(warehouse: Path) -> None:
+    with closing(sqlite3.connect(warehouse / "prefect" / "prefect.db")) as database:
+        query = "SELECT key, data FROM artifact WHERE key IS NOT NULL"
+        artifacts = {key.rpartition("-")[0]: data for key, data in database.execute(query)}
+        [run] = database.execute("SELECT state_type, name FROM flow_run").fetchall()
+        tasks = database.execute("SELECT name FROM task_run WHERE state_type = 'COMPLETED'")
+        steps = {name.rpartition("-")[0] for (name,) in tasks}
+    assert run == ("COMPLETED", str(warehouse))
+    assert steps == {"read", "plan", "embed", "replay", "write", "publish", "report"}
+    assert (
+        json.loads(artifacts["kp-batch-report-ware-house-s"])
+        == kp_batch("report", "--format", "markdown", "--warehouse", warehouse).stdout
+    )
+    scores = json.loads(json.loads(artifacts["kp-batch-scores-ware-house-s"]))
+    assert {row["domain"] for row in scores} >= {"`code`", "`finance`"}
+
+
+@pytest.mark.prefect
+def test_prefect_is_told_no_text_of_a_trace(warehouse: Path, archive: Path) -> None:
+    tasks = pl.read_parquet(archive / "*.parquet").get_column("task").struct.field("objective")
+    shown = {each for each in tasks if each in (warehouse / "report.html").read_text("utf-8")}
+    assert len(shown) > 10
+    with closing(sqlite3.connect(warehouse / "prefect" / "prefect.db")) as database:
+        held = "\n".join(database.iterdump())
+    assert not {each for each in shown if each in held}
+
+
+@pytest.mark.prefect
+def test_what_a_run_says_and_its_summary_stand_in_the_log_of_prefect(warehouse: Path) -> None:
+    with closing(sqlite3.connect(warehouse / "prefect" / "prefect.db")) as database:
+        query = "SELECT message, level, task_run_id IS NULL FROM log ORDER BY timestamp"
+        logged = {message: told for message, *told in database.execute(query)}
+    _, *said = (warehouse / "stderr.txt").read_text().splitlines()
+    assert {line.removeprefix("kp-batch: ") for line in said} <= logged.keys()
+    [plan] = [message for message in logged if message.startswith("plan: restate 120 traces")]
+    assert logged[plan] == [20, True]
+    assert logged["embedding: 98 texts"] == [20, False]
+    [summary] = [message for message in logged if "traces restated in" in message]
+    assert summary.startswith(
+        f"run {json.loads((warehouse / 'summary.json').read_text())['run_id']}"
+    )
+    assert "Prefect" in summary.splitlines()[0]
+
+
+def test_runs_shows_the_clock_of_the_summary_up_to_publication(scored: Scored) -> None:
+    listed = json.loads(
+        kp_batch("runs", "--warehouse", scored.warehouse, "--format", "json").stdout
+    )
+    with connect(scored.warehouse) as connection:
+        query = "SELECT run_id, seconds FROM runs"
+        told = {name: json.loads(each) for name, each in connection.execute(query).fetchall()}
+    for row in listed:
+        seconds = told[row["run_id"]]
+        assert row["seconds"] == pytest.approx(sum(seconds.values()), abs=0.051)
+        assert row["work"] == pytest.approx(sum(seconds.values()) - seconds["start"], abs=0.051)
+
+
+def test_a_run_with_nothing_to_do_publishes_nothing(scored: Scored) -> None:
+    leave_report(scored.warehouse, ThreadExecutor())
+    before = contents(scored.warehouse)
+    done = kp_batch(*scored.run, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["run_id"] is None
+    assert json.loads(done.stdout)["counts"]["accepted"] == 120
+    assert not done.stderr
+    after = contents(scored.warehouse)
+    for own in (".", "kp.lock", "last-run.log"):
+        before.pop(own, None)
+        after.pop(own)
+    assert after == before
+    assert {"kp.duckdb", "manifest.json", "report.html"} <= after.keys()
+
+
+def test_run_says_that_there_was_nothing_to_do(scored: Scored) -> None:
+    done = kp_batch(*scored.run)
+    line = "nothing to do: 120 traces scored as they have to be\n"
+    assert (done.stdout, done.stderr) == (line, "")
+    assert kp_batch(*scored.run, "--quiet").stdout == ""
+    assert not (scored.warehouse / "prefect").exists()
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_plan_tells_what_a_run_would_do_and_changes_nothing(
+    scored: Scored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_json: bool
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    before = contents(scored.warehouse)
+    plan = ["plan", scored.archive, "--warehouse", scored.warehouse, "--cache-size", "1000"]
+    done = kp_batch(*plan, *["--json"] * is_json)
+    assert done.returncode == 0, done.stderr
+    if is_json:
+        told = json.loads(done.stdout)
+        assert list(told) == PLANNED
+        assert (told["partitions"], told["pending"]) == (
+            [f"2026-01-{day:02d}" for day in (5, 6, 7, 8)],
+            ["settings", "scores"],
+        )
+        assert (told["traces_to_replay"], told["traces_to_reweight"]) == (114, 0)  # 6 met all
+    else:
+        lines = done.stdout.splitlines()
+        assert lines[0].startswith(
+            "plan: restate 120 traces (customer_service 47, legal 26, medical "
+        )
+        assert lines[1:2] == [
+            "  why        cache size 5 \N{RIGHTWARDS ARROW} 1000",
+        ]
+        assert any(line.startswith("  rewrite    4 partitions: 2026-01-05, ") for line in lines)
+    assert contents(scored.warehouse) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_plan_makes_no_warehouse(tmp_path: Path, archive: Path) -> None:
+    plan = ["plan", archive, "--warehouse", tmp_path / "wh" / "within", "--embedder", "hashing"]
+    done = kp_batch(*plan)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("plan: restate 120 traces (")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_waits_works_once_the_other_has_ended(scored: Scored) -> None:
+    with holding(HOLD, scored.warehouse) as holder, working(*scored.run, "--wait") as run:
+        assert run.stdout
+        assert run.stderr
+        assert holder.stdin
+        time.sleep(3)  # without --wait it would end in one
+        assert run.poll() is None
+        holder.stdin.close()
+        assert run.wait(timeout=30) == 0
+        assert run.stdout.readline().startswith("nothing to do: 120 traces")
+        assert not run.stderr.read()
+
+
+def test_sql_answers_in_every_format(scored: Scored) -> None:
+    ask = ["sql", "SELECT count(*) AS traces FROM scores", "--warehouse", scored.warehouse]
+    assert "120" in kp_batch(*ask).stdout
+    assert kp_batch(*ask, "--format", "csv").stdout == "traces\n120\n"
+    assert json.loads(kp_batch(*ask, "--format", "json").stdout) == [{"traces": 120}]
+
+
+def test_sql_reads_its_query_from_a_file_or_stdin(scored: Scored, tmp_path: Path) -> None:
+    query = "SELECT count(*) AS traces FROM scores"
+    file = tmp_path / "query.sql"
+    file.write_text(f"\ufeff{query};\n", "utf-8")
+    ask = ["sql", "--warehouse", scored.warehouse, "--format", "csv"]
+    assert kp_batch(*ask, "-f", file).stdout == "traces\n120\n"
+    assert kp_batch(*ask, "-f", "-", stdin=query).stdout == "traces\n120\n"
+    for wrong in ([], [query, "-f", file]):
+        refused = kp_batch(*ask, *wrong)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr.splitlines()[-1] == "Error: give one of QUERY and -f FILE"
+    file.write_bytes(b"SELECT '\xff'")
+    refused = kp_batch(*ask, "-f", file)
+    assert refused.returncode == 2
+    assert f"SQL is UTF-8, and {file} is not" in refused.stderr
+
+
+def test_the_questions_are_told_with_examples_and_named_by_the_help_of_sql() -> None:
+    told = json.loads(kp_batch("questions", "--json").stdout)
+    shown = kp_batch("questions").stdout
+    named = kp_batch("sql", "--help").stdout
+    for each in told:
+        assert f"  {each['call']}\n    {each['comment']}\n    {each['example']}\n" in shown
+        assert re.search(rf"\b{each['name']}\b", named)
+    [drift] = json.loads(kp_batch("questions", "drift", "--json").stdout)
+    assert drift["example"] == "FROM drift(previous(), latest())"
+    assert kp_batch("questions", "drift").stdout.splitlines()[1] == "  drift(run_a, run_b)"
+    unknown = kp_batch("questions", "drif")
+    assert unknown.returncode == 2
+    assert "there is no question 'drif'" in unknown.stderr
+
+
+def completed(*arguments: object, **environment: object) -> list[str]:
+    """What a shell offers for the last one."""
+    told = {name: str(value) for name, value in environment.items()}
+    line = shlex.join(["kp-batch", *map(str, arguments)])
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(arguments))}
+    done = subprocess.run(
+        [Path(sys.executable).with_name("kp-batch")],
+        env=os.environ | told | words | {"_KP_BATCH_COMPLETE": "bash_complete"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return [each.removeprefix("plain,") for each in done.stdout.split()]
+
+
+def test_a_shell_completes_runs_and_domains_and_changes_nothing(scored: Scored) -> None:
+    before = contents(scored.warehouse)
+    names = ["latest", "previous", *reversed(scored.runs)]
+    place = {"KP_BATCH_WAREHOUSE": scored.warehouse}
+    assert completed("compare", "--warehouse", scored.warehouse, "latest", "") == names
+    assert completed("sql", "--as-of", "p", **place) == ["previous"]
+    assert completed("sql", "--as-of", scored.runs[0], **place) == [scored.runs[0]]
+    assert completed("export", "--domain", "cu", **place) == ["customer_service"]
+    assert contents(scored.warehouse) == before
+
+
+def test_a_shell_completes_questions_and_formats() -> None:
+    assert completed("questions", "novelty_by_a") == ["novelty_by_age"]
+    assert completed("import", "") == sorted(["auto", *FORMATS])
+
+
+def test_a_shell_is_told_nothing_of_a_warehouse_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "kp.duckdb").write_text("no database")
+    for place in (tmp_path, tmp_path / "nowhere", "s3://bucket/warehouse", "gs://no/warehouse"):
+        there = {"KP_BATCH_WAREHOUSE": place, "XDG_CACHE_HOME": tmp_path / "cache"}
+        assert completed("compare", "", **there) == ["latest", "previous"]
+        assert completed("export", "--domain", "", **there) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["kp.duckdb"]
+
+
+def test_a_table_keeps_to_a_width_only_where_there_is_one(
+    scored: Scored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines(columns: str) -> list[str]:
+        monkeypatch.setenv("COLUMNS", columns)
+        asked = ["sql", "FROM scores LIMIT 1", "--warehouse", scored.warehouse]
+        done = subprocess.run(command(asked), capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    assert lines("120")[-1] == "1 row"
+    [top, *_] = lines("")
+    assert len(top) > 500
+
+
+def test_sql_answers_as_of_a_run(scored: Scored) -> None:
+    query = "SELECT count(DISTINCT run_id) AS ids, (SELECT count(*) FROM runs) AS runs FROM scores"
+    ask = ["sql", query, "--warehouse", scored.warehouse, "--format", "csv"]
+    asked = {"": "1,2", scored.runs[0]: "1,1", "previous": "1,1", "latest": "1,2"}
+    for name, answer in asked.items():
+        as_of = ["--as-of", name] if name else []
+        assert kp_batch(*ask, *as_of).stdout == f"ids,runs\n{answer}\n"
+    unknown = kp_batch(*ask, "--as-of", "yesterday")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    [line] = unknown.stderr.splitlines()
+    assert line.startswith("kp-batch: there is no run 'yesterday' in ")
+    assert "; see: kp-batch runs --warehouse " in line
+
+
+def test_runs_lists_the_runs_the_last_one_first(scored: Scored) -> None:
+    answer = kp_batch("runs", "--warehouse", scored.warehouse, "--format", "json")
+    rows = json.loads(answer.stdout)
+    columns = ("run_id", "status", "changes", "accepted", "rejected", "restated")
+    to = "\N{RIGHTWARDS ARROW}"
+    assert [tuple(row[name] for name in columns) for row in rows] == [
+        (scored.runs[1], "done", f"cache size 1000 {to} 5", 120, 0, 120),
+        (scored.runs[0], "done", "a new warehouse; 4 files new", 120, 0, 120),
+    ]
+
+
+def test_runs_shows_all_it_knows_in_any_width_and_why_a_run_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace(), trace(id="refused", steps=[])])
+    usual = {"archive": (str(tmp_path / "a.jsonl"),), "warehouse": tmp_path / "wh"}
+    rescore_archive(RescoreConfig(**usual, embedder="none", max_reject_share=1))
+    weights = dict.fromkeys(("complexity", "novelty", "tool_diversity", "outcome_confidence"), 0.25)
+    given = {"code": weights, "default": weights}
+    rescore_archive(RescoreConfig(**usual, profiles=given, threshold=0.5, max_reject_share=1))
+    with pytest.raises(ArchiveError):
+        rescore_archive(RescoreConfig(**usual, max_reject_share=0, threshold=0.6))
+    runs = ["runs", "--warehouse", tmp_path / "wh"]
+    failed, other, _ = json.loads(kp_batch(*runs, "--format", "json").stdout)
+    assert failed["status"] == "failed"
+    assert failed["changes"].startswith("1 of 2 rows is rejected, more than")
+    weights_of = re.findall("weights of ([a-z_]+)(?:;|$)", other["changes"])
+    assert {"code", "default"} <= set(weights_of)
+    assert other["changes"].endswith("threshold 0.75 \N{RIGHTWARDS ARROW} 0.5")
+    monkeypatch.setenv("COLUMNS", "120")
+    table = subprocess.run(command(runs), capture_output=True, text=True, check=True).stdout
+    told = dict(line.split(maxsplit=1) for line in table.split("\n\n")[0].splitlines())
+    assert list(told) == list(failed)
+    assert told["changes"] == failed["changes"]
+
+
+def test_catalog_says_what_it_shows(scored: Scored, tmp_path: Path) -> None:
+    copy = scored.copy(tmp_path / "wh")
+    done = kp_batch("catalog", "--warehouse", copy.warehouse)
+    assert (done.returncode, done.stdout) == (0, "")
+    [line] = done.stderr.splitlines()
+    wanted = (
+        f"kp.duckdb is made for {copy.warehouse}: [0-9]+ tables, as run {scored.runs[1]} left them"
+    )
+    assert re.fullmatch(wanted, line)
+
+
+def test_compare_tells_what_moved_the_scores(scored: Scored) -> None:
+    compare = ["compare", "previous", "latest", "--warehouse", scored.warehouse]
+    done = kp_batch(*compare)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:6] == [
+        f"from {scored.runs[0]} to {scored.runs[1]}",
+        "  120 traces in both, 0 in the first alone, 0 in the second alone",
+        "",
+        "what differs, over the same archive:",
+        "  cache size 1000 \N{RIGHTWARDS ARROW} 5",
+        "",
+    ]
+    told = json.loads(kp_batch(*compare, "--json").stdout)
+    assert [each["code"] for each in told["changes"]] == ["cache_size"]
+    [whole, *_] = told["domains"]
+    assert (whole["task_domain"], whole["traces"]) == (None, 120)
+    assert whole["rose"] > 0
+    assert whole["from_weights"] == whole["from_facts"] == 0 != whole["from_novelty"]
+    assert all(each["objective"] for each in told["movers"])
+
+
+def test_verify_exits_1_where_a_stored_score_was_changed(scored: Scored, tmp_path: Path) -> None:
+    copy = scored.copy(tmp_path / "wh")
+    verify = ["verify", "--warehouse", copy.warehouse, "--sample", "200", "--seed", "3"]
+    sound = kp_batch(*verify)
+    assert (sound.returncode, sound.stdout.splitlines()[0]) == (0, "120 traces verified (--seed 3)")
+    identity = tamper(copy.warehouse)
+    wrong = kp_batch(*verify, "--json")
+    assert wrong.returncode == 1
+    assert json.loads(wrong.stdout)["wrong"] == f"score of {identity} is off by 0.01"
+    assert wrong.stderr.splitlines()[-1].startswith("kp-batch: the scores do not verify: score of")
+
+
+def tamper(warehouse: Path) -> str:
+    """Change one stored score by 0.01; the trace's id."""
+    manifest = read_manifest(warehouse)
+    assert manifest
+    path = files_of(warehouse, "scores", manifest.tables["scores"])[1]
+    rows = pl.read_parquet(path, hive_partitioning=False)
+    first = pl.int_range(pl.len()) == 0
+    rows.with_columns(
+        pl.when(first).then(pl.col("score") + 0.01).otherwise("score").alias("score")
+    ).write_parquet(path)
+    return rows.item(0, "trace_id")
+
+
+def test_vacuum_removes_what_older_runs_left(scored: Scored, tmp_path: Path) -> None:
+    copy = scored.copy(tmp_path / "wh")
+    time.sleep(1)
+    done = kp_batch("vacuum", "--keep", "1s", "--warehouse", copy.warehouse)
+    assert done.returncode == 0, done.stderr
+    assert re.match("removed: [1-9][0-9]* files, 0 facts, 0 raw rows, 0 vectors", done.stdout)
+    ask = ["sql", "SELECT count(*) AS n FROM scores", "--warehouse", copy.warehouse]
+    assert kp_batch(*ask, "--format", "csv").stdout == "n\n120\n"
+    gone = kp_batch(*ask, "--as-of", scored.runs[0])
+    assert gone.returncode == 1
+    assert "were removed (by kp-batch vacuum or forget)" in gone.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("forget kp:trace: --dry-run", "forget kp:trace:typo", "vacuum --keep 1s --dry-run"),
+        "rollback previous --dry-run",
+    ],
+)
+def test_what_changes_nothing_leaves_all_files_as_they_are(
+    scored: Scored, tmp_path: Path, words: str
+) -> None:
+    copy = scored.copy(tmp_path / "wh")
+    (copy.warehouse / "last-run.log").touch()  # whatever may write begins an empty one
+    before = listing(copy.warehouse)
+    done = kp_batch(*words.split(), "--warehouse", copy.warehouse)
+    assert done.returncode == words.startswith("forget")
+    assert "nothing was changed" in done.stdout + done.stderr
+    assert listing(copy.warehouse) == before
+
+
+def test_forget_removes_a_trace_for_good(scored: Scored, tmp_path: Path) -> None:
+    copy = scored.copy(tmp_path / "wh")
+    with connect(copy.warehouse) as connection:
+        [(identity,)] = connection.execute("SELECT min(trace_id) FROM scores").fetchall()
+    done = kp_batch("forget", identity, "--warehouse", copy.warehouse)
+    assert done.returncode == 0, done.stderr
+    run_id, told = re.fullmatch(
+        r"forgotten by run (\S+): (.*)", done.stdout.splitlines()[0]
+    ).groups()
+    assert told == "1 scored trace, 0 rejected rows"
+    assert run_id not in scored.runs
+    lost = f"2 runs can no longer be read with --as-of: from {scored.runs[0]} to {scored.runs[1]}"
+    assert done.stdout.splitlines()[-1] == f"  lost       {lost}"
+    assert kp_batch(*copy.run).returncode == 0
+    with connect(copy.warehouse) as connection:
+        query = "SELECT count(*), count(*) FILTER (trace_id = ?) FROM scores"
+        assert connection.execute(query, [identity]).fetchall() == [(119, 0)]
+    assert not (copy.warehouse / "prefect").exists()
+
+
+def test_a_failed_run_exits_1_with_one_clear_line(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "bad.parquet", [trace(success=None)])
+    failed = kp_batch(
+        "run", tmp_path / "bad.parquet", "--warehouse", tmp_path / "wh", "--embedder", "none"
+    )
+    assert failed.returncode == 1
+    assert failed.stdout == ""
+    assert "none of the archive's 1 row" in failed.stderr.splitlines()[-1]
+    assert "Traceback" not in failed.stderr
+    reasons = kp_batch("sql", "SELECT reasons[1] AS r FROM rejects", "--warehouse", tmp_path / "wh")
+    assert "missing_success" in reasons.stdout
+
+
+@pytest.mark.prefect
+def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
+    tmp_path: Path, archive: Path
+) -> None:
+    (tmp_path / "scores").touch()  # where a folder has to be
+    settings = ("--warehouse", tmp_path, "--embedder", "none", "--prefect")
+    failed = kp_batch("run", archive, *settings)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    *lines, last = failed.stderr.splitlines()
+    assert lines[-2:] == [
+        "kp-batch: writing: 120 traces",
+        f"kp-batch: the report is in {tmp_path / 'report.html'}",
+    ]
+    assert re.match(
+        r"kp-batch: cannot go on: .*Not a directory: .*; what is published is whole", last
+    )
+    with closing(sqlite3.connect(tmp_path / "prefect" / "prefect.db")) as database:
+        flow_runs = database.execute("SELECT state_type FROM flow_run").fetchall()
+        failures = database.execute(
+            "SELECT name, run_count FROM task_run WHERE state_type = 'FAILED'"
+        ).fetchall()
+    assert flow_runs == [("FAILED",)]
+    assert [(name.rpartition("-")[0], count) for name, count in failures] == [("write", 1)]
+    with connect(tmp_path) as connection:
+        [row] = connection.execute("SELECT status, reason FROM runs").fetchall()
+    assert row[0] == "failed"
+    assert row[1].partition("] ")[2] in last
+
+
+@pytest.mark.parametrize("name", ["run", "plan"])
+def test_what_is_misspelt_or_faulty_is_told_in_one_line(
+    tmp_path: Path, archive: Path, name: str
+) -> None:
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text("[profiles.code]\ncomplexity = 1.5\n")
+    for arguments, message in (
+        ([f"{archive}s"], f"kp-batch: no Parquet or JSONL file at '{archive}s'; name a file"),
+        ([archive, "--profiles", profiles], f"kp-batch: the profiles file {profiles} has 4 fault"),
+        ([archive, "--embedder", tmp_path / "model"], "kp-batch: "),
+    ):
+        told = kp_batch(name, "--embedder", "none", *arguments, "--warehouse", tmp_path / "wh")
+        assert (told.returncode, told.stdout) == (1, "")
+        assert told.stderr.splitlines()[-1].startswith(message)
+        assert "Traceback" not in told.stderr
+    assert (tmp_path / "wh").exists() == (name == "run")
+
+
+@linux
+@pytest.mark.prefect
+@pytest.mark.parametrize(
+    ("name", "number", "status"),
+    [
+        ("run", signal.SIGINT, 130),
+        ("run", signal.SIGTERM, 143),
+        ("demo", signal.SIGINT, 130),  # which imports polars itself, unlike run
+    ],
+)
+def test_a_signal_ends_everything_within_two_seconds(
+    tmp_path: Path, archive: Path, name: str, number: signal.Signals, status: int
+) -> None:
+    settings = ["--warehouse", tmp_path / "wh", "--embedder", "hashing", "--prefect"]
+    arguments = {
+        "run": ["run", archive, *settings],
+        "demo": ["demo", "--folder", tmp_path / "demo"],
+    }
+    with working(*arguments[name]) as run:
+        expect_prefect(run)
+        check_signal(run, number, status)
+
+
+@linux
+def test_a_signal_ends_a_plan_within_two_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (tmp_path / "archive").mkdir()
+    for number in range(3_000):  # some 15 s of work
+        (tmp_path / "archive" / f"{number}.jsonl").write_text("{}\n")
+    arguments = ["plan", tmp_path / "archive", "--embedder", "none"]
+    with working(*arguments, "--warehouse", tmp_path / "wh") as asking:
+        assert asking.stderr
+        assert asking.stderr.readline() == "kp-batch: identifying: 3,000 files\n"
+        check_signal(asking, signal.SIGINT, 130)
+
+
+@linux
+def test_a_signal_ends_a_verification_within_two_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    archive, warehouse = write_parquet(tmp_path / "a.parquet", [trace()]), tmp_path / "wh"
+    rescore_archive(RescoreConfig(archive=(str(archive),), warehouse=warehouse, embedder="none"))
+    archive.unlink()
+    os.mkfifo(archive)
+    with working("verify", "--warehouse", warehouse) as asking, reading(archive):
+        check_signal(asking, signal.SIGINT, 130)
+
+
+@linux
+@pytest.mark.prefect
+def test_nothing_survives_a_killed_run(tmp_path: Path, archive: Path) -> None:
+    settings = ("--warehouse", tmp_path / "wh", "--embedder", "hashing", "--prefect")
+    with working("run", archive, *settings) as run:
+        expect_prefect(run)
+        group = children(run.pid)
+        run.kill()
+        until(lambda: not any(map(is_running, group)), 10)
+
+
+def test_wrong_usage_exits_2(tmp_path: Path) -> None:
+    for arguments in (
+        ["run", tmp_path],
+        ["run", "--warehouse", tmp_path],
+        ["run", tmp_path, "--warehouse", tmp_path, "--ttl", "soon"],
+        ["run", tmp_path, "--warehouse", tmp_path, "--cache-size", "0"],
+        ["nonsense"],
+    ):
+        wrong = kp_batch(*arguments)
+        assert wrong.returncode == 2, arguments
+        assert wrong.stdout == ""
+        assert "Traceback" not in wrong.stderr
+
+
+@pytest.mark.parametrize("name", ["run", "plan"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--ttl", "soon"], "--ttl: a ttl is none, or a whole number with s, m, h or d"),
+        (
+            ["--since", "2026-02-01"],
+            "--since went: weights that hold from a date on have",
+        ),
+    ],
+    ids=["ttl", "went"],
+)
+def test_wrong_settings_are_named(
+    tmp_path: Path, name: str, options: list[str], message: str
+) -> None:
+    wrong = kp_batch(name, tmp_path, "--warehouse", tmp_path / "wh", *options)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert f"Error: {message}" in wrong.stderr.splitlines()[-1]
+    assert not (tmp_path / "wh").exists()
+
+
+def test_the_warehouse_may_come_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(tmp_path))
+    asked = kp_batch("sql", "SELECT 1")
+    assert asked.returncode == 1
+    assert f"{tmp_path} is no warehouse; run an archive first" in asked.stderr
+
+
+def test_a_wrong_query_is_no_traceback(tmp_path: Path) -> None:
+    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
+    wrong = kp_batch("sql", "SELEC 1", "--warehouse", tmp_path)
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith("kp-batch: Parser Error")
+    assert "Traceback" not in wrong.stderr
+
+
+def test_what_the_system_refuses_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for arguments in (
+        ["run", tmp_path, "--warehouse", tmp_path / "file" / "wh"],
+        ["run", tmp_path, "--warehouse", "s3://bucket/wh"],
+        ["sample", tmp_path / "file" / "sample", "--traces", "1"],
+        ["sql", "SELECT 1", "--warehouse", tmp_path / "file"],
+        ["catalog", "--warehouse", tmp_path],
+        ["plan", tmp_path, "--warehouse", tmp_path / "100%"],
+        ["verify", "--warehouse", tmp_path],
+        ["compare", "one", "other", "--warehouse", tmp_path],
+        ["vacuum", "--warehouse", tmp_path / "none"],
+        ["forget", "kp:trace:1", "--warehouse", tmp_path / "none"],
+        ["rollback", "latest", "--warehouse", tmp_path / "none"],
+    ):
+        refused = kp_batch(*arguments)
+        assert refused.returncode in {1, 2}, arguments
+        assert refused.stdout == ""
+        assert "Traceback" not in refused.stderr, arguments
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_disk_with_no_room_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=5 << 20))
+    monkeypatch.setattr(rescoring, "logged", pytest.fail)
+    with pytest.raises(WarehouseError, match=r"the disk is full: .* has 5 MiB left"):
+        group.main(["run", "a", "--warehouse", str(tmp_path)], standalone_mode=False)
+
+
+@pytest.mark.prefect
+def test_a_server_that_does_not_answer_is_named(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    failed = kp_batch("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "none")
+    assert failed.returncode == 1
+    assert "start that Prefect server, or run with --no-prefect" in failed.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "module", ["kp_batch.cli", "kp_batch.warehouse.answers", "kp_batch.warehouse.reader"]
+)
+def test_help_and_sql_import_nothing_heavy(module: str) -> None:
+    probe = (
+        f"import sys, {module};"
+        "print(sorted({'polars', 'numpy', 'pyarrow', 'prefect', 'pydantic', 'deltalake', 'torch'}"
+        " & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_sample_makes_an_archive(tmp_path: Path) -> None:
+    done = kp_batch("sample", tmp_path / "s", "--traces", "50", "--days", "3", "--dirty", "0.1")
+    assert done.returncode == 0
+    assert len(list((tmp_path / "s").glob("*.parquet"))) == 3
+    assert "50 traces in 3 files" in done.stderr
+
+
+@pytest.mark.model
+def test_score_gives_one_trace_its_score(tmp_path: Path) -> None:
+    line = (GOLDEN / "traces.jsonl").read_text("utf-8").splitlines()[0]
+    expected = json.loads((GOLDEN / "expected_no_embedder.jsonl").read_text().splitlines()[0])
+    done = kp_batch("score", "-", stdin=line)
+    answer = json.loads(done.stdout)
+    assert answer["score"] == expected["score"] == answer["by_profile"]["finance"]
+    (tmp_path / "t.json").write_text(json.dumps({"task": {}}))
+    refused = kp_batch("score", tmp_path / "t.json")
+    assert refused.returncode == 1
+    assert "task.objective is " in refused.stderr
+
+
+WEIGHT_OF_NOVELTY = {
+    "default": 0.35,
+    "finance": 0.25,
+    "code": 0.3,
+    "medical": 0.2,
+    "customer_service": 0.3,
+}
+
+
+@pytest.mark.prefect
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("expected", "settings"),
+    [
+        ("cap1000", ["--cache-size", "1000", "--ttl", "none"]),
+        ("cap8", ["--cache-size", "8", "--ttl", "none"]),
+        ("cap1000_ttl1h", ["--cache-size", "1000", "--ttl", "1h"]),
+        ("cap8_ttl1h", ["--cache-size", "8", "--ttl", "60m"]),
+        ("no_embedder", ["--embedder", "none"]),
+    ],
+)
+def test_the_golden_archive_through_a_whole_run(
+    golden_warehouse: Path, expected: str, settings: list[str]
+) -> None:
+    run = ["run", GOLDEN / "traces.jsonl", "--warehouse", golden_warehouse, *settings]
+    done = kp_batch(*run)
+    assert done.returncode == 0, done.stderr
+    query = (
+        "SELECT trace_id AS id, complexity, novelty, tool_diversity, outcome_confidence, score, "
+        "profile, single_thought FROM scores"
+    )
+    asked = kp_batch("sql", query, "--warehouse", golden_warehouse, "--format", "json")
+    found = {row["id"]: row for row in json.loads(asked.stdout)}
+    lines = (GOLDEN / f"expected_{expected}.jsonl").read_text("utf-8").splitlines()
+    for live in map(json.loads, lines):
+        row = found.pop(live["id"])
+        for name in ("complexity", "tool_diversity", "outcome_confidence"):
+            assert row[name] == live[name]
+        clamped = min(1.0, max(0.0, live["novelty"]))
+        assert row["novelty"] == pytest.approx(clamped, abs=1e-6)
+        cut = WEIGHT_OF_NOVELTY[row["profile"]] * (live["novelty"] - clamped)
+        score = live["score"] - (0 if row["single_thought"] else cut)
+        assert row["score"] == pytest.approx(score, abs=1e-6)
+    assert not found
+
+
+@pytest.fixture(scope="module")
+def golden_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all the runs, so that the texts are embedded once."""
+    return tmp_path_factory.mktemp("golden") / "warehouse"
+
+
+def contents(folder: Path) -> dict[str, tuple[int, int, bytes | None]]:
+    """Size, time and bytes of everything in a folder."""
+    found: dict[str, tuple[int, int, bytes | None]] = {}
+    for path in [folder, *folder.rglob("*")]:
+        stat = path.stat()
+        content = path.read_bytes() if path.is_file() else None
+        found[str(path.relative_to(folder))] = (stat.st_size, stat.st_mtime_ns, content)
+    return found
+
+
+def expect_prefect(run: subprocess.Popen[str]) -> None:
+    """Wait until Prefect's server is on its way up."""
+    assert run.stderr
+    said = "kp-batch: running as a Prefect flow on a temporary server\n"
+    assert run.stderr.readline() == said
+    until(lambda: any("prefect" in arguments(pid) for pid in children(run.pid)), 60)
+
+
+def check_signal(process: subprocess.Popen[str], number: signal.Signals, status: int) -> None:
+    """That it ends the command and all that it began, in two seconds and with one line."""
+    assert process.stdout
+    assert process.stderr
+    group = children(process.pid)
+    assert group
+    began = time.monotonic()
+    process.send_signal(number)
+    assert process.wait(timeout=20) == status
+    until(lambda: not any(map(is_running, group)), 20)
+    assert time.monotonic() - began < 2
+    assert process.stdout.read() == ""
+    whole = "; what is published is whole, and kp-batch runs tells by which runs"
+    publishes = {"forget", "rollback", "run", "vacuum"} & {*map(str, process.args)}  # type: ignore[arg-type]
+    assert process.stderr.read() == (
+        f"kp-batch: ended by {number.name}{whole if publishes else ''}\n"
+    )
+
+
+@contextmanager
+def reading(pipe: Path) -> Generator[None]:
+    """Somebody reads a pipe, to which nothing is written."""
+    ends: list[int] = []
+
+    def is_read() -> bool:
+        with suppress(OSError):  # nobody reads it yet
+            ends.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(ends)
+
+    until(is_read, 60)
+    try:
+        yield
+    finally:
+        os.close(ends[0])
+
+
+def until(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def children(pid: int) -> list[int]:
+    """All processes below one, from /proc."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # it has just ended
+            found += map(int, path.read_text().split())
+    return found + [below for each in found for below in children(each)]
+
+
+def arguments(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"

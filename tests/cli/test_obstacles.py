@@ -1,0 +1,388 @@
+"""What stands in a command's way is told by name: permissions, full disks, mixed-up folders."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from kp_batch import cli
+from kp_batch.archive.folders import IS_DELTA
+from kp_batch.archive.sources import discover
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError, explained
+from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
+from kp_batch.storage.store import store_at
+from kp_batch.warehouse.reader import connect
+from tests.support.archives import trace, write_jsonl, write_parquet
+
+# Root may do anything: these commands run as a root that has to ask like anybody else.
+SETPRIV = shutil.which("setpriv")
+LIKE_ANYBODY = (
+    [] if os.getuid() else [str(SETPRIV), "--bounding-set=-dac_override,-dac_read_search"]
+)
+asks = pytest.mark.skipif(not os.getuid() and not SETPRIV, reason="root, without setpriv")
+ACCESS = "give this user access, or run as another"
+
+
+def kp_batch(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*LIKE_ANYBODY, sys.executable, "-m", "kp_batch", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def refused(*arguments: object) -> str:
+    """The one line that tells why a command failed."""
+    done = kp_batch(*arguments)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()[-1].removeprefix("kp-batch: ")
+
+
+@contextmanager
+def mode(path: Path, bits: int) -> Iterator[None]:
+    before = path.stat().st_mode
+    path.chmod(bits)
+    try:
+        yield
+    finally:
+        path.chmod(before)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Two files, one of them in a folder."""
+    write_jsonl(tmp_path / "a" / "1.jsonl", [trace(id="1")])
+    write_parquet(tmp_path / "a" / "sub" / "2.parquet", [trace(id="2")])
+    return tmp_path / "a"
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path, archive: Path) -> Path:
+    """What a run over the archive left."""
+    settings = RescoreConfig(
+        archive=(str(archive),), warehouse=tmp_path / "w", embedder="none", prune=False
+    )
+    rescore_archive(settings)
+    return tmp_path / "w"
+
+
+def ask(warehouse: Path, query: str) -> list[tuple[object, ...]]:
+    with connect(warehouse) as connection:
+        return connection.execute(query).fetchall()
+
+
+@asks
+@pytest.mark.parametrize(
+    "command",
+    [["run", "ARCHIVE", "--embedder", "none"], ["forget", "1"], ["vacuum"], ["catalog"]],
+    ids=lambda value: value[0],
+)
+def test_what_writes_names_what_it_may_not_write(
+    archive: Path, warehouse: Path, command: list[str]
+) -> None:
+    words = [str(archive) if word == "ARCHIVE" else word for word in command]
+    with mode(warehouse / "kp.lock", 0o400):
+        told = refused(*words, "--warehouse", warehouse)
+    assert told.startswith(f"cannot go on: Permission denied: '{warehouse / 'kp.lock'}'")
+    assert told.endswith(ACCESS)
+
+
+@asks
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["plan", "ARCHIVE", "--embedder", "none"],
+        ["sql", "FROM scores"],
+        ["runs"],
+        ["report", "-o", "-"],
+        ["verify"],
+    ],
+    ids=lambda value: value[0],
+)
+def test_what_reads_needs_no_right_to_write(
+    archive: Path, warehouse: Path, command: list[str]
+) -> None:
+    words = [str(archive) if word == "ARCHIVE" else word for word in command]
+    with mode(warehouse, 0o500), mode(warehouse / "kp.lock", 0o400):
+        done = kp_batch(*words, "--warehouse", warehouse)
+    assert done.returncode == 0, done.stderr
+
+
+@asks
+@pytest.mark.parametrize("command", ["sql", "plan"])
+@pytest.mark.parametrize("name", ["manifest.json", "scores", "."])
+def test_what_may_not_be_read_of_a_warehouse_is_named(
+    archive: Path, warehouse: Path, command: str, name: str
+) -> None:
+    words = {"sql": ["sql", "FROM scores"], "plan": ["plan", archive, "--embedder", "none"]}
+    with mode(warehouse / name, 0):
+        told = refused(*words[command], "--warehouse", warehouse)
+    file = "scores/_delta_log" if name == "scores" else "manifest.json"
+    assert told == f"cannot go on: Permission denied: '{warehouse / file}'; {ACCESS}"
+
+
+@asks
+def test_a_warehouse_that_cannot_be_made(tmp_path: Path, archive: Path) -> None:
+    with mode(tmp_path, 0o500):
+        told = refused("run", archive, "--warehouse", tmp_path / "new", "--embedder", "none")
+    assert told == f"cannot go on: Permission denied: '{tmp_path / 'new'}'; {ACCESS}"
+
+
+@asks
+@pytest.mark.parametrize("below", ["", "/1.jsonl", "/*.jsonl", "/**/*.jsonl"])
+def test_an_archive_that_may_not_be_read(tmp_path: Path, archive: Path, below: str) -> None:
+    with mode(archive, 0):
+        told = refused("plan", f"{archive}{below}", "--warehouse", tmp_path / "w")
+    assert told.startswith(f"cannot look {'at' if below else 'into'} '{archive}{below}': ")
+    assert told.endswith("Permission denied")
+
+
+@asks
+@pytest.mark.parametrize("glob", ["", "/**/*.*"])
+def test_a_folder_that_may_not_be_read_is_one_reject_and_its_files_are_not_gone(
+    archive: Path, warehouse: Path, glob: str
+) -> None:
+    settings = ["--warehouse", str(warehouse), "--embedder", "none"]
+    denied = "the folder cannot be read: Permission denied"
+    with mode(archive / "sub", 0):
+        done = kp_batch("run", f"{archive}{glob}", *settings)
+    assert done.returncode == 0, done.stderr
+    assert f"warning: {archive}/sub is unreadable: {denied}\n" in done.stderr
+    assert ask(warehouse, "SELECT source_file, message FROM rejects") == [
+        (f"{archive}/sub", denied)
+    ]
+    assert ask(warehouse, "SELECT source_file, status, rows FROM files ORDER BY ALL") == [
+        (f"{archive}/1.jsonl", "read", 1),
+        (f"{archive}/sub", "unreadable", 0),
+        (f"{archive}/sub/2.parquet", "unreadable", 1),
+    ]
+    assert ask(warehouse, "SELECT trace_id FROM scores ORDER BY ALL") == [("1",), ("2",)]
+    assert kp_batch("run", f"{archive}{glob}", *settings).returncode == 0
+    assert ask(warehouse, "SELECT status, count(*) FROM files GROUP BY ALL") == [("read", 2)]
+    assert ask(warehouse, "FROM rejects") == []
+
+
+@asks
+def test_the_files_of_a_folder_that_may_not_be_read_can_be_pruned(
+    archive: Path, warehouse: Path
+) -> None:
+    settings = ["--warehouse", str(warehouse), "--embedder", "none", "--prune"]
+    with mode(archive / "sub", 0):
+        assert kp_batch("run", archive, *settings).returncode == 0
+    assert ask(warehouse, "SELECT trace_id FROM scores") == [("1",)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        RuntimeError("IO Error: Could not write file: No space left on device"),
+        MemoryError("failed to offload data block; set by the 'max_temp_directory_size' setting"),
+        RuntimeError("Generic error: write failed (os error 28)"),
+    ],
+    ids=str,
+)
+def test_a_full_disk_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setenv("TMPDIR", "/dev/shm/none")  # that is no folder
+    log = str(tmp_path / "log")
+    expected = f"the disk of {tmp_path} is full; what is published is whole; free some space"
+    assert str(explained(error, log)) == expected
+    wrapped = WarehouseError("w cannot be read")
+    wrapped.__cause__ = error
+    assert str(explained(wrapped, log)) == expected
+    other = KpBatchError("report.html cannot be written: No space left on device")
+    other.__cause__ = error  # which is told better than we could
+    assert explained(other, log) is other
+
+
+def test_a_full_temporary_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    told = str(explained(OSError(28, "No space left on device")))
+    assert told == f"the disk of {tmp_path} is full; free some space"
+
+
+@pytest.mark.parametrize("name", ["{}", "{}/sub", "{}/*.jsonl", "file://{}", "{}/link/sub"])
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_an_archive_in_the_warehouse_is_refused_before_anything_is_made(
+    archive: Path, command: str, name: str
+) -> None:
+    (archive / "link").symlink_to(archive)
+    before = sorted(path.name for path in archive.rglob("*"))
+    inside = name.format(archive)
+    assert refused(command, inside, "--warehouse", archive) == (
+        f"the archive '{inside}' is in the warehouse '{archive}', of which no file is read; "
+        "choose another folder for the warehouse"
+    )
+    assert sorted(path.name for path in archive.rglob("*")) == before
+
+
+def test_the_flow_refuses_an_archive_in_the_warehouse(archive: Path) -> None:
+    with pytest.raises(WarehouseError, match="is in the warehouse"):
+        rescore_and_report(RescoreConfig(archive=(str(archive),), warehouse=archive))
+    assert not (archive / "kp.lock").exists()
+
+
+@pytest.mark.parametrize("glob", ["", "/*", "/**/*.parquet"])
+def test_another_warehouse_in_the_archive_is_left_out(
+    archive: Path, warehouse: Path, glob: str
+) -> None:
+    shutil.move(warehouse, archive / "w")
+    left: list[str] = []
+    names = [Path(each.path).name for each in discover([f"{archive}{glob}"], None, left.append)]
+    assert names == ["2.parquet"] if "." in glob else ["1.jsonl", "2.parquet"]
+    assert left == [f"{archive}/w"]
+    (archive / "w" / "kp.duckdb").unlink()  # one of the two files tells
+    discover([f"{archive}{glob}"], None, left.append)
+    assert left == [f"{archive}/w"] * 2
+    discover([f"{archive}{glob}"], archive / "w", left.append)
+    assert len(left) == 2
+
+
+def test_another_warehouse_in_the_archive_is_told_in_one_line(
+    archive: Path, warehouse: Path, tmp_path: Path
+) -> None:
+    shutil.move(warehouse, archive / "w")
+    done = kp_batch("plan", archive, "--warehouse", tmp_path / "new", "--embedder", "none")
+    warnings = [line for line in done.stderr.splitlines() if "warning" in line]
+    assert warnings == [
+        f"kp-batch: warning: {archive}/w is left out: it is a warehouse of kp_batch"
+    ]
+
+
+def test_a_warehouse_is_no_archive(warehouse: Path) -> None:
+    for name in (f"{warehouse}", f"{warehouse}/*"):
+        with pytest.raises(ArchiveError) as caught:
+            discover([name])
+        assert str(caught.value) == (
+            f"cannot look into '{warehouse}': kp.lock or kp.duckdb stands in it: "
+            "it is a warehouse of kp_batch, not an archive"
+        )
+
+
+def test_a_delta_table_in_the_archive_is_one_reject(archive: Path, tmp_path: Path) -> None:
+    pl.DataFrame({"id": ["1"]}).write_delta(archive / "table")
+    settings = RescoreConfig(archive=(str(archive),), warehouse=tmp_path / "w", embedder="none")
+    assert rescore_archive(settings).counts.accepted == 2
+    assert ask(tmp_path / "w", "SELECT source_file, reasons, message FROM rejects") == [
+        (f"{archive}/table", ["unreadable_file"], IS_DELTA)
+    ]
+
+
+@pytest.mark.parametrize("below", ["", "/*.parquet", "/part=1", "/part=1/*.parquet", "FILE"])
+def test_a_delta_table_is_no_archive(tmp_path: Path, below: str) -> None:
+    table = tmp_path / "table"
+    pl.DataFrame({"id": ["1"], "part": [1]}).write_delta(
+        table, delta_write_options={"partition_by": "part"}
+    )
+    [file] = map(str, table.rglob("*.parquet"))
+    with pytest.raises(ArchiveError) as caught:
+        discover([file if below == "FILE" else f"{table}{below}"])
+    assert str(caught.value) == f"cannot look into '{table}': {IS_DELTA}"
+
+
+def test_tables_and_warehouses_are_seen_in_buckets(bucket: str) -> None:
+    names = ["a.jsonl", "t/_delta_log/0.json", "t/b.parquet"]
+    names += ["w/facts/_delta_log/0.json", "w/facts/c.parquet", "w/kp.lock", "w/d.parquet"]
+    for name in names:
+        store_at(bucket).write(f"obstacles/{name}", b"x")
+    left: list[str] = []
+    found = discover([f"{bucket}/obstacles"], None, left.append)
+    assert [(each.path, each.fault) for each in found] == [
+        (f"{bucket}/obstacles/a.jsonl", ""),
+        (f"{bucket}/obstacles/t", IS_DELTA),
+    ]
+    assert left == [f"{bucket}/obstacles/w"]
+    for name in ("t", "w"):
+        there = f"{bucket}/obstacles/{name}"
+        with pytest.raises(ArchiveError, match=f"cannot look into '{there}': .*it is a "):
+            discover([there])
+
+
+@pytest.mark.parametrize("counted", [0, 1, 2])
+def test_the_first_unreadable_files_are_named_and_the_others_counted(
+    tmp_path: Path, archive: Path, caplog: pytest.LogCaptureFixture, counted: int
+) -> None:
+    for number in range(5 + counted):
+        (archive / f"empty-{number}.jsonl").touch()
+    settings = RescoreConfig(archive=(str(archive),), warehouse=tmp_path / "w", embedder="none")
+    rescore_archive(settings)
+    warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    lines = [line for line in warned if "unreadable" in line]
+    empty = "is unreadable: the file is empty (0 bytes)"
+    assert lines[:5] == [f"{archive}/empty-{number}.jsonl {empty}" for number in range(5)]
+    look = f"kp-batch sql 'FROM rejects' --warehouse {tmp_path / 'w'}"
+    are = "file is" if counted == 1 else "files are"
+    more = f"{counted} more {are} unreadable; a run lists all of them: {look}"
+    assert lines[5:] == ([more] if counted else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("~nosuch/x", "home"), ("a**b", "'**'")],
+)
+def test_a_name_that_cannot_be_looked_at(name: str, word: str) -> None:
+    with pytest.raises(
+        ArchiveError, match=re.escape(f"cannot look at '{name}': ") + f".*{re.escape(word)}"
+    ):
+        discover([name])
+
+
+def test_of_a_url_of_another_kind_its_scheme_alone_is_told(tmp_path: Path) -> None:
+    url = "S3://me:s3cret@bucket/x"
+    for arguments in (
+        ["run", url, "--warehouse", tmp_path / "warehouse"],
+        ["run", tmp_path, "--warehouse", url],
+        ["runs", "--warehouse", url],
+        ["import", "otlp", url, "-o", tmp_path],
+        ["import", "otlp", tmp_path, "-o", url],
+    ):
+        told = refused(*arguments)
+        assert "a URL of S3:// is neither read nor written" in told
+        assert "s3cret" not in told
+
+
+@pytest.mark.parametrize("before", [signal.SIG_DFL, signal.SIG_IGN])
+def test_a_closed_terminal_ends_a_command_unless_nohup_began_it(
+    monkeypatch: pytest.MonkeyPatch, before: signal.Handlers
+) -> None:
+    handlers = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    monkeypatch.setattr(cli.kp_batch, "main", lambda **_: os.kill(os.getpid(), signal.SIGHUP))
+    monkeypatch.setattr(sys, "argv", ["kp-batch", "runs"])
+    signal.signal(signal.SIGHUP, before)
+    try:
+        with pytest.raises(SystemExit, match="0" if before == signal.SIG_IGN else "129"):
+            cli.main()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def test_an_error_of_ours_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli.kp_batch, "main", lambda **_: 1 // 0)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["kp-batch", "runs"])
+    with pytest.raises(SystemExit, match="1"):
+        cli.main()
+    assert (
+        capsys.readouterr().err
+        == "kp-batch: unexpected ZeroDivisionError: integer division or modulo by zero\n"
+    )

@@ -1,0 +1,112 @@
+"""What a command imports: what it does not need may take longer to import than all that it does."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kp_batch.pipeline.rescore import rescore_and_report
+from tests.pipeline.test_rescore import config
+from tests.support.archives import trace, write_jsonl
+
+AGAIN = """
+import sys
+from kp_batch.config import RescoreConfig
+from kp_batch.pipeline.rescore import rescore_and_report
+summary = rescore_and_report(RescoreConfig(archive=[sys.argv[1]], warehouse=sys.argv[2]))
+assert summary.run_id is None
+"""
+FIRST = """
+import sys
+from kp_batch.config import RescoreConfig
+from kp_batch.pipeline.rescore import rescore_and_report
+settings = {"archive": [sys.argv[1]], "warehouse": sys.argv[2], "embedder": "hashing"}
+assert rescore_and_report(RescoreConfig(**settings)).counts.embedded == 1
+"""
+CHECKED = """
+import sys
+from kp_batch.cli import maintain, query, run
+from kp_batch.cli.options import checked
+checked({"archive": sys.argv[1:2], "warehouse": sys.argv[2]})
+"""
+COMMANDS = """
+import sys
+from importlib import import_module
+import kp_batch.cli
+for name in kp_batch.cli._MODULES:
+    import_module(f"kp_batch.cli.{name}")
+"""
+ASKED = """
+import io, sys
+from pathlib import Path
+from kp_batch.cli import maintain, query, run
+from kp_batch.warehouse.answers import write_answer
+from kp_batch.warehouse.reader import connect
+with connect(Path(sys.argv[2])) as connection:
+    write_answer(connection, "FROM scores", "csv", io.StringIO(), 80)
+"""
+MODELS = {"torch", "sklearn", "sentence_transformers", "transformers", "huggingface_hub"}
+PAGES = {"altair", "jinja2", "vl_convert"}
+REMOTE = {"fsspec", "obstore", "asyncio", "prefect"}
+FRAMES = {"polars", "pyarrow", "numpy", "deltalake"}
+
+
+def imported(code: str, *args: Path) -> set[str]:
+    """The modules that a new process has imported once it has carried out some code."""
+    told = f"{code}\nprint(*sys.modules, sep='\\n')"
+    command = [sys.executable, "-c", told, *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def scored(folder: Path, embedder: str) -> tuple[Path, Path]:
+    archive = folder / "archive"
+    path = write_jsonl(archive / "a.jsonl", [trace(id="a"), trace(id="b")])
+    os.utime(path, (1e9, 1e9))  # a file that was just written is looked at once more
+    settings = config(folder, archive, embedder=embedder)
+    rescore_and_report(settings)
+    return archive, settings.warehouse
+
+
+def test_a_run_that_embeds_without_a_model_imports_none(tmp_path: Path) -> None:
+    archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
+    found = imported(FIRST, archive, tmp_path / "warehouse")
+    assert not found & MODELS
+
+
+def test_a_run_with_nothing_to_do_imports_no_model_no_chart_and_no_file_system(
+    tmp_path: Path,
+) -> None:
+    found = imported(AGAIN, *scored(tmp_path, "hashing"))
+    assert "duckdb" in found
+    assert not found & (MODELS | PAGES | REMOTE | {"tqdm"})
+
+
+@pytest.mark.model
+def test_the_model_is_not_looked_at_where_nothing_is_embedded(tmp_path: Path) -> None:
+    assert not imported(AGAIN, *scored(tmp_path, "minilm")) & (MODELS | PAGES | REMOTE)
+
+
+def test_the_command_line_checks_settings_without_frames(tmp_path: Path) -> None:
+    found = imported(CHECKED, tmp_path / "archive", tmp_path / "warehouse")
+    assert "pydantic" in found
+    assert not found & (MODELS | PAGES | REMOTE | FRAMES | {"duckdb"})
+
+
+def test_a_question_is_answered_without_frames_and_settings(tmp_path: Path) -> None:
+    found = imported(ASKED, *scored(tmp_path, "none"))
+    assert not found & (MODELS | PAGES | REMOTE | FRAMES | {"pydantic"})
+
+
+def test_who_waits_for_a_long_command_has_imported_none_of_its_work() -> None:
+    waiting = imported("import sys, kp_batch.cli")
+    assert "kp_batch.cli.supervise" in waiting
+    assert not waiting & (MODELS | PAGES | REMOTE | FRAMES | {"duckdb", "pydantic"})
+
+
+def test_the_commands_and_their_options_are_there_without_their_work() -> None:
+    commands = imported(COMMANDS)
+    assert "kp_batch.cli.schema" in commands
+    assert not commands & (MODELS | PAGES | REMOTE | FRAMES | {"duckdb", "pydantic"})

@@ -1,0 +1,519 @@
+"""Long commands in a process of their own: how they end, what is told then, and what is left."""
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from io import TextIOWrapper
+from pathlib import Path
+
+import pytest
+
+from kp_batch.cli import run
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import ResourceError
+from kp_batch.pipeline.rescore import rescore_archive
+from tests.cli.test_cli import children, is_running, linux, reading, until, working
+from tests.imports.test_atif import short
+from tests.support.archives import trace, write_jsonl
+from tests.support.holding import holding
+from tests.support.importing import write_json
+from tests.warehouse.test_lock import HOLD
+
+
+@pytest.fixture
+def checkout() -> Path:
+    return Path(sys.executable).with_name("kp-batch")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A user's folder, whose modules are called as ours and as those of the libraries."""
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "flows" / "__init__.py").touch()
+    for name in ("kp_batch.py", "prefect.py", "polars.py"):
+        (tmp_path / name).write_text(f"raise ImportError('{name} of the user')")
+    write_jsonl(tmp_path / "a.jsonl", [trace()])
+    return tmp_path
+
+
+def outside(command: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    settings = ["--warehouse", "wh", "--embedder", "hashing", *options]
+    environment = {name: each for name, each in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        [str(command), "run", "a.jsonl", *settings],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("way", ["checkout", "installed"])
+def test_a_run_works_in_a_folder_that_holds_modules_of_the_same_names(
+    folder: Path, way: str, request: pytest.FixtureRequest
+) -> None:
+    done = outside(request.getfixturevalue(way), folder)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 1 trace restated" in done.stdout
+    assert (folder / "wh" / "report.html").exists()
+
+
+@pytest.mark.prefect
+def test_a_flow_runs_out_of_a_wheel_in_such_a_folder(folder: Path, installed: Path) -> None:
+    done = outside(installed, folder, "--prefect")
+    assert done.returncode == 0, done.stderr + (folder / "wh" / "last-run.log").read_text()
+    assert "1 of 1 trace restated" in done.stdout
+
+
+def test_so_does_the_module_that_python_is_told(folder: Path) -> None:
+    (folder / "kp_batch.py").unlink()
+    told = [sys.executable, "-m", "kp_batch", "plan", "a.jsonl", "--warehouse", "wh"]
+    done = subprocess.run(told, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# --- some work in place of a command ---
+
+HEAD = """
+import os, signal, subprocess, sys, tempfile, time
+from pathlib import Path
+from kp_batch.cli.supervise import has_told, logged, supervised
+from kp_batch.files import temporary_sibling
+from kp_batch.log import echo
+def kill(number):
+    os.kill(os.getpid(), number)
+def work():
+    {work}
+    return 0
+sys.exit(supervised(work, whole="; whole"))
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder of commands."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@contextmanager
+def started(work: str, *arguments: object) -> Generator[subprocess.Popen[str]]:
+    script = HEAD.format(work=work.strip().replace("\n", "\n    "))
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def done(work: str, *arguments: object, stdin: str = "") -> tuple[int, str, str]:
+    with started(work, *arguments) as process:
+        out, err = process.communicate(stdin, timeout=60)
+    return process.returncode, out, err
+
+
+KILLED = (
+    "kp-batch: {}the working process was killed by SIGKILL, as the system does where memory runs "
+    "out; what is published is whole{}\n"
+)
+ITSELF = "kp-batch: the working process ended by itself, with status {}: it said nothing\n"
+
+
+@pytest.mark.parametrize(
+    ("work", "status", "message"),
+    [
+        ("return 3", 3, ""),
+        ("os._exit(4)", 4, ITSELF.format(4)),
+        ("os._exit(0)", 1, ITSELF.format(0)),
+        ("kill(9)", 137, KILLED.format("", "")),
+        ("kill(4)", 132, "kp-batch: the working process ended by SIGILL: it said nothing\n"),
+        (
+            "os.write(2, b'one\\ntwo\\n'); kill(15)",
+            143,
+            "kp-batch: the working process ended by SIGTERM: two\n",
+        ),
+        (
+            "has_told(); kill(9)",
+            0,
+            KILLED.format("warning: ", "").replace("\n", "; the report may be an older one\n"),
+        ),
+        (
+            "has_told(); os._exit(1)",
+            0,
+            ITSELF.format(1)
+            .replace("kp-batch: ", "kp-batch: warning: ")
+            .replace("\n", "; the report may be an older one\n"),
+        ),
+    ],
+)
+def test_how_a_child_ended_is_told(temporary: Path, work: str, status: int, message: str) -> None:
+    assert done(work) == (status, "", message)
+    assert [*temporary.iterdir()] == []
+
+
+def test_the_child_has_the_streams_of_the_command_and_libraries_have_not(tmp_path: Path) -> None:
+    work = """
+echo(sys.stdin.read().upper())
+echo("told", err=True)
+print("library"); print("library", file=sys.stderr)
+os.write(1, b"library"); os.write(2, b"library"); subprocess.run(["echo", "library"])
+"""
+    assert done(work, stdin="é") == (0, "É\n", "told\n")
+    out = tmp_path / "out"
+    with out.open("w") as file:
+        command = [sys.executable, "-c", HEAD.format(work=work.replace("\n", "\n    "))]
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, check=True)
+    assert out.read_text() == "\n"
+
+
+def test_the_child_fits_the_terminal_of_the_command() -> None:
+    work = "import shutil; echo(str(shutil.get_terminal_size().columns), err=True)"
+    terminal, end = pty.openpty()
+    termios.tcsetwinsize(end, (20, 57))
+    told = [sys.executable, "-c", HEAD.format(work=work)]
+    sizes = {"COLUMNS", "LINES"}  # readline sets them behind Python's back
+    environment = {name: each for name, each in os.environ.items() if name not in sizes}
+    done = subprocess.run(told, env=environment, stdout=end, stderr=subprocess.PIPE, check=False)
+    os.close(end)
+    os.close(terminal)
+    assert (done.returncode, done.stderr) == (0, b"57\n")
+
+
+def test_no_file_takes_the_numbers_of_closed_streams() -> None:
+    opening = "import os, sys; from kp_batch.cli.supervise import _open_closed_streams as opened; "
+    script = f"{opening} opened(); sys.exit(min(os.pipe()) <= 2)"
+    closing = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", script]
+    assert subprocess.run(closing, check=False).returncode == 0
+
+
+def test_a_link_to_stdout_leads_to_that_of_the_command(tmp_path: Path) -> None:
+    link = tmp_path / "out.jsonl"
+    link.symlink_to("/dev/stdout")
+    work = """
+from kp_batch.cli.export import written
+with written(sys.argv[1]) as file:
+    file.write_text("traces")
+"""
+    assert done(work, link) == (0, "traces", "")
+    assert link.is_symlink()
+
+
+def test_a_failure_that_nobody_foresaw_is_a_line() -> None:
+    assert done("1 // 0") == (
+        1,
+        "",
+        "kp-batch: unexpected ZeroDivisionError: integer division or modulo by zero\n",
+    )
+
+
+@linux
+@pytest.mark.parametrize(
+    ("stdout", "fault"),
+    [
+        ("/dev/full", "stdout cannot be written: No space left on device"),
+        ("&-", "stdout is closed; name a file with -o"),
+    ],
+)
+def test_a_stdout_that_takes_nothing_is_told(stdout: str, fault: str) -> None:
+    work = """
+from kp_batch.cli.export import written
+with written("-") as file:
+    file.write_text("traces")
+"""
+    script = HEAD.format(work=work.replace("\n", "\n    "))
+    told = ["sh", "-c", f'exec "$@" >{stdout}', "sh", sys.executable, "-c", script]
+    done = subprocess.run(told, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, f"kp-batch: {fault}\n")
+
+
+def test_no_result_is_told_where_it_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr("kp_batch.cli.run.has_told", lambda: calls.append("told"))
+    archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
+    words = [str(archive), "--warehouse", str(tmp_path / "wh"), "--embedder", "none"]
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        monkeypatch.setattr("sys.stdout", TextIOWrapper(full, write_through=True))
+        with pytest.raises(ResourceError, match="stdout cannot be written: No space left on"):
+            run.run.main(words, standalone_mode=False)
+    assert calls == []
+
+
+LEAVING = """
+folder, log = map(Path, sys.argv[1:])
+from kp_batch.runs.staging import Staging
+from kp_batch.warehouse.publication import writing
+begun = temporary_sibling(folder / "a"); begun.write_text("half")
+Staging(folder / "staging" / "a-run").make()
+open(tempfile.mkdtemp() + "/left", "w")
+subprocess.Popen(["sleep", "600"])
+with logged(log):
+    echo("ready")
+    {}
+"""
+
+
+@linux
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_ends_all_and_leaves_nothing(tmp_path: Path, temporary: Path, name: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with started(LEAVING.format("time.sleep(600)"), folder, tmp_path / "log") as process:
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.readline() == "ready\n"
+        group = children(process.pid)
+        assert len(group) == 2
+        assert len([*folder.iterdir()]) == 2
+        process.send_signal(signal.Signals[name])
+        assert process.wait(20) == 128 + signal.Signals[name]
+        until(lambda: not any(map(is_running, group)), 20)
+        assert process.stderr.read() == f"kp-batch: ended by {name}; whole\n"
+    assert [*folder.rglob("*"), *temporary.iterdir()] == [folder / "staging"]
+    assert sorted(tmp_path.iterdir()) == [folder, temporary]
+
+
+@linux
+@pytest.mark.parametrize("victim", ["parent", "child"])
+def test_nothing_is_left_by_who_is_killed(tmp_path: Path, temporary: Path, victim: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with started(LEAVING.format("time.sleep(600)"), folder, tmp_path / "log") as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        child, other = children(process.pid)
+        os.kill(process.pid if victim == "parent" else child, signal.SIGKILL)
+        process.wait(20)
+        until(lambda: not any(map(is_running, (child, other))), 20)
+    assert [*folder.rglob("*"), *temporary.iterdir()] == [folder / "staging"]
+    assert sorted(tmp_path.iterdir()) == [folder, temporary]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_is_ignored_where_who_began_the_command_ignores_it(number: int) -> None:
+    """As `cmd &` in a script has it of an interrupt, and nohup of a terminal that is closed."""
+    work = f"os.kill(os.getppid(), {number}); kill({number}); time.sleep(0.1); echo('on')"
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        assert done(work) == (0, "on\n", "")
+    finally:
+        signal.signal(number, before)
+
+
+# --- the log of a warehouse ---
+
+WRITING = """
+from kp_batch.warehouse.publication import writing
+log = Path(sys.argv[1])
+os.write(1, b"early\\n")
+with logged(log):
+    os.write(2, b"late\\n")
+    {}
+"""
+IN_PLACE = "writing(log.parent, wait=False).__enter__()"
+
+
+def test_the_log_begins_with_what_was_printed_before_it(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert done(WRITING.format(IN_PLACE), log) == (0, "", "")
+    assert log.read_text() == "early\nlate\n"
+
+
+def test_a_command_that_does_not_write_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("of another")
+    assert done(WRITING.format("pass"), log) == (0, "", "")
+    assert log.read_text() == "of another"
+    assert [*tmp_path.iterdir()] == [log]
+
+
+def test_who_is_killed_while_it_writes_has_its_log_named(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    told = done(WRITING.format(IN_PLACE + "; kill(9)"), log)
+    assert told == (137, "", KILLED.format("", f"; details are in {log}"))
+    assert log.read_text() == "early\nlate\n"
+    told = done(WRITING.format("kill(11)"), log)
+    assert told == (139, "", "kp-batch: the working process ended by SIGSEGV: late\n")
+    assert not [*tmp_path.glob("*.part")]
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_fault_of_ours_goes_into_the_log_unless_another_command_writes(
+    tmp_path: Path, *, is_busy: bool
+) -> None:
+    log = tmp_path / "log"
+    work = """
+log = Path(sys.argv[1])
+try:
+    with logged(log):
+        1 // 0
+except Exception as error:
+    echo(str(error))
+"""
+    with ExitStack() as other:
+        if is_busy:
+            other.enter_context(holding(HOLD, tmp_path))
+        _, out, _ = done(work, log)
+    details = "" if is_busy else f"; details are in {log}"
+    fault = "unexpected ZeroDivisionError: integer division or modulo by zero"
+    assert out == f"{fault}{details}\n"
+    assert log.exists() != is_busy
+    assert is_busy or log.read_text().endswith(
+        "ZeroDivisionError: integer division or modulo by zero\n"
+    )
+    assert not [*tmp_path.glob("*.part")]
+
+
+def test_a_full_disk_of_the_log_hides_no_error(tmp_path: Path) -> None:
+    work = "os.dup2(os.open('/dev/full', os.O_WRONLY), 2); 1 // 0"
+    status, _, told = done(WRITING.format(work), tmp_path / "log")
+    assert status == 1
+    assert "ZeroDivisionError" in told
+
+
+# --- the commands themselves ---
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """An archive of a pipe that nobody writes into, so that who reads it again waits for ever."""
+
+    pipe: Path
+    warehouse: Path
+    output: Path
+
+    def commands(self) -> dict[str, list[object]]:
+        own = ["--warehouse", self.warehouse]
+        return {
+            "verify": ["verify", *own],
+            "export": ["export", *own, "--min-score", 0, "-o", self.output / "a.jsonl"],
+            "score": ["score", self.pipe],
+            "forget": ["forget", "--from", self.pipe, *own],
+        }
+
+
+@pytest.fixture
+def blocked(tmp_path: Path, temporary: Path) -> Blocked:
+    archive, warehouse, output = (tmp_path / name for name in ("archive", "wh", "output"))
+    path = write_jsonl(archive / "a.jsonl", [trace()])
+    rescore_archive(RescoreConfig(archive=(str(archive),), warehouse=warehouse, embedder="none"))
+    path.unlink()
+    os.mkfifo(path)
+    output.mkdir()
+    assert [*temporary.iterdir()] == []
+    return Blocked(path, warehouse, output)
+
+
+@linux
+@pytest.mark.parametrize("name", ["verify", "export", "score", "forget"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_command_that_is_ended_says_so_and_leaves_nothing(
+    blocked: Blocked, temporary: Path, name: str, number: signal.Signals
+) -> None:
+    with working(*blocked.commands()[name]) as process, reading(blocked.pipe):
+        assert process.stderr
+        [child] = children(process.pid)
+        os.kill(child if number == signal.SIGKILL else process.pid, number)
+        assert process.wait(20) == 128 + number
+        *_, last = process.stderr.read().splitlines()
+    whole = "; what is published is whole, and kp-batch runs tells by which runs"
+    assert f"{last}\n" == (
+        KILLED.format("", "")
+        if number == signal.SIGKILL
+        else f"kp-batch: ended by SIGTERM{whole if name == 'forget' else ''}\n"
+    )
+    left = [each for each in blocked.output.rglob("*") if each.is_file()]
+    assert [*temporary.iterdir(), *blocked.warehouse.glob("*.part"), *left] == []
+
+
+RULES = ("--success", "always", "--confidence", "0.5", "--domain", "=code")
+IMPORTING = """
+from kp_batch import cli
+from kp_batch.imports import archive
+def wait(written, path):
+    echo("ready")
+    time.sleep(600)
+archive._is_same = wait
+return cli._status()
+"""
+
+
+@linux
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_import_that_is_ended_leaves_no_file_half_written(
+    tmp_path: Path, temporary: Path, number: signal.Signals
+) -> None:
+    path, output = write_json(tmp_path / "a.json", short()), tmp_path / "archive"
+    with started(IMPORTING, "import", "atif", path, "-o", output, *RULES) as process:
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.readline() == "ready\n", process.stderr.read()
+        assert len([*output.rglob("*.part")]) == 1
+        [child] = children(process.pid)
+        os.kill(child if number == signal.SIGKILL else process.pid, number)
+        assert process.wait(20) == 128 + number
+    assert [*temporary.iterdir(), *output.rglob("*.part")] == []
+
+
+SMALL = """
+mount -t tmpfs -o size=$1 none full && shift
+"$@" > out 2> err
+echo $?; tail -n 1 err; find full -name '*.part' -o -name 'kp-*'
+"""
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode != 0,
+    reason="may not mount a disk",
+)
+@pytest.mark.parametrize(
+    ("full", "size", "command"),
+    [
+        ("scratch", "8k", "export -o traces.jsonl"),
+        ("scratch", "24k", "forget a0 --dry-run"),
+        ("scratch", "8k", "import atif session.json -o archive"),
+        ("output", "8k", "export -o full/traces.jsonl"),
+        ("output", "8k", "import atif session.json -o full/archive"),
+    ],
+)
+def test_a_full_disk_is_told_in_one_line_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str, size: str, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("full").mkdir()
+    if full == "scratch":
+        monkeypatch.setenv("TMPDIR", str(tmp_path / "full"))
+    if command.startswith("import"):
+        write_json(tmp_path / "session.json", short(notes="x" * 100_000))
+        words = [*command.split(), *RULES]
+    else:
+        traces = [trace(id=f"a{n}", task={"objective": f"{n} " * 1_000}) for n in range(9)]
+        write_jsonl(tmp_path / "a.jsonl", traces)
+        config = RescoreConfig(archive=("a.jsonl",), warehouse=tmp_path / "wh", embedder="none")
+        rescore_archive(config)
+        rescore_archive(config.model_copy(update={"threshold": 0.3}))
+        words = [*command.split(), "--warehouse", "wh"]
+    told = ["unshare", "-rm", "sh", "-c", SMALL, "sh", size, sys.executable, "-m", "kp_batch"]
+    done = subprocess.run([*told, *words], capture_output=True, text=True, check=True)
+    status, line, *left = done.stdout.splitlines()
+    assert (status, left) == ("1", [])
+    where = f"{tmp_path}/full" if full == "scratch" else "full(/archive(/_import)?)?"
+    assert re.fullmatch(f"kp-batch: the disk of {where} is full; free some space", line)

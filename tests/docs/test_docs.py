@@ -1,0 +1,313 @@
+"""The documentation: every command and query in it is run, every reference page is complete."""
+
+import ast
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+from shutil import copytree, rmtree
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+
+import kp_batch
+from kp_batch import errors
+from kp_batch.archive.columns import FIELDS, STEP_FIELDS
+from kp_batch.archive.ledger import FileChanges
+from kp_batch.archive.validation import CHECKS, REASONS, fault_sentence, reject_message
+from kp_batch.runs.record import RunCounts
+from kp_batch.schemas import EXPORTED, TABLES, TRACE, VIEWS
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.publication import publish
+from kp_batch.warehouse.reader import connect
+from tests.support import GOLDEN
+from tests.support.archives import step, trace
+from tests.support.doc_commands import missing, outputs, shell
+from tests.support.pages import (
+    DOCS,
+    PAGES,
+    README,
+    ROOT,
+    anchors,
+    blocks,
+    links,
+    loose_outputs,
+    rows,
+)
+from tests.support.reference import PARTS, REFERENCE, written
+
+BEGINNING = "kp-batch run data/sample --embedder hashing"
+TROUBLESHOOTING, WHAT_DUCKDB_SAYS = DOCS / "how-to" / "troubleshooting.md", "What DuckDB says"
+RUN = [page for page in PAGES if page != README and any(each.is_run for each in blocks(page))]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pages are run one after the other, since a warehouse names its files by their paths."""
+    return tmp_path_factory.mktemp("pages") / "page"
+
+
+@pytest.fixture(scope="module")
+def scored(folder: Path, installed: Path) -> Path:
+    """What the command leaves with which most pages begin, so that it does nothing more there."""
+    clear(folder)
+    shell(f"{BEGINNING} --warehouse warehouse", folder, installed)
+    return (folder / "warehouse").rename(folder.with_name("scored"))
+
+
+def clear(folder: Path) -> None:
+    rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / "data").symlink_to(ROOT / "data")
+    for name, place in {"claude-code": ".claude/projects", "codex": ".codex/sessions"}.items():
+        copytree(GOLDEN / "imports" / name, folder / place)  # in the home of its shell
+
+
+@pytest.mark.parametrize("page", RUN, ids=name)
+def test_the_blocks_of_a_page_are_run_and_print_what_it_shows(
+    page: Path, folder: Path, scored: Path, installed: Path
+) -> None:
+    """By the command of the wheel, which knows no checkout."""
+    clear(folder)
+    shown = [each for each in blocks(page) if each.is_run]
+    if any(BEGINNING in each.text for each in shown):
+        copytree(scored, folder / "warehouse")
+    for block, told in zip(shown, outputs(shown, folder, installed), strict=True):
+        line = missing(block.shown, told)
+        assert line is None, f"{block.text}\n{line}\nis not in\n{told}"
+    with_sql = [each.text for each in blocks(page) if each.language == "sql"]
+    if with_sql:
+        with connect(folder / "warehouse") as connection:
+            for query in with_sql:
+                assert connection.execute(query).fetchall() is not None
+
+
+def test_shown_output_stands_below_its_command() -> None:
+    assert [(name(page), text) for page in PAGES for text in loose_outputs(page)] == []
+
+
+def test_every_block_is_run_or_is_a_picture() -> None:
+    asked = {"questions.md": "test_questions.py"}
+    for page in PAGES:
+        languages = {each.language for each in blocks(page)}
+        assert languages <= {"sh", "python", "sql", "text", "toml", "json"}, name(page)
+        is_run = page in RUN or page == README or page.name in asked
+        assert is_run or not languages & {"python", "sql"}, name(page)
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for link in links(page):
+            if re.match(r"[a-z]+:", link):
+                continue
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            assert target.exists(), f"{name(page)}: {link}"
+            assert not anchor or anchor in anchors(target), f"{name(page)}: {link}"
+
+
+def test_the_tests_and_versions_that_contributors_are_told_of_are_there() -> None:
+    told = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    tests = set(re.findall(r"tests/[\w/]+\.py", told))
+    assert tests
+    assert [each for each in tests if not (ROOT / each).exists()] == []
+    code = "".join(path.read_text("utf-8") for path in (ROOT / "kp_batch").rglob("*.py"))
+    versions = set(re.findall(r"`(\w+_VERSION|IMPORTER)`", told))
+    assert "IMPORTER" in versions
+    assert [each for each in versions if f"\n{each} = " not in code] == []
+
+
+def test_the_map_names_every_page() -> None:
+    told = {(DOCS / link).resolve() for link in links(DOCS / "README.md")}
+    assert told >= set(PAGES) - {README, DOCS / "README.md"}
+
+
+def test_lines_fit_into_110_columns() -> None:
+    for page in PAGES:
+        if page.name in PARTS:
+            continue
+        fenced = False
+        for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
+            fenced ^= line.startswith("```")
+            fits = len(line) <= 110 or fenced or line.startswith("|")
+            assert fits, f"{name(page)}:{number} has {len(line)} characters"
+
+
+@pytest.mark.parametrize("page", PARTS)
+def test_what_the_code_tells_is_up_to_date(page: str) -> None:
+    there = (REFERENCE / page).read_text("utf-8")
+    assert written(page) == there, "write it anew: python -m tests.support.reference"
+
+
+@pytest.fixture(scope="module")
+def views(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, str]]]:
+    """The columns of each view, with their types."""
+    folder = tmp_path_factory.mktemp("views")
+    publish(folder, Manifest({"threshold": 0.75}, {}))
+    with connect(folder) as connection:
+        return {
+            view: [(row[0], row[1]) for row in connection.execute(f"DESCRIBE {view}").fetchall()]
+            for view in VIEWS
+        }
+
+
+def test_every_column_of_every_view_is_told(views: dict[str, list[tuple[str, str]]]) -> None:
+    for view, columns in views.items():
+        told = [(row[0], row[1]) for row in rows(REFERENCE / "tables.md", f"`{view}`")]
+        assert told == [
+            (f"`{column}`", kind.replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ").lower())
+            for column, kind in columns
+        ], view
+
+
+def test_every_table_beside_the_views_is_told() -> None:
+    told = {row[0]: row[1] for row in rows(REFERENCE / "tables.md", "The Delta tables themselves")}
+    assert set(told) == {f"`{table}`" for table in TABLES}
+    for table, schema in TABLES.items():
+        if table not in VIEWS:
+            assert re.findall(r"`(\w+)`", told[f"`{table}`"]) == list(schema)
+            continue
+        view = {row[0].strip("`") for row in rows(REFERENCE / "tables.md", f"`{table}`")}
+        named = set(re.findall(r"`(\w+)`", told[f"`{table}`"]))
+        assert set(schema) - view == named
+
+
+def leaves(schema: Any, path: str = "") -> list[str]:
+    found: list[str] = []
+    for column, dtype in schema.items():
+        inner, at = dtype, f"{path}{column}"
+        if isinstance(inner, pl.List):
+            inner, at = inner.inner, f"{at}[]"
+        if isinstance(inner, pl.Struct):
+            found += leaves(inner.to_schema(), f"{at}.")
+        else:
+            found.append(at)
+    return found
+
+
+def test_every_field_of_a_trace_is_told() -> None:
+    told = {row[0].strip("`"): row[2] for row in rows(REFERENCE / "input.md", "The fields")}
+    assert list(told) == leaves(TRACE)
+    required = {
+        prefix + ".".join(field.path): field.required
+        for prefix, fields in (("", FIELDS), ("steps[].", STEP_FIELDS))
+        for field in fields.values()
+    }
+    for path, is_required in told.items():
+        assert (is_required == "yes") == required.get(path, False), path
+
+
+def test_every_field_that_an_export_adds_is_told() -> None:
+    page = (REFERENCE / "input.md").read_text("utf-8")
+    added = set(leaves(EXPORTED)) - set(leaves(TRACE))
+    assert added
+    assert all(f"`{each.rpartition('.')[2]}`" in page for each in added)
+
+
+def test_every_reason_is_told_with_its_message() -> None:
+    told = {
+        code.strip("`"): message.strip("`")
+        for code, message, _ in rows(REFERENCE / "rejects.md", "Rows and files of an archive")
+    }
+    assert list(told) == list(REASONS)
+    faulty = {
+        "missing_id": trace(id=""),
+        "wrong_type": trace(type="KnowledgeUnit"),
+        "bad_created_at": trace(created_at="yesterday"),
+        "empty_domain": trace(task_domain=None),
+        "missing_success": trace(success="yes"),
+        "empty_objective": trace(objective=""),
+        "no_steps": trace(steps=[]),
+        "unknown_step_type": trace(steps=[step(), step("dream")]),
+        "bad_confidence": trace(confidence=1.5),
+    }
+    assert {code: told[code] for code in CHECKS} == {
+        code: fault_sentence(code, each) for code, each in faulty.items()
+    }
+    line = json.dumps('{"id": }')
+    assert told["malformed_json"] == reject_message(["malformed_json"], 46, line)
+    assert told["too_large"] == reject_message(["too_large"], 0, None)
+
+
+def test_every_refusal_of_an_import_is_told() -> None:
+    told = {row[0].strip("`") for row in rows(REFERENCE / "rejects.md", "What an import refuses")}
+    package = ROOT / "kp_batch"
+    files = [package / "limits.py", *(package / "imports").rglob("*.py")]
+    sources = "".join(path.read_text("utf-8") for path in files)
+    own = set(re.findall(r'Refused\(\s*\["(\w+)"\]', sources))
+    own |= set(re.findall(r'faults=\["(\w+)"\]', sources))
+    assert own <= told
+    assert all(f'"{code}"' in sources for code in told)
+
+
+def test_every_file_of_a_warehouse_is_told() -> None:
+    told = {row[0].strip("`").rstrip("/") for row in rows(REFERENCE / "files.md")}
+    layout, root = Layout(Path("w")), Path("w")
+    own = {
+        str(value.relative_to(root))
+        for each in vars(Layout)
+        if isinstance(value := getattr(layout, each), Path) and value != root
+    }
+    assert own | set(TABLES) <= told
+
+
+def test_the_words_of_plans_and_summaries_are_told() -> None:
+    told = {word for row in rows(REFERENCE / "words.md") for word in row[0].split(", ")}
+    counts = {each.name for each in fields(RunCounts)} - {"files", "rows"}
+    of_plans = {each.name for each in fields(FileChanges)} | {"rewrite", "domain", "in force"}
+    # A plan says what will be done, a summary what was: embed, embedded.
+    assert [each for each in counts if not each.startswith(tuple(told))] == []
+    assert told >= of_plans | {"worth sharing", "stability index", "rank corr", "overrides"}
+
+
+def test_every_public_name_is_told() -> None:
+    told = anchors(REFERENCE / "python.md")
+    assert {each.lower() for each in kp_batch.__all__} <= told
+
+
+def strings(tree: ast.AST) -> list[str]:
+    """The texts in a piece of code, cut where a value stands in them."""
+    return [
+        each.value
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    ]
+
+
+def test_every_message_is_explained_and_every_one_that_is_exists() -> None:
+    others = {row[0] for row in rows(TROUBLESHOOTING, WHAT_DUCKDB_SAYS)}
+    told = [row[0].strip("`") for row in rows(TROUBLESHOOTING) if row[0] not in others]
+    trees = [ast.parse(path.read_text("utf-8")) for path in (ROOT / "kp_batch").rglob("*.py")]
+    there = {text for tree in trees for text in strings(tree)}
+    for message in told:
+        assert any(message in each for each in there), message
+    classes = [each for each in vars(errors).values() if isinstance(each, type)]
+    raised = {each.__name__ for each in classes if issubclass(each, errors.KpBatchError)}
+    for call in (each for tree in trees for each in ast.walk(tree) if isinstance(each, ast.Call)):
+        if getattr(call.func, "id", None) in raised | {"warn"} and call.args:
+            texts = [each for each in strings(call.args[0]) if len(each.split()) > 1]
+            is_told = any(message in each for each in texts for message in told)
+            assert is_told or not texts, f"docs/how-to/troubleshooting.md lacks {texts}"
+
+
+def test_duckdb_says_what_is_told_of_it(folder: Path, scored: Path) -> None:
+    clear(folder)
+    catalog = copytree(scored, folder / "warehouse") / "kp.duckdb"
+    told = [
+        [each.strip("`") for each in row[:2]] for row in rows(TROUBLESHOOTING, WHAT_DUCKDB_SAYS)
+    ]
+    assert told
+    for message, query in told:
+        with duckdb.connect() as connection:
+            connection.execute(f"ATTACH '{catalog}' AS kept (READ_ONLY)")
+            if "kept." not in query:
+                connection.execute("USE kept.here")
+            with pytest.raises(duckdb.Error, match=re.escape(message)):
+                connection.execute(query)

@@ -1,0 +1,66 @@
+"""What is handed to others: the source distribution, the wheel made of it, and an index's page."""
+
+import re
+import subprocess
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT
+from tests.support.pages import README, links
+
+
+def files(folder: Path) -> set[str]:
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)) for path in found if "__pycache__" not in path.parts}
+
+
+@pytest.fixture
+def site(installed: Path) -> Path:
+    """The folder that the wheel was installed into."""
+    [folder] = installed.parent.parent.glob("lib/python*/site-packages")
+    return folder
+
+
+@pytest.fixture
+def metadata(site: Path) -> Message:
+    """What an index reads of the wheel."""
+    [path] = site.glob("kp_batch-*.dist-info/METADATA")
+    return Parser().parsestr(path.read_text("utf-8"))
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout")
+def test_the_source_distribution_holds_what_a_checkout_holds(sdist: Path) -> None:
+    listed = ["git", "ls-files", "--", ".", ":!.ci"]
+    tracked = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert set(tracked.splitlines()) - files(sdist) == set()
+
+
+def test_the_source_distribution_holds_no_cache(sdist: Path) -> None:
+    names = {path.name for path in sdist.rglob("*")}
+    caches = re.compile(r"__pycache__|.*\.pyc|\.\w*(cache|venv|hypothesis)")
+    assert [each for each in names if caches.fullmatch(each)] == []
+
+
+def test_the_wheel_ships_kp_batch_alone_and_all_of_it(site: Path) -> None:
+    shipped = {path.name for path in site.iterdir() if path.is_dir()}
+    assert {name for name in shipped if not name.endswith(".dist-info")} == {"kp_batch"}
+    assert files(site / "kp_batch") == files(ROOT / "kp_batch")
+
+
+def test_the_wheel_names_its_licence_and_brings_it(site: Path, metadata: Message) -> None:
+    assert metadata["License-Expression"] == "Apache-2.0"
+    [licence] = site.glob("kp_batch-*.dist-info/licenses/LICENSE")
+    assert licence.read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+def test_the_page_of_an_index_is_the_front_page_without_what_leads_into_a_checkout(
+    metadata: Message, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(metadata.get_payload(), "utf-8")
+    assert [each for each in links(README) if ":" not in each]
+    assert [each for each in links(page) if ":" not in each] == []
+    assert "Change the weights, choose a cache" in page.read_text("utf-8")

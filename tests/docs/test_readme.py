@@ -1,0 +1,88 @@
+"""The front page: its commands are run, the make targets are looked at. For the rest: test_docs."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from shutil import copyfile
+
+import pytest
+
+from tests.support import ROOT
+from tests.support.buckets import fill, make_bucket
+from tests.support.doc_commands import missing, outputs, shell, words
+from tests.support.pages import DOCS, README, Block, blocks, links
+
+MADE, DEMO, *SHOWN = [each for each in blocks(README) if each.language in {"sh", "text"}]
+
+
+@pytest.mark.model
+@pytest.mark.prefect
+def test_the_commands_of_the_front_page_print_what_it_shows(tmp_path: Path) -> None:
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    shown = [Block("sh", "kp-batch demo\n", DEMO.text), *SHOWN]  # as `make demo` does
+    for block, told in zip(shown, outputs(shown, tmp_path), strict=True):
+        assert missing(block.shown, told) is None
+    drawn = tmp_path / "drawn.svg"
+    shell(
+        f"{sys.executable} -m tests.support.picture {tmp_path}/kp-batch-demo/warehouse {drawn}",
+        ROOT,
+    )
+    [picture] = [each for each in links(README) if each.endswith(".svg")]
+    assert words(drawn) == words(ROOT / picture)
+
+
+def test_the_make_targets_call_what_the_tests_run() -> None:
+    assert [each.split()[:2] for each in MADE.text.splitlines()] == [
+        ["make", "demo"],
+        ["make", "test"],
+    ]
+    for target, calls in (
+        ("demo", ["kp-batch demo"]),
+        ("test", ["ruff check", "ruff format --check", "pyright", "lint-imports", "pytest"]),
+    ):
+        plan = subprocess.run(
+            ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+        assert all(call in plan for call in calls), plan
+
+
+def test_a_demo_installs_what_it_needs_and_a_test_the_rest(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        copyfile(ROOT / name, tmp_path / name)
+    bin_folder, log = tmp_path / ".venv" / "bin", tmp_path / "called"
+    bin_folder.mkdir(parents=True)
+    for name in ("pip", "kp-batch", "ruff", "pyright", "lint-imports", "pytest"):
+        (bin_folder / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {log}\n')
+        (bin_folder / name).chmod(0o755)
+
+    def installed(target: str) -> list[str]:
+        log.write_text("")
+        subprocess.run(["make", target], cwd=tmp_path, capture_output=True, check=True)
+        return re.findall(r"^pip .*\[(.*)\]$", log.read_text(), re.MULTILINE)
+
+    assert installed("demo") == ["offline-model"]
+    assert installed("test") == ["offline-model,dev"]
+    assert installed("demo") + installed("install") == []
+    changed = time.time() + 1
+    os.utime(tmp_path / "constraints.txt", (changed, changed))
+    assert installed("test") == ["offline-model,dev"]
+
+
+def test_the_sample_archive_is_what_the_sample_command_makes(tmp_path: Path) -> None:
+    from kp_batch.sample import write_sample
+
+    paths = write_sample(tmp_path, traces=600, days=21, seed=7)
+    shipped = sorted((ROOT / "data" / "sample").iterdir())
+    assert [path.name for path in paths] == [path.name for path in shipped]
+    assert all(a.read_bytes() == b.read_bytes() for a, b in zip(paths, shipped, strict=True))
+
+
+def test_the_commands_for_a_bucket_work(s3: str, tmp_path: Path) -> None:
+    [block] = [each.text for each in blocks(DOCS / "how-to" / "bucket.md") if "s3://" in each.text]
+    fill(f"{make_bucket(s3, 'traces')}/archive", ROOT / "data" / "sample")
+    told = shell(block.replace("http://127.0.0.1:9000", s3), tmp_path)
+    assert "600 of 600 traces restated" in told
+    assert (tmp_path / "kp.duckdb").exists()

@@ -1,0 +1,268 @@
+"""What a model reads of a text, and that it reads no window twice."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from kp_batch.embedding import attention, precision
+from kp_batch.embedding.attention import _by_length, _on_gpu
+from kp_batch.embedding.minilm import WINDOW, MiniLM, _first_pieces
+from kp_batch.embedding.model_files import find_minilm
+from kp_batch.embedding.vector_store import count_vectors
+from kp_batch.operations.forget import forget
+from kp_batch.operations.verify import VECTOR_TOLERANCE, verify
+from kp_batch.pipeline.embed import _hash
+from kp_batch.pipeline.rescore import rescore_archive
+from tests.pipeline.test_rescore import config, scores
+from tests.support.archives import trace, write_jsonl
+from tests.support.vector_stores import Opened
+
+pytestmark = pytest.mark.model
+
+# Words of every kind that the tokeniser knows, and what stands between them.
+WORDS = st.sampled_from(
+    [
+        *("a", "river", "unbelievably", "x" * 120, "don't", "1,000.50", "a_b-c", "[SEP]", "[MASK]"),
+        *("##ing", "e\u0301", "\u0301", "\u0130", "ß", "金融", "анализ", "🙂", "\u200b", "\x00"),
+    ]
+)
+SPACES = st.sampled_from([" ", "  ", "\n", "\t", "\u00a0", "\u2028", "", ", "])
+TEXTS = st.lists(st.tuples(WORDS, SPACES), max_size=30).map(
+    lambda pairs: "".join(word + space for word, space in pairs)
+)
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    return MiniLM().tokenizer
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(TEXTS, max_size=4), st.integers(1, 12), st.integers(1, 5))
+def test_law_the_first_pieces_are_those_of_the_whole_text(
+    texts: list[str], most: int, characters: int
+) -> None:
+    whole = [tokenizer().encode(text).ids[:most] for text in texts]
+    assert _first_pieces(tokenizer(), texts, most, characters) == whole
+
+
+def test_no_more_of_a_long_text_is_tokenised_than_its_window_needs() -> None:
+    read: list[str] = []
+
+    class Noting:
+        def encode_batch_fast(self, texts: Sequence[str]) -> object:
+            read.extend(texts)
+            return tokenizer().encode_batch_fast(texts)
+
+    _first_pieces(Noting(), ["word " * 100_000], WINDOW)
+    assert [len(text) for text in read] == [8 * WINDOW + 3]  # up to the next space
+
+
+def test_the_tokeniser_is_the_one_that_transformers_makes_of_the_same_files() -> None:
+    from transformers import AutoTokenizer
+
+    texts = ["Analyze TSMC Q4 earnings", "[SEP] \u0301 金融 İ", "", "x" * 200]
+    made = AutoTokenizer.from_pretrained(find_minilm())(texts)["input_ids"]
+    assert _first_pieces(tokenizer(), texts, WINDOW) == made
+
+
+# --- attention without padding
+
+
+def by_the_formula(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: list[int], scale: float
+) -> torch.Tensor:
+    """Attention written out, a window at a time: shape (pieces, heads, dimensions)."""
+    attended: list[torch.Tensor] = []
+    for q, k, v in zip(
+        *(each.double().split(lengths, 1) for each in (query, key, value)), strict=True
+    ):
+        weights = (scale * q @ k.transpose(1, 2)).softmax(-1)
+        attended.append((weights @ v).transpose(0, 1))
+    return torch.cat(attended)
+
+
+def on_no_card(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    starts: torch.Tensor,
+    *others: object,
+    scale: float,
+) -> torch.Tensor:
+    """Takes what the card's kernel takes."""
+    same, longest, longest_key = others
+    lengths = starts.diff().tolist()
+    assert same is starts
+    assert starts.dtype == torch.int32
+    assert longest == longest_key == max(lengths)
+    assert all(each.is_contiguous() for each in (query, key, value))
+    heads = (each.transpose(0, 1) for each in (query, key, value))
+    return by_the_formula(*heads, lengths, scale).to(query.dtype)
+
+
+@pytest.mark.parametrize("way", ["fused", "in products", "on the card"])
+@pytest.mark.parametrize(
+    ("kind", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)], ids=str
+)
+def test_attention_stays_within_each_window(
+    way: str, kind: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "varlen_attn", on_no_card)
+    monkeypatch.setattr(attention, "_fused_is_slow", lambda _: way == "in products")
+    attend = _on_gpu if way == "on the card" else _by_length
+    generator = torch.Generator().manual_seed(0)
+    for lengths in ([1], [3, 3, 3], [1, 2, 2, 7], [5, 1, 5], [40]):
+        parts = (torch.randn((2, sum(lengths), 4), generator=generator) for _ in range(3))
+        query, key, value = (each.to(kind) for each in parts)
+        expected = by_the_formula(query, key, value, lengths, 0.5)
+        attended = attend(query, key, value, lengths, 0.5)
+        assert attended.dtype == kind
+        assert attended.shape == (sum(lengths), 2, 4)
+        assert (attended.double() - expected).abs().max() < tolerance
+
+
+# --- precisions
+
+
+@cache
+def model(name: precision.Precision) -> MiniLM:
+    return MiniLM(name)
+
+
+LONG = " ".join(f"step {number} looks at the river" for number in range(60))
+
+
+def test_bf16_is_another_encoder_that_is_nearly_the_same() -> None:
+    texts = [LONG, "Review PR #42 for security issues", "", "金融 dazu"]
+    exact, rounded = (model(name).encode(texts) for name in ("float32", "bf16"))
+    cosines = (exact * rounded).sum(axis=1)
+    assert 1e-7 < (1 - cosines).max() < 2e-4
+
+
+@pytest.mark.parametrize("name", ["float32", "bf16"])
+def test_the_company_of_a_text_changes_its_vector_by_less_than_verify_tolerates(
+    name: precision.Precision,
+) -> None:
+    texts = [LONG, LONG[:700], LONG[300:], "Review PR #42", "", "word " * 40]
+    together = model(name).encode(texts)
+    alone = np.concatenate([model(name).encode([text]) for text in texts])
+    assert np.abs(together - alone).max() < VECTOR_TOLERANCE[name] / 3
+
+
+@pytest.mark.parametrize(
+    ("processor", "is_native"),
+    [([], False), (["avx512_f"], False), (["avx512_bf16"], True), (["avx512_f", "amx_bf16"], True)],
+)
+def test_a_processor_that_does_not_compute_in_bf16_is_known(
+    processor: list[str], monkeypatch: pytest.MonkeyPatch, *, is_native: bool
+) -> None:
+    has = dict.fromkeys(processor, True) | {"amx_tile": False}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
+    assert precision.is_native("bf16") is is_native
+    assert precision.is_native("float32")
+
+
+# --- each window once
+
+
+def long_trace(number: int, end: str) -> dict[str, object]:
+    """A trace whose window is the same for any end."""
+    return trace(
+        id=f"t{number}",
+        objective=LONG + LONG,
+        steps=[{"type": "thought", "content": end}],
+    )
+
+
+@pytest.fixture
+def rescored(tmp_path: Path) -> Callable[..., object]:
+    def run(*traces: dict[str, object], **changes: object) -> object:
+        write_jsonl(tmp_path / "a.jsonl", list(traces))
+        settings = config(tmp_path, tmp_path / "a.jsonl", **{"embedder": "minilm", **changes})
+        return rescore_archive(settings)
+
+    return run
+
+
+def vectors_by_trace(folder: Path, encoder_id: str) -> dict[str, bytes]:
+    rows = scores(config(folder, folder / "a.jsonl"))
+    store = Opened(folder / "warehouse" / "vectors" / encoder_id)
+    vectors = store.gather(rows.get_column("text_hash"))
+    return dict(zip(rows.get_column("trace_id"), map(bytes, vectors), strict=True))
+
+
+def test_a_window_is_embedded_once_in_a_run_and_across_runs(
+    tmp_path: Path, rescored: Callable[..., object]
+) -> None:
+    other = trace(id="t9")
+    first = rescored(long_trace(1, "fails"), long_trace(2, "works"), other)
+    assert (first.counts.embedded, first.counts.windows) == (3, 2)
+    second = rescored(
+        long_trace(1, "fails"), long_trace(2, "works"), other, long_trace(3, "works!")
+    )
+    assert (second.counts.embedded, second.counts.windows) == (1, 0)
+    encoder_id = model("float32").encoder_id
+    assert count_vectors(tmp_path / "warehouse" / "vectors" / encoder_id) == 2
+    found = vectors_by_trace(tmp_path, encoder_id)
+    assert found["t1"] == found["t2"] == found["t3"] != found["t9"]
+    third = rescored(long_trace(1, "fails"), long_trace(3, "works!"), other, precision="bf16")
+    assert (third.counts.embedded, third.counts.windows) == (3, 2)
+
+
+def test_a_shared_vector_is_verified_and_kept_until_its_last_text_is_forgotten(
+    tmp_path: Path, rescored: Callable[..., object]
+) -> None:
+    rescored(long_trace(1, "fails"), long_trace(2, "works"))
+    warehouse = tmp_path / "warehouse"
+    told = verify(warehouse, traces=2, seed=0, embed=True)
+    assert (told.checked, told.wrong) == (2, "")
+    assert forget(warehouse, ["t1"]).vectors == 0
+    encoder_id = model("float32").encoder_id
+    assert vectors_by_trace(tmp_path, encoder_id).keys() == {"t2"}
+    left = [np.load(path) for path in (warehouse / "vectors").rglob("*.windows.npy")]
+    assert [each.shape for each in left] == [(2, 1)]
+    again = rescored(long_trace(2, "works"), long_trace(3, "works!"))
+    assert (again.counts.embedded, again.counts.windows) == (1, 0)
+    assert forget(warehouse, ["t2", "t3"]).vectors == 1
+    assert not [*(warehouse / "vectors").rglob("*.npy")]
+
+
+@pytest.mark.parametrize("lost", ["windows", "hashes", "vectors"])
+def test_a_lost_file_of_vectors_costs_no_more_than_to_embed_again(
+    tmp_path: Path, rescored: Callable[..., object], lost: str
+) -> None:
+    """As a run leaves it that was killed between two of its files."""
+    rescored(*(long_trace(number, f"{number}") for number in (1, 2)))
+    encoder_id = model("float32").encoder_id
+    before = vectors_by_trace(tmp_path, encoder_id)
+    folder = tmp_path / "warehouse" / "vectors" / encoder_id
+    [path] = folder.glob(f"*.{lost}.npy")
+    path.unlink()
+    again = rescored(
+        *(long_trace(number, f"{number}") for number in (1, 2)), long_trace(3, "works")
+    )
+    assert (again.counts.embedded, again.counts.windows) == (3, int(lost != "windows"))
+    assert vectors_by_trace(tmp_path, encoder_id) == {**before, "t3": before["t1"]}
+
+
+def test_no_text_has_the_hash_of_a_window() -> None:
+    window = np.frombuffer(b"like", dtype="<u2")  # its pieces are those of a text, as UTF-8
+    assert _hash(window) != hashlib.sha256(b"like").hexdigest()
+
+
+def test_texts_without_a_space_and_of_one_word_have_windows() -> None:
+    windows = MiniLM().windows(["", "x" * 100_000, "金" * 1_000])
+    assert [len(each) for each in windows] == [2, 3, WINDOW]
+    assert {each.dtype for each in windows} == {np.dtype(np.uint16)}
+    assert pl.Series(windows).dtype == pl.List(pl.UInt16)

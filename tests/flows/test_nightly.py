@@ -1,0 +1,100 @@
+"""The flow that imports first: its settings are read before any work, and its disk may fail."""
+
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect.runtime import flow_run
+
+from flows import nightly
+from kp_batch.errors import KpBatchError
+from kp_batch.imports.config import ImportConfig
+from kp_batch.imports.days import DailyPartitions
+from kp_batch.steps.prefect import FLOW, artifact_name
+from tests.steps.test_retries import once_torn, waited  # noqa: F401 (a fixture)
+from tests.support.importing import imported, kp_trace, write_json
+
+pytestmark = pytest.mark.prefect
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """The flow has its log hear all that is told: afterwards nobody does."""
+    log = logging.getLogger("kp_batch")
+    level, handlers, propagate = log.level, [*log.handlers], log.propagate
+    yield
+    log.setLevel(level)
+    log.handlers, log.propagate = handlers, propagate
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> dict[str, Any]:
+    write_json(tmp_path / "source" / "a.json", kp_trace("a"))
+    return {"sources": [str(tmp_path / "source")], "archive": str(tmp_path / "archive")}
+
+
+def test_all_settings_are_read_before_the_first_import(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nightly, "silence_at_exit", lambda: None)
+    config = {"archive": [given["archive"]], "warehouse": str(tmp_path / "warehouse")}
+    wrong = {**given, "format": "otel"}
+    with pytest.raises(KpBatchError, match="of import 2 have faults: --format: 'otel' is none"):
+        nightly.import_and_rescore.fn([given, wrong], config)
+    with pytest.raises(KpBatchError, match="of the run have faults: --ttl"):
+        nightly.import_and_rescore.fn([given], {**config, "ttl": "soon"})
+    assert not Path(given["archive"]).exists()
+
+
+def test_each_warehouse_has_keys_of_its_own() -> None:
+    first, second = (artifact_name(Path(each) / "Ware house's é_") for each in ("/a", "/b"))
+    assert re.fullmatch("ware-house-s-[0-9a-f]{8}", first)
+    assert first != second
+    long, odd = (artifact_name(Path("/a") / each) for each in ("x" * 200, "倉庫"))
+    assert re.fullmatch("x{40}-[0-9a-f]{8}", long)
+    assert re.fullmatch("[0-9a-f]{8}", odd)
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"warehouse": "/a/wh"}, "/a/wh"),
+        ({"warehouse": "s3://bucket/wh"}, "s3://bucket/wh"),
+        ({"warehouse": "s3://user:secret@bucket/wh"}, "no warehouse"),
+        ({"warehouse": 5}, "no warehouse"),
+        ([], "no warehouse"),
+        (None, "no warehouse"),
+    ],
+)
+def test_a_flow_run_is_named_by_its_warehouse(
+    config: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow_run, "parameters", {"config": config}, raising=False)
+    assert FLOW["flow_run_name"]() == name
+    assert nightly.import_and_rescore.flow_run_name is FLOW["flow_run_name"]
+
+
+def test_an_import_that_a_limit_fails_ends_the_flow(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nightly, "silence_at_exit", lambda: None)
+    (tmp_path / "source" / "cut.json").write_text("{")
+    limited = ImportConfig.read({**given, "max_refused": 0, "max_unreadable": 0}, 1)
+    with pytest.raises(KpBatchError, match="more than --max-unreadable 0 allows"):
+        nightly.import_new.fn(limited)
+    with pytest.raises(KpBatchError, match="have faults: --max-refused: a limit is"):
+        ImportConfig.read({**given, "max_refused": "few"}, 1)
+
+
+def test_an_import_whose_disk_fails_is_tried_again(
+    given: dict[str, Any],
+    waited: list[float],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(DailyPartitions, "upsert", once_torn(DailyPartitions.upsert))
+    nightly.import_new.fn(ImportConfig.read(given, 1))
+    assert imported(Path(given["archive"])).keys() == {"kp:trace:a"}
+    assert waited == [5]

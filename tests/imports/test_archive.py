@@ -1,0 +1,613 @@
+"""An import: a file a day, the same whatever the order, and nothing taken away."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kp_batch.errors import ArchiveError, BusyError, KpBatchError
+from kp_batch.files import HALF_WRITTEN
+from kp_batch.imports import run as importing
+from kp_batch.imports.apply_rules import IMPORTED
+from kp_batch.imports.archive import Archive
+from kp_batch.imports.days import DailyPartitions
+from kp_batch.imports.formats.json_files import read_json_lines
+from kp_batch.imports.formats.knowledgepulse import FORMAT
+from kp_batch.imports.model import Format, Input, Rejected, SourceRecord, TraceDraft, by_ending
+from kp_batch.imports.rules import Rules, load_rules
+from kp_batch.imports.run import Imported, import_traces
+from kp_batch.imports.state import ImportState
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.text import time_of
+from kp_batch.warehouse.reader import connect
+from tests.pipeline.test_rescore import config
+from tests.support.importing import imported, kp_trace, refusals, write_json
+
+
+def import_all(source: Path, archive: Path) -> Imported:
+    return import_traces(FORMAT, [str(source)], archive, load_rules(None, {}))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    for name, day in {"b": 2, "a": 1, "c": 1}.items():
+        write_json(folder / f"{name}.json", kp_trace(name, day))
+    return folder
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+def test_traces_stand_in_the_files_of_their_days(source: Path, archive: Path) -> None:
+    done = import_all(source, archive)
+    assert (done.traces, done.files_read, done.files_changed) == (3, 3, 2)
+    assert sorted(each.name for each in archive.iterdir()) == [
+        "2026-03-01.parquet",
+        "2026-03-02.parquet",
+        "_import",
+        "_refused.jsonl",
+        "_waiting.jsonl",
+    ]
+    first = pl.read_parquet(archive / "2026-03-01.parquet")
+    assert first.schema == IMPORTED
+    assert first.get_column("id").to_list() == ["kp:trace:a", "kp:trace:c"]
+    told = pq.read_schema(archive / "2026-03-01.parquet").metadata
+    assert told[b"kp_batch.format"] == b"knowledgepulse"
+    assert told[b"kp_batch.rules"] == b"{}"
+
+
+def test_what_is_imported_can_be_scored(source: Path, archive: Path, tmp_path: Path) -> None:
+    import_all(source, archive)
+    rescore_archive(config(tmp_path, archive))
+    with connect(tmp_path / "warehouse") as connection:
+        counted = connection.execute("SELECT count(*), any_value(task_domain) FROM scores")
+        assert counted.fetchall() == [(3, "code")]
+
+
+def test_the_same_again_changes_no_file(source: Path, archive: Path) -> None:
+    import_all(source, archive)
+    before = {each: each.stat().st_mtime_ns for each in archive.glob("*.parquet")}
+    assert import_all(source, archive).files_changed == 0
+    assert before == {each: each.stat().st_mtime_ns for each in archive.glob("*.parquet")}
+
+
+def test_files_that_are_gone_take_nothing_away(source: Path, archive: Path) -> None:
+    import_all(source, archive)
+    (source / "a.json").unlink()
+    write_json(source / "d.json", kp_trace("d", 1))
+    assert import_all(source, archive).files_changed == 1
+    assert imported(archive).keys() == {f"kp:trace:{each}" for each in "abcd"}
+
+
+def test_a_trace_that_moves_stands_in_its_new_day_alone(source: Path, archive: Path) -> None:
+    import_all(source, archive)
+    write_json(source / "b.json", kp_trace("b", 5))
+    assert import_all(source, archive).files_changed == 2
+    assert imported(archive)["kp:trace:b"]["metadata"]["created_at"].startswith("2026-03-05")
+    assert not (archive / "2026-03-02.parquet").exists()
+
+
+def test_days_without_the_state_that_made_them_are_left_alone(source: Path, archive: Path) -> None:
+    import_all(source, archive)
+    before = imported(archive)
+    (archive / "_import" / "state.json").unlink()
+    with pytest.raises(KpBatchError, match=r"has days, and no _import/state.json .* new folder"):
+        import_all(source, archive)
+    assert imported(archive) == before
+
+
+def test_what_is_refused_now_leaves_its_file_and_comes_back(source: Path, archive: Path) -> None:
+    import_all(source, archive)
+    write_json(source / "a.json", kp_trace("a", steps=[]))
+    assert import_all(source, archive).refused == {"no_steps": 1}
+    assert imported(archive).keys() == {"kp:trace:b", "kp:trace:c"}
+    [refused] = refusals(archive)
+    assert refused["id"] == "kp:trace:a"
+    assert refused["file"] == str(source / "a.json")
+    write_json(source / "a.json", kp_trace("a"))
+    assert import_all(source, archive).refused == {}
+    assert len(imported(archive)) == 3
+    assert refusals(archive) == []
+
+
+def test_a_damaged_file_is_named_and_the_others_are_imported(source: Path, archive: Path) -> None:
+    (source / "cut.json").write_text('{"id": "kp:tr')
+    (source / "odd.sqlite").write_bytes(b"no database" * 99)
+    assert import_all(source, archive).traces == 3
+    told = {Path(each["file"]).name: each["reasons"] for each in refusals(archive)}
+    assert told == {each: ["unreadable_file"] for each in ("cut.json", "odd.sqlite")}
+    (source / "cut.json").unlink()
+    shutil.copy(source / "a.json", source / "odd.sqlite")
+    import_all(source, archive)
+    assert len(refusals(archive)) == 2  # of the one that is gone, too
+
+
+def units_of_lines(path: Path, _: Any) -> Any:
+    """A record of each line, which names its trace."""
+    for found in read_json_lines(path):
+        if isinstance(found, Rejected):
+            yield found
+        else:
+            yield SourceRecord(cast("dict[str, str]", found[1])["trace"], found[1])
+
+
+def spans_format() -> Format:
+    """A made format: lines of spans, far apart, of which each says one thing."""
+
+    def draft(trace: str, found: Sequence[SourceRecord], _: Rules) -> TraceDraft:
+        records = [cast("dict[str, str]", each.payload) for each in found]
+        records.sort(key=itemgetter("at"))
+        steps = [{**STEP, "step_id": at, "content": x["say"]} for at, x in enumerate(records)]
+        scores = {"right": 1.0} if trace != "unscored" else {}
+        time, fields = time_of(records[0]["at"]), {"kind": ["made"]}
+        return TraceDraft(f"kp:trace:{trace}", time, "go", steps, scores, fields)
+
+    return Format("spans", "nothing", by_ending(".jsonl"), units_of_lines, draft)
+
+
+STEP = {**dict.fromkeys(("tool", "input", "output_summary", "latency_ms")), "type": "thought"}
+RULES: dict[str, Any] = {
+    "success": {"score": "right", "at_least": 1},
+    "confidence": {"always": 0.5},
+    "task_domain": {"otherwise": "default"},
+}
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 99), st.integers(1, 5))
+def test_neither_order_nor_division_into_files_makes_a_difference(seed: int, files: int) -> None:
+    spans = [
+        {"trace": f"t{each % 7}", "at": f"2026-03-{each % 5 + 1:02d}T00:00:{each:02d}Z", "say": "é"}
+        for each in range(40)
+    ]
+    made: list[dict[str, bytes]] = []
+    chance = Random(seed)
+    for _ in range(2):
+        chance.shuffle(spans)
+        with TemporaryDirectory() as name:
+            folder = Path(name)
+            for number in range(files):
+                lines = [*spans[number::files], *spans[:3]]  # some twice
+                write_lines(folder / f"{number}.jsonl", lines)
+            import_traces(spans_format(), [name], folder / "archive", load_rules(None, RULES))
+            archive = (folder / "archive").glob("*.parquet")
+            made.append({each.name: each.read_bytes() for each in archive})
+    assert made[0] == made[1]
+    assert made[0]
+
+
+def write_lines(path: Path, values: list[dict[str, Any]]) -> None:
+    from json import dumps
+
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f"{dumps(each)}\n" for each in values), "utf-8")
+
+
+def import_spans(folder: Path | str, archive: Path | str, **rules: Any) -> Imported:
+    return import_traces(
+        spans_format(), [str(folder)], archive, load_rules(None, {**RULES, **rules})
+    )
+
+
+def span(trace: str, second: int) -> dict[str, Any]:
+    return {"trace": trace, "at": f"2026-03-01T00:00:{second:02d}Z", "say": f"{second}"}
+
+
+def said(archive: Path) -> dict[str, list[str]]:
+    rows = imported(archive).items()
+    return {name[9:]: [each["content"] for each in row["steps"]] for name, row in rows}
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> Path:
+    folder = tmp_path / "nights"
+    folder.mkdir()
+    write_lines(folder / "1.jsonl", [span("a", 1), span("b", 2)])
+    write_lines(folder / "2.jsonl", [span("b", 3), span("c", 4)])
+    return folder
+
+
+def test_a_night_reads_what_is_new_and_what_tells_of_the_same_traces(
+    nights: Path, archive: Path
+) -> None:
+    import_spans(nights, archive)
+    write_lines(nights / "3.jsonl", [span("b", 1), span("d", 9)])
+    done = import_spans(nights, archive)
+    assert (done.files_read, done.traces) == (1, 2)
+    assert said(archive) == {"a": ["1"], "b": ["1", "2", "3"], "c": ["4"], "d": ["9"]}
+    again = import_spans(nights, archive)
+    assert (again.files_read, again.traces, again.files_changed) == (0, 0, 0)
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, emptied])
+def test_what_a_file_told_counts_though_it_is_gone_or_damaged(
+    nights: Path, archive: Path, harm: Any
+) -> None:
+    import_spans(nights, archive)
+    harm(nights / "1.jsonl")
+    write_lines(nights / "3.jsonl", [span("b", 1), span("c", 5)])
+    import_spans(nights, archive)
+    assert said(archive) == {"a": ["1"], "b": ["1", "2", "3"], "c": ["4", "5"]}
+    done = import_spans(nights, archive, confidence={"always": 0.9})  # all anew
+    assert done.traces == 3
+    assert said(archive) == {"a": ["1"], "b": ["1", "2", "3"], "c": ["4", "5"]}
+    assert {row["outcome"]["confidence"] for row in imported(archive).values()} == {0.9}
+
+
+def test_a_trace_that_no_rule_can_decide_yet_is_taken_later(nights: Path, archive: Path) -> None:
+    import_spans(nights, archive)
+    write_lines(nights / "3.jsonl", [span("unscored", 5)])
+    assert import_spans(nights, archive).refused == {"missing_success": 1}
+
+
+def test_other_rules_make_all_anew_without_a_file(nights: Path, archive: Path) -> None:
+    import_spans(nights, archive)
+    for each in nights.iterdir():
+        each.unlink()
+    write_lines(nights / "3.jsonl", [span("b", 9)])
+    done = import_spans(nights, archive, confidence={"always": 0.9})
+    assert (done.files_read, done.traces) == (1, 3)
+    assert said(archive) == {"a": ["1"], "b": ["2", "3", "9"], "c": ["4"]}
+    assert {row["outcome"]["confidence"] for row in imported(archive).values()} == {0.9}
+
+
+def test_a_folder_that_moves_tells_nothing_anew(
+    nights: Path, archive: Path, tmp_path: Path
+) -> None:
+    import_spans(nights, archive)
+    before = imported(archive)
+    done = import_spans(nights.rename(tmp_path / "moved"), archive)
+    assert (done.files_read, done.traces, done.files_changed) == (2, 0, 0)
+    assert imported(archive) == before
+
+
+def test_a_damaged_file_that_is_mended_is_read_and_no_longer_refused(
+    nights: Path, archive: Path
+) -> None:
+    import_spans(nights, archive)
+    whole, times = (nights / "1.jsonl").read_bytes(), (nights / "1.jsonl").stat()
+    (nights / "1.jsonl").write_bytes(b"")
+    import_spans(nights, archive)
+    assert [each["reasons"] for each in refusals(archive)] == [["unreadable_file"]]
+    (nights / "1.jsonl").write_bytes(whole)
+    os.utime(nights / "1.jsonl", ns=(times.st_atime_ns, times.st_mtime_ns))
+    import_spans(nights, archive)
+    assert refusals(archive) == []
+
+
+def test_what_a_file_told_of_before_is_not_forgotten(nights: Path, archive: Path) -> None:
+    import_spans(nights, archive)
+    write_lines(nights / "1.jsonl", [span("z", 8)])  # as a log that was begun anew
+    import_spans(nights, archive)
+    write_lines(nights / "3.jsonl", [span("b", 9)])
+    import_spans(nights, archive)
+    assert said(archive) == {"a": ["1"], "b": ["2", "3", "9"], "c": ["4"], "z": ["8"]}
+
+
+def test_one_import_at_a_time_changes_an_archive(nights: Path, archive: Path) -> None:
+    lock = subprocess.Popen(
+        [sys.executable, "-c", HOLDING, str(archive / "_import")], stdout=subprocess.PIPE
+    )
+    with lock:
+        assert lock.stdout
+        lock.stdout.readline()
+        with pytest.raises(BusyError, match=rf"writing to {archive} \(.*\); import again later$"):
+            import_spans(nights, archive)
+        lock.kill()
+    import_spans(nights, archive)
+
+
+HOLDING = """
+import sys, time
+from pathlib import Path
+from kp_batch.warehouse.lock import locked
+with locked(Path(sys.argv[1]), wait=False):
+    print(flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_trace_that_moves_between_days_that_gain_is_always_in_one(
+    source: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_all(source, archive)
+    write_json(source / "a.json", kp_trace("a", 2))  # from the first to the second
+    write_json(source / "b.json", kp_trace("b", 1))  # and the other way
+    write_json(source / "d.json", kp_trace("d", 1))
+    seen: list[set[str]] = []
+    replace = Path.replace
+
+    def looking(path: Path, target: Path) -> Path:
+        done = replace(path, target)
+        days = [pl.read_parquet(each, columns=["id"]) for each in archive.glob("*.parquet")]
+        seen.append(set(pl.concat(days).to_series()) if days else set())
+        return done
+
+    monkeypatch.setattr(Path, "replace", looking)
+    import_all(source, archive)
+    assert all({f"kp:trace:{each}" for each in "abc"} <= each for each in seen)
+    assert {x: row["metadata"]["created_at"][:10] for x, row in imported(archive).items()} == {
+        "kp:trace:a": "2026-03-02",
+        "kp:trace:b": "2026-03-01",
+        "kp:trace:c": "2026-03-01",
+        "kp:trace:d": "2026-03-01",
+    }
+
+
+def test_row_groups_depend_on_nothing_but_the_day(tmp_path: Path) -> None:
+    folder = tmp_path / "spans"
+    folder.mkdir()
+    days = [
+        [{**span(f"{day}-{each}", 1), "at": f"2026-03-0{day}"} for each in range(1_500)]
+        for day in (1, 2)
+    ]
+    for day, spans in enumerate(days):
+        write_lines(folder / f"{day}.jsonl", spans)
+        import_spans(folder, tmp_path / "nights")
+    import_spans(folder, tmp_path / "at-once")
+    for path in (tmp_path / "nights").glob("*.parquet"):
+        assert path.read_bytes() == (tmp_path / "at-once" / path.name).read_bytes()
+        assert pq.read_metadata(path).num_row_groups == 2
+
+
+def test_odd_letters_stop_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "a[1]"
+    folder.mkdir()
+    spans = [span("a", 1), {**span("b\ud800", 2), "say": "\ud83d"}, span("c", 3)]
+    write_lines(folder / "[x].jsonl", spans)
+    (folder / "\udcff.jsonl").write_bytes((folder / "[x].jsonl").read_bytes())
+    for _ in range(2):
+        import_spans(folder, folder / "archive")
+    assert said(folder / "archive") == {"a": ["1"], "b\ufffd": ["\ufffd"], "c": ["3"]}
+    assert "name" in refusals(folder / "archive")[0]["message"]
+
+
+def test_a_trace_with_an_odd_id_is_one_trace(nights: Path, archive: Path) -> None:
+    odd = "\ud800"
+    for second in (1, 2):
+        write_lines(nights / f"{second}.jsonl", [span(odd, second)])
+    import_spans(nights, archive)
+    write_lines(nights / "1.jsonl", [span(odd, 1), span(odd, 3)])
+    import_spans(nights, archive)
+    assert import_spans(nights, archive).files_read == 0
+    assert said(archive) == {"\ufffd": ["1", "2", "3"]}
+
+
+CUT = b"PAR1" + bytes(20) + b"\x14\0\0\0PAR1"  # whose end is none of Parquet's
+
+
+@pytest.mark.parametrize("damage", [b"no Parquet", CUT, None])
+@pytest.mark.parametrize("name", ["state.json", "000001-sources.parquet", "000001-records.parquet"])
+def test_a_state_that_is_damaged_is_named(
+    nights: Path, archive: Path, name: str, damage: bytes | None
+) -> None:
+    import_spans(nights, archive)
+    before = imported(archive)
+    if damage is None:
+        (archive / "_import" / name).unlink()
+    else:
+        (archive / "_import" / name).write_bytes(damage)
+    write_lines(nights / "3.jsonl", [span("b", 9)])
+    with pytest.raises(KpBatchError, match=r"_import.* import the sources into a new folder"):
+        import_spans(nights, archive)
+    assert imported(archive) == before
+
+
+def test_sources_that_are_imported_in_turn_share_a_trace(nights: Path, archive: Path) -> None:
+    for night in range(2):
+        for name in ("1.jsonl", "2.jsonl"):
+            assert import_spans(nights / name, archive).files_read == 1 - night
+    assert said(archive) == {"a": ["1"], "b": ["2", "3"], "c": ["4"]}
+    write_lines(nights / "2.jsonl", [span("b", 6)])
+    import_spans(nights / "2.jsonl", archive)
+    assert said(archive) == {"a": ["1"], "b": ["2", "3", "6"], "c": ["4"]}
+
+
+def test_an_archive_is_of_the_format_that_it_has(
+    source: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("e", "f"):
+        import_traces(None, [str(source)], archive, load_rules(None, {}))
+        write_json(source / f"{name}.json", kp_trace(name))
+    monkeypatch.setattr(importing, "detect_format", None)  # no file is looked into for it
+    import_traces(None, [str(source)], archive, load_rules(None, {}))
+    assert len(imported(archive)) == 5
+
+
+def test_an_archive_is_no_url_but_of_a_bucket(source: Path) -> None:
+    with pytest.raises(KpBatchError, match="URL of ftp:// is neither") as failed:
+        import_traces(FORMAT, [str(source)], "ftp://me:s3cret@host/archive", load_rules(None, {}))
+    assert "s3cret" not in str(failed.value)
+
+
+def test_an_archive_has_one_format(nights: Path, source: Path, archive: Path) -> None:
+    import_spans(nights, archive)
+    with pytest.raises(KpBatchError, match="has traces of spans"):
+        import_all(source, archive)
+
+
+@pytest.mark.parametrize("dies", ["upsert", "save"])
+def test_a_killed_import_is_made_good_by_the_next(
+    nights: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    import_spans(nights, archive)
+    write_lines(nights / "3.jsonl", [span("b", 1), span("d", 9)])
+    where = {"upsert": DailyPartitions, "save": ImportState}[dies]
+    done = getattr(where, dies)
+
+    def killed(*given: Any) -> None:
+        done(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, dies, killed)
+        with pytest.raises(KeyboardInterrupt):
+            import_spans(nights, archive)
+    (nights / "3.jsonl").unlink()
+    import_spans(nights, archive)
+    assert said(archive) == {"a": ["1"], "b": ["1", "2", "3"], "c": ["4"], "d": ["9"]}
+    write_lines(nights / "3.jsonl", [span("b", 1), span("d", 9)])
+    import_spans(nights, tmp_path / "never")
+    content = [
+        {each.name: each.read_bytes() for each in x.glob("*.[pj]*")}
+        for x in (archive, tmp_path / "never")
+    ]
+    assert content[0] == content[1]
+
+
+@pytest.mark.parametrize("later", ["another", "none"])
+@pytest.mark.parametrize("killed_at", ["2026-03-05", "2026-03-02"])  # before, and between
+def test_a_trace_stands_in_one_day_though_its_file_is_gone_after_a_kill(
+    source: Path,
+    archive: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    killed_at: str,
+    later: str,
+) -> None:
+    import_all(source, archive)
+    write_json(source / "b.json", kp_trace("b", 5))
+    fetch = Archive.fetch
+
+    def killed(archive: Archive, names: Iterable[str]) -> None:
+        if f"{killed_at}.parquet" in set(names):
+            raise KeyboardInterrupt
+        fetch(archive, names)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Archive, "fetch", killed)
+        with pytest.raises(KeyboardInterrupt):
+            import_all(source, archive)
+    (source / "b.json").unlink()
+    if later == "another":
+        write_json(source / "d.json", kp_trace("d", 3))
+    import_all(source, archive)
+    days = {name[9:]: row["metadata"]["created_at"][9] for name, row in imported(archive).items()}
+    others = {"d": "3"} if later == "another" else {}
+    assert days == {"a": "1", "b": "5", "c": "1", **others}
+
+
+def test_rules_that_name_what_is_not_there_are_told_before_anything_is_written(
+    tmp_path: Path, archive: Path
+) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"trace": "t", "at": "2026-03-01", "say": "so"}])
+    wrong = {
+        "success": {"score": "rihgt", "at_least": 1},
+        "confidence": {"score": "judge"},
+        "task_domain": {"from": "tags"},
+        "agent_id": "who",
+    }
+    with pytest.raises(KpBatchError) as failed:
+        import_traces(spans_format(), [str(tmp_path)], archive, load_rules(None, wrong))
+    assert str(failed.value) == (
+        "no score 'rihgt'; the source has: right; no score 'judge'; the source has: right; "
+        "no field 'tags'; the source has: kind; no field 'who'; the source has: kind"
+    )
+    assert [each.name for each in archive.iterdir()] == ["_import"]
+
+
+def test_without_a_map_no_value_is_unmapped(tmp_path: Path, archive: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"trace": "t", "at": "2026-03-01", "say": "so"}])
+    rules = load_rules(None, {**RULES, "task_domain": {"from": "kind"}})
+    assert import_traces(spans_format(), [str(tmp_path)], archive, rules).unmapped_domains == {}
+    (row,) = imported(archive).values()
+    assert row["metadata"]["task_domain"] == "made"
+
+
+def test_rules_that_leave_something_open_are_refused_before_any_work(
+    tmp_path: Path, archive: Path
+) -> None:
+    (tmp_path / "a.jsonl").write_text("no JSON")
+    with pytest.raises(KpBatchError, match=r"spans does not tell .*\[success\].*\[confidence\]"):
+        import_traces(spans_format(), [str(tmp_path)], archive, load_rules(None, {}))
+
+
+def test_a_line_that_is_no_object_is_refused_alone(tmp_path: Path, archive: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    write_lines(path, [{"trace": "t", "at": "2026-03-01", "say": "\ud800"}])
+    path.write_text(f"{path.read_text()}[]\n\n{{cut\n")
+    done = import_traces(spans_format(), [str(path)], archive, load_rules(None, RULES))
+    assert (done.traces, done.refused) == (1, {"malformed_json": 2})
+    assert [each["line"] for each in refusals(archive)] == [2, 4]
+
+
+def test_a_trace_that_is_not_understood_is_refused_alone(tmp_path: Path, archive: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [span("a", 1), {"trace": "odd", "at": 5}])
+    assert import_spans(tmp_path, archive).refused == {"malformed_json": 1}
+    [refused] = refusals(archive)
+    assert refused["message"].startswith("it is not understood: ")
+    assert list(said(archive)) == ["a"]
+
+
+def test_a_file_is_looked_into_once_until_it_changes(nights: Path, archive: Path) -> None:
+    looked: list[str] = []
+
+    def inputs(paths: Sequence[str], look: Any) -> Any:
+        return (Input(path) for path in paths if look(path) or True)
+
+    def sniff(path: str, _: bytes) -> None:
+        looked.append(Path(path).name)
+
+    form = replace(spans_format(), inputs=inputs, sniff=sniff)
+    for night in (["1.jsonl", "2.jsonl"], [], ["2.jsonl"]):
+        looked.clear()
+        import_traces(form, [str(nights)], archive, load_rules(None, RULES))
+        assert sorted(looked) == night
+        if not night:
+            write_lines(nights / "2.jsonl", [span("b", 7)])
+
+
+def test_where_no_file_of_the_format_is_it_is_said(tmp_path: Path, archive: Path) -> None:
+    for name in (tmp_path, tmp_path / "none"):
+        with pytest.raises(ArchiveError, match=r"^(no file of|there is no)"):
+            import_all(name, archive)
+
+
+def test_a_write_that_fails_leaves_the_old_file(
+    source: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_all(source, archive)
+    before = imported(archive)
+    write_json(source / "d.json", kp_trace("d"))
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", _full)
+    with pytest.raises(OSError, match="full"):
+        import_all(source, archive)
+    assert imported(archive) == before
+    assert not [each for each in archive.iterdir() if each.suffix == HALF_WRITTEN]
+
+
+def _full(*_: object) -> None:
+    raise OSError("full")
+
+
+def test_the_command_tells_what_came_of_it(source: Path, archive: Path) -> None:
+    write_json(source / "x.json", kp_trace("x", steps=[]))
+    write_json(source / "y.json", {**kp_trace("y"), "@type": "ExpertSOP"})
+    command = [sys.executable, "-m", "kp_batch", "import", "knowledgepulse", source, "-o", archive]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "3 traces from 5 of 5 files that are new or changed",
+        f"  changed    2 files of {archive}",
+        "  refused    1 no_steps",
+        "  passed over 1 ExpertSOP",
+        f"  standing   1 refused: see {archive}/_refused.jsonl",
+    ]

@@ -1,0 +1,27 @@
+"""What a format comes to changes with `IMPORTER`, so that archives are made anew."""
+
+import json
+
+import pytest
+
+from kp_batch.imports.run import IMPORTER
+from tests.support import import_digests
+from tests.support.import_digests import TOLD, digests, main
+
+AGAIN = "run `python -m tests.support.import_digests`"
+
+
+def test_fixtures_come_to_other_traces_only_by_another_importer() -> None:
+    told = json.loads(TOLD.read_text("utf-8"))
+    now = digests()
+    changed = [name for name in now if now[name] != told["traces"].get(name)]
+    assert not changed, f"raise IMPORTER unless it was, then {AGAIN}"
+    assert told == {"importer": IMPORTER, "traces": now}, AGAIN
+
+
+def test_they_are_not_noted_where_it_was_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = TOLD.read_bytes()
+    monkeypatch.setattr(import_digests, "digests", lambda: {"otlp": "another"})
+    with pytest.raises(SystemExit, match=r"raise IMPORTER first: .* from otlp"):
+        main()
+    assert TOLD.read_bytes() == before

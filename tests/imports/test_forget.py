@@ -1,0 +1,201 @@
+"""What is taken back from an archive: traces, and what a source alone told."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import polars.selectors as cs
+import pytest
+
+from kp_batch.cli.maintain import forgotten_text
+from kp_batch.errors import ArchiveError
+from kp_batch.imports import change
+from kp_batch.imports.change import Forgotten
+from kp_batch.imports.days import DailyPartitions
+from kp_batch.imports.formats import FORMATS
+from kp_batch.imports.model import Format, Skipped
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import Imported, forget, import_traces
+from kp_batch.imports.state import holds
+from kp_batch.operations.forget import forget as forget_traces
+from kp_batch.pipeline.rescore import rescore_archive
+from tests.imports.test_archive import RULES, import_spans, said, span, spans_format, write_lines
+from tests.pipeline.test_rescore import config
+from tests.support.importing import imported, kp_trace, refusals, write_json
+
+
+@pytest.fixture(autouse=True)
+def _made_format(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+    monkeypatch.setattr("kp_batch.imports.run.FORMATS", {**FORMATS, "spans": spans_format()})
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    write_lines(folder / "1.jsonl", [span("a", 1), span("b", 2)])
+    write_lines(folder / "2.jsonl", [span("b", 3), span("c", 4), {"trace": "odd", "at": 5}])
+    return folder
+
+
+@pytest.fixture
+def archive(tmp_path: Path, source: Path) -> Path:
+    import_spans(source, tmp_path / "archive")
+    return tmp_path / "archive"
+
+
+def held(archive: Path, text: str) -> bool:
+    """Whether a text stands in any file of an archive but the list of what is forgotten."""
+    files = (x for x in archive.rglob("*") if x.is_file() and "forgotten" not in x.name)
+    tables = [pl.read_parquet(x, glob=False) for x in files if x.suffix == ".parquet"]
+    told = [str(each.drop(cs.binary()).write_json()) for each in tables]
+    return any(text in each for each in [*told, *(x.read_text() for x in archive.glob("*.jsonl"))])
+
+
+def test_a_trace_is_gone_for_good(source: Path, archive: Path) -> None:
+    done = forget(archive, ids=["kp:trace:b", "kp:trace:odd", "kp:trace:never"])
+    assert done == Forgotten(traces=3, records=0, files_changed=1)
+    assert said(archive) == {"a": ["1"], "c": ["4"]}
+    assert refusals(archive) == []
+    assert not held(archive, '"say": "2"')
+    write_lines(source / "3.jsonl", [span("b", 9), span("never", 9), span("a", 9)])
+    import_spans(source, archive)
+    assert said(archive) == {"a": ["1", "9"], "c": ["4"]}
+    import_spans(source, archive, confidence={"always": 0.9})  # all anew
+    assert said(archive) == {"a": ["1", "9"], "c": ["4"]}
+
+
+def test_what_a_source_alone_told_is_gone_and_not_its_path(source: Path, archive: Path) -> None:
+    write_lines(source / "3.jsonl", [span("c", 4), {"cut": 1}])
+    with (source / "3.jsonl").open("a") as file:
+        file.write("{cut")
+    import_spans(source, archive)
+    done = forget(archive, files=[str(source / "2.jsonl"), str(source / "3.jsonl")])
+    assert (done.traces, done.records) == (3, 3)  # of b, c, and of the odd one
+    assert said(archive) == {"a": ["1"], "b": ["2"]}
+    assert refusals(archive) == []
+    (source / "2.jsonl").rename(source / "4.jsonl")
+    write_lines(source / "2.jsonl", [span("b", 7)])
+    import_spans(source, archive)
+    assert said(archive) == {"a": ["1"], "b": ["2", "7"]}
+
+
+def test_a_kill_leaves_what_the_next_import_ends(
+    source: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DailyPartitions, "upsert", killed)
+        with pytest.raises(KeyboardInterrupt):
+            forget(archive, ids=["kp:trace:b"])
+    import_spans(source, archive)
+    assert said(archive) == {"a": ["1"], "c": ["4"]}
+
+
+def test_nothing_is_taken_back_where_nothing_was_imported(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match="nothing that is known here was imported into"):
+        forget(tmp_path, ids=["kp:trace:a"])
+
+
+def test_the_command_needs_no_format(tmp_path: Path) -> None:
+    write_json(tmp_path / "source" / "a.json", kp_trace("a"))
+    command = [sys.executable, "-m", "kp_batch", "import"]
+    archive = str(tmp_path / "archive")
+
+    def run(*given: str) -> str:
+        done = subprocess.run(
+            [*command, *given, "-o", archive], capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    run("knowledgepulse", str(tmp_path / "source"))
+    assert run("--forget", "kp:trace:a") == f"1 trace taken back; changed 1 file of {archive}\n"
+    told = json.loads(run("--forget-source", str(tmp_path / "source"), "--json"))
+    assert told == {"traces": 0, "records": 0, "files_changed": 0}
+
+
+def without_agents(form: Format) -> Format:
+    """The made format, in which a trace is an agent's once one of its records says so."""
+
+    def draft(trace: str, found: Any, rules: Any) -> Any:
+        is_agents = any("agent" in str(each.payload) for each in found)
+        return form.draft(trace, found, rules) if is_agents else Skipped("no agent")
+
+    from dataclasses import replace
+
+    return replace(form, draft=draft)
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Sets the clock of imports so many days ahead."""
+    begun = change.now()
+
+    def set_clock(days: int) -> None:
+        monkeypatch.setattr(change, "now", lambda: begun + timedelta(days=days))
+
+    return set_clock
+
+
+def test_what_is_passed_over_is_kept_for_thirty_days(
+    tmp_path: Path, at: Callable[[int], None]
+) -> None:
+    source, archive = tmp_path / "source", tmp_path / "archive"
+
+    def night(day: int, *spans: dict[str, Any]) -> Imported:
+        at(day)
+        if spans:
+            write_lines(source / f"{day}.jsonl", list(spans))
+        rules = load_rules(None, RULES)
+        return import_traces(without_agents(spans_format()), [str(source)], archive, rules)
+
+    assert night(0, span("web", 1), span("page", 1)).passed_over == {"no agent": 2}
+    assert night(29, span("web", 2)).expired == 0
+    assert night(31).expired == 1  # the page
+    assert night(31).expired == 0
+    assert night(40, {**span("web", 3), "kind": "agent"}, span("page", 2)).traces == 1
+    assert said(archive) == {"web": ["1", "2", "3"]}
+    assert night(71).expired == 1
+    assert not held(archive, "page")
+
+
+def test_what_a_registry_has_deleted_stays_and_is_told(tmp_path: Path) -> None:
+    source, archive = tmp_path / "export.json", tmp_path / "archive"
+
+    def night(*names: str) -> Imported:
+        units = [kp_trace(name) for name in names]
+        write_json(source, {"data": {"knowledge_units": units}})
+        form = FORMATS["knowledgepulse"]
+        return import_traces(form, [str(source)], archive, load_rules(None, {}))
+
+    assert night("a", "b", "c").deleted == 0
+    done = night("a", "d")
+    assert (done.deleted, done.traces) == (2, 1)
+    assert len(imported(archive)) == 4
+
+
+def test_who_forgets_in_a_warehouse_is_told_of_the_archive(archive: Path, tmp_path: Path) -> None:
+    rescore_archive(config(tmp_path, archive))
+    done = forget_traces(tmp_path / "warehouse", ["kp:trace:a"], dry_run=True)
+    assert done.archives == (str(archive),)
+    assert f"{archive} keeps them, too: kp-batch import --forget ID... -o {archive}" in (
+        forgotten_text(done, dry_run=True)
+    )
+    forget(archive, ids=["kp:trace:a"])
+    assert forget_traces(tmp_path / "warehouse", ["kp:trace:a"]).archives == ()
+    assert not holds(str(tmp_path), ["kp:trace:a"])
+
+
+def test_an_archive_that_cannot_be_looked_into_stops_no_forgetting(
+    archive: Path, tmp_path: Path
+) -> None:
+    rescore_archive(config(tmp_path, archive))
+    (archive / "_import" / "000001-records.parquet").write_bytes(b"no Parquet")
+    done = forget_traces(tmp_path / "warehouse", ["kp:trace:a"])
+    assert (done.traces, done.archives) == (1, (str(archive),))

@@ -1,0 +1,50 @@
+"""An import whose files may not grow: it says so in a line, and leaves the archive as it was."""
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.importing import imported
+from tests.support.shuffled_spans import RULES, SPANS, span_lines
+
+_OLD, _ALL = 40 * SPANS, 80 * SPANS
+
+
+def _run(source: Path, archive: Path, limit: int | None) -> subprocess.CompletedProcess[str]:
+    """Import; the system refuses each write beyond so many bytes of a file, whoever writes."""
+
+    def limited() -> None:
+        if limit is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    command = ["import", "otlp", str(source), "-o", str(archive), *RULES, "--json"]
+    return subprocess.run(
+        [sys.executable, "-B", "-m", "kp_batch", *command],
+        check=False,
+        capture_output=True,
+        text=True,
+        preexec_fn=limited,
+    )
+
+
+def test_a_disk_that_fails_is_told_and_changes_no_day(tmp_path: Path) -> None:
+    source, archive, never = (tmp_path / each for each in ("source", "archive", "never"))
+    source.mkdir()
+    (source / "a.jsonl").write_text("".join(span_lines(range(_OLD))), "utf-8")
+    assert _run(source, archive, None).returncode == 0
+    before = imported(archive)
+    (source / "b.jsonl").write_text("".join(span_lines(range(_OLD // 2, _ALL))), "utf-8")
+    for limit in (0, 512, 4096, 8192):
+        failed = _run(source, archive, limit)
+        assert failed.returncode not in {0, -signal.SIGXFSZ}, limit
+        *progress, told = failed.stderr.splitlines()
+        assert told.startswith("kp-batch: "), failed.stderr
+        assert all(each.startswith("kp-batch: reading: ") for each in progress), failed.stderr
+        assert imported(archive) == before
+    assert json.loads(_run(source, archive, None).stdout)
+    assert _run(source, never, None).returncode == 0
+    assert imported(archive) == imported(never)

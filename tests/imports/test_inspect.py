@@ -1,0 +1,453 @@
+"""Inspect's logs and Scout's transcripts."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kp_batch.errors import UnreadableError
+from kp_batch.imports.formats import inspect
+from kp_batch.imports.model import Native, Rejected, SourceRecord, TraceDraft
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import import_traces
+from kp_batch.limits import TooLargeError
+from tests.support.importing import imported, refusals, write_json
+
+RULES: dict[str, Any] = {
+    "success": {"score": "match", "at_least": 1},
+    "confidence": {"always": 0.7},
+    "task_domain": {"from": "task", "map": {"sums": "math"}},
+}
+USER = {"id": "m0", "role": "user", "source": "input", "content": "add 1 and 2"}
+CALL = {"id": "c0", "function": "add", "arguments": {"of": [1, 2]}, "view": {"content": "1 + 2"}}
+TALK = [
+    {"id": "s", "role": "system", "content": "be brief"},
+    USER,
+    {"id": "m1", "role": "assistant", "content": "I add", "tool_calls": [CALL]},
+    {"id": "m2", "role": "tool", "tool_call_id": "c0", "function": "add", "content": '{"is": 3}'},
+    {"id": "m3", "role": "assistant", "content": "3"},
+]
+FIRST = {"event": "sample_init", "timestamp": "2025-01-02T03:04:05.123456-04:00"}
+
+
+def sample(name: str | None = "one", **changes: Any) -> dict[str, Any]:
+    """A sample as logs have it."""
+    found = {
+        "id": 7,
+        "epoch": 2,
+        "input": "add 1 and 2",
+        "messages": TALK,
+        "scores": {"match": {"value": "C", "history": []}},
+        "metadata": {"level": "easy"},
+        "events": [FIRST],
+        "uuid": name,
+        **changes,
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def log(*samples: object, **changes: Any) -> dict[str, Any]:
+    """A log in JSON."""
+    spec = {"run_id": "run", "task": "sums", "model": "m", "dataset": {"name": "d"}, "tags": ["t"]}
+    return {"version": 2, "status": "success", "eval": spec, "samples": list(samples), **changes}
+
+
+def write_eval(path: Path, members: Mapping[str, object], *, packed: int = ZIP_DEFLATED) -> Path:
+    """Write a zip as Inspect does, deflated or (93) as Zstandard."""
+    with ZipFile(path, "w") as file:
+        for name, value in members.items():
+            content = json.dumps(value).encode()
+            if packed == ZIP_DEFLATED:
+                file.writestr(name, content, ZIP_DEFLATED)
+            else:
+                _write_zstandard(file, name, content)
+    return path
+
+
+def _write_zstandard(file: ZipFile, name: str, content: bytes) -> None:
+    """What Python's zipfile cannot write: it is stored packed, and then called so."""
+    plain = ZipInfo(name)
+    file.writestr(plain, content)
+    assert file.fp
+    packed = bytes(pa.Codec("zstd").compress(content))
+    file.fp.seek(plain.header_offset + 30 + len(name))
+    file.fp.truncate()
+    file.fp.write(packed)
+    file.start_dir = file.fp.tell()
+    plain.compress_type, plain.compress_size = 93, len(packed)
+
+
+def drafts(path: Path, **rules: Any) -> dict[str, TraceDraft]:
+    """The drafts of a file, by their ids."""
+    made = [
+        inspect.draft(each.trace, [each], load_rules(None, {**RULES, **rules}))
+        for each in inspect.units(path, [])
+        if isinstance(each, SourceRecord)
+    ]
+    return {each.id: each for each in made}
+
+
+def drafted(tmp_path: Path, found: dict[str, Any], **rules: Any) -> TraceDraft:
+    """The draft of a log's one sample."""
+    (draft,) = drafts(write_json(tmp_path / "log.json", log(found)), **rules).values()
+    return draft
+
+
+def told(draft: TraceDraft) -> list[tuple[object, object]]:
+    """The steps: their types, and what they say or call."""
+    return [(each["type"], each["content"] or each["input"]) for each in draft.steps]
+
+
+def said(tmp_path: Path, *messages: dict[str, Any], **changes: Any) -> list[tuple[object, object]]:
+    """The steps of a sample with these messages after the question."""
+    return told(drafted(tmp_path, sample(messages=[USER, *messages], **changes)))
+
+
+def test_a_sample_becomes_a_trace(tmp_path: Path) -> None:
+    draft = drafted(tmp_path, sample())
+    assert draft.id == "kp:trace:one"
+    assert draft.created_at
+    assert draft.created_at.isoformat() == "2025-01-02T07:04:05.123456+00:00"
+    assert draft.objective == "add 1 and 2"
+    assert told(draft) == [
+        ("thought", "I add"),
+        ("tool_call", '{"of":[1,2]}'),
+        ("observation", '{"is": 3}'),
+        ("thought", "3"),
+    ]
+    assert draft.steps[1]["tool"] == {"name": "add", "mcp_server": None}
+    assert draft.scores == {"match": 1.0}
+    assert draft.fields == {
+        "task": ["sums"],
+        "dataset": ["d"],
+        "model": ["m"],
+        "tags": ["t"],
+        "metadata.level": ["easy"],
+    }
+    assert not draft.faults
+
+
+def test_a_sample_without_a_name_has_its_runs(tmp_path: Path) -> None:
+    assert drafted(tmp_path, sample(None)).id == "kp:trace:run/7/2"
+
+
+def test_the_start_comes_before_the_first_event_and_without_both_there_is_none(
+    tmp_path: Path,
+) -> None:
+    started = drafted(tmp_path, sample(started_at="2025-01-02T00:00:00Z")).created_at
+    assert started
+    assert started.isoformat() == "2025-01-02T00:00:00+00:00"
+    assert drafted(tmp_path, sample(events=[])).created_at is None
+
+
+def test_without_a_user_there_is_no_objective_unless_a_rule_names_it(tmp_path: Path) -> None:
+    alone = sample(messages=TALK[2:], input=[USER])
+    assert not drafted(tmp_path, alone).objective
+    assert drafted(tmp_path, alone, objective="0.content").objective == "add 1 and 2"
+
+
+def test_scores_are_numbers_and_grades(tmp_path: Path) -> None:
+    values: dict[str, Any] = {
+        "a": "P",
+        "b": "I",
+        "c": True,
+        "d": 0.25,
+        "e": "yes",
+        "f": float("nan"),
+        "g": [1],
+    }
+    values["h"] = {"style": "N", "d": 9, "fit": 3, "text": "x"}
+    scores = {name: {"value": value} for name, value in values.items()}
+    draft = drafted(tmp_path, sample(scores=scores))
+    assert draft.scores == {"a": 0.5, "b": 0, "c": 1, "d": 0.25, "style": 0, "fit": 3}
+
+
+def test_an_old_logs_only_score_has_its_scorers_name(tmp_path: Path) -> None:
+    old = log(sample(scores=None, score={"value": "C"}), results={"scorer": {"name": "match"}})
+    (draft,) = drafts(write_json(tmp_path / "old.json", old)).values()
+    assert draft.scores == {"match": 1.0}
+
+
+def test_an_invalidated_sample_says_so(tmp_path: Path) -> None:
+    invalid = sample(invalidation={"timestamp": "2026-01-01T00:00:00Z", "author": "me"})
+    assert drafted(tmp_path, invalid).faults == ["invalidated"]
+
+
+def test_of_several_copies_the_one_edited_last_counts() -> None:
+    edit = {"value": "I", "provenance": {"timestamp": "2026-01-01T00:00:00Z"}}
+    edited = {"match": {"value": "I", "history": [{"value": "C"}, edit]}}
+    shared = inspect.Log.of(log())
+    units = [
+        SourceRecord("one", inspect.record_of(each, shared))
+        for each in (sample(), sample(scores=edited), sample(scores=None))
+    ]
+    for order in (units, units[::-1]):
+        draft = inspect.draft("one", order, load_rules(None, RULES))
+        assert draft.scores == {"match": 0.0}
+
+
+def test_of_copies_that_were_changed_at_once_the_last_counts() -> None:
+    one, other = sample(), sample(scores={"match": {"value": "I"}}, messages=TALK[:3])
+    for order, value in (([one, other], 0.0), ([other, one], 1.0)):
+        units = [
+            SourceRecord("one", inspect.record_of(each, inspect.Log.of(log()))) for each in order
+        ]
+        assert inspect.draft("one", units, load_rules(None, RULES)).scores == {"match": value}
+
+
+def test_a_log_and_its_sample_lead_back_to_the_trace(tmp_path: Path) -> None:
+    assert drafted(tmp_path, sample()).native == Native(log="run", sample="7", epoch=2)
+    named = log(sample(epoch=1 << 63), eval={"eval_id": "e", "run_id": "run"})
+    [found] = drafts(write_json(tmp_path / "log.json", named)).values()
+    assert found.native == Native(log="e", sample="7")
+    scout = row(source_id="e", task_id="7", task_repeat=2)
+    [found] = drafts(write_rows(tmp_path / "t.parquet", scout)).values()
+    assert found.native == Native(log="e", sample="7", epoch=2)
+
+
+def test_a_sample_that_is_too_large_is_a_record_of_its_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_json(tmp_path / "log.json", log(sample(messages=[USER] * 10)))
+    monkeypatch.setattr(inspect, "record_of", too_large)
+    assert [*inspect.units(path, [])] == [SourceRecord("one", None)]
+
+
+def too_large(*_: object) -> None:
+    raise TooLargeError
+
+
+def test_tags_count_as_edited(tmp_path: Path) -> None:
+    path = write_json(tmp_path / "log.json", log(sample(), tags=["late"]))
+    assert drafts(path)["kp:trace:one"].fields["tags"] == ["late"]
+
+
+def test_attachments_stand_in_their_places(tmp_path: Path) -> None:
+    call = {"id": "c", "function": "say", "arguments": {"text": "attachment://b"}}
+    parts = [{"type": "text", "text": "tc://a"}, {"type": "text", "text": "attachment://no"}]
+    message = {"role": "assistant", "content": parts, "tool_calls": [call]}
+    assert said(tmp_path, message, attachments={"a": "long", "b": "words"}) == [
+        ("thought", "long\nattachment://no"),
+        ("tool_call", '{"text":"words"}'),
+    ]
+
+
+def test_an_old_transcript_has_the_events_and_attachments(tmp_path: Path) -> None:
+    old = {"events": [FIRST], "content": {"a": "long"}}
+    message = {"role": "assistant", "content": "tc://a"}
+    draft = drafted(tmp_path, sample(messages=[USER, message], events=None, transcript=old))
+    assert draft.created_at
+    assert told(draft) == [("thought", "long")]
+
+
+def test_reasoning_comes_first_and_a_redacted_one_is_its_summary(tmp_path: Path) -> None:
+    parts = [
+        {"type": "text", "text": "so"},
+        {"type": "reasoning", "reasoning": "because"},
+        {"type": "reasoning", "reasoning": "gAAAA", "redacted": True, "summary": "in short"},
+        {"type": "reasoning", "reasoning": "gBBBB", "redacted": True},
+        {"type": "text", "text": "done"},
+    ]
+    assert said(
+        tmp_path,
+        {"role": "assistant", "content": parts},
+        {"role": "assistant", "content": "end", "reasoning": "old"},
+        {"role": "assistant", "content": ""},
+    ) == [("thought", "because\nin short\nso\ndone"), ("thought", "old\nend")]
+
+
+def test_a_tool_that_the_provider_runs_is_called_and_answers(tmp_path: Path) -> None:
+    part = {
+        "type": "tool_use",
+        "tool_type": "mcp_call",
+        "id": "t",
+        "name": "find",
+        "context": "files",
+        "arguments": '{"q": 1}',
+        "result": "found",
+    }
+    message = {"role": "assistant", "content": [part, {"type": "text", "text": "look"}]}
+    draft = drafted(tmp_path, sample(messages=[USER, message]))
+    assert told(draft) == [
+        ("thought", "look"),
+        ("tool_call", '{"q": 1}'),
+        ("observation", "found"),
+    ]
+    assert draft.steps[1]["tool"] == {"name": "find", "mcp_server": "files"}
+
+
+def test_results_and_later_users_are_observations(tmp_path: Path) -> None:
+    shown = {"type": "image", "image": "data:image/png;base64,AAAA"}
+    assert said(
+        tmp_path,
+        {"role": "tool", "content": ""},
+        {"role": "tool", "content": [{"type": "text", "text": "a"}, shown]},
+        {"role": "tool", "content": "", "error": {"type": "timeout", "message": "too slow"}},
+        {"role": "user", "content": [shown], "tool_call_id": ["c"]},
+        {"role": "user", "content": [{"type": "text", "text": "go on"}, shown]},
+    ) == [
+        ("observation", None),
+        ("observation", "a"),
+        ("observation", "too slow"),
+        ("observation", "go on"),
+    ]
+
+
+def test_a_thought_after_a_failed_tool_is_a_recovery_where_a_rule_says_so(tmp_path: Path) -> None:
+    failed = {"role": "tool", "content": "no", "error": {"type": "unknown", "message": "no"}}
+    found = sample(messages=[USER, TALK[2], failed, TALK[4]])
+    kinds = [each["type"] for each in drafted(tmp_path, found, recovery="after_tool_error").steps]
+    assert kinds == ["thought", "tool_call", "observation", "error_recovery"]
+    assert drafted(tmp_path, found).steps[-1]["type"] == "thought"
+
+
+def test_what_an_earlier_run_told_is_left_to_it(tmp_path: Path) -> None:
+    output = {"choices": [{"message": TALK[2]}]}
+    events = [
+        FIRST,
+        {"event": "span_begin", "id": "p", "type": "prior_run"},
+        {"event": "model", "input_refs": [[0, 2]], "output": output},
+        {"event": "tool", "message_id": "m2"},
+        {"event": "span_end", "id": "p"},
+        {"event": "model", "input": TALK, "output": {"choices": [{"message": TALK[4]}]}},
+    ]
+    found = sample(events=events, events_data={"messages": TALK[:2], "calls": []})
+    draft = drafted(tmp_path, found)
+    assert draft.objective == "add 1 and 2"
+    assert told(draft) == [("thought", "3")]
+
+
+@pytest.mark.parametrize("packed", [ZIP_DEFLATED, 93])
+def test_an_eval_file_holds_the_same_samples(tmp_path: Path, packed: int) -> None:
+    header = {key: value for key, value in log().items() if key != "samples"}
+    members = {"samples/a/b_epoch_2.json": sample(), "summaries.json": [], "header.json": header}
+    path = write_eval(tmp_path / "log.eval", members, packed=packed)
+    plain = write_json(tmp_path / "log.json", log(sample()))
+    assert list(inspect.units(path, [])) == list(inspect.units(plain, []))
+
+
+def test_a_run_that_goes_on_has_its_finished_samples(tmp_path: Path) -> None:
+    members = {"_journal/start.json": log(), "samples/7_epoch_2.json": sample()}
+    assert drafts(write_eval(tmp_path / "log.eval", members)).keys() == {"kp:trace:one"}
+
+
+def test_a_sample_in_chunks_is_put_together(tmp_path: Path) -> None:
+    shell = sample(messages=None, events=None, metadata=None)
+    folder = "samples/7_epoch_2"
+    said_later = {**TALK[4], "content": "attachment://1"}
+    members = {
+        "header.json": log(),
+        f"{folder}/sample.json": {**shell, "message_refs": [[0, 1], [2, 4], [10, 11]]},
+        f"{folder}/metadata.json": {"level": "easy"},
+        f"{folder}/messages/0.json": [USER, {"id": "x", "role": "user", "content": "grade"}],
+        f"{folder}/messages/10.json": [said_later],
+        f"{folder}/messages/2.json": [*TALK[2:4], *[TALK[0]] * 6],
+        f"{folder}/events/0.json": [FIRST],
+        f"{folder}/events/stats.json": {},
+        f"{folder}/attachments/0.json": ["other", "the sum is 3"],
+    }
+    draft = drafts(write_eval(tmp_path / "log.eval", members, packed=93))["kp:trace:one"]
+    assert draft.created_at
+    assert draft.objective == "add 1 and 2"
+    assert [each[1] for each in told(draft)][-1] == "the sum is 3"
+    assert len(draft.steps) == 4
+    assert draft.fields["metadata.level"] == ["easy"]
+
+
+def test_damaged_files_are_no_logs(tmp_path: Path) -> None:
+    whole = write_eval(tmp_path / "whole.eval", {"header.json": log()}, packed=93)
+    damaged = bytearray(whole.read_bytes())
+    damaged[60] ^= 0xFF
+    (tmp_path / "bad.eval").write_bytes(damaged)
+    with pytest.raises((UnreadableError, BadZipFile)):
+        list(inspect.units(tmp_path / "bad.eval", []))
+    (tmp_path / "cut.eval").write_bytes(whole.read_bytes()[:-40])
+    with pytest.raises(BadZipFile):
+        list(inspect.units(tmp_path / "cut.eval", []))
+
+
+def test_files_of_another_kind_are_told(tmp_path: Path) -> None:
+    (tmp_path / "empty.json").write_bytes(b"")
+    write_json(tmp_path / "list.json", [1])
+    write_eval(tmp_path / "other.eval", {"a.json": 1})
+    write_rows(tmp_path / "other.parquet", {"a": 1})
+    for name, why in (
+        ("empty.json", r"it is empty \(0 bytes\)"),
+        ("list.json", "it is no Inspect log: it does not tell of an eval"),
+        ("other.eval", "it is no Inspect log: it has no header.json"),
+        ("other.parquet", "it has no column transcript_id"),
+    ):
+        with pytest.raises(UnreadableError, match=f"^{why}$"):
+            list(inspect.units(tmp_path / name, []))
+
+
+def test_a_sample_without_an_id_is_refused(tmp_path: Path) -> None:
+    path = write_json(tmp_path / "log.json", log(sample(None, id=None), 1))
+    found = [each.reasons for each in inspect.units(path, []) if isinstance(each, Rejected)]
+    assert found == [["missing_id"], ["malformed_json"]]
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    """A transcript as Scout's database has it."""
+    return {
+        "transcript_id": "t",
+        "date": "2026-01-02T03:04:05.5",
+        "task_set": "shop",
+        "score": '{"reward": 0.5, "judge": "C"}',
+        "success": True,
+        "total_tokens": 3,
+        "sample_metadata": '{"level": "easy"}',
+        "messages": json.dumps(TALK),
+        "events": "[]",
+        "timelines": "[]",
+        **changes,
+    }
+
+
+def write_rows(path: Path, *rows: dict[str, Any]) -> Path:
+    pq.write_table(pa.Table.from_pylist(list(rows)), path)
+    return path
+
+
+def test_a_transcript_becomes_a_trace(tmp_path: Path) -> None:
+    draft = drafts(write_rows(tmp_path / "t.parquet", row(score_match="I")))["kp:trace:t"]
+    assert draft.created_at
+    assert draft.created_at.isoformat() == "2026-01-02T03:04:05.500000+00:00"
+    assert len(draft.steps) == 4
+    assert draft.scores == {"reward": 0.5, "judge": 1, "match": 0, "success": 1}
+    assert draft.fields == {"task_set": ["shop"], "sample_metadata.level": ["easy"]}
+
+
+def test_a_transcript_may_lack_what_others_have(tmp_path: Path) -> None:
+    bare = row(transcript_id="u", score='"C"', success=None, date=None, messages=None)
+    late = row(transcript_id="v", date=None, events=json.dumps([FIRST]))
+    found = drafts(write_rows(tmp_path / "t.parquet", bare, late))
+    assert found["kp:trace:u"].scores == {"score": 1.0}
+    assert found["kp:trace:u"].created_at is None
+    assert found["kp:trace:u"].steps == []
+    assert found["kp:trace:v"].created_at
+
+
+def test_a_folder_is_imported(tmp_path: Path) -> None:
+    source, archive = tmp_path / "source", tmp_path / "archive"
+    write_json(source / "a.json", log(sample(), sample("two", scores=None)))
+    write_eval(source / "b.eval", {"header.json": log(), "samples/7_epoch_2.json": sample()})
+    (source / "c.eval").write_bytes(b"PK")
+    rules = load_rules(None, RULES)
+    done = import_traces(inspect.FORMAT, [str(source)], archive, rules)
+    assert done.traces == 1
+    trace = imported(archive)["kp:trace:one"]
+    assert trace["task"]["objective"] == "add 1 and 2"
+    assert trace["metadata"]["created_at"] == "2025-01-02T07:04:05.123456Z"
+    assert trace["metadata"]["task_domain"] == "math"
+    assert trace["metadata"]["success"] is True
+    assert trace["outcome"]["confidence"] == 0.7
+    assert trace["steps"][1]["tool"]["name"] == "add"
+    told_there = {each["id"] or Path(each["file"]).name: each for each in refusals(archive)}
+    assert told_there["kp:trace:two"]["reasons"] == ["missing_success"]
+    assert told_there["c.eval"]["reasons"] == ["unreadable_file"]

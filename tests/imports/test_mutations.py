@@ -1,0 +1,185 @@
+"""Exports with damage of every kind, beside good ones: those are imported as if they were alone.
+
+Each format is imported by the real command; a damaged file is told, or says what it says.
+"""
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kp_batch.imports.formats import FORMATS
+from kp_batch.imports.formats.json_files import zstd
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import import_traces
+from tests.imports.test_atif import short
+from tests.imports.test_inspect import log, sample, write_eval
+from tests.imports.test_knowledgepulse import registry
+from tests.imports.test_otlp import TALK, agent, chat, request, text
+from tests.imports.test_parquet import LANGFUSE, LANGSMITH, PHOENIX, SCOUT
+from tests.support.import_kits import AT, KITS
+from tests.support.importing import imported, kp_trace, refusals
+from tests.support.mutating import damaged, damaged_parquet, overwritten, write
+from tests.support.otlp_protobuf import encoded, stream
+
+FILES = 60  # of each form
+CHECKED = {".json.gz", ".pb.gz", ".eval"}  # they hold checksums of what they unpack to
+RULES = {
+    "success": {"always": True},
+    "confidence": {"always": 0.5},
+    "task_domain": {"otherwise": "default"},
+}
+SAID = ["--success", "always", "--confidence", "0.5", "--domain", "=default"]
+
+
+def otlp(path: Path, trace: str) -> None:
+    spans = [agent(trace=trace), chat(1, TALK, [text("assistant", f"so {trace}")], trace=trace)]
+    content = request(spans).encode()
+    if ".pb" in path.suffixes:
+        content = stream([encoded(json.loads(content))])
+    if path.suffix == ".zst":
+        content = zstd.compress(content)
+    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+
+
+def rows(row: Mapping[str, Any], column: str) -> Callable[[Path, str], None]:
+    """Writes a trace of one row, as Parquet or as a line, which tells its name in a text, too."""
+
+    def write_row(path: Path, trace: str) -> None:
+        told = {name: trace if value == "good" else value for name, value in row.items()}
+        told[column] = told[column].replace("done", f"done {trace}")
+        if path.suffix == ".jsonl":
+            path.write_text(json.dumps(told) + "\n")
+            return
+        sink = BytesIO()
+        pq.write_table(pa.Table.from_pylist([told]), sink, compression="none")
+        path.write_bytes(sink.getvalue())
+
+    return write_row
+
+
+def atif(path: Path, trace: str) -> None:
+    path.write_text(json.dumps(short(trajectory_id=trace, notes=trace)))
+
+
+def inspect_log(path: Path, trace: str) -> None:
+    path.write_text(json.dumps(log(sample(trace))))
+
+
+def inspect_eval(path: Path, trace: str) -> None:
+    members = {"header.json": log(), "samples/7_epoch_2.json": sample(trace)}
+    write_eval(path, members, packed=93 if trace < "8" else 8)
+
+
+def knowledgepulse(path: Path, trace: str) -> None:
+    path.write_text(json.dumps(kp_trace(trace)))
+
+
+def knowledgepulse_registry(path: Path, trace: str) -> None:
+    told = (f"kp:trace:{trace}", json.dumps(kp_trace(trace)), "2026-09-09", None)
+    with closing(registry(path, [told])) as database:
+        database.execute("PRAGMA journal_mode = DELETE")
+
+
+def session(name: str) -> Callable[[Path, str], None]:
+    """Writes a session of one turn, which tells its name in a text, too."""
+
+    def write_session(path: Path, trace: str) -> None:
+        (rows,) = KITS[name].make(trace, AT, 1.0, f"do {trace}").values()
+        path.write_text("\n".join(map(json.dumps, rows)))
+
+    return write_session
+
+
+FORMS: Mapping[str, Mapping[str, Callable[[Path, str], None]]] = {
+    "otlp": dict.fromkeys((".jsonl", ".json.gz", ".pb", ".pb.gz", ".pb.zst"), otlp),
+    "phoenix": {".parquet": rows(PHOENIX, "attributes.output.value")},
+    "langfuse": {
+        ".parquet": rows(LANGFUSE, "output"),
+        ".jsonl": rows(LANGFUSE, "output"),
+    },
+    "langsmith": {
+        ".parquet": rows(LANGSMITH, "outputs"),
+        ".jsonl": rows(LANGSMITH, "outputs"),
+    },
+    "atif": {".json": atif},
+    "claude-code": {".jsonl": session("claude-code")},
+    "codex": {".jsonl": session("codex")},
+    "inspect": {
+        ".json": inspect_log,
+        ".eval": inspect_eval,
+        ".parquet": rows(SCOUT, "messages"),
+    },
+    "knowledgepulse": {".json": knowledgepulse, ".sqlite": knowledgepulse_registry},
+}
+
+
+def test_every_format_is_damaged() -> None:
+    assert FORMS.keys() == FORMATS.keys()
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_damaged_exports(tmp_path: Path, name: str) -> None:
+    whole, mixed = tmp_path / "whole", tmp_path / "mixed"
+    whole.mkdir()
+    exact: dict[str, bool] = {}  # whether a trace that is accepted has to be as it was
+    sound = set[str]()
+    for ending, write_file in FORMS[name].items():
+        for number in range(FILES):
+            chance = Random(f"{name} {ending} {number}")
+            trace = sha256(f"{ending} {number}".encode()).hexdigest()[:32]
+            file = f"{trace}{ending}"
+            write_file(whole / file, trace)
+            kind = chance.choice(["whole", "cut", "damaged", "damaged"])
+            if kind == "whole":
+                sound.add(f"kp:trace:{trace}")
+            exact[f"kp:trace:{trace}"] = kind in {"whole", "cut"} or ending in CHECKED
+            write(mixed / file, changed(whole / file, kind, chance))
+    import_traces(FORMATS[name], [str(whole)], tmp_path / "sound", load_rules(None, RULES))
+    source = imported(tmp_path / "sound")
+    assert source.keys() == exact.keys()
+    command = f"import {name} {mixed} --output {tmp_path / 'out'}".split()
+    done = subprocess.run(
+        [sys.executable, "-m", "kp_batch", *command, *SAID],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert not re.search("Traceback|panicked|unexpected", said), said
+    accepted = imported(tmp_path / "out")
+    assert refusals(tmp_path / "out")
+    assert accepted.keys() >= sound
+    told = b"".join(path.name.encode() + path.read_bytes() for path in mixed.iterdir())
+    for trace, row in accepted.items():
+        if exact.get(trace):
+            assert row == source[trace]
+        elif trace not in source:  # its id, too, is as the damaged file has it, or its name
+            parts = trace.removeprefix("kp:trace:").split("/")
+            assert all(part.encode() in told for part in parts)
+
+
+def changed(path: Path, kind: str, chance: Random) -> bytes:
+    """The content of a file, damaged in some way, or not."""
+    content = path.read_bytes()
+    if kind == "whole":
+        return content
+    if kind == "cut":
+        return content[: chance.randrange(len(content))]
+    if path.suffix == ".parquet":
+        return damaged_parquet(content, chance)
+    return chance.choice((damaged, overwritten))(content, chance)

@@ -1,0 +1,305 @@
+"""What stands in an import's way: disks that fail, folders that may not be read, odd names."""
+
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from kp_batch.archive.folders import IS_DELTA
+from kp_batch.errors import ArchiveError, ResourceError, is_passing
+from kp_batch.imports import job as work
+from kp_batch.imports.days import DailyPartitions
+from kp_batch.imports.formats import json_files
+from kp_batch.imports.formats.json_files import read_json_values
+from kp_batch.imports.model import Rejected
+from kp_batch.imports.records import NewRecords
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import import_traces
+from kp_batch.storage.store import store_at
+from tests.cli.test_obstacles import asks, kp_batch, mode
+from tests.imports.test_archive import RULES, import_all, import_spans, span, write_lines
+from tests.support.buckets import fill
+from tests.support.faulty import between
+from tests.support.importing import imported, kp_trace, refusals, write_json
+
+# Of a disk that fails for a moment, of one that is full, and of one that nobody may write to.
+DISKS = [errno.EIO, errno.ENOSPC, errno.EROFS]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """What stands in a folder, but for the lock."""
+    found = (each for each in folder.rglob("*") if each.is_file() and each.name != "kp.lock")
+    return {str(each.relative_to(folder)): each.read_bytes() for each in found}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    for day, name in enumerate("abc", 1):
+        write_json(tmp_path / "source" / f"{name}.json", kp_trace(name, day))
+    return tmp_path / "source"
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> Path:
+    write_lines(tmp_path / "nights" / "1.jsonl", [span("a", 1), span("b", 2)])
+    write_lines(tmp_path / "nights" / "2.jsonl", [span("b", 3), span("c", 4)])
+    return tmp_path / "nights"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+def failing(number: int) -> Callable[..., Any]:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.mark.parametrize("where", [(DailyPartitions, "add"), (NewRecords, "add")])
+@pytest.mark.parametrize("number", DISKS, ids=errno.errorcode.get)
+def test_a_scratch_disk_that_fails_is_no_fault_of_a_trace(
+    source: Path,
+    archive: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    where: tuple[type, str],
+    number: int,
+) -> None:
+    import_all(source, archive)
+    before = files(archive)
+    for name in "abc":
+        write_json(source / f"{name}.json", kp_trace(name, 4))
+    with monkeypatch.context() as patch:
+        patch.setattr(*where, failing(number))
+        with pytest.raises(OSError, match=os.strerror(number)):
+            import_all(source, archive)
+    assert {x: each for x, each in files(archive).items() if "_import" not in x} == {
+        x: each for x, each in before.items() if "_import" not in x
+    }
+    import_all(source, archive)
+    assert len(imported(archive)) == 3
+    assert refusals(archive) == []
+
+
+def test_a_lack_of_memory_is_no_fault_of_a_file(
+    nights: Path,
+    archive: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def out_of_memory(*_: object) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr("tests.imports.test_archive.read_json_lines", out_of_memory)
+    with pytest.raises(ResourceError, match=r"memory ran out while .*1\.jsonl was read"):
+        import_spans(nights, archive)
+
+
+def test_a_lack_of_memory_is_no_fault_of_a_trace(
+    source: Path,
+    archive: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def out_of_memory(*_: object) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(work, "apply_rules", out_of_memory)
+    with pytest.raises(ResourceError, match=r"memory ran out while kp:trace:a of .*a\.json"):
+        import_all(source, archive)
+
+
+@pytest.mark.parametrize("below", ["", "/part=1", "FILE"])
+def test_a_delta_table_is_no_source(tmp_path: Path, archive: Path, below: str) -> None:
+    table = tmp_path / "table"
+    pl.DataFrame({"id": ["1"], "part": [1]}).write_delta(
+        table, delta_write_options={"partition_by": "part"}
+    )
+    [file] = map(str, table.rglob("*.parquet"))
+    with pytest.raises(ArchiveError) as caught:
+        import_spans(file if below == "FILE" else f"{table}{below}", archive)
+    assert str(caught.value) == f"cannot look into '{table}': {IS_DELTA}"
+
+
+def test_a_delta_table_below_a_source_is_refused_by_name(
+    nights: Path, archive: Path, bucket: str
+) -> None:
+    log = nights / "table" / "_delta_log"
+    write_json(log / "0.json", {})
+    write_lines(nights / "table" / "part" / "3.jsonl", [span("d", 5)])
+    fill(bucket, nights)
+    for source, to in ((str(nights), archive), (bucket, archive.with_name("other"))):
+        done = import_spans(source, to)
+        assert (done.traces, done.files, done.refused) == (3, 3, {"unreadable_file": 1})
+        [refused] = refusals(to)
+        assert (refused["file"], refused["message"]) == (f"{source}/table/", IS_DELTA)
+    (log / "0.json").unlink()
+    log.rmdir()
+    assert import_spans(nights, archive).traces == 1
+    assert refusals(archive) == []
+
+
+def test_a_warehouse_below_a_source_is_none_of_it(nights: Path, archive: Path) -> None:
+    write_lines(nights / "warehouse" / "3.jsonl", [span("d", 5)])
+    (nights / "warehouse" / "kp.lock").touch()
+    done = import_spans(nights, archive)
+    assert (done.traces, done.refused) == (3, {})
+
+
+@asks
+def test_a_folder_that_may_not_be_read_is_refused_by_name(source: Path, archive: Path) -> None:
+    write_json(source / "sub" / "d.json", kp_trace("d"))
+    command = ["import", "knowledgepulse", source, "-o", archive]
+    for there in (3, 4):
+        for _ in range(2):
+            with mode(source / "sub", 0):
+                done = kp_batch(*command)
+            assert done.returncode == 0, done.stderr
+            assert "refused    1 unreadable_file" in done.stdout
+            [refused] = refusals(archive)
+            assert refused["file"] == f"{source}/sub/"
+            assert refused["message"] == "the folder cannot be read: Permission denied"
+            assert len(imported(archive)) == there
+        for _ in range(2):
+            assert kp_batch(*command).returncode == 0
+            assert refusals(archive) == []
+            assert len(imported(archive)) == 4
+
+
+@asks
+def test_a_source_that_may_not_be_read_is_named(source: Path, archive: Path) -> None:
+    with mode(source, 0):
+        done = kp_batch("import", "knowledgepulse", source, "-o", archive)
+    assert done.returncode == 1
+    told = f"cannot look into '{source}': the folder cannot be read: Permission denied"
+    assert done.stderr == f"kp-batch: {told}\n"
+    assert not archive.exists()
+
+
+@pytest.mark.parametrize("through", ["archive", "source"])
+def test_an_archive_that_is_named_through_a_link_is_none_of_its_source(
+    nights: Path, tmp_path: Path, through: str
+) -> None:
+    (tmp_path / "link").symlink_to(nights)
+    names = {"archive": (nights, tmp_path / "link"), "source": (tmp_path / "link", nights)}
+    source, folder = names[through]
+    for _ in range(2):
+        assert import_spans(source, folder / "archive").files == 2
+    with pytest.raises(ArchiveError, match="there is no file at"):
+        import_spans(source / "archive" / "_import", folder / "archive")
+
+
+def test_a_temporary_folder_may_have_any_name(
+    nights: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "t[1]*?"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    assert import_spans(nights, archive).traces == 3
+    write_lines(nights / "3.jsonl", [span("b", 5), {"trace": "odd", "at": 5}])
+    done = import_spans(nights, archive)
+    assert (done.traces, done.refused) == (1, {"malformed_json": 1})
+    assert list(folder.iterdir()) == []
+
+
+LINE = json.dumps({"resourceSpans": []})
+REST = f"{LINE}\n" * 3
+
+
+TORN = [
+    '{"resourceSpans": [{"scope',  # within a text
+    '{"resourceSpans":',  # where an object may follow
+    '{"resourceSpans": [',
+    '"spans": []}]}\n',  # the end of a line that was begun elsewhere
+    "[]",
+    "\0",
+]
+
+
+@pytest.mark.parametrize("torn", TORN)
+def test_a_torn_first_line_is_refused_alone_and_its_file_is_read_line_by_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: str
+) -> None:
+    (tmp_path / "spans.jsonl").write_text(f"{torn}\n{REST}")
+    monkeypatch.setattr(json_files, "read_json", None)  # which has all of a file in memory
+    first, *others = read_json_values(tmp_path / "spans.jsonl")
+    assert isinstance(first, Rejected)
+    assert first.line == 1
+    assert [each[1] for each in others if not isinstance(each, Rejected)] == [
+        {"resourceSpans": []}
+    ] * 3
+
+
+VALUE = {"resourceSpans": [{"scopeSpans": []}, {"scopeSpans": [{"spans": [1, "a"]}]}]}
+
+
+@pytest.mark.parametrize("indent", [None, 0, 2])
+@pytest.mark.parametrize("value", [VALUE, [VALUE], [VALUE, VALUE], {}, [{}, {}]])
+def test_one_value_over_any_number_of_lines_is_read_whole(
+    tmp_path: Path, value: Any, indent: int | None
+) -> None:
+    path = write_json(tmp_path / "spans.json", None)
+    for text in (json.dumps(value, indent=indent), f"[\n{json.dumps(VALUE)}\n]\n"):
+        path.write_text(f"\n{text}")
+        expected = json.loads(text)
+        assert [each[1] for each in read_json_values(path) if not isinstance(each, Rejected)] == (
+            expected if isinstance(expected, list) else [expected]
+        )
+
+
+def test_a_source_that_cannot_be_reached_is_not_taken_for_one_of_no_format(
+    nights: Path, archive: Path, bucket: str, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(f"{bucket}/nights", nights)
+    with between(s3) as (address, server):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        store_at.cache_clear()
+        for fault, why in (("cut", r"s3://.*"), ("403", "access is denied.*")):
+            server.fault = lambda method, path, fault=fault: (
+                fault if method == "GET" and ".jsonl" in path else None
+            )
+            with pytest.raises(OSError, match=rf"the source cannot be reached: .*{why}") as caught:
+                import_traces(None, [f"{bucket}/nights"], archive, load_rules(None, RULES))
+            assert is_passing(caught.value) == (fault == "cut")
+    store_at.cache_clear()
+
+
+@asks
+def test_a_source_of_files_that_may_not_be_read_is_not_taken_for_one_of_no_format(
+    nights: Path, archive: Path
+) -> None:
+    with mode(nights / "1.jsonl", 0), mode(nights / "2.jsonl", 0):
+        done = kp_batch("import", "auto", nights, "-o", archive)
+    assert done.returncode == 1
+    assert "the source cannot be reached: Permission denied: " in done.stderr
+
+
+def test_what_is_imported_is_on_the_disk_before_it_takes_its_place(
+    source: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []  # inodes
+    fsync, replace = os.fsync, Path.replace
+
+    def syncing(file: int) -> None:
+        fsync(file)
+        synced.append(os.fstat(file).st_ino)
+
+    def replacing(path: Path, target: Path) -> Path:
+        if archive in target.parents:
+            assert path.stat().st_ino in synced, target
+        synced.append(0)
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(Path, "replace", replacing)
+    import_all(source, archive)
+    assert len(list(archive.glob("*.parquet"))) == 3
+    last = synced[len(synced) - synced[::-1].index(0) :]
+    assert (archive / "_import").stat().st_ino in last  # and so are the names
+    assert archive.stat().st_ino in synced

@@ -1,0 +1,222 @@
+"""What is refused and what only waits: told apart, told each night, and limited."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kp_batch.errors import KpBatchError
+from kp_batch.imports.limits import ImportLimits
+from kp_batch.imports.model import Format, Rejected, SourceRecord, TraceDraft
+from kp_batch.imports.rules import Rules, load_rules
+from kp_batch.imports.run import Imported, as_text, import_traces
+from tests.imports.test_archive import RULES, span, spans_format, write_lines
+from tests.support import ROOT
+from tests.support.importing import imported, kp_trace, refusals, write_json
+
+NONE = ImportLimits("0", "0")
+SPANS = ROOT / "data" / "spans.jsonl"
+
+
+def spans() -> Format:
+    """The spans of `test_importing`, of which a trace is whole once its root is there."""
+    form = spans_format()
+
+    def draft(trace: str, found: Sequence[SourceRecord], rules: Rules) -> Any:
+        if not any("root" in str(each.payload) for each in found):
+            return Rejected(["incomplete", "no_steps"], "no root yet", id=f"kp:trace:{trace}")
+        made = form.draft(trace, found, rules)
+        return replace(made, id=f"kp:trace:{trace}") if isinstance(made, TraceDraft) else made
+
+    return replace(form, draft=draft)
+
+
+def root(trace: str, second: int) -> dict[str, Any]:
+    return {**span(trace, second), "kind": "root"}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Two whole traces, two that no rule can decide, a line that is cut, and one that waits."""
+    folder = tmp_path / "source"
+    write_lines(folder / "1.jsonl", [root("a", 1), root("b", 2), span("waits", 3)])
+    write_lines(folder / "2.jsonl", [{**root("odd", 4), "at": 5}, {**root("odder", 4), "at": 5}])
+    with (folder / "2.jsonl").open("a") as file:
+        file.write('{"cut')
+    return folder
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+def import_all(source: Path, archive: Path, limits: ImportLimits = ImportLimits()) -> Imported:  # noqa: B008
+    return import_traces(spans(), [str(source)], archive, load_rules(None, RULES), limits)
+
+
+def days(archive: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in archive.glob("*.parquet")}
+
+
+def test_what_waits_is_told_apart_from_what_is_refused(source: Path, archive: Path) -> None:
+    done = import_all(source, archive)
+    assert done.refused == {"bad_created_at": 2, "malformed_json": 1}
+    assert done.waiting == {"incomplete": 1, "no_steps": 1}
+    assert [each["id"] for each in refusals(archive)] == ["kp:trace:odd", "kp:trace:odder", None]
+    [waiting] = refusals(archive, "waiting")
+    assert waiting == {
+        "id": "kp:trace:waits",
+        "file": f"{source}/1.jsonl",
+        "line": None,
+        "reasons": ["incomplete", "no_steps"],
+        "message": "no root yet",
+    }
+    write_lines(source / "3.jsonl", [root("waits", 4)])
+    assert import_all(source, archive).standing == {"refused": 3, "waiting": 0}
+    assert refusals(archive, "waiting") == []
+
+
+def test_what_waited_among_what_was_refused_by_an_earlier_version_finds_its_place(
+    source: Path, archive: Path
+) -> None:
+    import_all(source, archive)
+    texts = [(archive / f"_{kind}.jsonl").read_text() for kind in ("refused", "waiting")]
+    (archive / "_refused.jsonl").write_text("".join(texts))
+    (archive / "_waiting.jsonl").unlink()
+    write_lines(source / "3.jsonl", [root("c", 4)])
+    import_all(source, archive)
+    assert [(archive / f"_{kind}.jsonl").read_text() for kind in ("refused", "waiting")] == texts
+
+
+def test_what_stands_is_told_each_night_in_one_line(source: Path, archive: Path) -> None:
+    import_all(source, archive)
+    for _ in range(2):
+        done = import_all(source, archive)
+        assert (done.files_read, done.standing) == (0, {"refused": 3, "waiting": 1})
+        assert as_text(done, "x").splitlines()[-1] == (
+            "  standing   3 refused, 1 waiting: see x/_refused.jsonl, x/_waiting.jsonl"
+        )
+    write_lines(source / "1.jsonl", [root("a", 1), root("waits", 3)])
+    write_lines(source / "2.jsonl", [root("c", 4)])
+    for _ in range(2):
+        done = import_all(source, archive)
+        assert done.standing == {"refused": 2, "waiting": 0}
+        assert as_text(done, "x").splitlines()[-1] == (
+            "  standing   2 refused: see x/_refused.jsonl"
+        )
+
+
+@pytest.mark.parametrize("limit", ["3", "60%", "100%", None])
+def test_an_import_within_its_limit_changes_its_archive(
+    source: Path, archive: Path, limit: str | None
+) -> None:
+    (source / "4.jsonl").touch()
+    assert import_all(source, archive, ImportLimits(limit, limit and "1")).traces == 2
+
+
+@pytest.mark.parametrize("limit", ["0", "2", "59%"])
+def test_an_import_that_refuses_more_than_its_limit_changes_nothing_and_says_how_to_allow_it(
+    source: Path, archive: Path, limit: str
+) -> None:
+    first = source.rename(source.with_name("first"))
+    write_lines(source / "0.jsonl", [root("before", 1), root("a", 9)])
+    import_all(source, archive)
+    before = days(archive)
+    (source / "0.jsonl").rename(first / "0.jsonl")
+    for _ in range(2):
+        with pytest.raises(KpBatchError) as failed:
+            import_all(first, archive, ImportLimits(max_refused=limit))
+        assert str(failed.value).startswith("3 of ")
+        assert f"more than --max-refused {limit} allows (such as {first}/2.jsonl: no JSON" in str(
+            failed.value
+        )
+        assert str(failed.value).endswith(
+            "; no trace is imported; _refused.jsonl in the archive tells all; "
+            "to allow it this once: --max-refused 3"
+        )
+        assert days(archive) == before
+        assert len(refusals(archive)) == 3
+    import_all(first, archive, ImportLimits(max_refused="3"))
+    assert len(imported(archive)) == 3
+    assert import_all(first, archive, NONE).standing["refused"] == 3  # which is allowed by now
+
+
+def test_a_file_that_cannot_be_read_fails_each_night_that_allows_none(
+    source: Path, archive: Path
+) -> None:
+    limits = ImportLimits(max_unreadable="0")
+    import_all(source, archive, limits)
+    write_lines(source / "3.jsonl", [root("c", 4)])
+    (source / "4.jsonl").touch()
+    for _ in range(2):
+        with pytest.raises(
+            KpBatchError, match=r"^1 of 4 files is unreadable, more than --max-unre"
+        ):
+            import_all(source, archive, limits)
+    assert len(imported(archive)) == 2
+    for _ in range(2):
+        assert import_all(source, archive, ImportLimits("0", "25%")).refused == {
+            "unreadable_file": 1
+        }
+    assert len(imported(archive)) == 3
+
+
+def test_what_waits_is_neither_refused_nor_unreadable(source: Path, archive: Path) -> None:
+    (source / "2.jsonl").unlink()
+    assert import_all(source, archive, NONE).waiting == {"incomplete": 1, "no_steps": 1}
+
+
+@pytest.mark.parametrize("damage", ['{"id": null, "fi', "\udcff\n", "[1]\n", "\n"])
+def test_damaged_lines_of_what_was_refused_are_left_out(
+    source: Path, archive: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    import_all(source, archive)
+    told = refusals(archive)
+    with (archive / "_refused.jsonl").open("a", errors="surrogateescape") as file:
+        file.write(damage)
+    write_lines(source / "3.jsonl", [root("c", 4)])
+    assert import_all(source, archive).traces == 1
+    assert refusals(archive) == told
+    assert len(refusals(archive, "waiting")) == 1
+    warned = f"{archive} has damaged lines in _refused.jsonl or _waiting.jsonl; they are left out"
+    assert [each for each in caplog.messages if "damaged" in each] == [warned] * bool(
+        damage.strip()
+    )
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command, as cron starts it: without a terminal."""
+    words = [sys.executable, "-m", "kp_batch", "import", *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_command_tells_warnings_and_progress_without_a_terminal_too(archive: Path) -> None:
+    rules = ("--success", "score:correct:1", "--confidence", "score:correct:0:1", "--domain", "=x")
+    twice = "the score 'correct' decides both success and confidence: it counts twice"
+    done = command("otlp", SPANS, "-o", archive, *rules)
+    assert done.stderr.splitlines() == [
+        f"kp-batch: warning: {twice}",
+        "kp-batch: reading: 1 file",
+    ]
+    assert command("otlp", SPANS, "-o", archive, *rules).stderr.count("\n") == 1
+
+
+def test_the_command_takes_limits(tmp_path: Path, archive: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "cut.json").write_text("{")
+    write_json(tmp_path / "source" / "a.json", kp_trace("a"))
+    given = ("knowledgepulse", tmp_path / "source", "-o", archive)
+    done = command(*given, "--max-refused", "0", "--max-unreadable", "0")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].startswith(
+        "kp-batch: 1 of 2 files is unreadable, more than --max-unreadable 0 allows (such as "
+    )
+    assert command(*given, "--max-unreadable", "1").returncode == 0
+    wrong = command(*given, "--max-refused", "few")
+    assert wrong.returncode == 2
+    assert "Invalid value for '--max-refused': a limit is a number" in wrong.stderr

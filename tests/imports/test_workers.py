@@ -1,0 +1,144 @@
+"""The processes of an import do what it does alone, and none is left behind."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from kp_batch.errors import ResourceError
+from kp_batch.imports import run
+from kp_batch.imports.formats import FORMATS
+from kp_batch.imports.rules import Rules
+from kp_batch.imports.run import import_traces
+from kp_batch.imports.sources import content_of
+from kp_batch.imports.workers import Workers
+from kp_batch.storage.store import counted
+from tests.support.buckets import fill
+from tests.support.shuffled_spans import write_spans
+
+RULES = Rules.model_validate(
+    {
+        "success": {"always": True},
+        "confidence": {"always": 0.8},
+        "task_domain": {"otherwise": "code"},
+    }
+)
+
+
+def contents(archive: Path) -> dict[str, bytes]:
+    """All files of an archive but what names a moment or a source."""
+    paths = (path for path in archive.rglob("*") if path.is_file() and path.name != "kp.lock")
+    return {f"{each.relative_to(archive)}": each.read_bytes() for each in paths}
+
+
+def test_several_processes_come_to_what_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    write_spans(source, traces=60, files=5)
+    (source / "5.jsonl").write_text('{"resourceSpans": [{"scopeSpans": [{"spans": [{}]}]}]}\n{')
+    (source / "6.jsonl").write_text("no JSON\n")
+    (source / "7.jsonl").write_text('{"resourceLogs": []}\n')
+    archive = tmp_path / "archive"
+    told, files = list[object](), list[dict[str, bytes]]()
+    for large, processes in ((1 << 30, 0), (0, 2)):
+        monkeypatch.setattr(run, "_LARGE", large)
+        monkeypatch.setattr(run, "RUN_BYTES", 1_000 if processes else 1 << 30)
+        monkeypatch.setattr("kp_batch.imports.job._BATCH_BYTES", 1_000 if processes else 1 << 30)
+        with patch.object(run, "Workers", wraps=Workers) as began:
+            told.append(import_traces(FORMATS["otlp"], [str(source)], archive, RULES))
+        files.append(contents(archive))
+        began.assert_called_once_with(processes)
+        shutil.rmtree(archive)
+    assert told[0] == told[1]
+    assert files[0] == files[1]
+    assert len(files[0]) > 3
+
+
+def test_other_rules_make_all_anew_in_several_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_spans(tmp_path / "source", traces=20, files=2)
+    other = Rules.model_validate(
+        {**RULES.model_dump(exclude_none=True), "recovery": "after_tool_error"}
+    )
+    archives = [tmp_path / "alone", tmp_path / "shared"]
+    for archive, large in zip(archives, (1 << 30, 0), strict=True):
+        monkeypatch.setattr(run, "_LARGE", large)
+        for rules in (RULES, other):
+            done = import_traces(FORMATS["otlp"], [str(tmp_path / "source")], archive, rules)
+            assert done.traces == 20
+    assert contents(archives[0]) == contents(archives[1])
+
+
+def test_what_fails_in_a_process_fails_here() -> None:
+    with Workers(1) as workers, pytest.raises(ZeroDivisionError, match="by zero"):
+        workers.submit(divmod, 1, 0)()
+
+
+def test_what_is_printed_is_no_answer(capfd: pytest.CaptureFixture[str]) -> None:
+    with Workers(1) as workers:
+        workers.submit(print, "a line")()
+        assert workers.submit(divmod, 7, 2)() == (3, 1)
+    assert capfd.readouterr().out == ""
+
+
+def test_what_processes_ask_of_a_bucket_is_counted(bucket: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"x" * 1_000)
+    fill(bucket, tmp_path)
+    with counted() as here:
+        content_of(f"{bucket}/a.jsonl")
+    with counted() as there, Workers(1) as workers:
+        assert workers.submit(content_of, f"{bucket}/a.jsonl")() == b"x" * 1_000
+    assert here.read == 1_000
+    assert there == here
+
+
+def test_a_killed_process_is_told_in_one_line() -> None:
+    with Workers(1) as workers:
+        pid = workers.submit(os.getpid)()
+        asked = workers.submit(time.sleep, 60)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(ResourceError, match=r"was killed \(exit status -9\), maybe as memory"):
+            asked()
+
+
+def test_what_is_asked_for_ends_with_its_process() -> None:
+    with Workers(2) as workers:
+        pids = [each() for each in [workers.submit(os.getpid) for _ in range(8)]]
+        workers.submit(time.sleep, 60)
+        workers.submit(time.sleep, 60)
+    assert not any(map(is_alive, pids))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
+def test_no_process_outlives_whom_it_works_for() -> None:
+    code = (
+        "import os, time; from kp_batch.imports.workers import Workers\n"
+        "workers = Workers(1); print(workers.submit(os.getpid)(), flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        pid = int(process.stdout.readline())
+        assert is_alive(pid)
+        process.kill()
+    for _ in range(200):
+        if not is_alive(pid):
+            return
+        time.sleep(0.05)
+    pytest.fail("it is still there")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"

@@ -1,0 +1,21 @@
+"""A few kills; `make torture` does many."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.killing import torture, torture_in_bucket
+from tests.support.killing_imports import torture_imports
+
+
+@pytest.mark.prefect
+def test_runs_killed_at_any_moment_leave_lawful_tables_and_readers_in_peace(tmp_path: Path) -> None:
+    assert torture(tmp_path, str(tmp_path / "warehouse"), kills=6, seed=1) > 0
+
+
+def test_runs_on_a_bucket_killed_at_any_moment_likewise(tmp_path: Path) -> None:
+    assert torture_in_bucket(tmp_path, kills=3, seed=1) > 0
+
+
+def test_imports_killed_at_any_moment_are_made_good_to_the_byte(tmp_path: Path) -> None:
+    assert torture_imports(tmp_path, kills=5, seed=1) > 0

@@ -1,0 +1,704 @@
+"""How two runs' scores differ, against another implementation with NumPy and SciPy."""
+
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+from scipy.stats import spearmanr
+
+import kp_batch.ingest.stage
+import kp_batch.operations.compare
+from kp_batch.cli.options import json_line
+from kp_batch.config import RescoreConfig
+from kp_batch.dimensions import DIMENSIONS
+from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.operations.compare import Comparison, _filled, _rows, compare, comparison_text
+from kp_batch.operations.vacuum import VacuumResult, vacuum
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.planning.scorer import FORMULAS
+from kp_batch.warehouse.reader import connect
+from tests.pipeline.test_rescore import config
+from tests.support import GOLDEN
+from tests.support.archives import step, trace, write_jsonl, write_parquet
+
+PARTS = ("facts", "novelty", "weights", "overrides")
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+THOUGHT = [step("thought", "look")]
+RECOVERING = [step("error_recovery", "again")] * 3
+ONE_TOOL = [step("tool_call", "run it", "python"), step("thought", "look")]
+
+
+class Two:
+    """An archive, rescored twice."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.archive = folder, folder / "archive"
+        self.warehouse = folder / "warehouse"
+
+    def write(self, *traces: dict[str, Any], name: str = "a.jsonl") -> None:
+        write_jsonl(self.archive / name, traces)
+
+    def config(self, **changes: Any) -> RescoreConfig:
+        return config(self.folder, self.archive, **{"max_reject_share": 1, **changes})
+
+    def run(self, **changes: Any) -> str:
+        return rescore_archive(self.config(**changes)).run_id
+
+    def profiles(self, *weights: tuple[str, tuple[float, ...]]) -> Path:
+        path = self.folder / f"{abs(hash(weights))}.toml"
+        lines = [
+            f"[profiles.{name}]\n"
+            + "".join(f"{each} = {value!r}\n" for each, value in zip(DIMENSIONS, four, strict=True))
+            for name, four in weights
+        ]
+        path.write_text("".join(lines))
+        return path
+
+
+def compared(warehouse: Path, first: str, second: str, **how: bool) -> Comparison:
+    return compare(warehouse, first, second, **how)
+
+
+def joined(warehouse: Path, first: str, second: str) -> pl.DataFrame:
+    """Both runs' scores with their weights, the second's columns ending in _2."""
+    frames = []
+    for run_id in (first, second):
+        with connect(warehouse, run_id) as connection:
+            scores = pl.DataFrame(connection.table("scores").to_arrow_table())
+            profiles = pl.DataFrame(connection.table("profiles").to_arrow_table())
+        weights = profiles.select("profile_id", pl.col(DIMENSIONS).name.prefix("w_"))
+        frames.append(scores.join(weights, on="profile_id", how="left"))
+    return frames[0].join(frames[1], on="trace_id", suffix="_2").sort("trace_id")
+
+
+def psi(first: np.ndarray, second: np.ndarray) -> float:
+    """Over ten equal bins; an empty one's share is 0.0001."""
+    shares = []
+    for values in (first, second):
+        bins = np.minimum((values * 10).astype(int), 9)
+        shares.append(np.maximum(np.bincount(bins, minlength=10) / len(values), 0.0001))
+    p, q = shares
+    return float(((q - p) * np.log(q / p)).sum())
+
+
+def parts(row: dict[str, Any]) -> dict[str, float]:
+    """What moved one trace: each part put in place of the first run's, in order."""
+    change = row["score_2"] - row["score"]
+    if row["single_thought"] or row["single_thought_2"]:
+        return dict.fromkeys(PARTS, 0.0) | {"overrides": change}
+    own = sum(
+        (row[f"{name}_2"] - row[name]) * row[f"w_{name}"]
+        for name in DIMENSIONS
+        if name != "novelty"
+    )
+    novelty = (row["novelty_2"] - row["novelty"]) * row["w_novelty"]
+    weights = sum(row[f"{name}_2"] * (row[f"w_{name}_2"] - row[f"w_{name}"]) for name in DIMENSIONS)
+    return {
+        "facts": own,
+        "novelty": novelty,
+        "weights": weights,
+        "overrides": change - own - novelty - weights,
+    }
+
+
+def correlation(first: np.ndarray, second: np.ndarray) -> Any:
+    """Of the ranks; of scores that are all one there is none."""
+    if min(len(set(first)), len(set(second))) < 2:
+        return None
+    return pytest.approx(float(spearmanr(first, second).statistic))
+
+
+def told_of(rows: pl.DataFrame, domain: str | None, thresholds: tuple[float, float]) -> Any:
+    """What has to be told of one domain, or of all."""
+    scope = rows if domain is None else rows.filter(pl.col("task_domain_2") == domain)
+    first, second = scope["score"].to_numpy(), scope["score_2"].to_numpy()
+    moved = [parts(row) for row in scope.iter_rows(named=True)]
+    met, meets = first >= thresholds[0], second >= thresholds[1]
+    meets_old = second >= thresholds[0]
+    return {
+        "task_domain": domain,
+        "traces": len(scope),
+        "first_mean": pytest.approx(first.mean()),
+        "second_mean": pytest.approx(second.mean()),
+        "mean_absolute_change": pytest.approx(np.abs(second - first).mean()),
+        "first_quantiles": pytest.approx(list(np.quantile(first, QUANTILES))),
+        "second_quantiles": pytest.approx(list(np.quantile(second, QUANTILES))),
+        "stability_index": pytest.approx(psi(first, second), abs=1e-12),
+        "rank_correlation": correlation(first, second),
+        "rose": int((second > first).sum()),
+        "fell": int((second < first).sum()),
+        "stayed": int((second == first).sum()),
+        "now_reach": int((~met & meets).sum()),
+        "now_reach_by_threshold": int((~met & meets & (meets_old == met)).sum()),
+        "no_longer_reach": int((met & ~meets).sum()),
+        "no_longer_reach_by_threshold": int((met & ~meets & (meets_old == met)).sum()),
+        **{
+            f"from_{part}": pytest.approx(float(np.mean([each[part] for each in moved])), abs=1e-12)
+            for part in PARTS
+        },
+        "single_thoughts": int((scope["single_thought"] | scope["single_thought_2"]).sum()),
+    }
+
+
+def assert_told(
+    told: Comparison, warehouse: Path, thresholds: tuple[float, float] = (0.75, 0.75)
+) -> None:
+    """All of a comparison of at most ten traces, but for what differs and the objectives."""
+    rows = joined(warehouse, told.first, told.second)
+    assert told.in_both == len(rows)
+    domains = sorted(set(rows["task_domain_2"]))
+    wanted = [told_of(rows, each, thresholds) for each in [None, *domains]]
+    for found, expected in zip(told.domains, wanted, strict=True):
+        if expected["rank_correlation"] is None:  # see the tests of that
+            del expected["rank_correlation"]
+        assert asdict(found) | expected == asdict(found)
+    movers = {each.trace_id: each for each in told.movers}
+    moved = rows.filter(pl.col("score") != pl.col("score_2"))
+    assert movers.keys() == set(moved["trace_id"])
+    assert (told.first_threshold, told.second_threshold) == thresholds
+    for row in moved.iter_rows(named=True):
+        mover = movers[row["trace_id"]]
+        split = {part: getattr(mover, f"from_{part}") for part in PARTS}
+        assert (mover.first_score, mover.second_score) == (row["score"], row["score_2"])
+        assert mover.change == row["score_2"] - row["score"]
+        assert sum(split.values()) == pytest.approx(mover.change, rel=0, abs=1e-12)
+        assert split == pytest.approx(parts(row), rel=0, abs=1e-12)
+        sides = {(True, False): "first", (False, True): "second"}
+        single = (row["single_thought"], row["single_thought_2"])
+        assert mover.single_thought == sides.get(single)
+    order = [(-abs(each.change), each.trace_id) for each in told.movers]
+    assert order == sorted(order)
+
+
+def in_code(number: int, **changes: Any) -> dict[str, Any]:
+    given = {"id": f"t{number}", "created_at": f"2026-01-05T0{number}:00:00Z"}
+    return trace(**{**given, "objective": f"fix part {number % 4}", **changes})
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Two, str, str]:
+    """All that can move a score has moved: facts, novelty, weights, overrides, domains, ids."""
+    two = Two(tmp_path_factory.mktemp("comparing"))
+    two.write(
+        in_code(0, steps=THOUGHT),
+        in_code(1, steps=THOUGHT),
+        in_code(2),
+        in_code(3, steps=RECOVERING, confidence=0.9),
+        in_code(4, task_domain="finance", confidence=0.2),
+        in_code(5, task_domain="finance"),
+        in_code(6, task_domain="poetry"),
+        in_code(7, steps=ONE_TOOL),
+        in_code(8, id="only in the first"),
+    )
+    first = two.run(threshold=0.6)
+    two.write(
+        in_code(0, steps=THOUGHT, objective="other words"),
+        in_code(1, steps=ONE_TOOL),
+        in_code(2, steps=THOUGHT),
+        in_code(3, steps=RECOVERING[:2], confidence=0.9),
+        in_code(4, task_domain="finance", confidence=1.0),
+        in_code(5, task_domain="finance"),
+        in_code(6, task_domain="code"),
+        in_code(7, steps=ONE_TOOL),
+        in_code(8, id="only in the second"),
+        in_code(9, id="in the second, too"),
+    )
+    weights = two.profiles(("code", (0.1, 0.6, 0.1, 0.2)), ("finance", (0.3, 0.3, 0.3, 0.1)))
+    second = two.run(threshold=0.45, cache_size=2, profiles=weights)
+    (two.archive / "a.jsonl").unlink()
+    two.write(in_code(1), name="b.jsonl")
+    two.run(prune=True)  # and what was compared is not what is published
+    return two, first, second
+
+
+def test_all_is_told_as_another_implementation_tells_it(moved: tuple[Two, str, str]) -> None:
+    two, first, second = moved
+    told = compared(two.warehouse, first, second)
+    assert_told(told, two.warehouse, (0.6, 0.45))
+    assert (told.only_in_first, told.only_in_second) == (1, 2)
+    everything = told.domains[0]
+    assert everything.now_reach > everything.now_reach_by_threshold > 0
+    assert min(everything.rose, everything.fell, everything.stayed) > 0
+    assert all(abs(getattr(everything, f"from_{part}")) > 1e-6 for part in PARTS)
+    single = {each.trace_id: each.single_thought for each in told.movers}
+    assert {each: side for each, side in single.items() if side} == {"t1": "first", "t2": "second"}
+
+
+def test_backwards_all_is_the_other_way_round(moved: tuple[Two, str, str]) -> None:
+    two, first, second = moved
+    there, back = compared(two.warehouse, first, second), compared(two.warehouse, second, first)
+    assert_told(back, two.warehouse, (0.45, 0.6))
+    assert there.domains[0].stability_index == pytest.approx(back.domains[0].stability_index)
+    one, other = there.domains[0], back.domains[0]
+    assert (one.rose, one.fell, one.stayed) == (other.fell, other.rose, other.stayed)
+    assert (one.now_reach, one.no_longer_reach) == (other.no_longer_reach, other.now_reach)
+    changes = {each.trace_id: each.change for each in there.movers}
+    assert {each.trace_id: -each.change for each in back.movers} == changes
+
+
+def test_a_run_beside_itself_has_not_moved(moved: tuple[Two, str, str]) -> None:
+    two, _, second = moved
+    told = compared(two.warehouse, second, second)
+    assert told.changes == told.movers == ()
+    assert told.only_in_first == told.only_in_second == 0
+    for row in told.domains:
+        assert [getattr(row, f"from_{part}") for part in PARTS] == [0.0] * 4
+        assert (row.rose, row.fell, row.stayed) == (0, 0, row.traces)
+        assert row.now_reach + row.no_longer_reach == 0
+    assert [row.stability_index for row in told.domains] == [0.0] * len(told.domains)
+    assert told.domains[0].rank_correlation == pytest.approx(1.0)
+    lines = comparison_text(told).splitlines()
+    assert "nothing differs between the runs" in lines
+    assert lines[-3:] == ["no trace crossed the threshold 0.45", "", "no score moved"]
+
+
+def test_a_person_reads_what_a_program_reads(moved: tuple[Two, str, str]) -> None:
+    two, first, second = moved
+    told = compared(two.warehouse, first, second)
+    lines = comparison_text(told).splitlines()
+    assert lines[0] == f"from {first} to {second}"
+    assert lines[1] == "  8 traces in both, 1 in the first alone, 2 in the second alone"
+    named = ["all", "code", "finance"]
+    crossed = [row.task_domain or "all" for row in told.domains if row.now_reach]
+    starts = [line.split()[0] for line in lines if line.startswith("  ")]
+    tables = starts[starts.index("domain") :]
+    movers = [word for each in told.movers for word in (each.trace_id, "(its")]
+    assert [each.replace("(a", "(its") for each in tables] == [
+        *("domain", *named, "domain", *crossed, "domain", *named),
+        *("trace", *movers),
+    ]
+    assert max(map(len, lines)) <= 120
+
+
+def test_it_tells_what_differs_between_the_runs(moved: tuple[Two, str, str]) -> None:
+    two, first, second = moved
+    there, back = compared(two.warehouse, first, second), compared(two.warehouse, second, first)
+    known = {(each.code, each.of): (each.old, each.new) for each in there.changes}
+    assert list(known) == [
+        *(("cache_size", None), ("weights", "code"), ("weights", "finance")),
+        *(("threshold", None), ("files_changed", None)),
+    ]
+    assert known["threshold", None] == (0.6, 0.45)
+    assert known["cache_size", None] == (1000, 2)
+    assert known["weights", "code"][1] == dict(zip(DIMENSIONS, (0.1, 0.6, 0.1, 0.2), strict=True))
+    other = {(each.code, each.of): (each.new, each.old) for each in back.changes}
+    assert other == known | {("files_changed", None): (1, None)}
+    lines = comparison_text(there).splitlines()
+    begin = lines.index("what differs:")
+    assert lines[begin + 1 : begin + 6] == [f"  {each.words}" for each in there.changes]
+    assert lines[begin + 4] == "  threshold 0.6 \N{RIGHTWARDS ARROW} 0.45"
+
+
+def files_told(told: Comparison) -> dict[str, int]:
+    return {each.code.removeprefix("files_"): each.new for each in told.changes}
+
+
+def test_it_tells_what_became_of_the_files(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    names = [f"{each}.jsonl" for each in ("same", "changed", "broken", "gone", "later", "long ago")]
+    for number, name in enumerate(names):
+        two.write(in_code(number), name=name)
+    two.run()
+    (two.archive / "long ago.jsonl").unlink()
+    for name in ("never read.jsonl", "always broken.jsonl"):
+        (two.archive / name).write_bytes(b"")
+    first = two.run()
+    two.write(in_code(1, confidence=0.1), name="changed.jsonl")
+    two.write(in_code(6), name="new.jsonl")
+    two.write(in_code(7), name="never read.jsonl")
+    (two.archive / "broken.jsonl").write_bytes(b"")
+    (two.archive / "gone.jsonl").unlink()
+    second = two.run()
+    told = compared(two.warehouse, first, second)
+    assert files_told(told) == {"new": 1, "changed": 2, "gone": 1, "unreadable": 1}
+    lines = comparison_text(told).splitlines()
+    head = lines.index("nothing differs but the archive:")
+    assert lines[head + 1 : head + 3] == ["  1 file new", "  2 files changed"]
+    for number, name in ((2, "broken.jsonl"), (3, "gone.jsonl")):
+        two.write(in_code(number), name=name)
+    (two.archive / "later.jsonl").unlink()
+    third = two.run(prune=True)
+    assert files_told(compared(two.warehouse, second, third)) == {"back": 2, "gone": 1, "pruned": 2}
+    last = files_told(compared(two.warehouse, first, third))
+    assert last == {"new": 1, "changed": 2, "gone": 1, "pruned": 2}
+
+
+def test_it_says_that_the_archive_is_the_same(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    two.write(in_code(1))
+    first = two.run()
+    told = compared(two.warehouse, first, two.run(threshold=0.1))
+    assert "what differs, over the same archive:" in comparison_text(told).splitlines()
+    assert [each.code for each in told.changes] == ["threshold"]
+
+
+def test_other_versions_of_the_facts_change_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = Two(tmp_path)
+    two.write(in_code(1))
+    first = two.run()
+    monkeypatch.setattr(kp_batch.ingest.stage, "VERSION", "-v99")
+    told = compared(two.warehouse, first, two.run())
+    assert files_told(told) == {}
+
+
+def test_rising_and_crossing_are_told_apart(tmp_path: Path) -> None:
+    """Of those that cross, those that would not have with the first threshold are told."""
+    two = Two(tmp_path)
+    outcome = two.profiles(("default", (0.0, 0.0, 0.0, 1.0)))
+    usual = {"embedder": "none", "profiles": outcome}
+    moves = [(0.1, 0.3), (0.3, 0.1), (0.5, 0.5), (0.55, 0.7), (0.7, 0.65), (0.8, 0.9)]
+    two.write(*(outcomes(n, "any", was) for n, (was, _) in enumerate(moves)))
+    first = two.run(**usual, threshold=0.6)
+    two.write(*(outcomes(n, "any", now) for n, (_, now) in enumerate(moves)))
+    second = two.run(**usual, threshold=0.5)
+    told = compared(two.warehouse, first, second)
+    row = told.domains[0]
+    assert (row.rose, row.fell, row.stayed) == (3, 2, 1)
+    assert (row.now_reach, row.now_reach_by_threshold) == (2, 1)  # 0.55 to 0.7, and 0.5
+    assert (row.no_longer_reach, row.no_longer_reach_by_threshold) == (0, 0)
+    text = comparison_text(told)
+    assert "which traces crossed the threshold 0.6 \N{RIGHTWARDS ARROW} 0.5:" in text
+    assert "of these by its move" in text
+    back = compared(two.warehouse, second, first).domains[0]
+    assert (back.no_longer_reach, back.no_longer_reach_by_threshold) == (2, 2)
+    two.write(*(outcomes(n, "any", 0.9) for n in range(len(moves))))
+    told = compared(two.warehouse, second, two.run(**usual, threshold=0.5))
+    text = comparison_text(told)
+    assert "which traces crossed the threshold 0.5:" in text
+    assert "by its move" not in text
+
+
+def test_movers_are_told_with_their_objectives(tmp_path: Path) -> None:
+    """Read again from each file as it stands now: JSONL, and Parquet in several row groups."""
+    two = Two(tmp_path)
+    odd = "say \x1b[31mred\x1b[0m,\n then " + "x" * 300
+
+    def write(confidence: float) -> None:
+        refused = trace(id="none", confidence=7.0)
+        lines = [refused, in_code(1, objective=odd, confidence=confidence)]
+        two.write(*lines, in_code(2, objective="stays"), in_code(3, confidence=confidence))
+        traces = [in_code(n, objective=f"in {n}", confidence=confidence) for n in (4, 5, 6)]
+        write_parquet(two.archive / "b.parquet", traces, row_group_size=1)
+
+    write(0.9)
+    first = two.run(embedder="none")
+    write(0.2)
+    second = two.run(embedder="none")
+    told = compared(two.warehouse, first, second)
+    assert {each.trace_id: each.objective for each in told.movers} == {
+        "t1": odd[:200],
+        "t3": "fix part 3",
+        **{f"t{n}": f"in {n}" for n in (4, 5, 6)},
+    }
+    assert {each.unread for each in told.movers} == {None}
+    text = comparison_text(told)
+    assert r"    say \x1b[31mred\x1b[0m, then xxx" in text
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_the_objectives_of_large_files_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = Two(tmp_path)
+
+    def run(confidence: float) -> str:
+        two.write(in_code(1, id="small", confidence=confidence), name="small.jsonl")
+        objective = "long" * 1000
+        large = in_code(2, id="large", confidence=confidence, objective=objective)
+        two.write(large, name="large.jsonl")
+        return two.run()
+
+    first, second = run(0.9), run(0.1)
+    sizes = [(two.archive / f"{name}.jsonl").stat().st_size for name in ("small", "large")]
+    for most, why in ((sizes[1], None), (sizes[1] - 1, "large")):
+        monkeypatch.setattr(kp_batch.operations.compare, "_MOST_BYTES", most)
+        told = compared(two.warehouse, first, second)
+        assert {each.trace_id: each.unread for each in told.movers} == {"small": None, "large": why}
+    shown = comparison_text(told).splitlines()
+    assert "    (its file is too large to be read again for this)" in shown
+
+
+def test_an_objective_that_cannot_be_read_again_says_why(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    names = ("same", "gone", "changed", "unreadable", "put back")
+
+    def write(confidence: float) -> None:
+        for n, name in enumerate(names):
+            two.write(in_code(n, id=name, confidence=confidence), name=f"{name}.jsonl")
+
+    write(0.9)
+    first = two.run()
+    write(0.1)
+    second = two.run()
+    (two.archive / "gone.jsonl").unlink()
+    two.write(in_code(2, id="changed", objective="other words"), name="changed.jsonl")
+    (two.archive / "unreadable.jsonl").unlink()
+    (two.archive / "unreadable.jsonl").mkdir()
+    put_back = two.archive / "put back.jsonl"
+    content = put_back.read_bytes()
+    two.write(in_code(4, id="put back", objective="other words"), name=put_back.name)
+    two.run()
+    told = compared(two.warehouse, first, second)
+    assert {each.trace_id: (each.objective, each.unread) for each in told.movers} == {
+        "same": ("fix part 0", None),
+        "gone": (None, "gone"),
+        "changed": (None, "changed"),
+        "unreadable": (None, "unreadable"),
+        "put back": (None, "changed"),
+    }
+    assert "    (its file is gone from the archive)" in comparison_text(told).splitlines()
+    put_back.write_bytes(content)
+    known = {each.trace_id: each for each in compared(two.warehouse, first, second).movers}
+    assert known["put back"].objective == "fix part 0"
+    vacuum(two.warehouse, timedelta(days=1), datetime.now(UTC))  # the facts of that content
+    known = {each.trace_id: each for each in compared(two.warehouse, first, second).movers}
+    assert (known["put back"].objective, known["put back"].unread) == (None, "changed")
+    assert known["same"].objective == "fix part 0"
+
+
+def test_runs_are_found_by_their_places_and_beginnings(moved: tuple[Two, str, str]) -> None:
+    two, first, second = moved
+    with connect(two.warehouse) as connection:
+        [(last,)] = connection.execute("SELECT latest()").fetchall()
+    for names, meant in (
+        ((first[:-1], "previous"), (first, second)),
+        (("previous", "latest"), (second, last)),
+    ):
+        told = compared(two.warehouse, *names)
+        assert (told.first, told.second) == meant
+
+
+def test_of_many_domains_the_largest_are_shown(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    numbers = [(n % 10, f"d{n:02d}") for n in range(60)]
+    traces = [in_code(n, id=domain, task_domain=domain) for n, domain in numbers]
+    two.write(*traces, in_code(1, id="x", task_domain="d59"), in_code(1, id="y", task_domain="d58"))
+    run = two.run(embedder="none")
+    lines = comparison_text(compared(two.warehouse, run, run)).splitlines()
+    shown = [line.split()[0] for line in lines if line.startswith("  d")]
+    assert shown == ["domain", *(f"d{n:02d}" for n in range(48)), "d58", "d59"]
+    assert "  10 more domains, with fewer traces: see --json" in lines
+
+
+def outcomes(number: int, domain: str, confidence: float) -> dict[str, Any]:
+    """A trace whose score is its confidence, with the weights of the golden comparison."""
+    steps = [step("thought", "a"), step("observation", "b")]
+    return in_code(
+        number, id=f"Zwölf {number}", task_domain=domain, steps=steps, confidence=confidence
+    )
+
+
+def test_its_json_is_the_golden_text(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    weights = two.profiles(("default", (0.0, 0.0, 0.0, 1.0)))
+    two.write(outcomes(1, "é", 0.625), outcomes(2, "any", 0.25), outcomes(3, "any", 0.5))
+    first = two.run(embedder="none", profiles=weights, threshold=0.65)
+    two.write(outcomes(1, "é", 0.6875), outcomes(2, "any", 0.25), in_code(4, steps=THOUGHT))
+    second = two.run(embedder="none", profiles=weights, threshold=0.65, prune=True)
+    told = compared(two.warehouse, first, second)
+    line = json_line(told)
+    assert TypeAdapter(Comparison).validate_json(line, strict=True) == told
+    line = line.replace(first, "FIRST").replace(second, "SECOND")
+    assert line == (GOLDEN / "comparison.json").read_text("utf-8").rstrip()
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("1 AS files, 2 AS facts, 3 AS raw_rows", "vectors"),
+        ("1 AS files, 2 AS facts, 3 AS raw_rows, 4 AS vectors, 5 AS more", "more"),
+    ],
+)
+def test_a_column_without_a_field_and_a_field_without_a_column_are_errors(
+    columns: str, said: str
+) -> None:
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE TABLE told AS SELECT {columns}")
+        rows = _rows(connection, "told")
+    with pytest.raises(TypeError, match=f"'{said}'"):
+        _filled(VacuumResult, rows)
+
+
+def test_one_trace_has_no_rank_correlation(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    two.write(in_code(1))
+    first = two.run()
+    two.write(in_code(1, confidence=0.1))
+    told = compared(two.warehouse, first, two.run())
+    assert [row.rank_correlation for row in told.domains] == [None, None]
+    assert "nan" not in comparison_text(told)
+    assert "NaN" not in json_line(told)
+
+
+def test_scores_that_are_all_one_have_no_rank_correlation(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    two.write(in_code(1), in_code(2, steps=THOUGHT), in_code(3, confidence=0.2))
+    first = two.run()
+    two.write(*(in_code(number, steps=THOUGHT) for number in (1, 2, 3)))
+    told = compared(two.warehouse, first, two.run())
+    assert_told(told, two.warehouse)
+    assert [row.rank_correlation for row in told.domains] == [None, None]
+
+
+def test_scores_on_the_edges_of_bins_and_thresholds(tmp_path: Path) -> None:
+    """A bin begins at its lower edge, the last one ends at 1; what equals a threshold meets it."""
+    two = Two(tmp_path)
+    confidences = (0.0, 0.1, 0.3, 0.5, 0.6, 0.7, 0.9, 1.0)
+    outcome = two.profiles(("default", (0.0, 0.0, 0.0, 1.0)))
+    changes = {"task_domain": "any", "steps": [step("thought", "a"), step("observation", "b")]}
+    two.write(*(in_code(n, confidence=each, **changes) for n, each in enumerate(confidences)))
+    first = two.run(profiles=outcome, threshold=0.3)
+    reversed_ = enumerate(reversed(confidences))
+    two.write(*(in_code(n, confidence=each, **changes) for n, each in reversed_))
+    told = compared(two.warehouse, first, two.run(profiles=outcome, threshold=0.7))
+    assert_told(told, two.warehouse, (0.3, 0.7))
+    assert told.domains[0].stability_index == 0.0
+    assert (told.domains[0].now_reach, told.domains[0].no_longer_reach) == (2, 5)
+
+
+def test_no_trace_in_both_is_no_error(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    two.write(in_code(1))
+    first = two.run()
+    two.write(in_code(2), in_code(3))
+    told = compared(two.warehouse, first, two.run())
+    assert (told.in_both, told.only_in_first, told.only_in_second) == (0, 1, 2)
+    assert told.domains == told.movers == ()
+    assert "0 traces in both, 1 in the first alone" in comparison_text(told)
+
+
+def test_more_traces_than_movers(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    two.write(*(in_code(n % 10, id=f"t{n:02d}", confidence=n / 20) for n in range(13)))
+    first = two.run()
+    two.write(*(in_code(n % 10, id=f"t{n:02d}", confidence=0.0) for n in range(13)))
+    told = compared(two.warehouse, first, two.run())
+    assert [each.trace_id for each in told.movers] == [f"t{n:02d}" for n in range(12, 2, -1)]
+    assert told.in_both == 13
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"embedder": "none"}, "encoder hashing-384-v1 \N{RIGHTWARDS ARROW} none"),
+        ({"formula": "scoring"}, "formula of scoring 1 \N{RIGHTWARDS ARROW} 99"),
+        ({"formula": "replay"}, "formula of replay 1 \N{RIGHTWARDS ARROW} 99"),
+    ],
+)
+def test_other_encoders_and_formulas_do_not_compare_unless_forced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, str], said: str
+) -> None:
+    two = Two(tmp_path)
+    two.write(in_code(1), in_code(2))
+    first = two.run()
+    if formula := change.pop("formula", None):
+        monkeypatch.setitem(FORMULAS, formula, 99)
+    second = two.run(cache_size=1, **change)
+    with pytest.raises(KpBatchError, match=rf"{first} and {second} do not compare.*--force") as why:
+        compared(two.warehouse, first, second)
+    assert said in str(why.value)
+    assert_told(compared(two.warehouse, first, second, force=True), two.warehouse)
+
+
+@pytest.mark.parametrize("runs", [("none", "known"), ("known", "none"), ("none", "none")])
+@pytest.mark.parametrize("force", [True, False])
+def test_an_unknown_run_is_told(
+    moved: tuple[Two, str, str], runs: tuple[str, str], *, force: bool
+) -> None:
+    two, known, _ = moved
+    first, second = (known if each == "known" else "20260101T000000Z-abcdef" for each in runs)
+    with pytest.raises(WarehouseError, match=r"there is no run '20260101T000000Z-abcdef'"):
+        compared(two.warehouse, first, second, force=force)
+
+
+def test_removed_tables_do_not_compare(tmp_path: Path) -> None:
+    two = Two(tmp_path)
+    two.write(in_code(1))
+    first = two.run()
+    two.write(in_code(1, confidence=0.1))
+    second = two.run()
+    vacuum(two.warehouse, timedelta(0), datetime.now(UTC))
+    for order in ((first, second), (second, first)):
+        with pytest.raises(WarehouseError, match=rf"run {first} left them were removed"):
+            compared(two.warehouse, *order)
+    assert_told(compared(two.warehouse, second, second), two.warehouse)
+
+
+def test_no_warehouse_is_told(tmp_path: Path) -> None:
+    with pytest.raises(WarehouseError, match="run an archive first"):
+        compared(tmp_path, "one", "two")
+
+
+shares = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any)
+weights = shares.map(lambda four: tuple(each / sum(four) for each in four))
+
+
+def numbered(number: int) -> st.SearchStrategy[dict[str, Any]]:
+    return st.builds(
+        lambda minute, words, domain, confidence, success, kinds: trace(
+            id=f"t{number}",
+            created_at=f"2026-01-05T08:{minute:02d}:00Z",
+            objective=words,
+            task_domain=domain,
+            confidence=confidence,
+            success=success,
+            steps=[step(kind, words, tool) for kind, tool in kinds],
+        ),
+        st.integers(0, 59),
+        st.sampled_from(["fix the import", "fix the export", "sum the rows", "!"]),
+        st.sampled_from(["code", "poetry"]),
+        st.floats(0, 1),
+        st.booleans(),
+        st.lists(
+            st.sampled_from(
+                [
+                    ("thought", None),
+                    ("tool_call", "a"),
+                    ("tool_call", "b"),
+                    ("error_recovery", None),
+                ]
+            ),
+            min_size=1,
+            max_size=6,
+        ),
+    )
+
+
+archives = st.tuples(numbered(0), *(st.none() | numbered(number) for number in range(1, 9))).map(
+    lambda traces: [each for each in traces if each]
+)
+
+
+@given(
+    st.tuples(archives, weights, weights),
+    st.tuples(archives, weights, weights),
+    st.integers(1, 9),
+)
+@settings(
+    max_examples=3,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+def test_law_whatever_moved_the_split_sums_to_the_change(
+    tmp_path_factory: pytest.TempPathFactory, before: Any, after: Any, cache_size: int
+) -> None:
+    two = Two(tmp_path_factory.mktemp("law"))
+    runs = []
+    for (content, code, default), size in ((before, 9), (after, cache_size)):
+        two.write(*content)
+        profiles = two.profiles(("code", code), ("default", default))
+        runs.append(rescore_archive(two.config(cache_size=size, profiles=profiles)))
+    first, second = runs[0].run_id, runs[1].run_id or runs[0].run_id
+    assert_told(compared(two.warehouse, first, second), two.warehouse)

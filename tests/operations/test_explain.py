@@ -1,0 +1,402 @@
+"""One trace explained: what it was, its score as a sum, what it met, and its past."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+import duckdb
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from kp_batch.cli.explain import explanation_text
+from kp_batch.cli.options import json_line
+from kp_batch.dimensions import DIMENSIONS
+from kp_batch.errors import WarehouseError, known
+from kp_batch.operations.explain import Explanation, explain, find_trace
+from kp_batch.operations.forget import forget
+from kp_batch.operations.neighbours import Content, diff_contents, diff_texts
+from kp_batch.operations.vacuum import vacuum
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.runs.record import RunRecord
+from kp_batch.warehouse import snapshot
+from kp_batch.warehouse.manifest import require_manifest
+from kp_batch.warehouse.publication import publish
+from tests.cli.test_cli import contents, kp_batch
+from tests.operations.test_verify import of_several_caches, said, settings_of, write
+from tests.pipeline.test_rescore import ask
+from tests.support import GOLDEN
+from tests.support.archives import step, trace, write_jsonl, write_parquet
+from tests.support.profiles import always, undated
+
+
+def explained(folder: Path, name: str) -> Explanation:
+    return explain(folder / "warehouse", name)
+
+
+def of_small_caches(folder: Path) -> None:
+    write(folder, *range(8))
+    rescore_archive(settings_of(folder, ttl="2h"))
+
+
+def of_zero_vectors(folder: Path) -> None:
+    write(folder, *range(8), name="a.parquet")
+    rescore_archive(settings_of(folder, cache_size=2))
+
+
+def of_ties(folder: Path) -> None:
+    write(folder, *range(8), created_at="2026-01-05T20:00:00.000001Z")
+    rescore_archive(settings_of(folder))
+
+
+def without_an_encoder(folder: Path) -> None:
+    write(folder, *range(8))
+    rescore_archive(settings_of(folder, embedder="none"))
+
+
+def of_golden_traces(folder: Path) -> None:
+    (folder / "archive").mkdir()
+    shutil.copy(GOLDEN / "traces.jsonl", folder / "archive" / "a.jsonl")
+    rescore_archive(settings_of(folder, cache_size=8, ttl="1h"))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        of_small_caches,
+        of_zero_vectors,
+        of_ties,
+        of_several_caches,
+        without_an_encoder,
+        of_golden_traces,
+    ],
+)
+def test_every_trace_is_explained_as_it_was_scored(
+    tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    make(tmp_path)
+    settings = settings_of(tmp_path)
+    rows = ask(settings, "SELECT * FROM scores USING SAMPLE 8 ROWS (reservoir, 7)")
+    names = [name for name, *_ in ask(settings, "DESCRIBE scores")]
+    for values in rows:
+        row = dict(zip(names, values, strict=True))
+        told = explained(tmp_path, row["trace_id"])
+        assert (told.unread, len(told.steps or ())) == (None, row["n_steps"])
+        assert told.breakdown.score == told.by_profile[row["profile"]] == row["score"]
+        assert told.breakdown.composite == row["composite"]
+        assert [each.value for each in told.breakdown.terms] == [row[each] for each in DIMENSIONS]
+        assert (told.counts.n_steps, told.counts.n_tools) == (row["n_steps"], row["n_tools"])
+        assert (told.held.size if told.held else 0) == row["cache_size"]
+        assert told.cache_group == row["cache_group"]
+        if row["nearest_trace_id"]:
+            first = told.neighbours[0]
+            met = (first.trace_id, first.similarity, first.age_s)
+            assert met == (row["nearest_trace_id"], row["max_similarity"], row["nearest_age_s"])
+            assert told.unmet is None
+        else:
+            assert told.unmet is not None
+        assert [each.score for each in told.history] == [row["score"]]
+        assert explanation_text(told)
+
+
+def test_a_tool_without_a_name_is_shown_as_one(tmp_path: Path) -> None:
+    steps = [step("thought", "a"), step("tool_call", "b", "")]
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="t", steps=steps)])
+    rescore_archive(settings_of(tmp_path))
+    told = explained(tmp_path, "t")
+    assert [each.tool for each in told.steps or ()] == [None, ""]
+    assert 'tool_call "": b' in explanation_text(told)
+
+
+@pytest.mark.parametrize(
+    ("name", "cache"), [("t32", " of agent_id y, no host"), ("t30", " of agent_id y, host a")]
+)
+def test_the_cache_of_a_group_is_named(tmp_path: Path, name: str, cache: str) -> None:
+    of_several_caches(tmp_path)
+    told = explained(tmp_path, name)
+    assert f"it met 2 traces in the cache{cache}, which holds 2" in explanation_text(told)
+    assert told.held is not None
+    assert told.held.oldest == f"2026-01-{5 + int(name[1:]) - 18:02}T08:00:00+00:00"
+
+
+@pytest.mark.model
+def test_a_text_that_is_cut_at_its_encoders_window_is_told_so(tmp_path: Path) -> None:
+    words = {"whole": "fix " * 510, "cut": "fix " * 511}  # and the two special pieces
+    traces = [trace(id=name, objective=text, steps=[step()]) for name, text in words.items()]
+    write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
+    rescore_archive(settings_of(tmp_path, embedder="minilm"))
+    told = {name: explained(tmp_path, name) for name in words}
+    assert {name: each.is_cut for name, each in told.items()} == {"whole": False, "cut": True}
+    line = "  text       longer than its encoder's window, which reads its beginning alone"
+    assert line in explanation_text(told["cut"]).splitlines()
+    assert line not in explanation_text(told["whole"]).splitlines()
+
+
+def test_the_five_nearest_are_told_with_what_they_share(tmp_path: Path) -> None:
+    write(tmp_path, *range(8))
+    rescore_archive(settings_of(tmp_path, cache_size=100))
+    told = explained(tmp_path, "t7")  # sum all rows
+    assert [each.trace_id for each in told.neighbours] == ["t1", "t0", "t2", "t4", "t3"][
+        : len(told.neighbours)
+    ] or len(told.neighbours) == 5
+    similarities = [each.similarity for each in told.neighbours]
+    assert similarities == sorted(similarities, reverse=True)
+    first = told.neighbours[0]
+    assert first.trace_id == "t1"
+    assert first.text is not None
+    assert first.own_text is not None
+    assert "".join(each.text for each in first.own_text) == "sum all rows sum all rows "
+    assert "".join(each.text for each in first.text) == "sum the rows sum the rows "
+    assert first.age_s == 6 * 3600
+    assert told.held is not None
+    assert (told.held.size, told.held.capacity, told.held.ttl) == (7, 100, "none")
+    assert told.held.domains == {"code": 7}
+    shown = explanation_text(told)
+    assert "it met 7 traces in the cache, which holds 100, with no ttl" in shown
+    assert "sum all« rows sum »all rows" in shown
+
+
+words = st.lists(st.sampled_from(["fix", "the", "import", ",", "now"]), max_size=12).map(" ".join)
+
+
+@given(words, words)
+def test_law_the_pieces_are_the_texts_and_share_the_same_parts(left: str, right: str) -> None:
+    first, second = diff_texts(left, right)
+    assert "".join(each.text for each in first) == left
+    assert "".join(each.text for each in second) == right
+    assert [each.text for each in first if each.shared] == [
+        each.text for each in second if each.shared
+    ]
+    if left == right and sum(each.isalpha() for each in left.split()) > 1:
+        assert all(each.shared for each in first)
+
+
+def test_a_text_that_cannot_be_read_again_is_told_why(tmp_path: Path) -> None:
+    for number in range(3):
+        write(tmp_path, number, name=f"{number}.jsonl")
+    rescore_archive(settings_of(tmp_path))
+    (tmp_path / "archive" / "0.jsonl").unlink()
+    write(tmp_path, 1, name="1.jsonl", objective="other words")
+    for name, unread in (("t0", "gone"), ("t1", "changed"), ("t2", None)):
+        told = explained(tmp_path, name)
+        assert (told.unread, told.objective is None) == (unread, unread is not None)
+        assert told.breakdown.score == told.by_profile["code"]
+        assert (told.counts.n_types is None) == (unread is not None)
+    assert {each.unread for each in told.neighbours} == {"gone", "changed"}
+    shown = explanation_text(explained(tmp_path, "t0"))
+    assert "cannot be read again: its file is gone from the archive" in shown
+
+
+def test_the_past_tells_what_each_run_changed(tmp_path: Path) -> None:
+    write(tmp_path, 0, 2)
+    settings = settings_of(tmp_path)
+    rescore_archive(settings)
+    write(tmp_path, 1, name="late.jsonl", objective="fix the export")
+    write(tmp_path, 4, name="later.jsonl")
+    rescore_archive(settings)
+    weights = {"complexity": 0.7, "novelty": 0.1, "tool_diversity": 0.1, "outcome_confidence": 0.1}
+    profiles = undated() | {"code": replace(undated()["code"], **weights)}
+    rescore_archive(settings.model_copy(update={"profiles": always(profiles)}))
+    runs = [name for (name,) in ask(settings, "SELECT run_id FROM runs ORDER BY started_at DESC")]
+    told = explained(tmp_path, "t0").history
+    assert [each.run_id for each in told] == [runs[0], runs[2]]
+    assert told[0].change == told[0].score - told[1].score
+    assert told[0].from_weights == told[0].change != 0
+    assert told[1].change is None
+    assert any("weights of code" in each for each in told[0].reasons)
+    other = {**profiles, "legal": replace(profiles["code"], **weights | {"name": "legal"})}
+    rescore_archive(settings.model_copy(update={"profiles": always(other), "cache_size": 1}))
+    [newest, *_] = explained(tmp_path, "t0").history
+    assert [each.split()[0] for each in newest.reasons] == ["cache"]  # no word of legal
+    second = explained(tmp_path, "t2").history[1:]
+    assert [each.run_id for each in second] == runs[:1] + runs[1:]
+    assert second[1].from_novelty != 0
+    for each in (*told, *second):
+        if each.change is not None:
+            parts = (each.from_facts, each.from_novelty, each.from_weights, each.from_overrides)
+            assert sum(part or 0 for part in parts) == pytest.approx(each.change, abs=1e-15)
+    assert "weights of code" in explanation_text(explained(tmp_path, "t0"))
+    vacuum(tmp_path / "warehouse", timedelta(0), datetime.now(UTC) + timedelta(days=1))
+    assert [each.change for each in explained(tmp_path, "t0").history] == [None]
+
+
+def test_the_past_ends_where_the_row_of_a_run_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, 0)
+    settings = settings_of(tmp_path)
+    rescore_archive(settings)
+    rescore_archive(settings.model_copy(update={"cache_size": 1}))
+    assert len(explained(tmp_path, "t0").history) == 2
+
+    def damaged(run: RunRecord) -> NoReturn:
+        raise WarehouseError(f"what run {run.run_id} published is damaged")
+
+    monkeypatch.setattr(snapshot, "manifest_left", damaged)
+    assert [each.change for each in explained(tmp_path, "t0").history] == [None]
+
+
+def test_vectors_that_are_lost_are_told(tmp_path: Path) -> None:
+    write(tmp_path, *range(4))
+    rescore_archive(settings_of(tmp_path))
+    shutil.rmtree(tmp_path / "warehouse" / "vectors")
+    told = explained(tmp_path, "t3")
+    assert told.unmet == (
+        "the vectors are not stored any more; a run that replays it makes them anew"
+    )
+    assert (told.neighbours, told.held and told.held.size) == ((), 3)
+    assert told.unmet in explanation_text(told)
+
+
+@pytest.fixture(scope="module")
+def with_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a warehouse of four ids, one of them forgotten, and of a rejected one."""
+    folder = tmp_path_factory.mktemp("ids")
+    ids = ("kp:trace:a1", "kp:trace:a2", "kp:trace:b", "hidden")
+    rows = [said(number, "words", id=each) for number, each in enumerate(ids)]
+    write_jsonl(folder / "archive" / "a.jsonl", [*rows, said(5, "x", id="refused", steps=[])])
+    rescore_archive(settings_of(folder))
+    forget(folder / "warehouse", ["hidden"], unseen_too=False, with_page=False)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "gone",
+            "there is no trace 'gone' in .*; list ids: .* --warehouse .*warehouse$",
+        ),
+        ("", "there is no trace ''"),
+        ("kp:trace:a", "begins the ids of several traces in .*: kp:trace:a1, kp:trace:a2; write"),
+        ("refused", "there is no trace 'refused' in .*: it was rejected, in .*a.jsonl: steps"),
+        ("hidden", "there is no trace 'hidden' in .*: it was forgotten"),
+    ],
+)
+def test_a_trace_that_is_not_there_is_told_why(with_ids: Path, name: str, message: str) -> None:
+    with pytest.raises(WarehouseError, match=message):
+        explained(with_ids, name)
+
+
+def test_an_id_may_be_written_without_its_scheme(with_ids: Path) -> None:
+    assert explained(with_ids, "a1").trace_id == "kp:trace:a1"
+    assert explained(with_ids, "kp:trace:b").trace_id == "kp:trace:b"
+
+
+@pytest.mark.parametrize("ids", [("a", "ab"), ("kp:trace:ab", "kp:trace:a")])
+def test_an_id_that_another_one_begins_with_is_meant_itself(
+    tmp_path: Path, ids: tuple[str, str]
+) -> None:
+    rows = [said(number, "words", id=each) for number, each in enumerate(ids)]
+    write_parquet(tmp_path / "archive" / "a.parquet", rows)
+    rescore_archive(settings_of(tmp_path))
+    assert explained(tmp_path, "a").trace_id == min(ids)
+
+
+def test_a_rejected_trace_of_a_like_name_hides_no_other(tmp_path: Path) -> None:
+    late = said(1, "words", id="abc", created_at="9999-12-31T23:59:59-01:00")
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "words", id="ab"), late])
+    rescore_archive(settings_of(tmp_path, max_reject_share=1))
+    assert explained(tmp_path, "ab").trace_id == "ab"
+
+
+def test_a_trace_is_found_whose_facts_are_gone(tmp_path: Path) -> None:
+    write(tmp_path, *range(3))
+    rescore_archive(settings_of(tmp_path))
+    left = require_manifest(tmp_path / "warehouse")
+    tables = {name: version for name, version in left.tables.items() if name != "facts"}
+    publish(tmp_path / "warehouse", replace(left, tables=tables))
+    told = explained(tmp_path, "t2")
+    assert (told.trace_id, told.row) == ("t2", None)
+
+
+def test_a_text_that_another_one_begins_with_stands_where_it_ends() -> None:
+    one = "ab " * 300
+    own, other = diff_contents(
+        Content(facts={"text": one}), Content(facts={"text": f"{one}and more"})
+    )
+    assert "".join(each.text for each in own or ()).endswith("ab ")
+    assert [each.text for each in other or () if not each.shared] == ["and more"]
+
+
+@pytest.mark.parametrize(
+    ("same", "start"), [("ab " * 99, "ab ab"), ("x" * 297, "x" * 100), ("ab ", "ab ")]
+)
+def test_texts_stand_beside_each_other_from_shortly_before_they_differ(
+    same: str, start: str
+) -> None:
+    own, other = diff_contents(
+        Content(facts={"text": f"{same}is one" + " word" * 200}),
+        Content(facts={"text": f"{same}was another"}),
+    )
+    texts = ["".join(each.text for each in pieces or ()) for pieces in (own, other)]
+    assert all(text.startswith(start) for text in texts)
+    assert len(texts[0]) == 600
+    assert texts[1].endswith("was another")
+    assert len(texts[1]) <= len("was another") + 100
+
+
+def test_a_file_that_is_removed_meanwhile_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, *range(3))
+    rescore_archive(settings_of(tmp_path))
+
+    def removing(*given: Any) -> dict[str, Any]:
+        for path in (tmp_path / "warehouse" / "scores").rglob("*.parquet"):
+            path.unlink()
+        return find_trace(*given)
+
+    monkeypatch.setattr("kp_batch.operations.explain.find_trace", removing)
+    with pytest.raises(duckdb.Error) as caught:
+        explained(tmp_path, "t2")
+    told = known(caught.value)
+    assert isinstance(told, WarehouseError)
+    assert re.match(r"a file is gone: .*parquet.*; ask again", str(told))
+
+
+def test_nothing_of_a_trace_reaches_a_terminal_unseen(tmp_path: Path) -> None:
+    odd = "\x1b[31mred\x07\nsecond line " + "long " * 400
+    rows = [
+        trace(
+            id=f"id{number}\x1b",
+            objective=odd,
+            task_domain="dom\x1bain",
+            agent_id="\x1b",
+            created_at=f"2026-01-05T0{number}:00:00Z",
+            steps=[step("thought", odd), *[step("tool_call", odd, "to\x1bol")] * 20],
+        )
+        for number in range(3)
+    ]
+    write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
+    rescore_archive(settings_of(tmp_path))
+    shown = explanation_text(explained(tmp_path, "id2"))
+    assert all(sign.isprintable() or sign == "\n" for sign in shown)
+    assert max(map(len, shown.splitlines())) <= 125
+    assert "and 9 more steps" in shown
+    assert "the same text" in shown
+
+
+def test_the_command_tells_it_in_both_forms_and_changes_nothing(tmp_path: Path) -> None:
+    write(tmp_path, *range(8))
+    rescore_archive(settings_of(tmp_path))
+    warehouse = tmp_path / "warehouse"
+    before = contents(warehouse)
+    shown = kp_batch("explain", "t7", "--warehouse", warehouse)
+    told = kp_batch("explain", "t7", "--warehouse", warehouse, "--json").stdout
+    expected = explained(tmp_path, "t7")
+    assert shown.stdout == explanation_text(expected) + "\n"
+    assert TypeAdapter(Explanation).validate_json(told, strict=True) == expected
+    assert json.loads(json_line(expected)) == json.loads(told)
+    missing = kp_batch("explain", "nobody", "--warehouse", warehouse)
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert missing.stderr.startswith("kp-batch: there is no trace 'nobody' in ")
+    assert contents(warehouse) == before
+    assert pl.DataFrame(json.loads(told)["steps"]).columns == ["type", "tool", "content"]

@@ -1,0 +1,711 @@
+"""Traces out of a warehouse, with their scores, read again from real files."""
+
+import json
+import os
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from io import StringIO
+from pathlib import Path
+from typing import IO, Any
+
+import click
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kp_batch.archive.reading import read_rows
+from kp_batch.archive.sources import discover
+from kp_batch.archive.validation import reasons
+from kp_batch.cli import export as exporting
+from kp_batch.cli import kp_batch as group
+from kp_batch.config import RescoreConfig
+from kp_batch.embedding.vector_store import write_chunk
+from kp_batch.errors import KpBatchError
+from kp_batch.facts import with_facts
+from kp_batch.ingest import reread
+from kp_batch.novelty import similar
+from kp_batch.novelty.replay import BAND
+from kp_batch.novelty.similar import Distinct
+from kp_batch.operations.export import (
+    FORMATS,
+    ExportFilter,
+    ExportResult,
+    check_output,
+    export,
+    keep_distinct,
+)
+from kp_batch.operations.forget import forget
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.sample import write_sample
+from kp_batch.schemas import EXPORTED
+from kp_batch.vectors import Float32s, cosines, normalised
+from kp_batch.warehouse.layout import Layout
+from tests.cli.test_cli import check_signal, linux, reading, working
+from tests.operations.test_vacuum import listing
+from tests.pipeline.test_rescore import config, scores
+from tests.support.archives import SCHEMA, retyped, step, trace, write_jsonl, write_parquet
+from tests.support.buckets import Machine
+from tests.support.odd_rows import BOTH, JSON_ALONE, PARQUET_ALONE
+from tests.support.queries import ask
+
+ENDINGS = ("jsonl", "parquet")
+FROM = ("run_id", "encoder_id", "cache_id", "cache_group", "profile_id", "source_file")
+
+
+def exported(warehouse: Path, output: Path, **choice: Any) -> ExportResult:
+    conditions = ExportFilter(**{"min_score": 0.0, "private": True, **choice})
+    return export(warehouse, conditions, FORMATS[output.suffix], output)
+
+
+def command(*words: object) -> None:
+    group.main(["export", *map(str, words)], standalone_mode=False)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def ids(path: Path) -> list[str]:
+    found = pq.read_table(path).to_pylist() if path.suffix == ".parquet" else lines(path)
+    return [each["id"] for each in found]
+
+
+def scored(folder: Path, *archive: Path, **changes: Any) -> RescoreConfig:
+    given = config(folder, *archive, max_reject_share=1, **changes)
+    rescore_archive(given)
+    return given
+
+
+def said(number: int, words: str, **more: Any) -> dict[str, Any]:
+    at = f"2026-01-{5 + number:02}T08:00:00Z"
+    return trace(id=f"t{number}", created_at=at, steps=[step("thought", words)] * 2, **more)
+
+
+def with_metadata(given: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {**given, "metadata": {**given["metadata"], **more}}
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> RescoreConfig:
+    folder = tmp_path_factory.mktemp("sample")
+    write_sample(folder / "archive", traces=120, days=9)
+    return scored(folder, folder / "archive", threshold=0.6, cache_by="agent_id")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_an_export_of_all_is_scored_as_its_archive(
+    sample: RescoreConfig, tmp_path: Path, ending: str
+) -> None:
+    path = tmp_path / f"all.{ending}"
+    assert exported(sample.warehouse, path) == ExportResult(120, 120, 0, 0, {}, ())
+    given = scored(tmp_path, path, threshold=0.6, cache_by="agent_id")
+    again = scores(given)
+    theirs = ("source_file", "recorded_score")
+    assert again.drop(theirs).equals(scores(sample).drop(theirs))
+    assert again["recorded_score"].equals(again["score"].alias("recorded_score"))
+    asked = "sum(traces), max(mean_absolute_difference)"
+    told = ask(given.warehouse, f"SELECT {asked} FROM recorded_score_differences")
+    assert told.rows() == [(sum(again["score"] != 0), 0.0)]
+    order = scores(sample).sort("created_at", "trace_id").get_column("trace_id")
+    assert ids(path) == order.to_list()
+
+
+def test_an_export_changes_nothing_in_the_warehouse(sample: RescoreConfig, tmp_path: Path) -> None:
+    before = listing(sample.warehouse)
+    exported(sample.warehouse, tmp_path / "a.jsonl", distinct=0.9)
+    assert listing(sample.warehouse) == before
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_each_trace_has_its_score_and_where_that_is_from(
+    sample: RescoreConfig, tmp_path: Path, ending: str
+) -> None:
+    path = tmp_path / f"a.{ending}"
+    exported(sample.warehouse, path)
+    found = pq.read_table(path).to_pylist() if ending == "parquet" else lines(path)
+    with duckdb.connect(str(sample.warehouse / "kp.duckdb"), read_only=True) as connection:
+        query = (
+            f"SELECT trace_id, score, {', '.join(FROM)} FROM scores ORDER BY created_at, trace_id"
+        )
+        expected = connection.execute(query).fetchall()
+    told = [(each["id"], each["metadata"]) for each in found]
+    assert expected == [
+        (name, has["quality_score"], *(has["quality_score_from"][each] for each in FROM))
+        for name, has in told
+    ]
+
+
+CHOSEN: list[tuple[dict[str, Any], pl.Expr]] = [
+    ({"min_score": None}, pl.col("score") >= 0.6),
+    ({"min_score": 0.45}, pl.col("score") >= 0.45),
+    ({"domains": ("code", "legal")}, pl.col("task_domain").is_in(["code", "legal"])),
+    ({"since": "2026-01-08"}, pl.col("created_at").dt.date() >= date(2026, 1, 8)),
+    ({"until": "2026-01-08"}, pl.col("created_at").dt.date() <= date(2026, 1, 8)),
+    ({"where": "n_tools > 2 AND success -- yes"}, (pl.col("n_tools") > 2) & pl.col("success")),
+    ({"where": "n_tools > (SELECT avg(n_tools) FROM scores)", "domains": ("code",)}, None),
+]
+
+
+@pytest.mark.parametrize(("choice", "meets"), CHOSEN, ids=lambda each: str(each)[:40])
+def test_the_conditions_choose(
+    sample: RescoreConfig, tmp_path: Path, choice: dict[str, Any], meets: pl.Expr | None
+) -> None:
+    told = exported(sample.warehouse, tmp_path / "a.jsonl", **choice)
+    if meets is None:
+        meets = (pl.col("n_tools") > pl.col("n_tools").mean()) & (pl.col("task_domain") == "code")
+    wanted = scores(sample).sort("created_at", "trace_id").filter(meets).get_column("trace_id")
+    assert 0 < len(wanted) < 120
+    assert ids(tmp_path / "a.jsonl") == wanted.to_list()
+    assert replace(told, conditions=()) == ExportResult(len(wanted), len(wanted), 0, 0, {}, ())
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("nonsense > 1", "nonsense"),
+        ("score > 'much'", "much"),
+        ("", "SELECT"),
+        ("true; DROP VIEW scores", "cannot be asked"),
+        ("true) OR (true", "cannot be asked"),
+        ("success LIMIT 3", r"it is one condition, .* and --top N takes the best"),
+        ("trace_id IN (SELECT content FROM read_text('/etc/hostname'))", "file system"),
+    ],
+)
+def test_a_wrong_condition_is_told_in_one_line(
+    sample: RescoreConfig, tmp_path: Path, where: str, message: str
+) -> None:
+    with pytest.raises(KpBatchError, match=message) as told:
+        exported(sample.warehouse, tmp_path / "a.jsonl", where=where)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_where_nothing_matches_the_file_is_there_and_empty(
+    sample: RescoreConfig, tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"a.{ending}"
+    command("--warehouse", sample.warehouse, "-o", path, "--domain", "none", "--distinct", 1)
+    assert capsys.readouterr().out == (
+        f"0 traces of 0 chosen in {path}\n"
+        "  chosen by  score >= 0.6, the threshold of the warehouse\n"
+        "  chosen by  domain none\n"
+    )
+    assert ids(path) == []
+    if ending == "parquet":
+        assert pq.read_schema(path).names == EXPORTED.names()
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("top", [1, 7, 10**9])
+def test_the_top_ones_are_the_best_of_what_is_left_the_best_one_first(
+    sample: RescoreConfig, tmp_path: Path, ending: str, top: int
+) -> None:
+    path = tmp_path / f"a.{ending}"
+    told = exported(sample.warehouse, path, top=top, distinct=0.9)
+    exported(sample.warehouse, tmp_path / "all.jsonl", distinct=0.9)
+    left = scores(sample).filter(pl.col("trace_id").is_in(ids(tmp_path / "all.jsonl")))
+    best = left.sort("score", "trace_id", descending=[True, False]).head(top)
+    assert ids(path) == best.get_column("trace_id").to_list()
+    assert (told.exported, told.beyond) == (len(best), len(left) - len(best))
+    assert told.chosen == told.exported + told.similar + told.beyond
+
+
+def test_an_export_of_which_nothing_is_left_fails_and_replaces_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    private = with_metadata(said(0, "a"), visibility="private")
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [private, said(1, "b")])
+    warehouse = scored(tmp_path, path).warehouse
+    path.unlink()
+    output = tmp_path / "best.jsonl"
+    output.write_text("as it was")
+    with pytest.raises(KpBatchError, match=r"^none of 2 chosen traces could be exported, and "):
+        command("--warehouse", warehouse, "-o", output, "--min-score", 0)
+    assert output.read_text() == "as it was"
+    assert capsys.readouterr().out.startswith(f"0 traces of 2 chosen in {output}\n  gone       2 ")
+
+
+def test_copies_are_told_by_their_texts_and_need_no_vectors(tmp_path: Path) -> None:
+    traces = [said(0, "!"), said(1, "!"), said(2, "one two"), said(3, "two one"), said(4, "!")]
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
+    warehouse = scored(tmp_path, path, embedder="none").warehouse
+    exported(warehouse, tmp_path / "a.jsonl", distinct=1.0)
+    assert ids(tmp_path / "a.jsonl") == ["t0", "t2", "t3"]
+    warehouse = scored(tmp_path, path, embedder="hashing").warehouse
+    assert exported(warehouse, tmp_path / "a.jsonl", distinct=1.0).similar == 2
+    assert exported(warehouse, tmp_path / "b.jsonl", distinct=0.5).similar == 4
+
+
+def test_the_command_takes_every_option(
+    sample: RescoreConfig, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    options = ("--min-score", 0.3, "--since", "2026-01-06", "--until", "2026-01-12")
+    more = ("--domain", "code", "--domain", "legal", "--where", "success", "--distinct", 0.9)
+    asked = ("--warehouse", sample.warehouse, *options, *more, "--include-private")
+    command(*asked, "-o", tmp_path / "a.jsonl", "--json")
+    told = json.loads(capfdbinary.readouterr().out)
+    expected = exported(
+        sample.warehouse,
+        tmp_path / "b.jsonl",
+        min_score=0.3,
+        since="2026-01-06",
+        until="2026-01-12",
+        domains=("code", "legal"),
+        where="success",
+        distinct=0.9,
+        private=True,
+    )
+    assert told == {
+        "chosen": expected.chosen,
+        "exported": expected.exported,
+        "private": 0,
+        "similar": expected.similar,
+        "unread": {},
+        "unread_files": [],
+        "beyond": 0,
+        "conditions": [
+            "score >= 0.3",
+            "domain code or legal",
+            "since 2026-01-06",
+            "until 2026-01-12",
+            "success",
+        ],
+    }
+    assert expected.similar > 0 < expected.exported
+    command(*asked, "-o", "-")
+    shown = capfdbinary.readouterr()
+    assert shown.out == (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    assert b" chosen in stdout" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-o", "a.csv"], "ends with .jsonl or .parquet"),
+        (["-o", "-", "--json"], "both write to stdout"),
+        (["-o", "a.jsonl", "--distinct", "0"], "0<x<=1"),
+        (["-o", "a.jsonl", "--distinct", "1.5"], "0<x<=1"),
+        (["-o", "a.jsonl", "--min-score", "nan"], "nan"),
+        (["-o", "a.jsonl", "--since", "soon"], "soon"),
+        (["-o", "a.jsonl", "--since", "2026-01-08", "--until", "2026-01-07"], "after --until 2026"),
+        ([], "--output"),
+    ],
+)
+def test_wrong_usage_is_told(sample: RescoreConfig, words: Sequence[str], message: str) -> None:
+    with pytest.raises(click.UsageError) as told:
+        command("--warehouse", sample.warehouse, *words)
+    assert message in told.value.format_message()
+
+
+@linux
+def test_a_pipe_or_a_device_is_written_into_and_stays(
+    sample: RescoreConfig, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    device = tmp_path / "device.jsonl"
+    device.symlink_to("/dev/null")
+    asked = ("--warehouse", sample.warehouse, "--min-score", 0, "--include-private", "-o")
+    held = os.open(pipe, os.O_RDWR)  # so that a read ends where nothing was written
+    with ThreadPoolExecutor() as threads, pipe.open("rb") as reader:
+        read = threads.submit(lambda: [reader.readline() for _ in range(120)])
+        command(*asked, pipe)
+        os.write(held, b"\n" * 120)
+        assert all(json.loads(line) for line in read.result())
+    os.close(held)
+    assert pipe.is_fifo()
+    command(*asked, device)
+    assert Path("/dev/null").is_char_device()
+    assert {each.name for each in tmp_path.iterdir()} == {"pipe.jsonl", "device.jsonl"}
+
+
+def test_a_file_is_whole_or_as_it_was(sample: RescoreConfig, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("as it was")
+    asked = ("--warehouse", sample.warehouse, "-o")
+    with pytest.raises(KpBatchError, match=r"none/a.jsonl cannot be written: No such file"):
+        command(*asked, tmp_path / "none" / "a.jsonl")
+    folder = tmp_path / "b.jsonl"
+    folder.mkdir()
+    with pytest.raises(KpBatchError, match=r"b\.jsonl cannot be written: it is a folder; name"):
+        command(*asked, folder, "--where", "nonsense")
+    folder.rmdir()
+    with pytest.raises(KpBatchError, match="nonsense"):
+        command(*asked, path, "--where", "nonsense")
+    assert path.read_text() == "as it was"
+    assert list(tmp_path.iterdir()) == [path]
+    command(*asked, path)
+    assert lines(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@linux
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_an_export_within_two_seconds_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
+) -> None:
+    archive, output, temporary = (tmp_path / name for name in ("archive", "output", "temporary"))
+    output.mkdir()
+    temporary.mkdir()
+    path = write_jsonl(archive / "a.jsonl", [said(0, "a")])
+    warehouse = scored(tmp_path, archive).warehouse
+    path.unlink()
+    os.mkfifo(path)
+    asked = ("--warehouse", warehouse, "--min-score", 0)
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    with working("export", *asked, "-o", output / "a.jsonl") as process, reading(path):
+        assert process.stderr
+        assert process.stderr.readline() == "kp-batch: reading again: 1 trace\n"
+        assert len(list(output.iterdir())) == 1
+        check_signal(process, number, status)
+    assert not [*output.iterdir(), *temporary.iterdir()]
+
+
+def hashes(path: Path) -> dict[str, str]:
+    """The content of each accepted row."""
+    found = pl.concat([*read_rows(discover([str(path)])[0])])
+    accepted = with_facts(found, reasons()).filter(pl.col("reasons").list.len() == 0)
+    return dict(accepted.select("trace_id", "content_hash").iter_rows())
+
+
+def test_rows_of_every_shape_come_out_with_the_same_content(tmp_path: Path) -> None:
+    odd = [each for each in (*BOTH, *JSON_ALONE) if isinstance(each, dict)]
+    named = [{**each, "id": f"odd-{number}"} for number, each in enumerate(odd)]
+    archive = tmp_path / "archive"
+    files = [write_jsonl(archive / "a.jsonl", named)]
+    both = [{**each, "id": f"both-{number}"} for number, each in enumerate(BOTH)]
+    files.append(write_parquet(archive / "b.parquet", both))
+    for number, (path, (kind, value)) in enumerate(PARQUET_ALONE.items()):
+        row = trace(**{"id": f"alone-{number}", path.rpartition("/")[2]: value})
+        schema = retyped(SCHEMA, path, kind)
+        files.append(write_parquet(archive / f"c{number}.parquet", [row], schema))
+    at = pa.array([1_767_600_000_000_000_999], pa.int64()).cast(pa.timestamp("ns", "UTC"))
+    finer = retyped(SCHEMA, "metadata/created_at", at.type)
+    files.append(write_parquet(archive / "c.parquet", [trace(id="c", created_at=at[0])], finer))
+    binary = retyped(SCHEMA, "task/objective", pa.binary())
+    files.append(write_parquet(archive / "d.parquet", [trace(objective="é".encode())], binary))
+    decimal = retyped(SCHEMA, "outcome/confidence", pa.decimal128(38, 18))
+    exact = trace(id="e", confidence=Decimal("0.123456789012345678"))
+    files.append(write_parquet(archive / "e.parquet", [exact], decimal))
+    views = retyped(SCHEMA, "task/objective", pa.string_view())
+    files.append(write_parquet(archive / "f.parquet", [trace(id="f")], views))
+    surrogates = json.dumps(trace(id="h")).encode().replace(b"Fix", b"\xed\xa0\x80")
+    lists = f"{'[' * 700}{']' * 700}".encode()
+    deep = json.dumps(trace(id="g", extra="lists")).encode().replace(b'"lists"', lists)
+    files.append(write_jsonl(archive / "g.jsonl", [surrogates, deep, trace(id="i")]))
+    warehouse = scored(tmp_path, archive, embedder="none").warehouse
+    wanted = {name: content for path in files for name, content in hashes(path).items()}
+    for ending in ENDINGS:
+        told = exported(warehouse, tmp_path / f"all.{ending}")
+        assert told.exported == told.chosen == len(wanted) > 80
+        assert hashes(tmp_path / f"all.{ending}") == wanted
+
+
+def test_lines_keep_all_that_their_file_has_and_columns_what_a_trace_has(tmp_path: Path) -> None:
+    steps = [step("thought", {"a": ["é", None]}, step_id=3, mood=1), step(input={"b": 1.5})]
+    given = with_metadata(trace(steps=steps, extra=[1, {"x": None}]), validated_by="me")
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [given])
+    warehouse = scored(tmp_path, path).warehouse
+    exported(warehouse, tmp_path / "a.jsonl")
+    exported(warehouse, tmp_path / "a.parquet")
+    [line], [row] = lines(tmp_path / "a.jsonl"), pq.read_table(tmp_path / "a.parquet").to_pylist()
+    added = {name: line["metadata"].pop(name) for name in ("quality_score", "quality_score_from")}
+    assert line == given
+    assert added["quality_score_from"]["source_file"] == str(path)
+    assert pl.read_parquet(tmp_path / "a.parquet").schema == EXPORTED
+    assert row["steps"][0]["content"] == '{"a": ["é", null]}'
+    assert row["steps"][1]["input"] == '{"b": 1.5}'
+    assert row["steps"][0]["step_id"] == 3
+    assert row["metadata"]["quality_score"] == added["quality_score"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_an_export_that_is_read_again_keeps_the_skill(tmp_path: Path, ending: str) -> None:
+    skills = {"a": "review", "b": None}
+    rows = [trace(id=name, source_skill=skill) for name, skill in skills.items()]
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
+    output = tmp_path / f"all.{ending}"
+    exported(scored(tmp_path, path).warehouse, output)
+    again = scores(scored(tmp_path / "again", output))
+    assert dict(again.select("trace_id", "source_skill").iter_rows()) == skills
+    assert exported(tmp_path / "warehouse", output, where="source_skill = 'review'").chosen == 1
+
+
+def test_of_rows_with_one_id_the_one_that_counts_is_exported(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    last = said(1, "second")
+    write_jsonl(archive / "a.jsonl", [said(1, "first"), last, {**last, "extra": 1}])
+    write_jsonl(archive / "b.jsonl", [said(2, "older")])
+    write_jsonl(archive / "c.jsonl", [said(2, "newer")])
+    warehouse = scored(tmp_path, archive).warehouse
+    assert exported(warehouse, tmp_path / "a.jsonl") == ExportResult(2, 2, 0, 0, {}, ())
+    contents = [each["steps"][0]["content"] for each in lines(tmp_path / "a.jsonl")]
+    assert contents == ["second", "newer"]
+    assert lines(tmp_path / "a.jsonl")[0]["extra"] == 1
+
+
+def damaged(path: Path, column: str) -> None:
+    """Damage a column in all of a Parquet file."""
+    metadata, content = pq.read_metadata(path).row_group(0), bytearray(path.read_bytes())
+    [chunk] = [
+        metadata.column(each)
+        for each in range(metadata.num_columns)
+        if metadata.column(each).path_in_schema == column
+    ]
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    content[start : start + 20] = b"\xff" * 20
+    path.write_bytes(content)
+
+
+def test_what_is_not_there_any_more_is_left_out_and_named(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    stays, changed = [said(0, "a"), said(1, "b")], [said(2, "c"), said(3, "d"), said(4, "e")]
+    write_jsonl(archive / "stays.jsonl", stays)
+    path = write_jsonl(archive / "changed.jsonl", changed)
+    shorter = write_jsonl(archive / "shorter.jsonl", [said(5, "f"), said(6, "g")])
+    gone = write_jsonl(archive / "gone.jsonl", [said(7, "h")])
+    private = retyped(SCHEMA, "metadata/visibility", pa.string())
+    unread = write_parquet(
+        archive / "unread.parquet", [with_metadata(said(8, "i"), visibility="private")], private
+    )
+    warehouse = scored(tmp_path, archive).warehouse
+    write_jsonl(path, [changed[0], said(3, "other"), changed[1], changed[2]])
+    write_jsonl(shorter, [said(5, "f", agent_id="other")])
+    gone.unlink()
+    damaged(unread, "metadata.visibility")  # which no run reads
+    told = exported(warehouse, tmp_path / "a.jsonl")
+    assert ids(tmp_path / "a.jsonl") == ["t0", "t1", "t2", "t5"]
+    files = {str(each) for each in (path, shorter, gone, unread)}
+    assert told.unread == {"changed": 3, "gone": 1, "unreadable": 1}
+    assert (told.chosen, told.exported, set(told.unread_files)) == (9, 4, files)
+
+
+def test_private_traces_are_left_out_unless_asked_for(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    traces = [
+        with_metadata(said(0, "a"), visibility="private"),
+        with_metadata(said(1, "b"), privacy_level="private"),
+        with_metadata(said(2, "c"), visibility="org", privacy_level="federated"),
+    ]
+    write_jsonl(archive / "a.jsonl", traces)
+    warehouse = scored(tmp_path, archive).warehouse
+    assert exported(warehouse, tmp_path / "a.jsonl", private=False).private == 2
+    assert ids(tmp_path / "a.jsonl") == ["t2"]
+    assert exported(warehouse, tmp_path / "b.parquet").private == 0
+    found = pq.read_table(tmp_path / "b.parquet").to_pylist()
+    assert [each["metadata"]["visibility"] for each in found] == ["private", None, "org"]
+
+
+def test_what_is_not_said_to_be_shared_is_private(tmp_path: Path) -> None:
+    odd = ["Private", " private", ["private"], {"is": "private"}, "public", "", True, "Org"]
+    said_of = [{name: each} for name in ("visibility", "privacy_level") for each in odd]
+    shared = {"visibility": "network", "privacy_level": "aggregated"}
+    all_of = [*said_of, shared, {"visibility": "org"}, {"privacy_level": None}]
+    traces = [with_metadata(said(n, "a"), **each) for n, each in enumerate(all_of)]
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
+    warehouse = scored(tmp_path, path, embedder="none").warehouse
+    assert exported(warehouse, tmp_path / "a.jsonl", private=False).private == len(said_of)
+    assert ids(tmp_path / "a.jsonl") == ["t16", "t17", "t18"]
+
+
+def test_forgotten_traces_stay_away_where_their_file_still_has_them(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "a"), said(1, "b")])
+    warehouse = scored(tmp_path, path).warehouse
+    forget(warehouse, ["t0"])
+    exported(warehouse, tmp_path / "a.jsonl")
+    assert b"t0" in path.read_bytes()
+    assert ids(tmp_path / "a.jsonl") == ["t1"]
+
+
+def test_an_export_during_which_traces_are_forgotten_fails(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "a"), said(1, "b")])
+    warehouse, form = scored(tmp_path, path).warehouse, FORMATS[".jsonl"]
+
+    def forget_and_write(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
+        forget(warehouse, ["t0"])
+        form.write(batches, file)
+
+    late = replace(form, write=forget_and_write)
+    with pytest.raises(KpBatchError, match="forgotten meanwhile; export again"):
+        export(warehouse, ExportFilter(min_score=0), late, tmp_path / "a.jsonl")
+    assert exported(warehouse, tmp_path / "b.jsonl").exported == 1
+
+
+def test_an_export_stays_out_of_its_archive_and_its_warehouse(tmp_path: Path) -> None:
+    archive, linked = tmp_path / "archive", tmp_path / "linked"
+    path = write_jsonl(archive / "a.jsonl", [said(0, "a")])
+    elsewhere = write_jsonl(tmp_path / "elsewhere" / "b.jsonl", [said(1, "b")])
+    (archive / "b.jsonl").symlink_to(elsewhere)
+    write_jsonl(archive / "d" / "d.jsonl", [said(3, "d")])
+    earlier = write_jsonl(tmp_path / "earlier" / "c.jsonl", [said(2, "c")])
+    warehouse = scored(tmp_path, earlier).warehouse
+    linked.symlink_to(archive)
+    (tmp_path / "tables").symlink_to(warehouse)
+    (tmp_path / "elsewhere" / "d").symlink_to(archive / "d")
+
+    def refused(name: str, where: str) -> None:
+        with pytest.raises(KpBatchError, match=where) as told:
+            check_output(warehouse, tmp_path / name)
+        assert str(told.value).endswith("; choose another folder for the export")
+
+    inside = ("archive/a.jsonl", "archive/new.jsonl", "linked/b.jsonl", "linked/d/new.jsonl")
+    for names in ([archive], [tmp_path / "earlier" / "*", archive / "*.jsonl", archive / "d*"]):
+        scored(tmp_path, *names)
+        for name in inside:
+            refused(name, "in the archive")
+    scored(tmp_path, path)
+    refused("earlier/c.jsonl", "a file of the archive")
+    for name in ("warehouse/a.jsonl", "tables/scores/a.parquet"):
+        refused(name, "in the warehouse")
+    before = listing(archive)
+    with pytest.raises(KpBatchError, match=r"a\.jsonl is in the archive"):
+        command("--warehouse", warehouse, "-o", tmp_path / "elsewhere" / "d" / ".." / "a.jsonl")
+    assert listing(archive) == before
+    command("--warehouse", warehouse, "--min-score", 0, "-o", archive / "new.jsonl")
+    assert "t0" in ids(archive / "new.jsonl")
+
+
+def test_of_similar_traces_the_best_public_one_stays(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    traces = [
+        said(0, "sum up a contract", objective="Read it"),
+        said(1, "mend the parser", task_domain="medical", confidence=0.1, success=False),
+        with_metadata(
+            said(2, "mend the parser", task_domain="medical", confidence=1.0), visibility="private"
+        ),
+        said(3, "mend the parser", task_domain="medical", confidence=0.9),
+        said(4, "mend the parser", task_domain="medical", confidence=0.9),
+    ]
+    write_jsonl(archive / "a.jsonl", traces)
+    warehouse = scored(tmp_path, archive).warehouse
+    with_copies = exported(warehouse, tmp_path / "a.jsonl", distinct=1.0, private=False)
+    assert with_copies == ExportResult(5, 2, 1, 2, {}, ())
+    assert ids(tmp_path / "a.jsonl") == ["t0", "t3"]
+    exported(warehouse, tmp_path / "b.jsonl", distinct=1.0)
+    assert ids(tmp_path / "b.jsonl") == ["t0", "t2"]
+
+
+def test_traces_without_vectors_cannot_be_told_apart(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "a")])
+    warehouse = scored(tmp_path, path, embedder="none").warehouse
+    with pytest.raises(KpBatchError, match=r"^1 chosen trace cannot .* have no vectors; leave"):
+        exported(warehouse, tmp_path / "a.jsonl", distinct=0.9)
+
+
+def test_vectors_of_different_encoders_are_never_compared(tmp_path: Path) -> None:
+    rows = [("a", "one", 0.9), ("b", "one", 0.8), ("c", "two", 0.7), ("d", "two", 0.6)]
+    read = pl.DataFrame(rows, schema=["trace_id", "encoder_id", "score"], orient="row")
+    text_hash = pl.col("trace_id").repeat_by(64).list.join("")
+    read = read.with_columns(text_hash=text_hash, created_at=0)
+    for encoder in ("one", "two"):
+        folder = Layout(tmp_path).vectors(encoder)
+        write_chunk(folder, read.get_column("text_hash"), np.ones((4, 1), dtype=np.float32))
+    with duckdb.connect() as connection:
+        connection.register("read", read.head(3).to_arrow())
+        keep_distinct(tmp_path, connection, tmp_path / "places.parquet", 0.5)
+        assert connection.execute("FROM kept ORDER BY ALL").fetchall() == [("a",), ("c",)]
+
+
+def naive(vectors: Float32s, bound: float) -> Iterator[bool]:
+    taken: list[Float32s] = []
+    for vector in vectors:
+        held = np.array(taken, dtype=np.float32).reshape(-1, len(vector))
+        similar = cosines(np.broadcast_to(vector, held.shape), held) >= bound
+        equal = (held == vector).all(axis=1) & vector.any()
+        is_taken = not (similar | equal).any()
+        yield is_taken
+        if is_taken:
+            taken.append(vector)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_law_what_is_taken_is_what_a_plain_search_takes(data: st.DataObject) -> None:
+    """At the bound itself, too, and whatever the blocks."""
+    seed = data.draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    count, kinds = data.draw(st.integers(2, 40)), data.draw(st.integers(1, 6))
+    centres = rng.standard_normal((kinds, 24))
+    spread = data.draw(st.sampled_from([0.0, 1e-7, 1e-4, 0.3]))
+    noise = spread * rng.standard_normal((count, 24))
+    vectors = normalised(centres[rng.integers(kinds, size=count)] + noise)
+    vectors[rng.random(count) < 0.1] = 0
+    left, right = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, count - 1))
+    exact = float(cosines(vectors[left : left + 1], vectors[right : right + 1])[0])
+    band = float(BAND)
+    beside = [np.nextafter(exact, 2), np.nextafter(exact, 0), exact + band, exact - band]
+    nearby = [exact, *beside, 0.9, 1.0]
+    bound = float(np.clip(data.draw(st.sampled_from(nearby)), 1e-3, 1.0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(similar, "_ROWS", data.draw(st.integers(1, 50)))
+        patch.setattr(similar, "_COLUMNS", data.draw(st.integers(1, 9)))
+        patch.setattr(similar, "_PAIRS", data.draw(st.integers(1, 9)))
+        chosen, cut = Distinct(bound), data.draw(st.integers(0, count))
+        found = [*chosen.take(vectors[:cut]), *chosen.take(vectors[cut:])]
+    assert found == list(naive(vectors, bound))
+
+
+def test_what_reaches_the_bound_is_alike_and_so_is_a_copy() -> None:
+    rng = np.random.default_rng(5)
+    pairs = [normalised(rng.standard_normal((2, 24))) for _ in range(20)]
+    for pair in pairs:
+        exact = abs(float(cosines(pair[:1], pair[1:])[0]))
+        pair[1] *= np.sign(pair[0] @ pair[1])
+        assert Distinct(exact).take(pair).tolist() == [True, False]
+        assert Distinct(float(np.nextafter(exact, 2))).take(pair).tolist() == [True, True]
+        assert Distinct(1.0).take(pair[[0, 0]]).tolist() == [True, False]
+    assert Distinct(1.0).take(np.zeros((2, 24), dtype=np.float32)).tolist() == [True, True]
+
+
+def test_at_the_edge_of_the_band_no_pair_is_passed_over() -> None:
+    first = np.array([1, 0], dtype=np.float32)
+    for bound in np.linspace(0.1, 0.9, 99, dtype=np.float32):
+        for cosine in (bound + BAND, np.nextafter(bound + BAND, np.float32(1))):
+            second = np.array([cosine, np.sqrt(1 - cosine**2)], dtype=np.float32)
+            assert Distinct(float(bound)).take(np.stack([first, second])).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_batches_change_nothing(
+    sample: RescoreConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    exported(sample.warehouse, tmp_path / f"a.{ending}")
+    monkeypatch.setattr(reread, "_ROWS", 7)
+    monkeypatch.setattr(reread, "_LETTERS", 5_000)
+    monkeypatch.setattr("kp_batch.archive.reading.BATCH_ROWS", 4)
+    exported(sample.warehouse, tmp_path / f"b.{ending}")
+    assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
+
+
+def test_a_warehouse_in_a_bucket_is_exported_from_another_machine(
+    bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "a"), said(1, "a"), said(2, "z")])
+    warehouse = f"{bucket}/warehouse"
+    Machine(tmp_path / "one", warehouse).run(tmp_path / "archive")
+    with Machine(tmp_path / "two", warehouse).here():
+        asked = ("--warehouse", warehouse, "--min-score", 0, "--distinct", 1)
+        command(*asked, "-o", tmp_path / "a.jsonl")
+    assert capsys.readouterr().out.splitlines()[1] == "  similar    1 trace"
+    assert len(ids(tmp_path / "a.jsonl")) == 2
+
+
+def test_a_terminal_obeys_nothing_in_an_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OnTerminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = OnTerminal()
+    monkeypatch.setattr("sys.stdout", out)
+    with exporting.written("-") as file:
+        file.write_text('{"a": "\x9b31m\x7f"}\n', "utf-8")
+    assert out.getvalue() == '{"a": "\\x9b31m\\x7f"}\n'

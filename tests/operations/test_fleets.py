@@ -1,0 +1,152 @@
+"""Fleets of live engines whose caches and restarts are known: what their recorded scores tell."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from kp_batch.archive.formats.json import rows_from_objects
+from kp_batch.archive.validation import reasons
+from kp_batch.embedding.encoders import Hashing
+from kp_batch.facts import with_facts
+from kp_batch.novelty.cache import VectorCache, novelty
+from kp_batch.operations.sweep import sweep
+from kp_batch.operations.sweep_result import Outcome, Sweep
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.scoring.composite import assign, composite, score
+from kp_batch.scoring.profiles import load_profiles
+from tests.pipeline.test_rescore import ask, config
+from tests.support.archives import step, trace, write_jsonl
+
+BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
+SIZES = (20, 60, 200)
+HOSTS, AGENTS, TRACES, RESTARTS = 8, 3, 1_000, 16
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """An archive with the scores that engines recorded, and when these began anew."""
+
+    archive: Path
+    cache_by: str
+    size: int
+    restarted: frozenset[str]  # ids of the traces that met an empty cache for it
+
+
+@pytest.fixture(scope="module", params=[("host", 60), ("host", 20), ("agent_id", 60), ("none", 20)])
+def fleet(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Fleet:
+    cache_by, size = request.param
+    dice = np.random.default_rng(size)
+    archive = tmp_path_factory.mktemp("fleet")
+    hosts = dice.integers(0, HOSTS, TRACES).tolist()
+    traces = [task(number, dice) for number in range(TRACES)]
+    groups = {
+        "host": hosts,
+        "agent_id": [each["metadata"]["agent_id"] for each in traces],
+        "none": [None] * TRACES,
+    }
+    begun = set(dice.choice(np.arange(HOSTS * 8, TRACES), RESTARTS, replace=False).tolist())
+    recorded = live(traces, groups[cache_by], size, begun)
+    for each, value in zip(traces, recorded, strict=True):
+        each["metadata"]["quality_score"] = value
+    for host in range(HOSTS):
+        (archive / f"host={host}").mkdir()
+        own = [each for each, where in zip(traces, hosts, strict=True) if where == host]
+        write_jsonl(archive / f"host={host}" / "traces.jsonl", own)
+    return Fleet(archive, cache_by, size, frozenset(traces[each]["id"] for each in begun))
+
+
+def task(number: int, dice: np.random.Generator) -> dict[str, Any]:
+    """A trace about some words, of which tasks share many; one in eight is a single thought."""
+    words = " ".join(f"word{each}" for each in dice.integers(0, 120, 8))
+    kinds = dice.choice(["thought", "tool_call", "observation", "error_recovery"], 4)
+    steps = [step(str(kind), words[:9], "run" if kind == "tool_call" else None) for kind in kinds]
+    return trace(
+        id=f"kp:trace:{number:05d}",
+        created_at=(BEGIN + number * timedelta(minutes=7)).isoformat(),
+        task_domain=str(dice.choice(["code", "finance", "medical", "other"])),
+        agent_id=f"agent-{dice.integers(0, AGENTS)}",
+        objective=words,
+        confidence=round(float(dice.random()), 3),
+        steps=steps if number % 8 else [step("thought", words)],
+    )
+
+
+def live(
+    traces: list[dict[str, Any]], groups: Iterable[object], size: int, begun: set[int]
+) -> list[float]:
+    """The scores that an engine for each group gives, whose cache is empty when it has begun."""
+    rows = with_facts(rows_from_objects("", list(enumerate(traces))), reasons())
+    caches: dict[object, VectorCache] = {}
+    novelties: list[float] = []
+    for number, (group, vector) in enumerate(
+        zip(groups, Hashing().encode(rows["text"].to_list()), strict=True)
+    ):
+        if number in begun or group not in caches:
+            caches[group] = VectorCache(size)
+        now = rows["created_at"][number]
+        similarity = caches[group].max_cosine_similarity(vector, now)
+        caches[group].add(vector, now)
+        novelties.append(0.5 if similarity is None else float(novelty(similarity)))
+    versions = load_profiles()
+    scored = rows.with_columns(*assign(versions), novelty=pl.Series(novelties))
+    return scored.with_columns(composite(versions.profiles)).select(score()).to_series().to_list()
+
+
+def swept(warehouse: Path, *cache_by: str) -> Sweep:
+    return sweep(warehouse, cache_by=cache_by, sizes=SIZES)
+
+
+def share(row: Outcome) -> float:
+    assert row.recorded + row.implied_restarts > TRACES / 2
+    assert row.recorded_share is not None
+    return row.recorded_share
+
+
+def test_the_caches_that_engines_had_fit_their_recorded_scores_best(
+    tmp_path: Path, fleet: Fleet
+) -> None:
+    rescore_archive(config(tmp_path, fleet.archive))
+    every = ("none", "agent_id", "host", "agent_id+host")
+    found = swept(tmp_path / "warehouse", *every)
+    [own] = [row for row in found.caches if row.cache[:2] == (fleet.cache_by, fleet.size)]
+    others = [row for row in found.caches if row is not own]
+    assert share(own) > 0.9
+    assert max(map(share, others)) < share(own) - 0.05
+    assert min(row.recorded_error or 0 for row in others) > 2 * (own.recorded_error or 0)
+    named = f"--cache-by {fleet.cache_by} --cache-size {fleet.size} --ttl none "
+    assert found.better_fit.startswith(named)
+    again = config(tmp_path, fleet.archive, cache_by=fleet.cache_by, cache_size=fleet.size)
+    rescore_archive(again)
+    assert swept(tmp_path / "warehouse", *every).better_fit == ""
+
+
+def test_restarts_are_found_by_the_empty_cache_that_they_left(tmp_path: Path, fleet: Fleet) -> None:
+    own = config(tmp_path, fleet.archive, cache_by=fleet.cache_by, cache_size=fleet.size)
+    rescore_archive(own)
+    implied = {row[0] for row in ask(own, "SELECT trace_id FROM implied_restarts(1e-6)")}
+    hidden = {row[0] for row in ask(own, "SELECT trace_id FROM scores WHERE single_thought")}
+    found = implied & fleet.restarted
+    assert len(found) / RESTARTS >= 0.7  # the recall; an eighth of the traces are single thoughts
+    assert len(found) / len(implied) >= 0.9  # the precision
+    assert fleet.restarted - implied <= hidden
+
+
+def test_a_worker_for_each_trace_is_no_engine_that_restarts_for_each(tmp_path: Path) -> None:
+    """Else the one cache that they would have shared fits: each time it implies a restart."""
+    dice = np.random.default_rng(0)
+    traces = [task(number, dice) for number in range(100)]
+    for number, (each, value) in enumerate(
+        zip(traces, live(traces, range(100), 60, set()), strict=True)
+    ):
+        each["metadata"] |= {"agent_id": f"worker-{number}", "quality_score": value}
+    write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
+    rescore_archive(config(tmp_path, tmp_path / "archive"))
+    assert swept(tmp_path / "warehouse", "none", "agent_id").better_fit.startswith(
+        "--cache-by agent_id "
+    )

@@ -1,0 +1,543 @@
+"""What forgetting does not do by accident, and what it tells before and after."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import kp_batch.archive.reading
+import kp_batch.ingest.stage
+import kp_batch.operations.forget
+import kp_batch.operations.vacuum
+import kp_batch.pipeline.rescore
+from kp_batch.cli import kp_batch as group
+from kp_batch.cli import maintain
+from kp_batch.cli.maintain import forgotten_text, removed_text
+from kp_batch.errors import KpBatchError, StorageError, WarehouseError
+from kp_batch.operations.forget import ForgetResult, forget
+from kp_batch.operations.sweep import sweep
+from kp_batch.operations.vacuum import VacuumResult, vacuum
+from kp_batch.pipeline.publish import publish_success
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.warehouse.delta import changes_of, files_of
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.snapshot import PublishedSnapshot
+from tests.operations.test_vacuum import (
+    Killed,
+    assert_same,
+    can_be_read,
+    killed,
+    left_by_three_runs,
+    listing,
+    of_a_full_run,
+    published,
+    refused,
+    restore,
+    said,
+    settings_of,
+    write,
+)
+from tests.pipeline.test_rescore import ask
+from tests.support.lawful import tables
+
+OLD = {"a.jsonl": [said("replaced", "older words", 8), said(1, "fix it", 8)]}
+NEW = {
+    "a.jsonl": [said("f87f7d2c-0001", "other words", 8), said(1, "fix it", 8)],
+    "b.jsonl": [said(2, "sum it", 9), said("f87f7d2c-0002", "plan it", 10), refused("bad")],
+    "c.jsonl": [said(3, "see it", 9, created_at="2026-01-07T09:00:00Z")],
+}
+
+
+@pytest.fixture(scope="module")
+def as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return left_by_three_runs(tmp_path_factory.mktemp("forgetting"), OLD, NEW, threshold=0.2)
+
+
+@pytest.fixture
+def folder(as_it_was: Path) -> Path:
+    restore(as_it_was)
+    return as_it_was
+
+
+@pytest.fixture
+def warehouse(folder: Path) -> Path:
+    return folder / "warehouse"
+
+
+def readable(folder: Path) -> list[str]:
+    """The runs that --as-of can read."""
+    runs = ask(settings_of(folder), "SELECT run_id FROM runs ORDER BY started_at")
+    return [run for (run,) in runs if can_be_read(folder / "warehouse", run)]
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        (["typo"], "1 of 1 id is unknown: typo; nothing was changed; --unseen-too "),
+        (["kp:trace:1", "typo", "typo"], "1 of 2 ids is unknown: typo; "),
+        (["bad"], "unknown: bad (did you mean kp:trace:bad?); "),
+        (
+            ["f87f7d2c", "7d2c-0002"],
+            (
+                "2 of 2 ids are unknown: f87f7d2c (part of 2 ids, such as kp:trace:f87f7d2c-0001), "
+                "7d2c-0002 (did you mean kp:trace:f87f7d2c-0002?); "
+            ),
+        ),
+        (["%", ".*", "a\x1bb", "'"], r"4 of 4 ids are unknown: %, .*, a\x1bb, 1 more; "),
+        (["x" * 100], f"unknown: {'x' * 79}…; "),
+    ],
+)
+def test_an_unknown_id_changes_nothing(warehouse: Path, ids: list[str], told: str) -> None:
+    before = listing(warehouse)
+    with pytest.raises(KpBatchError) as failure:
+        forget(warehouse, ids, with_page=True)
+    assert told in str(failure.value)
+    assert listing(warehouse) == before
+
+
+def test_what_was_forgotten_before_is_no_error_and_changes_nothing(warehouse: Path) -> None:
+    forget(warehouse, ["kp:trace:1"])
+    before = listing(warehouse)
+    told = forget(warehouse, ["kp:trace:1"], with_page=True)
+    assert (told.run_id, told.before, told.traces, told.lost) == (None, 1, 0, ())
+    assert listing(warehouse) == before
+    told = forget(warehouse, ["kp:trace:1", "kp:trace:2"])
+    assert (told.before, told.traces) == (1, 1)
+    assert told.run_id is not None
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        (["kp:trace:1"], {"traces": 1, "vectors": 1}),
+        (["kp:trace:1", "kp:trace:1", "kp:trace:2"], {"traces": 2, "vectors": 2}),
+        (["kp:trace:bad"], {"rows": 1}),
+        (["kp:trace:replaced"], {"replaced": 1, "vectors": 1}),
+        (["kp:trace:3", "typo"], {"traces": 1, "unseen": 1, "unseen_named": "typo", "vectors": 1}),
+        (["typo"], {"unseen": 1, "unseen_named": "typo"}),
+    ],
+    ids=["one", "two", "refused", "replaced", "with an unseen one", "unseen"],
+)
+def test_a_dry_run_tells_what_forgetting_does_and_changes_nothing(
+    folder: Path, ids: list[str], told: dict[str, Any]
+) -> None:
+    warehouse = folder / "warehouse"
+    before, could_be_read = listing(warehouse), readable(folder)
+    dry = forget(warehouse, ids, unseen_too=True, dry_run=True)
+    assert listing(warehouse) == before
+    names = ("traces", "rows", "replaced", "unseen", "unseen_named", "vectors")
+    assert {name: getattr(dry, name) for name in names if getattr(dry, name)} == told
+    done = forget(warehouse, ids, unseen_too=True)
+    assert done == ForgetResult(**(vars(dry) | {"run_id": done.run_id}))
+    can_be = readable(folder)
+    assert done.lost == tuple(run for run in could_be_read if run not in can_be)
+    assert len(done.lost) == 3
+
+
+def test_a_dry_run_names_unknown_ids(warehouse: Path) -> None:
+    told = forget(warehouse, ["kp:trace:1", "bad"], dry_run=True)
+    assert (told.traces, told.unseen) == (1, 1)
+    assert told.unseen_named == "bad (did you mean kp:trace:bad?)"
+    told = forget(warehouse, ["typo"], dry_run=True)
+    assert (told.unseen, told.lost) == (1, ())
+
+
+def test_a_dry_run_ends_as_forgetting_would(warehouse: Path) -> None:
+    def asked(*words: str) -> tuple[int, str, str]:
+        command = [sys.executable, "-m", "kp_batch", "forget", "kp:trace:1", "typo", *words]
+        done = subprocess.run(
+            [*command, "--warehouse", str(warehouse)], capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout.partition("\n")[0], done.stderr
+
+    status, told, error = asked()
+    assert (status, told) == (1, "")
+    assert "1 of 2 ids is unknown: typo; nothing was changed; --unseen-too " in error
+    head = "to be forgotten: 1 scored trace, 0 rejected rows"
+    assert asked("--dry-run") == (1, head, error)
+    assert asked("--dry-run", "--unseen-too") == (0, head, "")
+
+
+def killed_in_removal(warehouse: Path) -> None:
+    """Leave a warehouse as a `forget` does that is killed while it removes files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kp_batch.operations.forget, "remove_unneeded", killed)
+        with pytest.raises(Killed):
+            forget(warehouse, ["kp:trace:1"])
+
+
+def test_what_a_killed_one_left_is_told_of_and_removed(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    warehouse = folder / "warehouse"
+    killed_in_removal(warehouse)
+    could_be_read = readable(folder)
+    assert len(could_be_read) == 4
+    rescore_archive(settings_of(folder, threshold=0.2))
+    vacuum(warehouse, timedelta(days=1), datetime.now(UTC))
+    assert caplog.text.count("a kp-batch forget was not finished: ") == 2
+    before = listing(warehouse)
+    dry = forget(warehouse, ["kp:trace:1"], dry_run=True)
+    assert listing(warehouse) == before
+    done = forget(warehouse, ["kp:trace:1"])
+    assert done == dry
+    assert (done.finishes, done.run_id) == (True, None)
+    assert (*done.lost, *readable(folder)) == tuple(could_be_read)
+    assert not forget(warehouse, ["kp:trace:1"]).finishes
+
+
+def failing_to_write(*_: object) -> None:
+    raise OSError("full")
+
+
+def test_one_that_failed_leaves_nothing_to_finish(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(kp_batch.pipeline.rescore, "write_tables", failing_to_write)
+        with pytest.raises(OSError, match="full"):
+            forget(warehouse, ["kp:trace:1"])
+    assert not Layout(warehouse).forgetting.exists()
+    killed_in_removal(warehouse)
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "write_tables", failing_to_write)
+    with pytest.raises(OSError, match="full"):
+        forget(warehouse, ["kp:trace:2"])
+    assert Layout(warehouse).forgetting.exists()
+
+
+def test_it_is_not_finished_while_an_older_page_stands(warehouse: Path) -> None:
+    page = Layout(warehouse).report
+    (page / "in-the-way").mkdir(parents=True)
+    with pytest.raises(WarehouseError, match=r"are forgotten, but .*report\.html, which may name"):
+        forget(warehouse, ["kp:trace:1"], with_page=True)
+    shutil.rmtree(page)
+    assert forget(warehouse, ["kp:trace:1"], with_page=True).finishes
+    assert page.is_file()
+
+
+def test_two_that_forget_the_same_at_once_forget_it_once(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one ends after this one has looked the ids up, and before it may write."""
+    writing = kp_batch.operations.forget.writing
+
+    def later(warehouse: Path, *, wait: bool) -> AbstractContextManager[None]:
+        monkeypatch.setattr(kp_batch.operations.forget, "writing", writing)
+        forget(warehouse, ["kp:trace:1"])
+        return writing(warehouse, wait=wait)
+
+    monkeypatch.setattr(kp_batch.operations.forget, "writing", later)
+    told = forget(warehouse, ["kp:trace:1", "kp:trace:2"])
+    assert (told.traces, told.before) == (1, 1)
+    monkeypatch.setattr(kp_batch.operations.forget, "writing", later)
+    told = forget(warehouse, ["kp:trace:1", "kp:trace:3"])
+    assert (told.traces, told.before) == (1, 1)
+    hashes = PublishedSnapshot(warehouse, published(warehouse).tables).scan("forgotten").collect()
+    assert len(hashes) == 3
+
+
+def test_what_fails_while_files_are_removed_leaves_the_trace_forgotten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse, module = folder / "warehouse", kp_batch.operations.forget
+    remove = module.remove_unneeded
+
+    def failing(warehouse: Path, name: str, versions: set[int]) -> int:
+        if name == "rejects":
+            raise PermissionError("not ours")
+        return remove(warehouse, name, versions)
+
+    write(folder, NEW, ["kp:trace:1"])
+    wanted = of_a_full_run(settings_of(folder, threshold=0.2))
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "remove_unneeded", failing)
+        with pytest.raises(StorageError, match=r"are forgotten, but .*\(not ours\); mend that"):
+            forget(warehouse, ["kp:trace:1"])
+    assert not published(warehouse).failed
+    assert_same(tables(warehouse), wanted)
+    statuses = ask(settings_of(folder), "SELECT DISTINCT status FROM runs")
+    assert statuses == [("done",)]
+    held = len(list((warehouse / "rejects").glob("*.parquet")))
+    forget(warehouse, ["kp:trace:1"])
+    assert len(list((warehouse / "rejects").glob("*.parquet"))) < held
+    assert_same(tables(warehouse), wanted)
+    before = listing(warehouse)
+    forget(warehouse, ["kp:trace:1"])
+    assert listing(warehouse) == before
+
+
+@pytest.mark.parametrize("is_published", [False, True])
+def test_what_fails_before_files_are_removed_leaves_all_as_it_was_or_is_finished_later(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, is_published: bool
+) -> None:
+    warehouse = folder / "warehouse"
+    before, could_be_read = tables(warehouse), readable(folder)
+
+    def failing(*given: Any) -> None:
+        if is_published:
+            publish_success(*given)
+        raise OSError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kp_batch.pipeline.rescore, "publish_success", failing)
+        with pytest.raises(OSError, match="gone"):
+            forget(warehouse, ["kp:trace:1"])
+    stands = tables(warehouse)["scores"].get_column("trace_id").to_list()
+    assert ("kp:trace:1" in stands) != is_published
+    assert set(could_be_read) < set(readable(folder))
+    assert (warehouse / "forgetting").exists() == is_published
+    if not is_published:
+        assert_same(tables(warehouse), before)
+    told = forget(warehouse, ["kp:trace:1"])
+    assert (told.traces, told.finishes) == ((0, True) if is_published else (1, False))
+    assert not (warehouse / "forgetting").exists()
+
+
+def test_the_log_tells_the_files_of_every_version(warehouse: Path) -> None:
+    forget(warehouse, ["kp:trace:3"])
+    vacuum(warehouse, timedelta(days=1), datetime.now(UTC))
+    for name, last in published(warehouse).tables.items():
+        files: set[Path] = set()
+        versions: list[int] = []
+        for version, added, removed in changes_of(warehouse / name):
+            files = (files - removed) | added
+            versions.append(version)
+            assert sorted(files) == files_of(warehouse, name, version)
+        assert versions == list(range(last + 1))
+
+
+def test_the_files_of_what_grows_may_go(warehouse: Path) -> None:
+    """Vacuum joins them: their rows are there still."""
+    runs = PublishedSnapshot(warehouse, published(warehouse).tables).runs()
+    [last] = [run.run_id for run in runs if run.started_at == max(r.started_at for r in runs)]
+    with connect(warehouse, last) as connection:
+        before = connection.execute("FROM distributions ORDER BY ALL").fetchall()
+    vacuum(warehouse, timedelta(days=1), datetime.now(UTC))
+    stays = files_of(warehouse, "distributions", published(warehouse).tables["distributions"])
+    gone = set((warehouse / "distributions").rglob("*.parquet")) - set(stays)
+    for path in gone:
+        path.unlink()
+    assert (len(gone), len(stays)) == (3, 1)
+    with connect(warehouse, last) as connection:
+        assert connection.execute("FROM distributions ORDER BY ALL").fetchall() == before
+
+
+# --- the command line ---
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+    """What the commands ask for; it answers nothing of use."""
+    request: dict[str, Any] = {}
+
+    def noting(warehouse: Path, *args: Any, **kwargs: Any) -> Any:
+        request.update(warehouse=warehouse, args=args, **kwargs)
+        return NOTHING
+
+    monkeypatch.setattr(kp_batch.operations.forget, "forget", noting)
+    monkeypatch.setattr(kp_batch.operations.vacuum, "vacuum", noting)
+    monkeypatch.setattr(maintain, "forgotten_text", lambda *_, **__: "")
+    monkeypatch.setattr(maintain, "removed_text", lambda *_, **__: "")
+    (tmp_path / "manifest.json").write_text(Manifest({}, {}).as_publication("0" * 32).as_json())
+    monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(tmp_path))
+    return request
+
+
+def call(*words: str) -> None:
+    group.main(list(words), standalone_mode=False)
+
+
+def test_ids_come_from_a_file_as_well(asked: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "ids"
+    path.write_bytes("\ufeffone\r\n\n two \n\u2028é日本\n\nlast".encode())
+    call("forget", "a\nb", "--from", str(path))
+    assert asked == {
+        "warehouse": tmp_path,
+        "args": (["a\nb", "one", " two ", "\u2028é日本", "last"],),
+        "unseen_too": False,
+        "with_page": True,
+        "dry_run": False,
+    }
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\r\n", b"a\n\xff\n"])
+def test_without_any_id_or_with_other_bytes_the_usage_is_wrong(
+    asked: dict[str, Any], tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "ids").write_bytes(content)
+    told = "ids are UTF-8" if b"\xff" in content else "no id is given"
+    with pytest.raises(click.UsageError, match=told):
+        call("forget", "--from", str(tmp_path / "ids"))
+    for words in ((), ("",), ("a\udcff",)):
+        with pytest.raises(click.UsageError, match=r"no id is given|ids are UTF-8"):
+            call("forget", *words)
+    assert not asked
+
+
+@pytest.mark.parametrize("words", [["forget", "one", "--unseen-too"], ["vacuum", "--keep", "1d"]])
+def test_a_dry_run_is_asked_for(asked: dict[str, Any], words: list[str]) -> None:
+    call(*words, "--dry-run")
+    assert asked["dry_run"]
+    assert asked.get("unseen_too", True)
+
+
+@pytest.mark.parametrize(("keep", "seconds"), [("12h", 43_200), (" 30D", 2_592_000), ("1s", 1)])
+def test_how_long_to_keep(asked: dict[str, Any], keep: str, seconds: int) -> None:
+    call("vacuum", "--keep", keep)
+    assert asked["args"][0] == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("keep", "told"),
+    [
+        ("1m", "--keep: '1m' may be minutes or months; write hours or days, such as 12h or 30d"),
+        ("12 M", "may be minutes or months"),
+        ("none", "a time such as 12h or 30d, got 'none'"),
+        ("0d", "a time such as 12h or 30d, got '0d'"),
+        ("30", "a time such as 12h or 30d, got '30'"),
+    ],
+)
+def test_a_time_that_can_be_mistaken_is_refused(
+    asked: dict[str, Any], keep: str, told: str
+) -> None:
+    with pytest.raises(click.UsageError) as refusal:
+        call("vacuum", "--keep", keep)
+    assert told in refusal.value.message
+    assert not asked
+
+
+NOTHING = ForgetResult(None, 0, 0, 0, 0, 0, "", 0, 0, 0, 0, ())
+ALL = ForgetResult("now", 1, 2, 1, 1, 2, "a, b", 1, 1_000, 1, 1, ("first", "last"))
+
+
+def test_what_was_forgotten_is_told() -> None:
+    assert forgotten_text(NOTHING) == "nothing to forget"
+    assert forgotten_text(ALL).splitlines() == [
+        "forgotten by run now: 1 scored trace, 2 rejected rows",
+        "  replaced   1 id of content that counts no more",
+        "  before     1 id forgotten before",
+        "  unseen     2 ids never seen: a, b",
+        "  replay     1 trace",
+        "  restate    1,000 traces",
+        "  rewrite    1 partition",
+        "  remove     1 vector",
+        "  lost       2 runs can no longer be read with --as-of: from first to last",
+    ]
+    finished = forgotten_text(replace(NOTHING, finishes=True)).splitlines()
+    assert finished == [
+        "nothing to forget",
+        "  finish     what an earlier forget left is removed, too",
+    ]
+    head, *_, unseen, _, _, _, _, lost, end = forgotten_text(ALL, dry_run=True).splitlines()
+    assert head == "to be forgotten: 1 scored trace, 2 rejected rows"
+    assert unseen.endswith("2 ids never seen: a, b")
+    assert "2 runs could no longer" in lost
+    assert end == "nothing was changed"
+
+
+def test_what_was_removed_is_told() -> None:
+    assert removed_text(VacuumResult(0, 0, 0, 0)) == "nothing to remove"
+    told = VacuumResult(1, 0, 1, 1_000, lost=("a",), readable=("b", "c"))
+    assert removed_text(told).splitlines() == [
+        "removed: 1 file, 0 facts, 1 raw row, 1,000 vectors",
+        "  lost       1 run can no longer be read with --as-of: a",
+        "  readable   2 runs since b, with --as-of",
+    ]
+    assert removed_text(told, dry_run=True).splitlines()[::3] == [
+        "to be removed: 1 file, 0 facts, 1 raw row, 1,000 vectors",
+        "nothing was changed",
+    ]
+
+
+def denied(*_: Any) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+@pytest.mark.parametrize("then", ["mended", "gone", "closed", "as it was"])
+def test_forget_after_a_failed_run_tells_no_row_by_the_json_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    settings, path = settings_of(tmp_path), tmp_path / "archive" / "a.jsonl"
+    write(tmp_path, {"a.jsonl": [refused(1), said(2, "a secret plan", 9)]})
+    before = path.read_bytes()
+    os.utime(path, (0, 1))
+    rescore_archive(settings)
+    write(tmp_path, {"a.jsonl": [said(2, "a secret plan", 9)], "b.jsonl": []})
+    with pytest.raises(KpBatchError, match="more than --max-unreadable 0 allows"):
+        rescore_archive(settings.model_copy(update={"max_unreadable": "0"}))
+    if then == "gone":
+        path.unlink()
+    if then in {"closed", "as it was"}:
+        path.write_bytes(before)
+    if then == "closed":
+        os.utime(path, (0, 1))
+        monkeypatch.setattr(kp_batch.archive.reading, "open_file", denied)
+    # As another kp_batch would find it, which reads files anew in its next run.
+    monkeypatch.setattr(kp_batch.ingest.stage, "VERSION", "-v99")
+    assert forget(tmp_path / "warehouse", ["kp:trace:2"]).traces == 1
+    [(trace_id, raw)] = ask(
+        settings, "SELECT trace_id, raw FROM rejects WHERE trace_id IS NOT NULL"
+    )
+    assert trace_id == "kp:trace:1"
+    assert json.loads(raw) == refused(1)
+    assert ask(settings, "SELECT count(*) FROM scores") == [(0,)]
+
+
+@pytest.fixture(scope="module")
+def scored_by_a_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a warehouse of nine traces, and the small model that scored them."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import BoW
+
+    folder = tmp_path_factory.mktemp("model")
+    words = [f"word{number}" for number in range(9)]
+    SentenceTransformer(modules=[BoW(vocab=[*words, "look"])]).save(str(folder / "model"))
+    write(folder, {"a.jsonl": [said(n, f"look {word}", 8 + n) for n, word in enumerate(words)]})
+    rescore_archive(settings_of(folder, embedder=str(folder / "model"), cache_size=2))
+    return folder
+
+
+@pytest.mark.parametrize("what", ["gone", "changed"])
+def test_forgetting_and_sweeping_need_no_model(
+    scored_by_a_model: Path, tmp_path: Path, what: str
+) -> None:
+    folder = Path(shutil.copytree(scored_by_a_model, tmp_path / "copy"))
+    model, moved = scored_by_a_model / "model", tmp_path / "moved"
+    model.rename(moved)
+    try:
+        if what == "changed":
+            shutil.copytree(moved, model)
+            (model / "README.txt").write_text("changed")
+        own = settings_of(folder)
+        encoder = ask(own, "SELECT DISTINCT encoder_id FROM scores")
+        assert sweep(folder / "warehouse").traces == 9
+        told = forget(folder / "warehouse", ["kp:trace:4"])
+        assert (told.traces, told.replayed, told.restated, told.vectors) == (1, 2, 2, 1)
+        assert ask(own, "SELECT DISTINCT encoder_id FROM scores") == encoder
+    finally:
+        shutil.rmtree(model, ignore_errors=True)
+        moved.rename(model)
+
+
+def test_a_temporary_folder_of_a_dry_run_may_have_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(tmp_path)
+    write(tmp_path, {"a.jsonl": [said(1, "fix it", 8), said(2, "sum it", 9)]})
+    rescore_archive(settings)
+    (tmp_path / "a[1]").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a[1]"))
+    assert forget(settings.warehouse, ["kp:trace:1"], dry_run=True).traces == 1

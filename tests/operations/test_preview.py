@@ -1,0 +1,178 @@
+"""A preview tells what a run would do, number for number, and leaves the warehouse as it was."""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kp_batch.errors import ArchiveError, AuditError, KpBatchError
+from kp_batch.operations.compare import compare
+from kp_batch.operations.preview import Preview, preview, preview_text
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.runs.run import effective_config
+from kp_batch.sample import write_sample
+from kp_batch.warehouse.manifest import read_manifest
+from kp_batch.warehouse.publication import writing
+from tests.cli.test_cli import command
+from tests.pipeline.test_rescore import config
+from tests.support.archives import trace, write_jsonl
+
+LEGAL = {"legal": {"complexity": 1, "novelty": 0, "tool_diversity": 0, "outcome_confidence": 0}}
+
+
+def listing(warehouse: Path) -> dict[str, bytes]:
+    """All files but the vectors, which stay, and the lock's, which tells its last holder."""
+    files = (each for each in warehouse.rglob("*") if each.is_file() and each.name != "kp.lock")
+    return {str(each): each.read_bytes() for each in files if "vectors" not in each.parts}
+
+
+@pytest.fixture
+def scored(tmp_path: Path) -> Path:
+    write_sample(tmp_path / "archive", traces=80, days=4, seed=5)
+    rescore_archive(config(tmp_path, tmp_path / "archive"))
+    return tmp_path
+
+
+def asked(folder: Path, **given: Any) -> Any:
+    return effective_config(config(folder, folder / "archive", **given))
+
+
+def test_a_preview_is_the_comparison_of_the_run_afterwards_and_leaves_nothing(
+    scored: Path,
+) -> None:
+    new = [trace(id=f"new {each}", objective=f"task {each}") for each in range(3)]
+    write_jsonl(scored / "archive" / "new.jsonl", new)
+    given = {"profiles": LEGAL, "cache_size": 5, "threshold": 0.6}
+    before = listing(scored / "warehouse")
+    told: list[Preview] = []
+    page = scored / "page.html"
+    found = preview(asked(scored, preview=True, output=page, **given), on_result=told.append)
+    assert told == [found]
+    assert listing(scored / "warehouse") == before
+    assert "<html" in page.read_text("utf-8")
+    summary = rescore_archive(asked(scored, **given))
+    assert (summary.counts.embedded, found.counts.embedded) == (0, 3)  # its vectors stay
+    done = compare(scored / "warehouse", "previous", "latest")
+    assert found.comparison
+    assert found.comparison.movers
+    assert replace(found.comparison, second=done.second) == done
+    assert found.comparison.domains[0].traces == 80
+    assert (found.changes, found.comparison.only_in_second) == (True, 3)
+    assert found.comparison.movers[0].objective
+    assert str(found.comparison.movers[0].objective)[:20] in preview_text(found)
+    assert str(found.comparison.movers[0].objective) not in preview_text(found, shows_text=False)
+
+
+def test_a_first_preview_and_one_of_nothing_have_nothing_to_compare(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace()])
+    first = preview(asked(tmp_path, preview=True))
+    assert (first.comparison, first.counts.restated, first.changes) == (None, 1, True)
+    assert read_manifest(tmp_path / "warehouse") is None
+    assert "there is nothing to compare with" in preview_text(first)
+    rescore_archive(asked(tmp_path))
+    quiet = preview(asked(tmp_path, preview=True))
+    assert (quiet.comparison, quiet.changes) == (None, False)
+    assert preview_text(quiet).startswith("preview: nothing to do")
+
+
+def test_another_encoder_is_previewed_too(scored: Path) -> None:
+    found = preview(asked(scored, preview=True, embedder="none"))
+    assert found.comparison
+    assert found.comparison.changes[0].code == "embedder"
+
+
+def test_audits_are_told_before_they_fail_and_limits_hold(scored: Path) -> None:
+    before = listing(scored / "warehouse")
+    told: list[Preview] = []
+    audits = {"all": {"sql": "FROM scores WHERE score >= 0"}}
+    with pytest.raises(AuditError, match=r"all \(80 rows\); a run would publish no scores"):
+        preview(asked(scored, preview=True, audits=audits, threshold=0.1), on_result=told.append)
+    assert told[0].comparison
+    assert [each.rows for each in told[0].audits] == [80]
+    write_jsonl(scored / "archive" / "bad.jsonl", [trace(id="")] * 20)
+    with pytest.raises(ArchiveError, match="rejected, more than"):
+        preview(asked(scored, preview=True))
+    assert listing(scored / "warehouse") == before
+
+
+def test_a_report_that_cannot_be_written_keeps_nothing_from_being_told(
+    scored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Preview] = []
+    monkeypatch.setattr("kp_batch.operations.preview.report", lambda *_: Path("/").write_text(""))
+    with pytest.raises(OSError, match="directory"):
+        preview(asked(scored, preview=True, output=scored / "page.html"), on_result=told.append)
+    assert told
+
+
+def test_the_report_goes_neither_into_the_archive_nor_into_the_warehouse(scored: Path) -> None:
+    for output in (scored / "warehouse" / "report.html", scored / "archive" / "x.jsonl"):
+        with pytest.raises(KpBatchError, match="is in the archive or the warehouse"):
+            preview(asked(scored, preview=True, output=output))
+    for output in (scored, scored / "nowhere" / "report.html"):
+        with pytest.raises(KpBatchError, match="cannot be the report; name a file in a folder"):
+            preview(asked(scored, preview=True, output=output))
+    with pytest.raises(ValueError, match="-o is for the report of a --preview"):
+        asked(scored, output=scored / "page.html")
+
+
+KILLED = """
+import os, signal, sys
+import kp_batch.operations.preview as preview
+from kp_batch.config import RescoreConfig
+preview._compared = lambda run: os.kill(os.getpid(), signal.SIGKILL)
+archive, warehouse = sys.argv[1:]
+preview.preview(RescoreConfig(archive=(archive,), warehouse=warehouse, embedder="hashing",
+    cache_size=3, preview=True))
+"""
+
+
+def test_what_a_killed_preview_leaves_goes_with_the_next_run(scored: Path) -> None:
+    warehouse = scored / "warehouse"
+    before = listing(warehouse)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, scored / "archive", warehouse], check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert list((warehouse / "staging").glob("*/preview/manifest.json"))
+    assert read_manifest(warehouse)
+    with writing(warehouse, wait=False):
+        pass
+    assert listing(warehouse) == before
+    assert rescore_archive(asked(scored)).run_id is None
+
+
+@pytest.mark.prefect
+def test_under_prefect_the_comparison_is_an_artifact_without_texts(scored: Path) -> None:
+    audits = scored / "audits.toml"
+    audits.write_text("[audits.many]\nsql = 'FROM scores'\n")
+    words = ["--warehouse", scored / "warehouse", "--audits", audits, "--cache-size", 3]
+    done = subprocess.run(
+        command(["run", scored / "archive", *words, "--preview", "--prefect"]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "1 audit failed: many (80 rows); a run would publish no scores" in done.stderr
+    lines = done.stdout.splitlines()
+    objective = lines[lines.index("which moved most:") + 3].strip()
+    with closing(sqlite3.connect(scored / "warehouse" / "prefect" / "prefect.db")) as database:
+        query = "SELECT key, data FROM artifact WHERE key IS NOT NULL"
+        artifacts = dict(database.execute(query).fetchall())
+        [(state,)] = database.execute("SELECT state_type FROM flow_run").fetchall()
+        held = "\n".join(database.iterdump())
+    assert state == "FAILED"
+    assert sorted(key.rpartition("-")[0] for key in artifacts) == [
+        "kp-batch-audits-warehouse",
+        "kp-batch-preview-warehouse",
+    ]
+    assert "which moved most:" in next(each for each in artifacts.values() if "stability" in each)
+    assert objective
+    assert objective not in held

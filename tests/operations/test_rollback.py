@@ -1,0 +1,390 @@
+"""What an earlier run left is published again, to the bit, and the next run goes on from there."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+
+import kp_batch.operations.forget
+import kp_batch.operations.rollback
+import kp_batch.pipeline.publish
+from kp_batch.cli.maintain import rolled_back_text
+from kp_batch.cli.query import runs
+from kp_batch.errors import ArchiveError, WarehouseError
+from kp_batch.operations.compare import compare
+from kp_batch.operations.forget import forget
+from kp_batch.operations.rollback import kept_runs, rollback
+from kp_batch.operations.settings import settings
+from kp_batch.operations.vacuum import vacuum
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.schemas import GROWING, TABLES
+from kp_batch.warehouse.manifest import read_manifest
+from kp_batch.warehouse.snapshot import published
+from tests.operations.test_vacuum import Killed, killed, listing, needed, parquet, refused, said
+from tests.pipeline.test_rescore import ask, config
+from tests.support.archives import step, write_jsonl
+from tests.support.lawful import tables
+
+STATE = [name for name in TABLES if name not in {*GROWING, "forgotten"}]
+USUAL = {"steps": [step("thought", "think"), step("tool_call", "ask", "sql")]}
+Folder = tuple[Path, list[str]]
+
+
+def settings_of(folder: Path, **changes: Any) -> Any:
+    given = {"max_reject_share": 1, "max_removed": "100%", **changes}
+    return config(folder, folder / "archive", **given)
+
+
+def write(folder: Path, name: str, *rows: Any) -> None:
+    write_jsonl(folder / "archive" / f"{name}.jsonl", [*rows])
+
+
+def run(folder: Path, **changes: Any) -> str:
+    run_id = rescore_archive(settings_of(folder, **changes)).run_id
+    assert run_id
+    return run_id
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """Two nights: the second one had a bad file, and another threshold."""
+    folder = tmp_path_factory.mktemp("nights") / "made"
+    write(folder, "good", said(1, "sum it", 8, **USUAL), said(2, "fix it", 9, **USUAL), refused(3))
+    first = run(folder)
+    write(folder, "bad", said(0, "fix it", 7, **USUAL), said(4, "sum it", 10), refused(5))
+    write(
+        folder,
+        "good",
+        said(1, "sum it", 8, **USUAL, confidence=0.1),
+        said(2, "fix it", 9, **USUAL),
+        refused(3),
+    )
+    second = run(folder, threshold=0.5)
+    shutil.copytree(folder, f"{folder}-as-it-was")
+    return folder, [first, second]
+
+
+@pytest.fixture
+def nights(made: Folder) -> Folder:
+    shutil.rmtree(made[0])  # at the same path: the ledger names files by it
+    shutil.copytree(f"{made[0]}-as-it-was", made[0])
+    return made
+
+
+def state(warehouse: Path, as_of: str | None = None) -> tuple[dict[str, pl.DataFrame], Any]:
+    """All that a run leaves, to the bit, and its settings."""
+    snapshot = published(warehouse, as_of)
+    rows = {name: snapshot.scan(name).collect() for name in STATE}
+    return rows, dict(snapshot.manifest.settings)
+
+
+def assert_same(found: Any, wanted: Any) -> None:
+    assert found[1] == wanted[1]
+    for name, rows in wanted[0].items():
+        assert found[0][name].equals(rows), name
+
+
+def test_a_rollback_publishes_what_a_run_left_and_one_forward_what_was_before(
+    nights: Folder,
+) -> None:
+    folder, (first, second) = nights
+    warehouse = folder / "warehouse"
+    old, new = state(warehouse, first), state(warehouse)
+    files = parquet(warehouse)
+    back = rollback(warehouse, "previous")
+    assert (back.from_run, back.to_run) == (second, first)
+    assert_same(state(warehouse), old)
+    assert len(parquet(warehouse) - files) == len(GROWING)  # a row of each, and nothing copied
+    for name, version in published(warehouse).tables.items():  # for who reads a table alone
+        assert DeltaTable(str(warehouse / name)).version() == version
+    forth = rollback(warehouse, second[:20] if first[:20] != second[:20] else second)
+    assert (forth.from_run, forth.to_run) == (back.run_id, second)
+    assert_same(state(warehouse), new)
+    for run_id, left in ((first, old), (second, new), (back.run_id, old), (forth.run_id, new)):
+        assert_same(state(warehouse, run_id), left)
+
+
+def test_it_is_a_run_of_its_own_that_says_from_which_to_which(nights: Folder) -> None:
+    folder, (first, second) = nights
+    done = rollback(folder / "warehouse", first)
+    [(changes, inputs, seconds)] = ask(
+        settings_of(folder),
+        "SELECT changes, inputs, seconds FROM runs WHERE run_id = latest() AND status = 'done'",
+    )
+    words = f"rollback from run {second} to run {first}"
+    given = {"code": "rollback", "words": words, "old": second, "new": first, "of": None}
+    told, threshold = json.loads(changes)
+    assert told == given
+    assert (threshold["old"], threshold["new"]) == (0.5, 0.75)
+    names = [(Path(each["source_file"]).name, each["status"]) for each in json.loads(inputs)]
+    assert names == [("bad.jsonl", "gone"), ("good.jsonl", "read")]
+    assert sum(json.loads(seconds).values()) > 0
+    rows = {
+        name: ask(
+            settings_of(folder),
+            f"SELECT * EXCLUDE (run_id) FROM distributions WHERE run_id = '{name}' ORDER BY ALL",
+        )
+        for name in (first, done.run_id)
+    }
+    assert rows[first] == rows[done.run_id] != []
+    in_force = {each.name: (each.value, each.run_id) for each in settings(folder / "warehouse")}
+    assert in_force["threshold"] == (0.75, done.run_id)
+    moved = compare(folder / "warehouse", first, "latest")
+    assert (moved.in_both, moved.only_in_first, moved.only_in_second) == (2, 0, 0)
+    assert moved.movers == ()
+
+
+def test_it_tells_what_it_undoes_and_what_would_come_back(nights: Folder) -> None:
+    folder, (first, second) = nights
+    write(folder, "later", said(6, "later", 11))
+    before = listing(folder)
+    told = rollback(folder / "warehouse", first, dry_run=True)
+    assert listing(folder) == before
+    assert (told.run_id, told.from_run, told.to_run) == (None, second, first)
+    assert (told.removed, told.returned) == (2, 0)
+    assert told.rescored == 2  # of another confidence, and after one that came before it
+    assert (told.rejects, told.rejects_then) == (2, 1)
+    assert [each.words for each in told.settings] == ["threshold 0.5 \N{RIGHTWARDS ARROW} 0.75"]
+    assert told.files
+    paths = {
+        what: [Path(each).name for each in getattr(told.files, what)] for what in vars(told.files)
+    }
+    assert paths == {
+        **{what: [] for what in paths},
+        "new": ["bad.jsonl", "later.jsonl"],
+        "changed": ["good.jsonl"],
+    }
+    assert not told.is_published
+    assert replace(told, run_id="", files=None) == replace(
+        rollback(folder / "warehouse", first), run_id=""
+    )
+
+
+def test_it_is_told_on_few_lines(nights: Folder) -> None:
+    folder, (first, second) = nights
+    told = rollback(folder / "warehouse", first, dry_run=True)
+    assert told.files
+    short = replace(told, files=replace(told.files, new=tuple(map(str, range(12)))))
+    arrow = "\N{RIGHTWARDS ARROW}"
+    assert rolled_back_text(short, dry_run=True).splitlines() == [
+        f"to be rolled back: from run {second} to run {first}",
+        "  change     2 scores",
+        "  remove     2 traces",
+        f"  rejects    2 {arrow} 1",
+        f"  setting    threshold 0.5 {arrow} 0.75",
+        "  again      a run that is given threshold sets it anew",
+        *(f"  next run   new: {number}" for number in range(10)),
+        "  next run   new: 2 more",
+        f"  next run   changed: {folder}/archive/good.jsonl",
+        "nothing was changed",
+    ]
+    done = rollback(folder / "warehouse", first)
+    assert rolled_back_text(done).startswith(f"rolled back by run {done.run_id}: from run ")
+    nothing = rolled_back_text(rollback(folder / "warehouse", first))
+    assert nothing == f"nothing to roll back: what run {first} left is published"
+
+
+def test_runs_tells_which_are_kept(nights: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, (first, second) = nights
+    gone = forget(folder / "warehouse", ["unseen"], unseen_too=True).run_id
+    assert gone
+    capsys.readouterr()
+    runs.main(["--warehouse", f"{folder}/warehouse", "--format", "json"], standalone_mode=False)
+    told = {each["run_id"]: each["kept"] for each in json.loads(capsys.readouterr().out)}
+    kept = kept_runs(folder / "warehouse")
+    assert told == {
+        name: "rollback" if name in kept.restorable else "as-of" if name in kept.readable else None
+        for name in (first, second, gone)
+    }
+    assert (told[second], told[gone]) == (None, "rollback")
+
+
+def test_it_undoes_files_alone_where_the_settings_are_the_same(nights: Folder) -> None:
+    folder, (_, second) = nights
+    warehouse, before = folder / "warehouse", state(folder / "warehouse")
+    write(folder, "later", said(6, "later", 11))
+    run(folder, threshold=0.5)
+    done = rollback(warehouse, second)
+    assert (done.is_published, done.removed, done.settings) == (False, 1, ())
+    assert_same(state(warehouse), before)
+
+
+def test_an_archive_that_is_gone_keeps_nobody_from_it(nights: Folder) -> None:
+    folder, (first, _) = nights
+    shutil.rmtree(folder / "archive")
+    told = rollback(folder / "warehouse", first, dry_run=True)
+    assert (told.files, "no Parquet or JSONL file" in told.not_looked) == (None, True), told
+    rollback(folder / "warehouse", first)
+
+
+@pytest.mark.parametrize("is_mended", [False, True])
+def test_the_next_run_leaves_what_one_full_run_would(nights: Folder, *, is_mended: bool) -> None:
+    folder, (first, _) = nights
+    rollback(folder / "warehouse", first)
+    if is_mended:
+        (folder / "archive" / "bad.jsonl").unlink()
+    summary = rescore_archive(settings_of(folder))
+    assert summary.counts.embedded == 0  # their vectors are there
+    assert rescore_archive(settings_of(folder)).run_id is None
+    rescore_archive(settings_of(folder, warehouse=folder / "full"))
+    for name, rows in tables(folder / "full").items():
+        assert tables(folder / "warehouse")[name].equals(rows), name
+
+
+def test_a_run_over_the_archive_of_then_has_nothing_to_do(nights: Folder) -> None:
+    folder, (first, _) = nights
+    (folder / "archive" / "bad.jsonl").unlink()
+    write(folder, "good", said(1, "sum it", 8, **USUAL), said(2, "fix it", 9, **USUAL), refused(3))
+    rollback(folder / "warehouse", first)
+    assert rescore_archive(settings_of(folder)).run_id is None
+
+
+def test_what_is_published_already_is_not_published_again(nights: Folder) -> None:
+    folder, (first, _) = nights
+    warehouse = folder / "warehouse"
+    before = read_manifest(warehouse)
+    assert rollback(warehouse, "latest").is_published
+    assert read_manifest(warehouse) == before
+    rollback(warehouse, first)
+    assert rollback(warehouse, first).is_published
+
+
+def test_the_rejects_of_a_failed_run_go(nights: Folder) -> None:
+    folder, (_, second) = nights
+    warehouse, before = folder / "warehouse", state(folder / "warehouse")
+    write(folder, "bad", refused(5))
+    with pytest.raises(ArchiveError):
+        rescore_archive(settings_of(folder, max_removed="0"))
+    failed = ask(settings_of(folder), "SELECT run_id FROM runs WHERE status = 'failed'")[0][0]
+    with pytest.raises(WarehouseError, match=f"^run {failed} failed and left the scores"):
+        rollback(warehouse, failed)
+    assert failed in kept_runs(warehouse).readable
+    assert failed not in kept_runs(warehouse).restorable
+    assert rollback(warehouse, second).run_id
+    assert_same(state(warehouse), before)
+
+
+def test_what_was_forgotten_never_comes_back(nights: Folder) -> None:
+    folder, (first, second) = nights
+    warehouse = folder / "warehouse"
+    gone = forget(warehouse, ["kp:trace:2"]).run_id
+    for name in (first, second):
+        told = f"run {name} is not published again, .* forgotten since .by run {gone}, "
+        for dry_run in (False, True):
+            with pytest.raises(WarehouseError, match=told):
+                rollback(warehouse, name, dry_run=dry_run)
+    assert kept_runs(warehouse).restorable == (gone,)
+
+
+def test_what_was_forgotten_stays_so_while_its_files_are_there(
+    nights: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, (first, second) = nights
+    monkeypatch.setattr(kp_batch.operations.forget, "_purge_forgotten", killed)
+    with pytest.raises(Killed):
+        forget(folder / "warehouse", ["kp:trace:2"])
+    kept = kept_runs(folder / "warehouse")
+    assert kept.readable == (first, second, *kept.restorable)
+    with pytest.raises(WarehouseError, match=f"since .by run {kept.restorable[0]}, "):
+        rollback(folder / "warehouse", second)
+
+
+def test_ids_that_were_kept_out_stay_out(nights: Folder) -> None:
+    """Nothing that was published went, so its files are all there; and yet it is refused."""
+    folder, (first, _) = nights
+    forget(folder / "warehouse", ["unseen"], unseen_too=True)
+    with pytest.raises(WarehouseError, match="forgotten since"):
+        rollback(folder / "warehouse", first)
+
+
+def test_what_a_vacuum_took_is_named(nights: Folder) -> None:
+    folder, (first, second) = nights
+    warehouse = folder / "warehouse"
+    assert kept_runs(warehouse).restorable == (first, second)
+    vacuum(warehouse, timedelta(0), datetime.now(UTC))
+    told = (
+        f"^run {first} cannot be published again: 1 file of scores, 1 file of rejects, 1 file of "
+    )
+    with pytest.raises(WarehouseError, match=told) as caught:
+        rollback(warehouse, first)
+    assert str(caught.value).endswith(f"vacuum or forget); the runs since {second} are kept")
+    assert kept_runs(warehouse).restorable == (second,)
+
+
+def test_a_vacuum_keeps_what_a_rollback_published(nights: Folder) -> None:
+    folder, (first, second) = nights
+    warehouse = folder / "warehouse"
+    back = rollback(warehouse, first).run_id
+    assert back
+    before = tables(warehouse)
+    assert vacuum(warehouse, timedelta(0), datetime.now(UTC)).readable == (first, back)
+    assert kept_runs(warehouse).restorable == (first, back)
+    for name in ("scores", "profiles"):  # rejects of old runs lose their JSON
+        assert tables(warehouse)[name].equals(before[name])
+    with pytest.raises(WarehouseError, match=f"^run {second} cannot be published again"):
+        rollback(warehouse, second)
+    rescore_archive(settings_of(folder))
+
+
+def test_a_vacuum_tells_of_runs_before_one_that_is_lost(tmp_path: Path) -> None:
+    write(tmp_path, "good", said(1, "sum it", 8))
+    first = run(tmp_path)
+    run(tmp_path, threshold=0.5)
+    back = rollback(tmp_path / "warehouse", first).run_id
+    for _ in range(3):  # by the last one the run in between is lost
+        told = vacuum(tmp_path / "warehouse", timedelta(0), datetime.now(UTC))
+        assert told.readable == (first, back)
+    assert told.lost == ()
+
+
+MOMENTS: list[tuple[object, str]] = [
+    (kp_batch.operations.rollback, "restore"),
+    (kp_batch.operations.rollback, "publish_success"),
+    (kp_batch.pipeline.publish.DeltaTables, "undo_unpublished"),
+    (kp_batch.pipeline.publish.DeltaTables, "append"),
+    (kp_batch.pipeline.publish, "publish"),
+    (kp_batch.operations.rollback, "leave_report"),
+]
+
+
+@pytest.mark.parametrize(("where", "what"), MOMENTS, ids=[what for _, what in MOMENTS])
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_one_that_is_killed_leaves_the_old_or_the_new(
+    nights: Folder, monkeypatch: pytest.MonkeyPatch, where: object, what: str, after: int
+) -> None:
+    folder, (first, _) = nights
+    warehouse = folder / "warehouse"
+    old, new = state(warehouse, first), state(warehouse)
+    with monkeypatch.context() as patch:
+        patch.setattr(where, what, dying(getattr(where, what), after))
+        try:
+            rollback(warehouse, first, with_page=True)
+            is_done = True
+        except Killed:
+            is_done = what == "leave_report"
+    assert_same(state(warehouse), old if is_done else new)
+    write(folder, "later", said(6, "later", 11))
+    rescore_archive(settings_of(folder))
+    rescore_archive(settings_of(folder, warehouse=folder / "full"))
+    for name, rows in tables(folder / "full").items():
+        assert tables(warehouse)[name].equals(rows), name
+    for _ in range(2):  # the first one leaves what was published before it
+        vacuum(warehouse, timedelta(0), datetime.now(UTC))
+    assert parquet(warehouse) == needed(warehouse)
+
+
+def dying(function: Callable[..., Any], after: int) -> Callable[..., Any]:
+    """The function, which is killed when it is called once more than so often."""
+    left = iter(range(after))
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return killed() if next(left, None) is None else function(*args, **kwargs)
+
+    return called

@@ -1,0 +1,313 @@
+"""New traces scored: by themselves, and beside a warehouse, as a run would score them there."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kp_batch.config import RescoreConfig
+from kp_batch.operations.score import Scored, Unscored, score_lines
+from kp_batch.operations.warehouse_cache import Caches, warehouse_cache
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.scoring.profiles import load_profiles
+from tests.cli.test_cli import contents, kp_batch
+from tests.operations.test_verify import of_several_caches, said, settings_of, write
+from tests.pipeline.test_rescore import ask
+from tests.support.archives import trace, write_jsonl
+
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+
+
+def lines(*traces: Any) -> BytesIO:
+    return BytesIO("".join(json.dumps(each) + "\n" for each in traces).encode())
+
+
+def alone(*traces: Any) -> list[Scored | Unscored]:
+    return list(score_lines(lines(*traces), load_profiles(), NOON))
+
+
+def beside(
+    folder: Path, moment: datetime, *traces: Any, **group: str | None
+) -> list[Scored | Unscored]:
+    with warehouse_cache(folder / "warehouse", moment, group) as (profiles, meet):
+        return list(score_lines(lines(*traces), profiles, moment, meet))
+
+
+@pytest.mark.model
+def test_a_trace_alone_is_scored_as_a_live_engine_scores_its_first() -> None:
+    given = trace(task_domain="finance", id=None, created_at=None)
+    [told] = alone(given)
+    assert isinstance(told, Scored)
+    assert (told.line, told.trace_id, told.task_domain) == (1, None, "finance")
+    assert told.score == told.breakdown.score == told.by_profile["finance"]
+    assert told.breakdown.terms[1].value == 0.5
+    assert (told.max_similarity, told.neighbours) == (None, ())
+    # A process that scored nothing yet scores it the same.
+    script = "import json, sys, kp_batch as k; print(k.evaluate_value(json.load(sys.stdin)))"
+    live = [sys.executable, "-c", script]
+    text = json.dumps(given)
+    done = subprocess.run(live, input=text, capture_output=True, text=True, check=True)
+    assert float(done.stdout) == told.score
+
+
+def fresh(_: Path) -> dict[str, Any]:
+    return {}
+
+
+def with_a_ttl(_: Path) -> dict[str, Any]:
+    return {"ttl": "2h", "cache_size": 4}
+
+
+def with_a_cache_of_one(_: Path) -> dict[str, Any]:
+    return {"cache_size": 1}
+
+
+def without_an_encoder(_: Path) -> dict[str, Any]:
+    return {"embedder": "none"}
+
+
+def with_other_profiles(folder: Path) -> dict[str, Any]:
+    file = folder / "profiles.toml"
+    file.write_text(
+        "[profiles.code]\ncomplexity = 0.1\nnovelty = 0.7\n"
+        "tool_diversity = 0.1\noutcome_confidence = 0.1\n"
+    )
+    return {"profiles": str(file)}
+
+
+@pytest.mark.parametrize(
+    "changes", [fresh, with_a_ttl, with_a_cache_of_one, without_an_encoder, with_other_profiles]
+)
+def test_law_beside_a_warehouse_a_trace_gets_the_score_that_a_run_would_give_it(
+    tmp_path: Path, changes: Callable[[Path], dict[str, Any]]
+) -> None:
+    write(tmp_path, *range(8))
+    settings = settings_of(tmp_path, **changes(tmp_path))
+    rescore_archive(settings)
+    moment = datetime(2026, 1, 6, 1, 30, tzinfo=UTC)
+    words = {"new": "fix the tests", "t3": "sum the rows"}
+    traces = [said(0, each, id=name, created_at=moment.isoformat()) for name, each in words.items()]
+    before = contents(tmp_path / "warehouse")
+    told = [beside(tmp_path, moment, each) for each in traces]
+    assert contents(tmp_path / "warehouse") == before
+    for [scored], new in zip(told, traces, strict=True):
+        write_jsonl(tmp_path / "archive" / "b.jsonl", [new])  # in place of the one before
+        rescore_archive(settings)
+        assert_scored_by_a_run(settings, scored, new["id"])
+
+
+def assert_scored_by_a_run(settings: RescoreConfig, told: Scored | Unscored, name: str) -> None:
+    [row] = ask(
+        settings,
+        "SELECT score, novelty, composite, max_similarity, nearest_trace_id, nearest_age_s "
+        f"FROM scores WHERE trace_id = '{name}'",
+    )
+    assert isinstance(told, Scored)
+    nearest = told.neighbours[0] if told.neighbours else None
+    met = (nearest.trace_id, nearest.age_s) if nearest else (None, None)
+    novelty = told.breakdown.terms[1].value
+    assert row == (told.score, novelty, told.breakdown.composite, told.max_similarity, *met)
+    assert told.by_profile["code"] == told.score
+
+
+@pytest.mark.parametrize("host", ["a", "b", None, "new"])
+def test_law_a_trace_meets_the_cache_of_its_group(
+    tmp_path: Path, host: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_several_caches(tmp_path)
+    settings = settings_of(tmp_path, cache_size=2, cache_by="agent_id+host")
+    moment = datetime(2026, 2, 1, 1, 30, tzinfo=UTC)
+    traces = [
+        said(0, words, id=name, agent_id=agent, created_at=moment.isoformat())
+        for name, agent, words in (
+            ("new", "x", "fix the tests"),
+            ("t21", "y", "sum the columns"),
+            ("t18", None, "fix the import"),
+            ("t15", "x", "fix the import"),  # as t0, which is gone, though t15 is of another cache
+            ("other", "unheard", "plan a trip"),
+        )
+    ]
+    asked: list[object] = []
+    find = Caches.of
+    monkeypatch.setattr(Caches, "of", lambda *given: asked.append(given) or find(*given))
+    told = beside(tmp_path, moment, *traces, host=host)
+    assert len(asked) == 1  # for all groups
+    place = tmp_path / "archive" / (f"host={host}" if host else "") / "z.jsonl"
+    for scored, new in zip(told, traces, strict=True):
+        write_jsonl(place, [new])  # in place of the one before
+        rescore_archive(settings)
+        assert_scored_by_a_run(settings, scored, new["id"])
+
+
+def test_a_value_that_is_given_counts_before_the_traces_own(tmp_path: Path) -> None:
+    of_several_caches(tmp_path)
+    moment = datetime(2026, 2, 1, tzinfo=UTC)
+    new = [said(0, "fix it", id="new", agent_id=each) for each in ("x", "y", None)]
+    own = beside(tmp_path, moment, *new, host="a")
+    for agent, expected in zip(("x", "y", None), own, strict=True):
+        [told] = beside(tmp_path, moment, new[0], host="a", agent_id=agent)
+        assert told == replace(expected, line=1)
+    assert len({str(each) for each in own}) == 3
+
+
+def test_each_of_several_traces_comes_alone_and_now_means_after_all(tmp_path: Path) -> None:
+    write(tmp_path, *range(4))
+    rescore_archive(settings_of(tmp_path))
+    new = said(0, "something else", id="new")
+    now = datetime(2026, 1, 5, 23, tzinfo=UTC)  # of the last trace, after which these come
+    first, second = beside(tmp_path, now, new, {**new, "id": "other"})
+    assert isinstance(first, Scored)
+    assert isinstance(second, Scored)
+    assert first.score == second.score
+    assert {each.trace_id for each in first.neighbours} == {"t1", "t2"} | {
+        each.trace_id for each in second.neighbours
+    } - {"t1", "t2"}
+    assert all(each.age_s >= 0 for each in first.neighbours)
+
+
+def test_lines_that_cannot_be_scored_stand_in_their_order_with_all_their_faults() -> None:
+    text = lines(trace(id="a"), trace(steps=[], confidence=7), trace(id="c"))
+    text.seek(0, 2)
+    text.write(b'\n{"half": \n[1]\n')
+    text.seek(0)
+    told = list(score_lines(text, load_profiles(), NOON))
+    assert [each.line for each in told] == [1, 2, 3, 5, 6]
+    assert [isinstance(each, Scored) for each in told] == [True, False, True, False, False]
+    faults = [each.reasons for each in told if isinstance(each, Unscored)]
+    assert faults == [("no_steps", "bad_confidence"), ("malformed_json",), ("malformed_json",)]
+
+
+def test_what_is_nested_too_deep_is_told_on_its_line(tmp_path: Path) -> None:
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100_000)
+    done = kp_batch("score", deep)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["reasons"] == ["too_large"]
+    assert "Traceback" not in done.stderr
+    assert "the row is too large" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n \n"])
+def test_one_trace_may_stand_on_many_lines(before: bytes) -> None:
+    text = BytesIO(before + json.dumps(trace(id="a"), indent=2).encode())
+    [told] = score_lines(text, load_profiles(), NOON)
+    assert isinstance(told, Scored)
+    assert told.trace_id == "a"
+
+
+@pytest.mark.parametrize("created_at", ["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00"])
+def test_a_time_that_no_clock_has_is_not_needed(created_at: str) -> None:
+    [told] = alone(trace(created_at=created_at))
+    assert isinstance(told, Scored)
+
+
+def test_the_lines_after_a_large_one_that_is_cut_are_scored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kp_batch.operations.score.BATCH_BYTES", 100)
+    text = lines(*(trace(id=f"t{each}") for each in range(9)))
+    told = list(score_lines(BytesIO(b'{"half": \n' + text.getvalue()), load_profiles(), NOON))
+    assert [isinstance(each, Scored) for each in told] == [False, *[True] * 9]
+    assert [each.line for each in told] == [*range(1, 11)]
+
+
+def test_lines_are_read_as_they_are_scored() -> None:
+    class Endless(BytesIO):
+        """A stream that never ends."""
+
+        def readline(self, *_: object) -> bytes:
+            return line
+
+        def read(self, *_: object) -> bytes:
+            raise AssertionError
+
+    line = json.dumps(trace()).encode() + b"\n"
+    told = score_lines(Endless(), load_profiles(), NOON)
+    assert [next(told).line for _ in range(1_000)][-1] == 1_000
+
+
+def test_the_command_writes_a_line_of_json_for_each_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, *range(4))
+    rescore_archive(settings_of(tmp_path))
+    given = lines(said(0, "fix it", id="new"), trace(id="bad", steps=[])).getvalue().decode()
+    options = ("--warehouse", tmp_path / "warehouse", "--at", "2026-01-06T02:00:00+02:00")
+    done = kp_batch("score", "-", *options, stdin=given)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    first = "kp-batch: 1 of 2 traces cannot be scored, the first on line 2"
+    assert (done.returncode, done.stderr) == (1, f"{first}: {told[1]['message']}\n")
+    [expected, _] = beside(
+        tmp_path, datetime(2026, 1, 6, tzinfo=UTC), said(0, "fix it", id="new"), {}
+    )
+    assert isinstance(expected, Scored)
+    assert (told[0]["score"], told[0]["line"]) == (expected.score, 1)
+    assert told[1] == {
+        "line": 2,
+        "trace_id": "bad",
+        "reasons": ["no_steps"],
+        "message": told[1]["message"],
+    }
+    monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(tmp_path / "warehouse"))
+    assert kp_batch("score", "-", *options[2:], stdin=given).stdout == done.stdout
+    shown = kp_batch("score", "-", *options, "--format", "text", stdin=given).stdout
+    assert f"line 1: new, code: {expected.score:.4f}" in shown
+    assert "line 2: bad cannot be scored: steps " in shown
+
+
+def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps(trace()))
+    (tmp_path / "profiles.toml").write_text(
+        "[profiles.code]\ncomplexity = 0.0\nnovelty = 1.0\n"
+        "tool_diversity = 0.0\noutcome_confidence = 0.0\n"
+    )
+    done = kp_batch("score", file, "--profiles", tmp_path / "profiles.toml")
+    told = json.loads(done.stdout)
+    assert (told["breakdown"]["composite"], told["score"]) == (0.5, 0.5 - 0.1)
+    empty = kp_batch("score", "-", stdin="")
+    assert (empty.returncode, empty.stderr) == (1, "kp-batch: there is no trace in <stdin>\n")
+    for options, message in (
+        (("--warehouse", tmp_path, "--at", "soon"), "'soon' is no time such as 2026-01-31T12"),
+        (("--at", "20260131"), "'20260131' is no time such as 2026-01-31T12"),
+        (("--group", "host"), "'host' is not KEY=VALUE, such as host=a"),
+        (("--group", "host=a"), "--group is of a warehouse; name it with --warehouse"),
+        (("--group", "host=a", "--group", "host=b"), "--group gives one of its keys twice"),
+    ):
+        wrong = kp_batch("score", file, *options)
+        assert (wrong.returncode, wrong.stdout) == (2, "")
+        assert message in wrong.stderr
+    nowhere = kp_batch("score", file, "--warehouse", tmp_path / "none")
+    assert nowhere.returncode == 1
+    assert "is no warehouse" in nowhere.stderr
+
+
+def test_the_command_takes_the_values_that_no_trace_tells(tmp_path: Path) -> None:
+    of_several_caches(tmp_path)
+    new = said(0, "fix it", id="new", agent_id="y")
+    given = lines(new).getvalue().decode()
+    at = datetime(2026, 2, 1, tzinfo=UTC)
+    asked = ["score", "-", "--warehouse", tmp_path / "warehouse", "--at", at.isoformat()]
+    for values, group in (
+        (["host=b"], {"host": "b"}),
+        (["host=", "agent_id=x"], {"host": None, "agent_id": "x"}),
+    ):
+        options = [word for each in values for word in ("--group", each)]
+        [expected] = beside(tmp_path, at, new, **group)
+        assert isinstance(expected, Scored)
+        told = json.loads(kp_batch(*asked, *options, stdin=given).stdout)
+        assert told["max_similarity"] == expected.max_similarity is not None
+    for options, message in (
+        ([], "a cache for each host, which no trace tells: give --group host=VALUE, empty where"),
+        (["--group", "rack=1"], "--group: rack tells no caches of the warehouse apart; its"),
+    ):
+        wrong = kp_batch(*asked, *options, stdin=given)
+        assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (1, "", 1)
+        assert message in wrong.stderr

@@ -1,0 +1,825 @@
+"""What is removed for good, old versions and forgotten traces, and that all else stays."""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+
+import kp_batch.operations.forget
+import kp_batch.operations.vacuum
+import kp_batch.pipeline.rescore
+from kp_batch.archive.validation import CHECKS
+from kp_batch.config import RescoreConfig
+from kp_batch.embedding.encoders import Hashing
+from kp_batch.embedding.vector_store import write_chunk
+from kp_batch.errors import ArchiveError, WarehouseError
+from kp_batch.operations.forget import forget
+from kp_batch.operations.vacuum import VacuumResult, vacuum
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.schemas import TABLES, VIEWS
+from kp_batch.warehouse.delta import DeltaTables, files_of
+from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.reader import connect
+from tests.pipeline.test_rescore import ask, config
+from tests.support.archives import step, trace, write_jsonl
+from tests.support.holding import holding
+from tests.support.lawful import tables
+from tests.support.vector_stores import Opened
+
+SECRET = "kp:trace:secret"
+HOLD = """
+import sys
+from pathlib import Path
+from kp_batch.warehouse.lock import locked
+with locked(Path(sys.argv[1]), wait=False):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+class Killed(BaseException):
+    """As SIGKILL: nothing that follows is done."""
+
+
+def killed(*_: object, **__: object) -> None:
+    raise Killed
+
+
+def said(number: int | str, words: str, hour: int, **more: Any) -> dict[str, Any]:
+    """A trace whose text is `words words`."""
+    given = {"steps": [step("thought", words)], "created_at": f"2026-01-05T{hour:02d}:00:00Z"}
+    return trace(**{"id": f"kp:trace:{number}", "objective": words, **given, **more})
+
+
+def text_hash(words: str) -> str:
+    return hashlib.sha256(f"{words} {words}".encode()).hexdigest()
+
+
+def refused(number: int | str, **more: Any) -> dict[str, Any]:
+    return said(number, "refused words", 8, **{"confidence": 7.0, **more})
+
+
+def settings_of(folder: Path, **changes: Any) -> RescoreConfig:
+    return config(folder, folder / "archive", **{"max_reject_share": 1, **changes})
+
+
+def write(folder: Path, content: dict[str, list[Any]], without: Iterable[str] = ()) -> None:
+    """The archive; a row that is left out leaves a blank line, so that the others keep theirs."""
+    for name, rows in content.items():
+        lines = [b"" if row["id"] in without else row for row in rows]
+        write_jsonl(folder / "archive" / name, lines)
+
+
+def published(warehouse: Path) -> Manifest:
+    manifest = read_manifest(warehouse)
+    assert manifest
+    return manifest
+
+
+def parquet(warehouse: Path) -> set[Path]:
+    return {path for name in TABLES for path in (warehouse / name).rglob("*.parquet")}
+
+
+def needed(warehouse: Path) -> set[Path]:
+    """The files of all that is published."""
+    versions = published(warehouse).tables.items()
+    return {path for name, version in versions for path in files_of(warehouse, name, version)}
+
+
+def views(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[Any, ...]]]:
+    return {name: connection.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in VIEWS}
+
+
+def can_be_read(warehouse: Path, run_id: str) -> bool:
+    try:
+        with connect(warehouse, run_id):
+            return True
+    except WarehouseError:
+        return False
+
+
+def listing(warehouse: Path) -> dict[str, str]:
+    """Every file below the folder, with the digest of its content."""
+    return {
+        str(path.relative_to(warehouse)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in warehouse.rglob("*")
+        if path.is_file()
+    }
+
+
+def restore(folder: Path) -> None:
+    """The folder as it was, at the same path: tables name their files by it."""
+    shutil.rmtree(folder)
+    shutil.copytree(f"{folder}-as-it-was", folder)
+
+
+def facts(warehouse: Path) -> pl.DataFrame:
+    paths = files_of(warehouse, "facts", published(warehouse).tables["facts"])
+    return pl.concat([TABLES["facts"].to_frame(), *map(pl.read_parquet, paths)])
+
+
+def of_a_full_run(settings: RescoreConfig) -> dict[str, pl.DataFrame]:
+    """The tables of a full run over the archive as it stands, in a new warehouse."""
+    warehouse = settings.warehouse.with_name("reference")
+    shutil.rmtree(warehouse, ignore_errors=True)
+    rescore_archive(settings.model_copy(update={"warehouse": warehouse}))
+    return tables(warehouse)
+
+
+def assert_same(found: dict[str, pl.DataFrame], wanted: dict[str, pl.DataFrame]) -> None:
+    for name, each in wanted.items():
+        assert found[name].equals(each), f"{name}\n{found[name]}\n{each}"
+
+
+def stored(warehouse: Path) -> set[str]:
+    """The names of all vectors, as their encoder and hash."""
+    return {
+        f"{path.parent.name}/{each.decode()}"
+        for path in (warehouse / "vectors").glob("*/*.hashes.npy")
+        for each in np.load(path)
+    }
+
+
+def hashing(*texts: str) -> set[str]:
+    return {f"hashing-384-v1/{text_hash(words)}" for words in texts}
+
+
+# --- vacuum ---
+
+
+class Nights:
+    """Three runs: the last one's archive has lost a file and rewritten another."""
+
+    def __init__(self, folder: Path) -> None:
+        self.settings = settings_of(folder)
+        self.warehouse = folder / "warehouse"
+        self.archive = folder / "archive"
+        self.runs: list[str] = []
+        self.left: list[dict[str, list[tuple[Any, ...]]]] = []
+        self.first = {
+            "a.jsonl": [said(1, "fix it", 8), refused("no", success=None)],
+            "b.jsonl": [said(2, "lose it", 9), refused("never")],
+        }
+        write(folder, self.first)
+        self.run()
+        write_jsonl(self.archive / "a.jsonl", [said(1, "fix all", 8), said(3, "see it", 10)])
+        (self.archive / "b.jsonl").unlink()
+        self.run()
+        write_jsonl(self.archive / "a.jsonl", [said(1, "fix more", 8), said(3, "see it", 10)])
+        write_jsonl(self.archive / "c.jsonl", [said(4, "sum it", 11), refused("later")])
+        self.run()
+
+    def run(self) -> None:
+        self.runs.append(rescore_archive(self.settings).run_id)
+        with connect(self.warehouse) as connection:
+            self.left.append(views(connection))
+
+    def vacuum(self, kept: int) -> VacuumResult:
+        """Remove what is older than the last so many runs."""
+        return vacuum(self.warehouse, *self.keeping(kept))
+
+    def keeping(self, kept: int) -> tuple[timedelta, datetime]:
+        """How long to keep, and the time, so that the last so many runs stay."""
+        ends = sorted(end for (end,) in ask(self.settings, "SELECT finished_at FROM runs"))
+        keep = timedelta(days=30)
+        since = ends[-kept] if kept else ends[-1] + timedelta(seconds=1)
+        return keep, since + keep
+
+    def readable(self) -> tuple[str, ...]:
+        return tuple(run for run in self.runs if can_be_read(self.warehouse, run))
+
+
+def counted(removed: VacuumResult) -> tuple[int, ...]:
+    return removed.files, removed.facts, removed.raw_rows, removed.vectors
+
+
+@pytest.fixture(scope="module")
+def all_nights(tmp_path_factory: pytest.TempPathFactory) -> Nights:
+    folder = tmp_path_factory.mktemp("vacuum")
+    nights = Nights(folder)
+    shutil.copytree(folder, f"{folder}-as-it-was")
+    return nights
+
+
+@pytest.fixture
+def nights(all_nights: Nights) -> Nights:
+    """The same nights again, whatever the last test made of them."""
+    restore(all_nights.archive.parent)
+    return all_nights
+
+
+@pytest.mark.parametrize("kept", [3, 2])
+def test_vacuum_keeps_what_the_last_runs_left_and_all_that_is_published(
+    nights: Nights, kept: int
+) -> None:
+    removed = nights.vacuum(kept)
+    assert (removed.raw_rows > 0) == (kept < 3)
+    for run_id, left in zip(nights.runs[-kept:], nights.left[-kept:], strict=True):
+        with connect(nights.warehouse, run_id) as connection:
+            assert views(connection) == left
+    for run_id in nights.runs[:-kept]:
+        with (
+            pytest.raises(WarehouseError, match="left them were removed"),
+            connect(nights.warehouse, run_id),
+        ):
+            pass
+    with connect(nights.warehouse) as connection:
+        now = views(connection)
+    for name in ("scores", "profiles", "runs", "files"):
+        assert now[name] == nights.left[-1][name]
+
+
+@pytest.mark.parametrize("before", [[], [0], [0, 0]])
+@pytest.mark.parametrize("kept", [3, 2, 1, 0])
+def test_a_dry_run_tells_what_vacuum_removes_and_changes_nothing(
+    nights: Nights, kept: int, before: list[int]
+) -> None:
+    needless = nights.warehouse / "vectors" / "hashing-8-v0"
+    write_chunk(needless, pl.Series([text_hash("other")]), np.eye(1, 8, dtype=np.float32))
+    for each in before:
+        nights.vacuum(each)
+    files, could_be_read = listing(nights.warehouse), nights.readable()
+    told = vacuum(nights.warehouse, *nights.keeping(kept), dry_run=True)
+    assert listing(nights.warehouse) == files
+    assert nights.vacuum(kept) == told
+    can_be = nights.readable()
+    assert told.readable == can_be
+    assert told.lost == tuple(run for run in could_be_read if run not in can_be)
+
+
+def test_vacuum_leaves_no_file_that_nothing_needs(nights: Nights) -> None:
+    before, was_published = parquet(nights.warehouse), needed(nights.warehouse)
+    removed = nights.vacuum(0)
+    after = parquet(nights.warehouse)
+    # What was published until then goes with the next one: somebody may still read it.
+    assert after == needed(nights.warehouse) | was_published
+    assert removed.files == len(before - after)
+    again = nights.vacuum(0)
+    assert parquet(nights.warehouse) == needed(nights.warehouse)
+    assert counted(again) == (len(after - needed(nights.warehouse)), 0, 0, 0)
+    assert counted(nights.vacuum(0)) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["scores", "profiles", "facts", "forgotten"])
+def test_vacuum_removes_what_killed_runs_left(nights: Nights, name: str) -> None:
+    before = parquet(nights.warehouse)
+    row = (
+        {"date": [datetime(2026, 1, 5, tzinfo=UTC).date()]}
+        if name == "scores"
+        else {next(iter(TABLES[name])): ["of a killed run"]}
+    )
+    rows = pl.concat([TABLES[name].to_frame(), pl.DataFrame(row)], how="diagonal")
+    DeltaTables(nights.warehouse, published(nights.warehouse).tables, "killed").append(name, rows)
+    dead = parquet(nights.warehouse) - before
+    assert len(dead) == 1
+    nights.vacuum(3)
+    assert dead.isdisjoint(parquet(nights.warehouse))
+    with connect(nights.warehouse) as connection:
+        assert views(connection)["scores"] == nights.left[-1]["scores"]
+
+
+def test_vacuum_removes_a_file_that_stands_in_no_log(nights: Nights) -> None:
+    paths = [
+        nights.warehouse / "scores" / "date=2026-01-05" / "half-written.parquet",
+        nights.warehouse / "facts" / "half-written.parquet",
+    ]
+    for path in paths:
+        path.write_bytes(b"PAR1")
+    nights.vacuum(3)
+    assert not any(path.exists() for path in paths)
+
+
+def test_vacuum_removes_the_facts_of_content_that_was_replaced(nights: Nights) -> None:
+    assert len(facts(nights.warehouse)) == 2 + 2 + 2 + 2 + 2
+    assert nights.vacuum(3).facts == 4
+    rows = facts(nights.warehouse)
+    ledger = ask(nights.settings, "SELECT file_id FROM files")
+    assert set(rows["file_id"]) == {file_id for (file_id,) in ledger}
+    ids = ["1", "2", "3", "4", "later", "never"]
+    assert sorted(rows["trace_id"]) == [f"kp:trace:{each}" for each in ids]
+
+
+def test_vacuum_removes_vectors_of_encoders_and_texts_that_nothing_needs(nights: Nights) -> None:
+    needless = pl.Series([text_hash("fix more"), text_hash("other")])
+    other = nights.warehouse / "vectors" / "hashing-8-v0"
+    write_chunk(other, needless, np.eye(2, 8, dtype=np.float32))
+    assert nights.vacuum(3).vectors == 2 + 2
+    assert stored(nights.warehouse) == hashing("lose it", "see it", "fix more", "sum it")
+    assert not other.exists()
+    kept = Opened(nights.warehouse / "vectors" / Hashing.encoder_id)
+    words = ["sum it", "lose it", "fix more", "see it"]
+    vectors = kept.gather(pl.Series([text_hash(each) for each in words]))
+    assert (vectors == Hashing().encode([f"{each} {each}" for each in words])).all()
+
+
+def test_vacuum_drops_the_json_of_old_rejects_for_good(nights: Nights) -> None:
+    query = "SELECT trace_id, raw FROM rejects ORDER BY trace_id"
+    [later, never] = ask(nights.settings, query)
+    assert nights.vacuum(1).raw_rows == 1
+    rows = [later, (never[0], None)]
+    assert ask(nights.settings, query) == rows
+    assert nights.vacuum(1).raw_rows == 0
+    assert rescore_archive(nights.settings).run_id is None
+    write_jsonl(nights.archive / "d.jsonl", [said(5, "add it", 12)])
+    write(nights.archive.parent, {"b.jsonl": nights.first["b.jsonl"]})  # it was gone
+    rescore_archive(nights.settings)
+    assert ask(nights.settings, query) == rows
+
+
+def test_the_json_of_old_rejects_is_soon_in_no_file(nights: Nights) -> None:
+    assert places(nights.warehouse, ["refused words"])
+    nights.vacuum(0)
+    nights.vacuum(0)
+    assert places(nights.warehouse, ["refused words"]) == []
+
+
+def test_law_after_vacuum_nothing_is_to_be_done_and_later_runs_are_lawful(
+    nights: Nights,
+) -> None:
+    nights.vacuum(0)
+    assert rescore_archive(nights.settings).run_id is None
+    # What is back is of content that was known and removed, and of content that was kept.
+    write_jsonl(nights.archive / "a.jsonl", nights.first["a.jsonl"])
+    write_jsonl(nights.archive / "b.jsonl", nights.first["b.jsonl"])
+    write_jsonl(nights.archive / "d.jsonl", [said(5, "add it", 9), refused("last")])
+    changed = nights.settings.model_copy(update={"cache_size": 2, "threshold": 0.2})
+    assert rescore_archive(changed).counts.embedded == 2  # fix it, add it
+    found, wanted = tables(nights.warehouse), of_a_full_run(changed)
+    raw = found["rejects"]["raw"], wanted["rejects"]["raw"]
+    dropped = found["rejects"].filter(raw[0].ne_missing(raw[1]))
+    assert dropped["raw"].to_list() == [None] * 2
+    assert set(dropped["message"]) == {CHECKS["bad_confidence"].message}  # nobody knows the value
+    for each in (found, wanted):
+        kept = pl.when(raw[0] == raw[1]).then("message").alias("message")
+        each["rejects"] = each["rejects"].with_columns(kept).drop("raw")
+    assert_same(found, wanted)
+
+
+@pytest.mark.parametrize("kept", [3, 0])
+def test_who_reads_while_vacuum_works_reads_on(nights: Nights, kept: int) -> None:
+    with duckdb.connect(str(nights.warehouse / "kp.duckdb"), read_only=True) as reader:
+        reader.execute("SET TimeZone = 'UTC'")
+        before = views(reader)
+        nights.vacuum(kept)
+        assert views(reader) == before
+
+
+def test_vacuum_waits_for_no_other_writer(nights: Nights) -> None:
+    before = parquet(nights.warehouse)
+    with (
+        holding(HOLD, nights.warehouse) as holder,
+        pytest.raises(WarehouseError, match=rf"another run is writing.*process {holder.pid} "),
+    ):
+        nights.vacuum(0)
+    assert parquet(nights.warehouse) == before
+
+
+@pytest.mark.parametrize("work", ["unlink", "keep_vectors", "publish"])
+def test_a_killed_vacuum_takes_nothing_away_and_the_next_one_ends_it(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    with monkeypatch.context() as patch:
+        owner = Path if work == "unlink" else kp_batch.operations.vacuum
+        patch.setattr(owner, work, killed)
+        with pytest.raises(Killed):
+            nights.vacuum(0)
+    assert rescore_archive(nights.settings).run_id is None
+    nights.vacuum(0)
+    nights.vacuum(0)
+    assert parquet(nights.warehouse) == needed(nights.warehouse)
+    assert stored(nights.warehouse) == hashing("lose it", "see it", "fix more", "sum it")
+    assert tables(nights.warehouse)["scores"].height == 4
+
+
+def test_vectors_survive_a_killed_removal(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vector of a file that is gone cannot be made again."""
+    unlink = Path.unlink
+
+    def dying(path: Path, *, missing_ok: bool = False) -> None:
+        if not missing_ok and path.name.endswith(".hashes.npy"):
+            raise Killed
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", dying)
+        with pytest.raises(Killed):
+            nights.vacuum(0)
+    nights.vacuum(0)
+    assert stored(nights.warehouse) == hashing("lose it", "see it", "fix more", "sum it")
+
+
+@pytest.mark.parametrize("work", [vacuum, forget])
+def test_where_no_warehouse_is_nothing_is_made(tmp_path: Path, work: Any) -> None:
+    rest = ([SECRET],) if work is forget else (timedelta(days=1), datetime.now(UTC))
+    with pytest.raises(WarehouseError, match=r"(is no warehouse|was scored in).*archive first"):
+        work(tmp_path / "none", *rest)
+
+
+def test_a_warehouse_without_scores_can_be_vacuumed(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [refused("no")])
+    settings = settings_of(tmp_path)
+    with pytest.raises(ArchiveError):
+        rescore_archive(settings)
+    vacuum(settings.warehouse, timedelta(0), datetime.now(UTC))
+    assert ask(settings, "SELECT raw FROM rejects") == [(None,)]
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [said(1, "fix it", 8)])
+    rescore_archive(settings)
+    assert_same(tables(settings.warehouse), of_a_full_run(settings))
+
+
+# --- forget ---
+
+TWICE = "said by two"
+OLDER = {"a.jsonl": [said(SECRET, "older words", 8, id=SECRET), said(1, "fix it", 8)]}
+NEWER = {
+    "a.jsonl": [said(SECRET, "first words", 8, id=SECRET), said(1, "fix it", 8)],
+    "b.jsonl": [
+        said(2, "sum it", 9),
+        said(SECRET, "a secret plan", 10, id=SECRET),
+        said(3, "a secret trip", 11),
+        said(SECRET, "refused plan", 8, id=SECRET, confidence=7.0),
+        refused("bad"),
+        said(4, "plan it", 12),
+    ],
+    "c.jsonl": [said(5, TWICE, 13), said("five, too", TWICE, 14), said(1, "fix it all", 15)],
+}
+EMBEDDED = ("older words", "first words", "a secret plan")  # of the secret
+
+
+def left_by_three_runs(folder: Path, older: Any, newer: Any, **last: Any) -> Path:
+    """What runs over two archives and one more with another setting leave; see `restore`."""
+    write(folder, older)
+    rescore_archive(settings_of(folder))
+    write(folder, newer)
+    rescore_archive(settings_of(folder))
+    rescore_archive(settings_of(folder, **last))
+    shutil.copytree(folder, f"{folder}-as-it-was")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs over an archive that held the secret in all ways."""
+    folder = tmp_path_factory.mktemp("forget")
+    return left_by_three_runs(folder, OLDER, NEWER, cache_size=3)
+
+
+@pytest.fixture
+def folder(as_it_was: Path) -> Path:
+    restore(as_it_was)
+    return as_it_was
+
+
+@cache
+def without(folder: Path, *ids: str) -> dict[str, pl.DataFrame]:
+    """The tables of a full run over the same archive without some traces."""
+    write(folder, NEWER, ids)
+    wanted = of_a_full_run(settings_of(folder, cache_size=3))
+    write(folder, NEWER)
+    return wanted
+
+
+def places(warehouse: Path, sought: Iterable[str]) -> list[str]:
+    """Every file below the folder in whose name or content one of the words stands."""
+    words = [word.encode() for word in sought]
+    found = []
+    for path in sorted(warehouse.rglob("*")):
+        if not path.is_file():
+            continue
+        content = path.read_bytes() + str(path.relative_to(warehouse)).encode()
+        if path.suffix == ".parquet":
+            content += repr(pl.read_parquet(path, hive_partitioning=False).rows()).encode()
+        if any(word in content for word in words):
+            found.append(str(path.relative_to(warehouse)))
+    return found
+
+
+def vectors_in(warehouse: Path, texts: Iterable[str]) -> list[str]:
+    """Every file below the folder in which a text's vector stands."""
+    vectors = Hashing().encode([f"{words} {words}" for words in texts])
+    sought = [vector.tobytes() for vector in vectors]
+    paths = [path for path in sorted(warehouse.rglob("*")) if path.is_file()]
+    return [str(path) for path in paths if any(each in path.read_bytes() for each in sought)]
+
+
+def traces_of(warehouse: Path) -> list[str]:
+    """Every place in which something of the secret stands."""
+    texts = (*EMBEDDED, "refused plan")
+    found = places(warehouse, [SECRET, *texts, *map(text_hash, texts)])
+    return found + vectors_in(warehouse, EMBEDDED)
+
+
+def test_what_is_sought_is_found_before_it_is_forgotten(folder: Path) -> None:
+    assert {path.partition("/")[0] for path in places(folder / "warehouse", [SECRET])} == {
+        "facts",
+        "rejects",
+        "scores",
+    }
+    assert len(vectors_in(folder / "warehouse", ["a secret plan"])) == 1
+    assert {path.split("/")[0] for path in places(folder / "warehouse", [text_hash(TWICE)])} == {
+        "facts",
+        "scores",
+        "vectors",
+    }
+
+
+def test_law_forgetting_leaves_the_tables_of_an_archive_without_that_trace(folder: Path) -> None:
+    summary = forget(folder / "warehouse", [SECRET])
+    assert summary.traces == 1
+    found = tables(folder / "warehouse")
+    assert_same(found, without(folder, SECRET))
+    assert found["rejects"]["trace_id"].to_list() == ["kp:trace:1", "kp:trace:bad"]
+    assert rescore_archive(settings_of(folder, cache_size=3)).run_id is None
+    assert ask(settings_of(folder), 'SELECT "rows" FROM files ORDER BY ALL') == [(1,), (3,), (4,)]
+
+
+def test_nothing_of_a_forgotten_row_that_was_rejected_is_left(folder: Path) -> None:
+    held = places(folder / "warehouse", ["refused words"])
+    assert {path.partition("/")[0] for path in held} >= {"facts", "rejects"}
+    forget(folder / "warehouse", ["kp:trace:bad"])
+    assert places(folder / "warehouse", ["refused words"]) == []
+
+
+def test_nothing_of_a_forgotten_trace_is_left(folder: Path) -> None:
+    content = facts(folder / "warehouse").filter(pl.col("trace_id") == SECRET)["content_hash"]
+    assert places(folder / "warehouse", content)
+    forget(folder / "warehouse", [SECRET])
+    assert traces_of(folder / "warehouse") == []
+    assert places(folder / "warehouse", content) == []
+    digest = hashlib.sha256(SECRET.encode()).hexdigest()
+    assert {path.partition("/")[0] for path in places(folder / "warehouse", [digest])} == {
+        "forgotten"
+    }
+    assert hashing("older words").isdisjoint(stored(folder / "warehouse"))
+
+
+def test_a_forgotten_trace_stays_out_of_later_runs(folder: Path) -> None:
+    forget(folder / "warehouse", [SECRET])
+    settings = settings_of(folder, cache_size=2)
+    rescore_archive(settings)
+    again = {"b.jsonl": [*NEWER["b.jsonl"], said(6, "see it", 16)]}
+    write(folder, again)
+    write(folder, {"d.jsonl": [said(SECRET, "a secret plan", 17, id=SECRET)]})
+    rescore_archive(settings)
+    assert traces_of(folder / "warehouse") == []
+    found = tables(folder / "warehouse")
+    write(folder, NEWER | again, [SECRET])
+    (folder / "archive" / "d.jsonl").write_bytes(b"\n")
+    assert_same(found, of_a_full_run(settings))
+
+
+def test_a_text_that_another_trace_has_keeps_its_vector(folder: Path) -> None:
+    forget(folder / "warehouse", ["kp:trace:5"])
+    assert hashing(TWICE) <= stored(folder / "warehouse")
+    assert_same(tables(folder / "warehouse"), without(folder, "kp:trace:5"))
+    summary = rescore_archive(settings_of(folder, cache_size=4))
+    assert summary.counts.embedded == 0
+    forget(folder / "warehouse", ["kp:trace:five, too"])
+    assert hashing(TWICE).isdisjoint(stored(folder / "warehouse"))
+    assert places(folder / "warehouse", [text_hash(TWICE), "kp:trace:5", "five, too"]) == []
+
+
+def test_the_row_that_a_forgotten_one_superseded_goes_as_well(folder: Path) -> None:
+    forget(folder / "warehouse", ["kp:trace:1"])
+    found = tables(folder / "warehouse")
+    assert_same(found, without(folder, "kp:trace:1"))
+    assert places(folder / "warehouse", [f'kp:trace:{1}"', text_hash("fix it all")]) == []
+
+
+def test_an_id_that_nobody_knows_is_kept_out_of_later_runs(folder: Path) -> None:
+    before = tables(folder / "warehouse")
+    ids = ["kp:trace:unknown", "kp:trace:unknown", "é 日本"]
+    told = forget(folder / "warehouse", ids, unseen_too=True)
+    assert (told.unseen, told.replayed, told.traces) == (2, 0, 0)
+    assert_same(tables(folder / "warehouse"), before)
+    write(folder, {"d.jsonl": [said("unknown", "not yet known", 7), said(7, "known", 7)]})
+    rescore_archive(settings_of(folder, cache_size=3))
+    scored = tables(folder / "warehouse")["scores"]["trace_id"].to_list()
+    assert "kp:trace:7" in scored
+    assert "kp:trace:unknown" not in scored
+    assert places(folder / "warehouse", ["unknown", text_hash("not yet known")]) == []
+
+
+def test_forgetting_all_traces_leaves_empty_tables(folder: Path) -> None:
+    ids = {row["id"] for rows in NEWER.values() for row in rows}
+    told = forget(folder / "warehouse", sorted(ids))
+    assert (told.traces, told.rows, told.replaced, told.unseen) == (7, 4, 0, 0)
+    assert {name: len(rows) for name, rows in tables(folder / "warehouse").items()} == {
+        "scores": 0,
+        "rejects": 0,
+        "profiles": 5,
+    }
+    assert len(facts(folder / "warehouse")) == len(stored(folder / "warehouse")) == 0
+    assert places(folder / "warehouse", ids) == []
+    write(folder, {"d.jsonl": [said(8, "anew", 7)]})
+    rescore_archive(settings_of(folder, cache_size=3))
+    assert tables(folder / "warehouse")["scores"]["trace_id"].to_list() == ["kp:trace:8"]
+
+
+def test_what_runs_left_before_is_no_more_to_be_read(folder: Path) -> None:
+    *earlier, last = (
+        run for (run,) in ask(settings_of(folder), "SELECT run_id FROM runs ORDER BY started_at")
+    )
+    summary = forget(folder / "warehouse", [SECRET])
+    for run_id in (*earlier, last):
+        with (
+            pytest.raises(WarehouseError, match="by kp-batch vacuum or forget"),
+            connect(folder / "warehouse", run_id),
+        ):
+            pass
+    with connect(folder / "warehouse", summary.run_id) as connection:
+        assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(6,)]
+
+
+def test_traces_of_files_that_are_gone_can_be_forgotten(folder: Path) -> None:
+    (folder / "archive" / "b.jsonl").unlink()
+    rescore_archive(settings_of(folder, cache_size=3))
+    forget(folder / "warehouse", [SECRET])
+    assert traces_of(folder / "warehouse") == []
+    assert_same(tables(folder / "warehouse"), without(folder, SECRET))
+
+
+def test_vacuum_after_forget_brings_nothing_back(folder: Path) -> None:
+    forget(folder / "warehouse", [SECRET])
+    vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC))
+    assert traces_of(folder / "warehouse") == []
+    rescore_archive(settings_of(folder, cache_size=3, threshold=0.1))
+    assert traces_of(folder / "warehouse") == []
+
+
+def killed_after(work: Callable[..., Any]) -> Callable[..., Any]:
+    def once(*inputs: Any) -> None:
+        work(*inputs)
+        raise Killed
+
+    return once
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "dying"),
+    [
+        (kp_batch.pipeline.rescore, "publish_success", killed),
+        (
+            kp_batch.operations.forget,
+            "remove_unneeded",
+            killed_after(kp_batch.operations.forget.remove_unneeded),
+        ),
+        (kp_batch.operations.forget, "keep_vectors", killed),
+    ],
+    ids=["before publishing", "between two tables", "before the vectors"],
+)
+def test_a_killed_forget_is_ended_by_the_same_command(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: Any,
+    name: str,
+    dying: Callable[..., Any],
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, dying)
+        with pytest.raises(Killed):
+            forget(folder / "warehouse", [SECRET])
+    forget(folder / "warehouse", [SECRET])
+    assert traces_of(folder / "warehouse") == []
+    assert_same(tables(folder / "warehouse"), without(folder, SECRET))
+    assert rescore_archive(settings_of(folder, cache_size=3)).run_id is None
+
+
+def test_after_a_killed_forget_a_run_works_with_what_is_published(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tables(folder / "warehouse")
+    with monkeypatch.context() as patch:
+        patch.setattr(kp_batch.pipeline.rescore, "publish_success", killed)
+        with pytest.raises(Killed):
+            forget(folder / "warehouse", [SECRET])
+    assert rescore_archive(settings_of(folder, cache_size=3)).run_id is None
+    assert_same(tables(folder / "warehouse"), before)
+    write(folder, {"d.jsonl": [said(8, "anew", 7)]})
+    rescore_archive(settings_of(folder, cache_size=3))
+    assert_same(tables(folder / "warehouse"), of_a_full_run(settings_of(folder, cache_size=3)))
+
+
+def test_what_a_killed_run_left_of_a_trace_is_forgotten_as_well(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, {"d.jsonl": [said("dead", "never published", 7)]})
+    with monkeypatch.context() as patch:
+        patch.setattr(kp_batch.pipeline.rescore, "publish_success", killed)
+        with pytest.raises(Killed):
+            rescore_archive(settings_of(folder, cache_size=3))
+    assert places(folder / "warehouse", ["kp:trace:dead"])
+    forget(folder / "warehouse", ["kp:trace:dead"], unseen_too=True)
+    assert places(folder / "warehouse", ["kp:trace:dead", text_hash("never published")]) == []
+    assert vectors_in(folder / "warehouse", ["never published"]) == []
+
+
+def not_done(_path: Path, **_: bool) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("ending", "work"),
+    [(".vectors.npy", "forget"), (".hashes.npy", "forget"), (".hashes.npy", "vacuum")],
+)
+def test_half_a_chunk_of_a_killed_run_is_removed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, ending: str, work: str
+) -> None:
+    write(folder, {"d.jsonl": [said("dead", "never published", 7)]})
+    replace = Path.replace
+
+    def dying(path: Path, target: Path) -> Path:
+        if str(target).endswith(ending):
+            raise Killed
+        return replace(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", dying)
+        patch.setattr(Path, "unlink", not_done)  # who is killed removes nothing
+        with pytest.raises(Killed):
+            rescore_archive(settings_of(folder, cache_size=3))
+    assert vectors_in(folder / "warehouse", ["never published"])
+    if work == "forget":
+        forget(folder / "warehouse", ["kp:trace:dead"], unseen_too=True)
+    else:
+        vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC))
+    assert places(folder / "warehouse", ["kp:trace:dead", text_hash("never published")]) == []
+    assert vectors_in(folder / "warehouse", ["never published"]) == []
+
+
+def test_the_work_needs_no_prediction(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = forget(folder / "warehouse", [SECRET], dry_run=True)
+    for module in (kp_batch.operations.forget, kp_batch.operations.vacuum):
+        monkeypatch.setattr(module, "count_other_vectors", killed)
+    with monkeypatch.context() as patch:
+        patch.setattr(kp_batch.operations.forget, "keep_vectors", killed)
+        with pytest.raises(Killed):
+            forget(folder / "warehouse", [SECRET])
+    done = forget(folder / "warehouse", [SECRET])
+    assert (done.finishes, done.vectors) == (True, told.vectors)
+    assert told.vectors > 0
+    assert vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC)).vectors == 0
+
+
+def test_forget_waits_for_no_other_writer(folder: Path) -> None:
+    before = tables(folder / "warehouse")
+    with (
+        holding(HOLD, folder / "warehouse") as holder,
+        pytest.raises(WarehouseError, match=rf"another run is writing.*process {holder.pid} "),
+    ):
+        forget(folder / "warehouse", [SECRET])
+    assert_same(tables(folder / "warehouse"), before)
+
+
+def test_forget_needs_no_archive(folder: Path) -> None:
+    wanted = without(folder, SECRET)
+    shutil.rmtree(folder / "archive")
+    forget(folder / "warehouse", [SECRET])
+    assert_same(tables(folder / "warehouse"), wanted)
+
+
+def test_forget_needs_no_profiles_file_of_the_last_run(folder: Path) -> None:
+    profiles = folder / "profiles.toml"
+    weights = ("complexity", "novelty", "tool_diversity", "outcome_confidence")
+    profiles.write_text("[profiles.code]\n" + "".join(f"{name} = 0.25\n" for name in weights))
+    settings = settings_of(folder, cache_size=3, profiles=profiles)
+    rescore_archive(settings)
+    write(folder, NEWER, [SECRET])
+    wanted = of_a_full_run(settings)
+    profiles.unlink()
+    forget(folder / "warehouse", [SECRET])
+    assert_same(tables(folder / "warehouse"), wanted)
+
+
+def test_any_id_can_be_forgotten(tmp_path: Path) -> None:
+    ids = [f"kp {words}" for words in ("", "é 日本", "it's", "a\nb", "%", '"')]
+    odd = [said(n, f"odd words {n}", 9, id=each) for n, each in enumerate(ids)]
+    write(tmp_path, {"a.jsonl": [said("sound", "fix it", 8), *odd]})
+    rescore_archive(settings_of(tmp_path))
+    forget(tmp_path / "warehouse", ids)
+    assert tables(tmp_path / "warehouse")["scores"]["trace_id"].to_list() == ["kp:trace:sound"]
+    assert stored(tmp_path / "warehouse") == hashing("fix it")
+
+
+def test_a_vacuum_after_a_failed_run_keeps_the_json_of_what_is_published(tmp_path: Path) -> None:
+    file = tmp_path / "archive" / "a.jsonl"
+    write_jsonl(file, [trace(), trace(id="", confidence=2.0)])
+    settings = config(tmp_path, tmp_path / "archive", max_reject_share=1)
+    rescore_archive(settings)
+    before, content = ask(settings, "SELECT raw, message FROM rejects"), file.read_bytes()
+    file.write_bytes(b"no longer JSON\n")
+    with pytest.raises(ArchiveError):
+        rescore_archive(settings)
+    vacuum(settings.warehouse, timedelta(days=30), datetime.now(UTC))
+    file.write_bytes(content)
+    rescore_archive(settings)
+    assert ask(settings, "SELECT raw, message FROM rejects") == before
+    assert before[0][0]

@@ -1,0 +1,489 @@
+"""Published traces computed from scratch: sound ones verify, and any tampering is found."""
+
+import shutil
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from pydantic import TypeAdapter
+
+from kp_batch.cli.options import json_line
+from kp_batch.cli.query import verification_text
+from kp_batch.config import RescoreConfig
+from kp_batch.embedding.encoders import Hashing
+from kp_batch.errors import ArchiveError, WarehouseError
+from kp_batch.operations.forget import forget
+from kp_batch.operations.vacuum import vacuum
+from kp_batch.operations.verify import VECTOR_TOLERANCE, Verification, verify
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.warehouse.delta import files_of
+from kp_batch.warehouse.manifest import read_manifest
+from tests.pipeline.test_rescore import ask, config
+from tests.support import GOLDEN
+from tests.support.archives import step, trace, write_jsonl, write_parquet
+
+ALL = 1_000
+WORDS = (
+    "fix the import",
+    "sum the rows",
+    "fix the export",
+    "!",
+    "fix the import",
+    "plan a trip",
+    "!",
+    "sum all rows",
+)
+
+
+def said(number: int, words: str, **more: Any) -> dict[str, Any]:
+    """The trace t`number`, an hour after the one before, whose text is `words words`."""
+    moment = datetime.fromisoformat("2026-01-05T20:00:00Z") + timedelta(hours=number)
+    given = {"id": f"t{number}", "created_at": moment.isoformat(), "objective": words}
+    return trace(**{**given, "steps": [step("thought", words), step("observation")], **more})
+
+
+def settings_of(folder: Path, **changes: Any) -> RescoreConfig:
+    return config(folder, folder / "archive", **{"cache_size": 3, "max_reject_share": 1, **changes})
+
+
+def write(folder: Path, *numbers: int, name: str = "a.jsonl", **changes: Any) -> None:
+    traces = [said(number, WORDS[number], **changes) for number in numbers]
+    writing = write_jsonl if name.endswith("jsonl") else write_parquet
+    writing(folder / "archive" / name, traces)
+
+
+def checked(folder: Path, traces: int = ALL, *, seed: int = 0, embed: bool = True) -> Verification:
+    return verify(folder / "warehouse", traces=traces, seed=seed, embed=embed)
+
+
+def found(told: Verification) -> dict[str, str | None]:
+    """The columns that differ, each with the trace that shows it."""
+    return {each.column: each.trace_id for each in told.differences if each.greatest}
+
+
+def assert_sound(folder: Path, traces: int) -> None:
+    for embed in (True, False):
+        told = checked(folder, embed=embed)
+        assert (told.missing, told.sampled, told.checked) == (0, traces, traces)
+        assert found(told) == {}
+        assert told.wrong == ""
+
+
+# --- what is sound ---
+
+
+def with_a_ttl(folder: Path) -> int:
+    write(folder, *range(8))
+    rescore_archive(settings_of(folder, ttl="2h"))
+    return 8
+
+
+def without_an_encoder(folder: Path) -> int:
+    write(folder, *range(8))
+    rescore_archive(settings_of(folder, embedder="none"))
+    return 8
+
+
+def of_zero_vectors_in_a_cache_of_one(folder: Path) -> int:
+    write_jsonl(folder / "archive" / "a.jsonl", [said(n, "!") for n in range(4)])
+    rescore_archive(settings_of(folder, cache_size=1))
+    return 4
+
+
+def at_one_moment(folder: Path) -> int:
+    write(folder, *range(8), created_at="2026-01-05T20:00:00.000001Z")
+    rescore_archive(settings_of(folder))
+    return 8
+
+
+def night_after_night(folder: Path) -> int:
+    write(folder, 0, 3, 7)
+    rescore_archive(settings_of(folder))
+    write(folder, 1, 2, name="b.parquet", confidence=0.3)
+    rescore_archive(settings_of(folder))
+    write(folder, 0, 3, task_domain="finance")
+    write(folder, 4, 5, 6, name="c.jsonl")
+    rescore_archive(settings_of(folder, ttl="3h"))
+    return 7
+
+
+def after_vacuum_and_forget(folder: Path) -> int:
+    write(folder, *range(8))
+    rescore_archive(settings_of(folder))
+    forget(folder / "warehouse", ["t2"])
+    vacuum(folder / "warehouse", timedelta(0), datetime.now().astimezone())
+    return 7
+
+
+def of_several_caches(folder: Path) -> int:
+    """A trace a day, of two agents and of none, on two hosts and on none."""
+    first = datetime.fromisoformat("2026-01-05T08:00:00Z")
+    for place in ("host=a/a.jsonl", "host=b/b.jsonl", "c.jsonl"):
+        traces = [
+            said(
+                number,
+                WORDS[number % 8],
+                created_at=(first + timedelta(days=number)).isoformat(),
+                agent_id=("x", "y", None)[number // 3 % 3],
+            )
+            for number in range(36)
+            if number % 3 == "abc".index(place[-7])
+        ]
+        write_jsonl(folder / "archive" / place, traces)
+    rescore_archive(settings_of(folder, cache_size=2, cache_by="agent_id+host"))
+    return 36
+
+
+def with_refused_and_repeated_rows(folder: Path) -> int:
+    write(folder, *range(8))
+    rows = [said(n, WORDS[n]) for n in (2, 5)]
+    refused = [said(1, WORDS[1], type="Other", agent_id="another"), said(9, "", confidence=7.0)]
+    write_jsonl(folder / "archive" / "b.jsonl", [*rows, rows[0], b"no json", *refused])
+    rescore_archive(settings_of(folder))
+    return 8
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        with_a_ttl,
+        without_an_encoder,
+        of_zero_vectors_in_a_cache_of_one,
+        at_one_moment,
+        night_after_night,
+        after_vacuum_and_forget,
+        of_several_caches,
+        with_refused_and_repeated_rows,
+    ],
+)
+def test_law_what_runs_made_verifies_to_the_bit(
+    tmp_path: Path, made: Callable[[Path], int]
+) -> None:
+    assert_sound(tmp_path, made(tmp_path))
+
+
+def test_a_refused_row_of_the_same_content_is_not_taken_for_the_scored_one(tmp_path: Path) -> None:
+    twin = said(1, WORDS[1], type="Other", agent_id="another", framework="another")
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, WORDS[0]), said(1, WORDS[1]), twin])
+    rescore_archive(settings_of(tmp_path))
+    assert_sound(tmp_path, 2)
+
+
+# --- what is not ---
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sound")
+    write(folder, 0, 1, 2, 3)
+    write(folder, 4, 5, 6, 7, name="b.parquet")
+    rescore_archive(settings_of(folder))
+    shutil.copytree(folder, f"{folder}-as-it-was")
+    return folder
+
+
+@pytest.fixture
+def folder(sound: Path) -> Path:
+    """The same warehouse again, at the same path, whatever the last test made of it."""
+    shutil.rmtree(sound)
+    shutil.copytree(f"{sound}-as-it-was", sound)
+    return sound
+
+
+def test_law_what_one_run_made_verifies_to_the_bit(folder: Path) -> None:
+    assert_sound(folder, 8)
+
+
+def tamper(folder: Path, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
+    """Change the published scores behind everyone's back."""
+    manifest = read_manifest(folder / "warehouse")
+    assert manifest
+    for path in files_of(folder / "warehouse", "scores", manifest.tables["scores"]):
+        change(pl.read_parquet(path, hive_partitioning=False)).write_parquet(path)
+
+
+def setting(trace_id: str, name: str, value: pl.Expr) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    is_it = pl.col("trace_id") == trace_id
+    return lambda rows: rows.with_columns(pl.when(is_it).then(value).otherwise(name).alias(name))
+
+
+SLIGHTLY = 1 + 2.0**-52
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("score", pl.col("score") * SLIGHTLY),
+        ("score", pl.lit(float("nan"))),
+        ("composite", pl.col("composite") * SLIGHTLY),
+        ("novelty", pl.col("novelty") * SLIGHTLY),
+        ("nearest_trace_id", pl.lit("t0")),
+        ("nearest_age_s", pl.col("nearest_age_s") + 1e-6),
+        ("cache_size", pl.col("cache_size") + 1),
+        ("complexity", pl.col("complexity") + 0.05),
+        ("tool_diversity", pl.lit(0.5)),
+        ("outcome_confidence", pl.col("outcome_confidence") * SLIGHTLY),
+        ("single_thought", ~pl.col("single_thought")),
+        ("low_diversity_penalty", ~pl.col("low_diversity_penalty")),
+        ("success", ~pl.col("success")),
+        ("task_domain", pl.lit("finance")),
+        ("framework", pl.lit("another")),
+    ],
+)
+def test_a_changed_value_is_found(folder: Path, name: str, value: pl.Expr) -> None:
+    tamper(folder, setting("t4", name, value))
+    told = checked(folder, embed=False)
+    assert found(told)[name] == "t4"
+    assert f"{name} of t4 is off by" in told.wrong
+    assert set(found(told).values()) == {"t4"}
+
+
+def test_another_cache_than_that_of_the_row_and_its_path_is_found(tmp_path: Path) -> None:
+    of_several_caches(tmp_path)
+    tamper(tmp_path, setting("t4", "cache_group", pl.lit('{"agent_id":"x","host":"b"}')))
+    assert found(checked(tmp_path))["cache_group"] == "t4"
+    tamper(tmp_path, setting("t4", "cache_group", pl.lit('{"agent_id":"y","host":"b"}')))
+    assert checked(tmp_path).wrong == ""
+    manifest = read_manifest(tmp_path / "warehouse")
+    assert manifest
+    [path] = files_of(tmp_path / "warehouse", "files", manifest.tables["files"])
+    moved = pl.col("path_keys").str.replace('"a"', '"other"', literal=True)
+    pl.read_parquet(path).with_columns(moved).write_parquet(path)
+    assert found(checked(tmp_path)).keys() == {"cache_group"}
+
+
+@pytest.mark.parametrize("hours", [-30, -1.5, -0.5, 0.5, 1.5, 30])
+def test_a_changed_time_is_found(folder: Path, hours: float) -> None:
+    value = pl.col("created_at") + timedelta(hours=hours)
+    tamper(folder, setting("t4", "created_at", value))
+    told = checked(folder)
+    assert found(told)["created_at"] == "t4"
+    assert "created_at of t4 is off by" in told.wrong
+
+
+@pytest.mark.parametrize("name", ["encoder_id", "cache_id", "profile_id", "text_hash"])
+def test_a_changed_fingerprint_is_told_in_some_way(folder: Path, name: str) -> None:
+    other = {
+        "encoder_id": "none",
+        "cache_id": "fifo-1-ttl-none-v1",
+        "profile_id": "another",
+        "text_hash": "0" * 64,
+    }
+    tamper(folder, setting("t4", name, pl.lit(other[name])))
+    try:
+        told = checked(folder)
+    except WarehouseError as error:
+        assert "vectors are not in" in str(error)  # noqa: PT017
+    else:
+        assert told.wrong
+
+
+def test_a_removed_score_is_missing(folder: Path) -> None:
+    tamper(folder, lambda rows: rows.filter(pl.col("trace_id") != "t4"))
+    told = checked(folder)
+    assert (told.missing, told.sampled) == (1, 7)
+    assert "no score for 1 trace of the archive" in told.wrong
+
+
+def test_a_score_of_no_trace_of_the_archive_shows_in_those_that_meet_it(folder: Path) -> None:
+    tamper(
+        folder,
+        lambda rows: pl.concat(
+            [rows, rows.filter(trace_id="t4").with_columns(trace_id=pl.lit("alien"))]
+        ),
+    )
+    told = checked(folder)
+    assert (told.sampled, told.checked) == (9, 8)
+    assert told.wrong
+
+
+def vectors(folder: Path) -> tuple[Path, np.ndarray]:
+    [path] = (folder / "warehouse" / "vectors" / Hashing.encoder_id).glob("*.vectors.npy")
+    return path, np.load(path)
+
+
+def place(folder: Path, words: str) -> int:
+    """The row of a text's vector."""
+    [made] = Hashing().encode([f"{words} {words}"])
+    [row] = np.flatnonzero((vectors(folder)[1] == made).all(axis=1))
+    return int(row)
+
+
+def test_a_turned_component_of_a_vector_is_found_where_it_changes_a_novelty(folder: Path) -> None:
+    path, stored = vectors(folder)
+    row = place(folder, "fix the import")
+    stored[row, np.flatnonzero(stored[row])[0]] *= -1
+    np.save(path, stored)
+    for embed in (True, False):
+        told = checked(folder, embed=embed)
+        assert "novelty" in found(told)
+        assert ("vector" in found(told)) is embed
+        assert "novelty of" in told.wrong
+
+
+def test_a_turned_component_is_found_where_it_changes_no_novelty(folder: Path) -> None:
+    """No other text has the word, and what is nearest stays so without it."""
+    path, stored = vectors(folder)
+    row = place(folder, "plan a trip")
+    others = np.delete(stored, row, axis=0)
+    alone = np.flatnonzero((stored[row] != 0) & ~others.any(axis=0))
+    stored[row, alone[0]] *= -1
+    np.save(path, stored)
+    assert checked(folder, embed=False).wrong == ""
+    told = checked(folder)
+    assert found(told) == {"vector": "t5"}
+    assert told.wrong.startswith("vector of t5 is off by ")
+
+
+def test_a_difference_within_the_tolerance_of_embedding_is_none(folder: Path) -> None:
+    path, stored = vectors(folder)
+    row = place(folder, "plan a trip")
+    others = np.delete(stored, row, axis=0)
+    alone = np.flatnonzero((stored[row] == 0) & ~others.any(axis=0))[0]
+    tolerance = VECTOR_TOLERANCE["float32"]
+    for value, is_wrong in ((tolerance / 2, False), (tolerance * 2, True)):
+        stored[row, alone] = value
+        np.save(path, stored)
+        told = checked(folder)
+        assert found(told).get("vector") == "t5"
+        assert ("vector of t5" in told.wrong) is is_wrong
+
+
+@pytest.mark.parametrize(
+    ("value", "embed"), [(np.nan, True), (np.nan, False), (np.inf, True), (-np.inf, False)]
+)
+def test_a_vector_that_is_no_number_is_found(folder: Path, value: float, *, embed: bool) -> None:
+    path, stored = vectors(folder)
+    stored[place(folder, "plan a trip"), 7] = value
+    np.save(path, stored)
+    told = checked(folder, embed=embed)
+    assert {"novelty", "score", "vector"} <= found(told).keys()
+    assert "novelty of t5 is off by" in told.wrong
+    assert "vector of t5 is off by inf" in told.wrong
+
+
+def test_a_vector_that_is_gone_is_an_error(folder: Path) -> None:
+    vectors(folder)[0].unlink()
+    with pytest.raises(WarehouseError, match="vectors are not in"):
+        checked(folder)
+
+
+def test_a_changed_profile_is_found(folder: Path) -> None:
+    manifest = read_manifest(folder / "warehouse")
+    assert manifest
+    [path] = files_of(folder / "warehouse", "profiles", manifest.tables["profiles"])
+    weights = pl.col("novelty") + 0.1, pl.col("outcome_confidence") - 0.1
+    pl.read_parquet(path).with_columns(weights).write_parquet(path)
+    assert {"composite", "score"} <= found(checked(folder)).keys()
+
+
+# --- what cannot be told ---
+
+
+def test_one_of_each_is_told_in_the_singular() -> None:
+    told = verification_text(Verification(0, 0, 2, 1, (), "")).splitlines()[0]
+    assert told == "1 trace verified (--seed 0), 1 skipped: its file is gone or changed"
+
+
+def test_changed_and_lost_files_are_skipped_and_counted(folder: Path) -> None:
+    write(folder, 0, 1, 2)
+    told = checked(folder)
+    assert (told.missing, told.sampled, told.checked) == (0, 8, 4)
+    assert told.wrong == ""
+    assert verification_text(told).splitlines()[0] == (
+        "4 traces verified (--seed 0), 4 skipped: their files are gone or changed"
+    )
+    (folder / "archive" / "b.parquet").unlink()
+    told = checked(folder)
+    assert (told.sampled, told.checked) == (8, 0)
+    assert told.wrong == (
+        "nothing could be checked: of 8 traces drawn, all stand in files that are gone, unreadable "
+        "or changed"
+    )
+    assert [each.greatest for each in told.differences] == [0.0] * len(told.differences)
+    assert verification_text(told).startswith("0 traces verified (--seed 0), 8 skipped")
+
+
+def test_a_file_that_is_a_folder_now_is_skipped(folder: Path) -> None:
+    (folder / "archive" / "b.parquet").unlink()
+    (folder / "archive" / "b.parquet").mkdir()
+    assert checked(folder).checked == 4
+
+
+def test_files_that_the_last_run_missed_are_skipped(folder: Path) -> None:
+    content = (folder / "archive" / "b.parquet").read_bytes()
+    (folder / "archive" / "b.parquet").unlink()
+    rescore_archive(settings_of(folder))
+    (folder / "archive" / "b.parquet").write_bytes(content)
+    told = checked(folder)
+    assert (told.sampled, told.checked, told.wrong) == (8, 4, "")
+
+
+@pytest.mark.parametrize(("traces", "sampled"), [(1, 1), (5, 5), (8, 8), (9, 8), (10**9, 8)])
+def test_a_sample_is_at_the_most_all(folder: Path, traces: int, sampled: int) -> None:
+    told = checked(folder, traces)
+    assert (told.sampled, told.checked, told.wrong) == (sampled, sampled, "")
+
+
+def test_a_sample_is_drawn_by_its_seed(folder: Path) -> None:
+    tamper(folder, setting("t4", "score", pl.lit(0.0)))
+    drawn = [checked(folder, 4, seed=seed, embed=False).wrong for seed in range(16)]
+    assert set(map(bool, drawn)) == {True, False}
+    assert drawn == [checked(folder, 4, seed=seed, embed=False).wrong for seed in range(16)]
+
+
+def test_verifying_changes_nothing(folder: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (folder / "warehouse").rglob("*")}
+    checked(folder)
+    assert {path: path.stat().st_mtime_ns for path in (folder / "warehouse").rglob("*")} == before
+    assert ask(settings_of(folder), "SELECT count(*) FROM runs") == [(1,)]
+
+
+def test_a_person_reads_the_column_the_difference_and_the_trace(folder: Path) -> None:
+    tamper(folder, setting("t4", "score", pl.col("score") + 0.25))
+    lines = verification_text(checked(folder)).splitlines()
+    assert lines[0] == "8 traces verified (--seed 0)"
+    [line] = [line for line in lines if line.split()[:1] == ["score"]]
+    assert line.split() == ["score", "0.25", "0", "t4"]
+
+
+def test_its_json_is_the_golden_text(folder: Path) -> None:
+    path, stored = vectors(folder)
+    stored[place(folder, "plan a trip"), 7] = np.inf
+    np.save(path, stored)
+    tamper(folder, setting("t4", "score", pl.lit(2.0**60)))
+    told = checked(folder, embed=False)
+    assert TypeAdapter(Verification).validate_json(json_line(told), strict=True) == told
+    assert json_line(told) == (GOLDEN / "verification.json").read_text("utf-8").rstrip()
+
+
+@pytest.mark.parametrize("embed", [True, False])
+def test_a_warehouse_without_scores_verifies(tmp_path: Path, *, embed: bool) -> None:
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "refused", confidence=7.0)])
+    with pytest.raises(ArchiveError):
+        rescore_archive(settings_of(tmp_path))
+    told = checked(tmp_path, embed=embed)
+    assert (told.missing, told.sampled, told.wrong) == (0, 0, "")
+
+
+def test_a_cache_far_larger_than_the_archive_verifies(tmp_path: Path) -> None:
+    write(tmp_path, 0, 1, 2, 3)
+    rescore_archive(settings_of(tmp_path, cache_size=10**12))
+    assert_sound(tmp_path, 4)
+
+
+def test_no_warehouse_is_told(tmp_path: Path) -> None:
+    with pytest.raises(WarehouseError, match="is no warehouse; run an archive first"):
+        checked(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["trace_id", "content_hash", "source_file"])
+def test_a_scored_trace_that_stands_in_no_file_is_found(folder: Path, name: str) -> None:
+    tamper(folder, setting("t4", name, pl.lit("invented")))
+    told = checked(folder)
+    assert "1 scored trace (such as " in told.wrong
+    assert "no known file has the content of" in told.wrong

@@ -1,0 +1,230 @@
+"""When the report is written, where it goes, and what happens where it cannot be."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from markupsafe import escape
+
+from kp_batch import duck
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
+from kp_batch.operations.forget import forget
+from kp_batch.pipeline import report as reporting
+from kp_batch.pipeline.report import leave_report, report
+from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
+from kp_batch.report.data import ReportData
+from kp_batch.steps.step import ThreadExecutor
+from kp_batch.warehouse.reader import connect
+from tests.support.archives import trace, write_jsonl
+from tests.support.holding import holding
+from tests.warehouse.test_lock import HOLD
+
+HOSTILE = "\x1b[31mred\x9b31m\u202e"
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    traces = [trace(id=f"{HOSTILE}{n}", task_domain=HOSTILE) for n in range(3)]
+    write_jsonl(tmp_path / "a.jsonl", traces)
+    rescore_archive(config(tmp_path))
+    return tmp_path / "warehouse"
+
+
+def config(folder: Path, **changes: object) -> RescoreConfig:
+    told = {"archive": (str(folder / "a.jsonl"),), "warehouse": folder / "warehouse"}
+    return RescoreConfig.model_validate({**told, "embedder": "hashing", **changes})
+
+
+def test_the_page_is_written_after_work_that_published_and_only_then(
+    warehouse: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "kp_batch")
+    page = warehouse / "report.html"
+    leave_report(warehouse, ThreadExecutor())
+    assert page.read_text("utf-8").startswith(report(warehouse, "html"))
+    assert caplog.messages == [f"the report is in {page}"]
+    written = page.stat().st_mtime_ns
+    leave_report(warehouse, ThreadExecutor())
+    assert page.stat().st_mtime_ns == written
+    rescore_archive(config(warehouse.parent, threshold=0.1))
+    leave_report(warehouse, ThreadExecutor())
+    assert "reach the threshold of 0.1" in page.read_text("utf-8")
+
+
+def test_another_encoder_has_a_report_that_says_that_the_scores_do_not_compare(
+    warehouse: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for embedder in ("none", "none", "hashing"):
+        rescore_and_report(config(warehouse.parent, embedder=embedder))
+        assert not [each for each in caplog.records if each.levelname == "WARNING"]
+        for told in (report(warehouse, "markdown"), (warehouse / "report.html").read_text("utf-8")):
+            assert "The scores of the last run do not compare with those of the previous" in told
+
+
+def test_the_page_tells_of_a_run_that_failed(warehouse: Path) -> None:
+    write_jsonl(warehouse.parent / "a.jsonl", [trace(steps=[])] * 5)
+    with pytest.raises(KpBatchError) as failure:
+        rescore_and_report(config(warehouse.parent))
+    text = (warehouse / "report.html").read_text("utf-8")
+    assert "The last run, " in text
+    assert f"failed: <b>{escape(str(failure.value))}</b>." in text
+
+
+@pytest.mark.parametrize(("gib", "limit"), [(1, "256.0 MiB"), (64, "512.0 MiB")])
+def test_the_report_is_gathered_in_bounded_memory(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch, gib: int, limit: str
+) -> None:
+    told: list[Any] = []
+
+    def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
+        told.extend(connection.execute("SELECT current_setting('memory_limit')").fetchall())
+        return gathered(connection)
+
+    gathered = reporting.gather
+    monkeypatch.setattr(duck, "available_bytes", lambda: gib << 30)
+    monkeypatch.setattr(reporting, "gather", gather)
+    report(warehouse, "markdown")
+    assert told == [(limit,)]
+
+
+def test_where_nothing_is_published_there_is_no_page_and_no_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "kp_batch")
+    leave_report(tmp_path, ThreadExecutor())
+    assert list(tmp_path.iterdir()) == []
+    assert caplog.messages == []
+
+
+def test_a_page_that_cannot_be_written_is_a_warning_and_leaves_no_stale_one(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    leave_report(warehouse, ThreadExecutor())
+    rescore_archive(config(warehouse.parent, threshold=0.1))
+
+    def fail(*_: object) -> str:
+        raise RuntimeError("no\nVega")
+
+    monkeypatch.setitem(reporting.FORMATS, "html", fail)
+    leave_report(warehouse, ThreadExecutor())
+    assert not (warehouse / "report.html").exists()
+    assert caplog.messages == ["the report was not written: no Vega"]
+
+
+def test_while_another_run_writes_it_also_writes_the_page(
+    warehouse: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "kp_batch")
+    with holding(HOLD, warehouse):
+        leave_report(warehouse, ThreadExecutor())
+    assert not (warehouse / "report.html").exists()
+    assert caplog.messages == []
+
+
+def test_a_page_that_cannot_be_removed_hides_no_error(
+    warehouse: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (warehouse / "report.html").mkdir()
+    write_jsonl(warehouse.parent / "a.jsonl", [trace(steps=[])] * 5)
+    with pytest.raises(ArchiveError):
+        rescore_and_report(config(warehouse.parent))
+    assert "the report was not written" in caplog.messages[-1]
+
+
+def test_a_run_tells_its_summary_before_its_report(warehouse: Path) -> None:
+    page = warehouse / "report.html"
+    told: list[bool] = []
+    changed = config(warehouse.parent, threshold=0.1)
+    rescore_and_report(changed, on_result=lambda _: told.append(page.exists()))
+    assert told == [False]
+    assert page.exists()
+
+
+def test_a_forgotten_trace_leaves_the_page(warehouse: Path) -> None:
+    said, later = "words to be forgotten", "2026-01-06T08:00:00Z"
+    rows = [trace(id="to-be-forgotten", objective=said), trace(id="stays", created_at=later)]
+    write_jsonl(warehouse.parent / "a.jsonl", rows)
+    rescore_archive(config(warehouse.parent, prune=True))
+    leave_report(warehouse, ThreadExecutor())
+    text = (warehouse / "report.html").read_text("utf-8")
+    assert "to-be-forgotten" in text
+    assert text.count(said) == 6  # both tables and its page, as itself and as what is nearest
+    assert forget(warehouse, ["to-be-forgotten"], with_page=True).traces == 1
+    text = (warehouse / "report.html").read_text("utf-8")
+    assert "to-be-forgotten" not in text
+    assert said not in text
+    assert "stays" in text
+
+
+def kp_batch(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kp_batch", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_report_writes_a_page_or_markdown_where_it_is_told(warehouse: Path) -> None:
+    place = warehouse.parent / "page.html"
+    done = kp_batch("report", "--warehouse", warehouse, "-o", place)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == f"kp-batch: the report is in {place}\n"
+    assert place.read_text("utf-8") == report(warehouse, "html")
+    done = kp_batch("report", "--warehouse", warehouse, "--format", "markdown")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == report(warehouse, "markdown")
+
+
+@pytest.mark.parametrize("place", ["missing/page.html", "."])
+def test_report_says_in_one_line_where_it_cannot_write(warehouse: Path, place: str) -> None:
+    done = kp_batch("report", "--warehouse", warehouse, "-o", warehouse.parent / place)
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith("kp-batch: ")
+    assert not any(path.name.endswith(".part") for path in warehouse.parent.rglob("*"))
+
+
+def test_report_of_no_warehouse_says_what_to_do(tmp_path: Path) -> None:
+    done = kp_batch("report", "--warehouse", tmp_path, "-o", tmp_path / "page.html")
+    assert done.returncode == 1
+    assert "run an archive first" in done.stderr
+
+
+def test_report_says_in_one_line_what_cannot_be_read(warehouse: Path) -> None:
+    for path in warehouse.glob("scores/*/*.parquet"):
+        path.unlink()
+    with pytest.raises(WarehouseError, match="scores"):
+        report(warehouse, "markdown")
+
+
+@pytest.mark.parametrize("output_format", ["table", "csv", "json"])
+def test_a_terminal_obeys_nothing_that_traces_contain(warehouse: Path, output_format: str) -> None:
+    query = "SELECT trace_id, task_domain FROM scores"
+    ours, theirs = pty.openpty()
+    arguments = ("sql", query, "--warehouse", str(warehouse), "--format", output_format)
+    subprocess.run([sys.executable, "-m", "kp_batch", *arguments], stdout=theirs, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert "[31mred" in shown
+    assert not any(sign in shown for sign in HOSTILE if not sign.isprintable())
+
+
+def test_what_is_piped_is_what_traces_contain(warehouse: Path) -> None:
+    done = kp_batch(
+        "sql", "SELECT task_domain FROM scores", "--warehouse", warehouse, "--format", "csv"
+    )
+    assert HOSTILE in done.stdout
+    with connect(warehouse) as connection:
+        rows = connection.execute("SELECT DISTINCT task_domain FROM scores").fetchall()
+    assert rows == [(HOSTILE,)]
+
+
+def test_an_error_that_names_what_traces_contain_is_not_obeyed_either(warehouse: Path) -> None:
+    done = kp_batch("sql", f'FROM "{HOSTILE}"', "--warehouse", warehouse)
+    assert done.returncode == 1
+    assert "[31mred" in done.stderr
+    assert "\x1b" not in done.stderr

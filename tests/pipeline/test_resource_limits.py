@@ -1,0 +1,98 @@
+"""A run that would not fit says so before it begins."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kp_batch.pipeline.preflight
+from kp_batch.config import RescoreConfig
+from kp_batch.embedding.vector_store import _chunk_names
+from kp_batch.errors import ResourceError
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.summary import Summary
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.manifest import require_manifest
+from tests.support.archives import trace, write_jsonl
+
+GB = 10**9
+TRACES = 40
+
+
+@dataclass(frozen=True)
+class Disk:
+    free: int
+
+
+@pytest.fixture
+def rescore(tmp_path: Path) -> Callable[..., Summary]:
+    """Runs over forty traces, with the hashing encoder's 384 dimensions."""
+    traces = [trace(id=str(each), objective=f"task {each}") for each in range(TRACES)]
+    archive = write_jsonl(tmp_path / "archive.jsonl", traces)
+    usual = {"archive": (str(archive),), "warehouse": tmp_path / "warehouse"}
+
+    def run(**changes: Any) -> Summary:
+        return rescore_archive(RescoreConfig(**{**usual, "embedder": "hashing", **changes}))
+
+    return run
+
+
+def there_is(monkeypatch: pytest.MonkeyPatch, memory: int = 10**12, disk: int = 10**12) -> None:
+    monkeypatch.setattr(kp_batch.pipeline.preflight, "available_bytes", lambda: memory)
+    monkeypatch.setattr(kp_batch.pipeline.preflight, "disk_usage", lambda _: Disk(disk))
+
+
+# Two copies of forty vectors.
+NEEDED = (512 << 20) + 2 * TRACES * 384 * 4
+
+
+def test_a_replay_that_fits_into_no_memory_does_not_begin(
+    rescore: Callable[..., Summary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there_is(monkeypatch, memory=NEEDED - 1)
+    with pytest.raises(ResourceError, match=r"of 40 traces at once .* 537.0 MB .* --cache-size"):
+        rescore()
+    published = require_manifest(tmp_path / "warehouse")
+    assert published.failed
+    assert set(published.tables) == {"rejects", "runs"}
+    assert not Layout(tmp_path / "warehouse").all_vectors.exists()
+
+
+def test_a_replay_that_just_fits_is_carried_out(
+    rescore: Callable[..., Summary], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there_is(monkeypatch, memory=NEEDED)
+    assert rescore().counts.replayed == TRACES
+
+
+def test_a_cache_larger_than_the_archive_takes_no_memory(
+    rescore: Callable[..., Summary], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there_is(monkeypatch, memory=NEEDED)
+    assert rescore(cache_size=10**12).counts.replayed == TRACES
+
+
+def test_a_replay_of_stored_vectors_is_checked_as_well(
+    rescore: Callable[..., Summary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rescore()
+    first = 2 * 384 * 4  # of the one trace that nobody meets now whose window is another
+    there_is(monkeypatch, memory=NEEDED - first - 1)
+    with pytest.raises(ResourceError):
+        rescore(cache_size=1)
+    assert rescore(threshold=0.5).counts.replayed == 0
+    [vectors] = Layout(tmp_path / "warehouse").all_vectors.iterdir()
+    assert len(_chunk_names(vectors)) == 1
+
+
+def test_vectors_and_scores_that_fit_onto_no_disk_are_not_made(
+    rescore: Callable[..., Summary], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = TRACES * (384 * 4 + 415)
+    there_is(monkeypatch, disk=written - 1)
+    with pytest.raises(ResourceError, match=r"^40 new vectors and the scores .* has 0.1 MB left"):
+        rescore()
+    there_is(monkeypatch, disk=written)
+    assert rescore().counts.embedded == TRACES

@@ -1,0 +1,155 @@
+"""What a run says of itself at its end."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kp_batch.pipeline.publish
+import kp_batch.pipeline.summary
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import ArchiveError
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.summary import DomainScores, as_table, as_text, with_all_domains
+from kp_batch.steps.step import timed
+from kp_batch.text import bar_line
+from tests.pipeline.test_rescore import config
+from tests.support.archives import trace, write_jsonl
+from tests.support.queries import ask
+
+
+@pytest.mark.parametrize(
+    ("counts", "line"),
+    [
+        ([0] * 10, "▁" * 10),
+        ([7, 4, 2, 1, 0], "█▅▃▂▁"),
+        ([1000, 1, 0], "█▂▁"),
+        ([3], "█"),
+        ([], ""),
+    ],
+)
+def test_a_bar_line_is_as_high_as_the_counts_and_hides_none(counts: list[int], line: str) -> None:
+    assert bar_line(counts) == line
+
+
+def test_each_domain_has_its_bar_line_and_hostile_names_are_written_out(tmp_path: Path) -> None:
+    hostile = "\x1b[31mred\n# <script>"
+    traces = [trace(id=str(n), task_domain=d) for n, d in enumerate(["code", "code", hostile])]
+    write_jsonl(tmp_path / "a.jsonl", traces)
+    summary = rescore_archive(
+        RescoreConfig(
+            archive=(str(tmp_path / "a.jsonl"),), warehouse=tmp_path / "wh", embedder="none"
+        )
+    )
+    assert [sum(row.bins) for row in summary.scores] == [1, 2]
+    text = as_text(summary)
+    assert "\\x1b[31mred\\n# <script>" in text
+    assert "\x1b" not in text
+    [code] = [line for line in text.splitlines() if line.split()[:1] == ["code"]]
+    assert code.count("█") == 1
+
+
+def test_a_summary_reads_what_the_last_done_run_left(tmp_path: Path) -> None:
+    archive = tmp_path / "a.jsonl"
+
+    def run(**settings: Any) -> list[DomainScores]:
+        return rescore_archive(config(tmp_path, archive, **settings)).scores
+
+    sound = [trace(id=str(each), objective=str(each), confidence=each) for each in (0.1, 0.5, 1.0)]
+    write_jsonl(archive, sound)
+    run()
+    lowest, highest = ask(tmp_path / "warehouse", "SELECT min(score), max(score) FROM scores").row(
+        0
+    )
+    [every] = run(threshold=lowest)
+    [one] = run(threshold=highest)  # a threshold alone makes a run
+    assert (every.worth_sharing, one.worth_sharing) == (3, 1)
+    assert replace(every, worth_sharing=one.worth_sharing) == one
+    write_jsonl(archive, [*sound, trace(id="refused", steps=[])])
+    with pytest.raises(ArchiveError):
+        run(threshold=0.5, max_reject_share=0)
+    write_jsonl(archive, sound)
+    assert run(threshold=highest) == [one]
+
+
+def test_the_published_distribution_and_the_question_give_the_same_numbers(tmp_path: Path) -> None:
+    archive = tmp_path / "a.jsonl"
+    traces = [
+        trace(id=f"{n}", objective=f"{n}", confidence=n / 20, task_domain="ab"[n % 2])
+        for n in range(20)
+    ]
+    write_jsonl(archive, traces)
+    scores = rescore_archive(config(tmp_path, archive)).scores
+    numbers = "task_domain, traces, mean, p5, p25, p50, p75, p95"
+    asked = ask(tmp_path / "warehouse", f"SELECT {numbers} FROM score_distribution")
+    kept = f"SELECT {numbers} FROM distributions WHERE task_domain IS NOT NULL ORDER BY task_domain"
+    assert ask(tmp_path / "warehouse", kept).equals(asked)
+    assert asked.rows() == [
+        (each.task_domain, each.traces, each.mean, *each.quantiles) for each in scores
+    ]
+
+
+def test_a_name_of_a_megabyte_is_shortened(tmp_path: Path) -> None:
+    archive = tmp_path / "a.jsonl"
+    write_jsonl(archive, [trace(task_domain="x" * (1 << 20))])
+    assert len(as_text(rescore_archive(config(tmp_path, archive)))) < 2_000
+
+
+def test_a_summary_shows_the_domains_with_the_most_traces_and_how_many_more_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "a.jsonl"
+    domains = [*"dccbbaae"]
+    write_jsonl(archive, [trace(id=f"{n}", task_domain=each) for n, each in enumerate(domains)])
+    every = rescore_archive(config(tmp_path, archive))
+    assert [row.task_domain for row in every.scores] == [*"abcde"]
+    monkeypatch.setattr(kp_batch.pipeline.summary, "_DOMAINS_SHOWN", 4)
+    shown = replace(rescore_archive(config(tmp_path, archive)), run_id=every.run_id)
+    assert (shown.domains, shown.scores) == (5, every.scores[:4])
+    assert as_text(shown).endswith("\n  1 more, with fewer traces: see the view distributions")
+    assert len(as_table(shown)) == 4
+    assert with_all_domains(shown) == replace(shown, scores=every.scores)
+
+
+def test_a_summary_tells_how_long_it_was_waited_for_and_what_for(tmp_path: Path) -> None:
+    archive = tmp_path / "a.jsonl"
+    write_jsonl(archive, [trace()])
+    began = time.time() - 1000
+    with timed(began):
+        summary = rescore_archive(config(tmp_path, archive))
+    assert 1000 <= sum(summary.seconds.values()) <= time.time() - began + 0.01  # each is rounded
+    steps = ["read", "plan", "embed", "replay", "write", "publish"]
+    assert list(summary.seconds) == ["start", *steps]
+    alone = {"start": 1.6, "read": 2.25, "write": 4.0}
+    for seconds, told in (
+        (alone, "7.8 s (work 6.2 s, start 1.6 s)"),
+        ({**alone, "prefect": 5.0}, "12.8 s (work 6.2 s, Prefect 5.0 s, start 1.6 s)"),
+    ):
+        first, *lines = as_text(replace(summary, seconds=seconds)).splitlines()
+        assert first == f"run {summary.run_id}: 1 of 1 trace restated in {told}"
+        assert "  seconds    read 2.25, write 4.00" in lines
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_the_distributions_are_the_same_however_many_domains_are_counted_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    archive = tmp_path / "a.jsonl"
+    traces = [
+        trace(id=f"{n}", task_domain="abc"[n % 3], confidence=n / 20, objective=f"{n}")
+        for n in range(20)
+    ]
+    write_jsonl(archive, traces)
+    rescore_archive(config(tmp_path, archive))
+    monkeypatch.setattr(kp_batch.pipeline.publish, "_DOMAINS_AT_ONCE", at_once)
+    rescore_archive(config(tmp_path, archive, cache_size=3))
+    rescore_archive(config(tmp_path, archive))
+    query = (
+        "SELECT distributions.* EXCLUDE (run_id) FROM distributions JOIN runs USING (run_id) "
+        "WHERE config->>'cache_size' = '1000' ORDER BY started_at, task_domain NULLS FIRST"
+    )
+    rows = ask(tmp_path / "warehouse", query).rows()
+    assert [row[0] for row in rows[:4]] == [None, "a", "b", "c"]
+    assert rows[4:] == rows[:4]

@@ -1,0 +1,502 @@
+"""What a plan tells, against counts made by looking at every window, and against what is done."""
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import kp_batch.ingest.scan
+import kp_batch.ingest.stage
+import kp_batch.planning.changes
+from kp_batch.config import RescoreConfig
+from kp_batch.dimensions import DIMENSIONS
+from kp_batch.ingest.scan import scan_archive
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.summary import Summary
+from kp_batch.planning.explain_plan import PlanDescription, describe, plan_text
+from kp_batch.planning.plan import make_plan
+from kp_batch.planning.scorer import Scorer
+from kp_batch.runs.reasons import Reason
+from kp_batch.runs.run import Run
+from kp_batch.runs.staging import Staging
+from kp_batch.scoring.profiles import load_profiles
+from kp_batch.steps.step import ThreadExecutor
+from kp_batch.warehouse.manifest import read_manifest
+from kp_batch.warehouse.reader import connect
+from tests.support.archives import trace, write_jsonl
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+DOMAINS = ("code", "finance", "poetry")
+HOUR = timedelta(hours=1)
+PROFILE = """[profiles.{name}]
+complexity = 0.1
+novelty = 0.2
+tool_diversity = 0.3
+outcome_confidence = 0.4
+"""
+
+
+class Trace(NamedTuple):
+    """A trace; in order of these, traces are replayed."""
+
+    at: datetime
+    id: str
+    domain: str
+    words: str
+
+
+TRACES = [
+    Trace(
+        START + 5 * number * HOUR, f"id{number:02d}", DOMAINS[number // 4 % 3], f"word{number % 7}"
+    )
+    for number in range(40)
+]
+NO_FILES: dict[str, list[str]] = {
+    name: [] for name in ("new", "changed", "back", "gone", "unreadable", "pruned")
+}
+NOTHING_REFUSED: dict[str, Any] = {
+    "rows_of_earlier": 0,
+    "rows_rejected": 0,
+    "rejected_by_code": {},
+    "excess": None,
+    "unused_profiles": {},
+    "cache_by": "none",
+    "caches": None,
+    "traces_without_value": 0,
+}
+LATE = Trace(START + 52 * HOUR, "late", "finance", "a late word")
+
+
+def reason(code: str, words: str, **more: Any) -> dict[str, Any]:
+    """A reason as JSON has it."""
+    return asdict(Reason(code, words, **more))
+
+
+class Night:
+    """An archive of one file a day, and the settings of the runs over it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings: dict[str, Any] = {"embedder": "hashing", "cache_size": 6}
+
+    def write(self, traces: Iterable[Trace]) -> None:
+        by_day: dict[str, list[Trace]] = {}
+        for each in traces:
+            by_day.setdefault(f"{each.at:%F}", []).append(each)
+        for day, several in by_day.items():
+            rows = [
+                trace(
+                    id=each.id,
+                    created_at=each.at.isoformat(),
+                    task_domain=each.domain,
+                    objective=each.words,
+                )
+                for each in several
+            ]
+            write_jsonl(self.folder / "archive" / f"{day}.jsonl", rows)
+
+    def profile(self, name: str) -> None:
+        path = self.folder / "profiles.toml"
+        path.write_text(PROFILE.format(name=name))
+        self.settings["profiles"] = path
+
+    def weigh_code_from(self, moment: datetime) -> None:
+        """Other weights of code from a time on; the built-in ones hold before."""
+        weights = dict.fromkeys(DIMENSIONS, 0.25)
+        self.settings["profiles"] = {
+            **load_profiles().as_json(),
+            "code": [load_profiles().as_json()["code"], {"from": moment, **weights}],
+        }
+
+    def config(self, **changes: Any) -> RescoreConfig:
+        places = {"archive": (str(self.folder / "archive"),), "warehouse": self.folder / "wh"}
+        return RescoreConfig(**{**places, **self.settings, **changes})
+
+    def run(self) -> Summary:
+        return rescore_archive(self.config())
+
+    def described(self, *, by_domain_and_day: bool = True, **changes: Any) -> PlanDescription:
+        with tempfile.TemporaryDirectory() as folder:
+            run = Run.begin(self.config(**changes), datetime.now(UTC), Staging(Path(folder)))
+            run.staging.make()
+            return describe(
+                run,
+                make_plan(run, scan_archive(run, ThreadExecutor()), Scorer.of(run)),
+                by_domain_and_day=by_domain_and_day,
+            )
+
+    def told(self, **changes: Any) -> dict[str, Any]:
+        """What a plan tells, as JSON has it."""
+        return json.loads(json.dumps(asdict(self.described(**changes))))
+
+    def check(self, told: dict[str, Any]) -> None:
+        """That a run does what was told."""
+        summary = self.run()
+        counts = summary.counts
+        for name, done in (
+            ("texts_to_embed", "embedded"),
+            ("traces_to_replay", "replayed"),
+            ("traces_to_restate", "restated"),
+            ("traces_to_reweight", "reweighted"),
+            ("traces_to_remove", "removed"),
+        ):
+            assert told[name] == getattr(counts, done), name
+        assert len(told["partitions"]) == counts.partitions
+        query = (
+            "SELECT created_at::DATE::VARCHAR, task_domain, count(*) FROM scores "
+            "WHERE run_id = ? GROUP BY ALL ORDER BY ALL"
+        )
+        with connect(self.folder / "wh") as connection:
+            stated = connection.execute(query, [summary.run_id]).fetchall()
+        assert stated == [
+            (row["day"], row["task_domain"], row["restate"]) for row in told["by_domain_and_day"]
+        ]
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Night:
+    """Not run yet."""
+    night = Night(tmp_path)
+    night.write(TRACES)
+    return night
+
+
+def days(traces: Iterable[Trace]) -> list[str]:
+    return sorted({f"{each.at:%F}" for each in traces})
+
+
+def work(
+    replay: Iterable[Trace], restate: Iterable[Trace] = (), reweight: Iterable[Trace] = ()
+) -> list[dict[str, Any]]:
+    """By domain and day: what is replayed or reweighted is restated."""
+    replay, reweight = list(replay), list(reweight)
+    counts = [
+        Counter((f"{each.at:%F}", each.domain) for each in several)
+        for several in (replay, {*replay, *restate, *reweight}, reweight)
+    ]
+    names = ("task_domain", "day", "replay", "restate", "reweight")
+    return [
+        dict(zip(names, (domain, day, *(count[day, domain] for count in counts)), strict=True))
+        for day, domain in sorted(counts[1])
+    ]
+
+
+def windows(
+    traces: Sequence[Trace], size: int, ttl: timedelta | None
+) -> dict[tuple[Any, ...], list[tuple[Any, ...]]]:
+    """What each trace meets; of a trace only time, id and text count."""
+    order = [(each.at, each.id, each.words) for each in sorted(traces)]
+    return {
+        each: [
+            other
+            for other in order[max(row - size, 0) : row]
+            if ttl is None or other[0] > each[0] - ttl
+        ]
+        for row, each in enumerate(order)
+    }
+
+
+def meeting_others(
+    old: Sequence[Trace], new: Sequence[Trace], size: int = 6, ttl: timedelta | None = None
+) -> list[Trace]:
+    before, now = windows(old, size, ttl), windows(new, size, ttl)
+    keys = {each: (each.at, each.id, each.words) for each in new}
+    return [each for each, key in keys.items() if before.get(key) != now[key]]
+
+
+def test_a_first_run_replays_all(night: Night) -> None:
+    told = night.told()
+    files = [str(night.folder / "archive" / f"{day}.jsonl") for day in days(TRACES)]
+    assert told == {
+        "reasons": [
+            reason("new_warehouse", "a new warehouse"),
+            reason("files_new", f"{len(files)} files new", new=len(files)),
+        ],
+        "files": NO_FILES | {"new": files},
+        **NOTHING_REFUSED,
+        "texts_to_embed": 7,
+        "traces_to_replay": 40,
+        "traces_to_restate": 40,
+        "traces_to_reweight": 0,
+        "traces_to_remove": 0,
+        "domains": 3,
+        "largest_domains": {"code": 16, "finance": 12, "poetry": 12},
+        "by_domain_and_day": work(TRACES),
+        "partitions": days(TRACES),
+        "future_partitions": [],
+        "pending": ["settings", "files", "scores", "profiles"],
+        "estimated_seconds": None,
+    }
+    night.check(told)
+
+
+def test_a_name_of_a_megabyte_is_shortened(night: Night) -> None:
+    night.write([TRACES[0]._replace(domain="x" * (1 << 20))])
+    assert len(plan_text(night.described())) < 1_000
+
+
+def test_with_nothing_to_do_nothing_differs(night: Night) -> None:
+    night.run()
+    told = night.told()
+    assert told == {
+        "reasons": [],
+        "files": NO_FILES,
+        **NOTHING_REFUSED,
+        "texts_to_embed": 0,
+        "traces_to_replay": 0,
+        "traces_to_restate": 0,
+        "traces_to_reweight": 0,
+        "traces_to_remove": 0,
+        "domains": 0,
+        "largest_domains": {},
+        "by_domain_and_day": [],
+        "partitions": [],
+        "future_partitions": [],
+        "pending": [],
+        "estimated_seconds": 0,
+    }
+    assert plan_text(night.described()) == "nothing to do (no file changed)"
+
+
+@pytest.mark.parametrize(("ttl", "traces"), [(None, 7), (12 * HOUR, 3)])
+def test_a_late_trace_replays_it_and_those_that_meet_it(
+    night: Night, ttl: timedelta | None, traces: int
+) -> None:
+    night.settings["ttl"] = ttl
+    night.run()
+    night.write([*TRACES, LATE])
+    told = night.told()
+    others = meeting_others(TRACES, [*TRACES, LATE], ttl=ttl)
+    assert len(others) == traces
+    assert told["by_domain_and_day"] == work(others)
+    assert told["partitions"] == days(others)
+    assert (told["texts_to_embed"], told["traces_to_replay"]) == (1, traces)
+    assert told["files"]["changed"] == [str(night.folder / "archive" / f"{LATE.at:%F}.jsonl")]
+    assert told["pending"] == ["files", "scores"]
+    night.check(told)
+
+
+def test_a_removed_trace_replays_those_that_met_it(night: Night) -> None:
+    night.run()
+    left = [each for each in TRACES if each.id != "id20"]
+    night.write(left)
+    told = night.told()
+    others = meeting_others(TRACES, left)
+    assert len(others) == 6
+    assert told["by_domain_and_day"] == work(others)
+    assert (told["texts_to_embed"], told["traces_to_remove"]) == (0, 1)
+    night.check(told)
+
+
+def test_another_domain_restates_its_trace_alone(night: Night) -> None:
+    night.run()
+    moved = [each._replace(domain="code") if each.id == "id21" else each for each in TRACES]
+    night.write(moved)
+    told = night.told()
+    assert told["by_domain_and_day"] == work([], restate=[moved[21]])
+    assert told["partitions"] == days([moved[21]])
+    assert (told["traces_to_restate"], told["traces_to_reweight"]) == (1, 0)
+    night.check(told)
+
+
+@pytest.mark.parametrize(("name", "domain"), [("code", "code"), ("default", "poetry")])
+def test_a_changed_profile_reweights_its_domain_alone(night: Night, name: str, domain: str) -> None:
+    night.run()
+    night.profile(name)
+    told = night.told()
+    of_it = [each for each in TRACES if each.domain == domain]
+    assert told["by_domain_and_day"] == work([], reweight=of_it)
+    assert told["partitions"] == days(of_it)
+    assert (told["traces_to_restate"], told["traces_to_reweight"]) == (len(of_it), len(of_it))
+    assert told["pending"] == ["settings", "scores", "profiles"]
+    night.check(told)
+
+
+def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) -> None:
+    night.run()
+    before = read_manifest(night.folder / "wh")
+    night.profile("legal")
+    for _ in ("there", "and back"):
+        told = night.told()
+        assert told["pending"] == ["settings", "profiles"]
+        assert plan_text(night.described()).splitlines()[0] == "plan: restate 0 traces"
+        assert (told["by_domain_and_day"], told["partitions"], told["estimated_seconds"]) == (
+            [],
+            [],
+            0,
+        )
+        night.check(told)
+        after = read_manifest(night.folder / "wh")
+        assert before
+        assert after
+        assert after.tables["scores"] == before.tables["scores"]
+        with connect(night.folder / "wh") as connection:
+            ids = {
+                each for (each,) in connection.execute("SELECT profile_id FROM profiles").fetchall()
+            }
+        loaded = load_profiles(night.settings.get("profiles"))
+        assert ids == {each.profile_id for each in loaded.profiles}
+        assert night.told()["pending"] == []
+        assert night.run().run_id is None
+        night.settings.pop("profiles", None)
+
+
+def test_a_late_trace_beside_a_changed_profile(night: Night) -> None:
+    night.run()
+    night.write([*TRACES, LATE])
+    night.profile("code")
+    told = night.told()
+    others = meeting_others(TRACES, [*TRACES, LATE])
+    rest = [each for each in TRACES if each.domain == "code" and each not in others]
+    assert told["by_domain_and_day"] == work(others, reweight=rest)
+    assert told["partitions"] == days([*others, *rest])
+    night.check(told)
+
+
+def test_another_cache_size_replays_the_traces_that_would_meet_others(night: Night) -> None:
+    night.run()
+    night.settings["cache_size"] = 5
+    told = night.told()
+    assert told["by_domain_and_day"] == work(sorted(TRACES)[6:], restate=TRACES)
+    assert told["partitions"] == days(TRACES)
+    assert (told["texts_to_embed"], told["pending"]) == (0, ["settings", "scores"])
+    night.check(told)
+
+
+def test_another_date_restates_what_lies_between_alone(night: Night) -> None:
+    moments = sorted({each.at for each in TRACES if each.domain == "code"})
+    night.weigh_code_from(moments[2])  # within a day, and that of a trace
+    night.run()
+    night.weigh_code_from(moments[5])
+    between = [
+        each for each in TRACES if each.domain == "code" and moments[2] <= each.at < moments[5]
+    ]
+    told = night.told()
+    assert told["by_domain_and_day"] == work([], reweight=between)
+    assert told["partitions"] == days(between)
+    assert [each["code"] for each in told["reasons"]] == ["weights"]
+    night.check(told)
+
+
+def test_another_threshold_touches_no_trace(night: Night) -> None:
+    night.run()
+    night.settings["threshold"] = 0.5
+    told = night.told()
+    assert told["pending"] == ["settings"]
+    words = "threshold 0.75 \N{RIGHTWARDS ARROW} 0.5"
+    assert told["reasons"] == [reason("threshold", words, old=0.75, new=0.5)]
+    assert (told["by_domain_and_day"], told["partitions"], told["estimated_seconds"]) == ([], [], 0)
+    night.check(told)
+
+
+def test_the_estimate_takes_each_step_at_its_rate_in_the_runs_that_had_work_for_it(
+    night: Night,
+) -> None:
+    night.run()
+    night.settings["cache_size"] = 5
+    night.run()  # embeds nothing
+    with connect(night.folder / "wh") as connection:
+        rows = connection.execute("SELECT counts, seconds FROM runs ORDER BY started_at").fetchall()
+    (first, spent), (second, later) = [[json.loads(each) for each in row] for row in rows]
+    rate = {
+        step: (spent[step] + later[step]) / (first[unit] + second[unit])
+        for step, unit in (("replay", "replayed"), ("write", "partitions"))
+    }
+    night.write([*TRACES, LATE])
+    expected = spent["embed"] / 7 + 6 * rate["replay"] + 2 * rate["write"]
+    assert night.told()["estimated_seconds"] == pytest.approx(expected)
+    assert night.told(embedder="none")["estimated_seconds"] is None  # its rates are others
+
+
+def test_the_estimate_grows_with_the_work(night: Night) -> None:
+    night.run()
+    more: list[Trace] = []
+    estimates = [night.told()["estimated_seconds"]]
+    for number in range(3):
+        more += [
+            LATE._replace(at=LATE.at + (24 * number + each) * HOUR, id=f"{number}-{each}")
+            for each in range(1 + number)
+        ]
+        night.write([*TRACES, *more])
+        estimates.append(night.told()["estimated_seconds"])
+    assert estimates == sorted(set(estimates))
+    assert estimates[0] == 0
+
+
+def test_a_plan_as_text(night: Night) -> None:
+    night.run()
+    night.write([*TRACES, LATE])
+    night.profile("code")
+    assert (
+        plan_text(replace(night.described(), estimated_seconds=1234.5))
+        == """\
+plan: restate 19 traces (code 16, finance 2, poetry 1)
+  why        weights of code: complexity 0.2 → 0.1, novelty 0.3 → 0.2, outcome_confidence 0.2 → 0.4
+             files: 1 changed
+  embed      1 text
+  replay     7 traces
+  reweight   12 traces: their weights alone differ
+  rewrite    6 partitions from 2026-01-05 to 2026-01-13
+  time       about 1,234 s"""
+    )
+
+
+def test_rows_that_an_earlier_version_read_are_told(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    night.run()
+    [first, *_] = sorted((night.folder / "archive").iterdir())
+    rows = len(first.read_text().splitlines())
+    first.unlink()
+    assert night.described().rows_of_earlier == 0
+    for module in (kp_batch.ingest.stage, kp_batch.ingest.scan, kp_batch.planning.changes):
+        monkeypatch.setattr(module, "VERSION", "-v99")
+    told = night.described()
+    assert told.rows_of_earlier == rows > 0
+    line = f"  keep       {rows} rows as an earlier kp_batch read them: their files are gone or"
+    assert line in plan_text(told)
+    assert night.run().counts.rows_of_earlier == rows
+    assert night.described().rows_of_earlier == rows  # with nothing to do
+
+
+def test_a_plan_as_text_names_few_of_many_reasons(night: Night) -> None:
+    night.run()
+    path = night.folder / "profiles.toml"
+    path.write_text("".join(PROFILE.format(name=f"p{number:02d}") for number in range(15)))
+    lines = plan_text(night.described(profiles=path)).splitlines()
+    assert [line[13:28] for line in lines[1:14]] == [
+        *(f"weights of p{number:02d}:" for number in range(12)),
+        "and 3 more",
+    ]
+
+
+def test_a_plan_as_text_names_the_domains_with_the_most_traces_alone(tmp_path: Path) -> None:
+    night = Night(tmp_path)
+    domains = [*"gfedcbaaffg"]
+    night.write([each._replace(domain=name) for each, name in zip(TRACES, domains, strict=False)])
+    told = night.described(by_domain_and_day=False)
+    assert told.by_domain_and_day is None
+    assert (told.domains, list(told.largest_domains.items())) == (
+        7,
+        [("f", 3), ("a", 2), ("g", 2), ("b", 1), ("c", 1)],
+    )
+    [line] = [line for line in plan_text(told).splitlines() if "restate" in line]
+    assert line == "plan: restate 11 traces (f 3, a 2, g 2, b 1, c 1, 2 more)"
+
+
+def test_domains_that_would_steer_a_terminal_are_written_out(tmp_path: Path) -> None:
+    night = Night(tmp_path)
+    hostile = ["\x1b[31mred", "two\nlines\r", "\u202e back"]
+    night.write([each._replace(domain=name) for each, name in zip(TRACES, hostile, strict=False)])
+    told = night.described()
+    assert {row.task_domain for row in told.by_domain_and_day} == set(hostile)
+    [line] = [line for line in plan_text(told).splitlines() if "restate" in line]
+    assert line.isprintable()
+    for written in (r"\x1b[31mred 1", r"two\nlines\r 1", r"\u202e back 1"):
+        assert written in line

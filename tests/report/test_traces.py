@@ -1,0 +1,297 @@
+"""What the report tells of single traces: how they are scored, and their texts from the archive."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import UNREAD, ArchiveError
+from kp_batch.operations.forget import forget
+from kp_batch.pipeline import report as report_texts
+from kp_batch.pipeline.report import gather_traces, leave_report, read_texts, report
+from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
+from kp_batch.report.data import ReportData, gather
+from kp_batch.report.traces import StepStart, Text, Traces
+from kp_batch.schemas import STEP_TYPES
+from kp_batch.steps.step import ThreadExecutor
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.manifest import require_manifest
+from kp_batch.warehouse.publication import publish
+from kp_batch.warehouse.reader import connect
+from tests.operations.test_forget import killed_in_removal
+from tests.support.archives import step, trace, write_jsonl, write_parquet
+from tests.support.buckets import fill
+
+CANARY = "canary"
+
+
+def run(folder: Path, archive: Path | str | None = None, **changes: Any) -> Path:
+    """Rescore, and return the warehouse."""
+    places = {"archive": (str(archive or folder / "archive"),), "warehouse": folder / "warehouse"}
+    rescore_archive(RescoreConfig(**{**places, "embedder": "hashing", **changes}))
+    return folder / "warehouse"
+
+
+def told(warehouse: Path) -> tuple[ReportData, Traces]:
+    with connect(warehouse) as connection:
+        data = gather(connection)
+        return data, gather_traces(warehouse, connection, data, ThreadExecutor())
+
+
+def page(warehouse: Path) -> str:
+    return Layout(warehouse).report.read_text("utf-8")
+
+
+def made(number: int, **changes: Any) -> dict[str, Any]:
+    """One of some traces that differ in all that the page tells."""
+    steps = [step("thought", f"think {each}") for each in range(number)]
+    steps += [step("tool_call", f"call {number}", f"tool {number}"), step("observation")]
+    return trace(
+        id=f"t{number}",
+        objective=f"objective {number}",
+        created_at=f"2026-01-{number // 2 + 1:02d}T{number:02d}:00:00Z",
+        task_domain=("code", "finance")[number % 2],
+        confidence=number / 20,
+        steps=steps,
+        **changes,
+    )
+
+
+def test_a_tool_without_a_name_is_told_as_one(tmp_path: Path) -> None:
+    steps = [step("thought", "a"), step("tool_call", "b", ""), step("tool_call", "c", "editor")]
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="t", steps=steps)])
+    _, traces = told(run(tmp_path))
+    assert traces.details["t"].n_tools == 2
+    text = traces.texts["t"]
+    assert text.tools == ('""', "editor")
+    assert [each.tool for each in text.steps] == ["", '""', "editor"]
+
+
+def test_each_trace_is_told_with_its_sum_its_place_and_its_text(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [made(each) for each in range(7)])
+    rows = [made(each) for each in range(7, 15)]
+    write_parquet(tmp_path / "archive" / "b.parquet", rows, row_group_size=3)
+    warehouse = run(tmp_path)
+    data, traces = told(warehouse)
+    shown = {row["trace_id"]: row for row in data.traces.to_dicts()}
+    assert len(shown) == 15
+    assert traces.details.keys() == traces.texts.keys() == shown.keys()
+    for number in range(15):
+        detail = traces.details[f"t{number}"]
+        assert detail.breakdown.score == shown[f"t{number}"]["score"]
+        assert detail.breakdown.profile == detail.task_domain == ("code", "finance")[number % 2]
+        assert (detail.cache_size, detail.n_steps, detail.n_tools) == (number, number + 2, 1)
+        name, first = ("a.jsonl", 0) if number < 7 else ("b.parquet", 7)
+        assert detail.source_file == str(tmp_path / "archive" / name)
+        assert detail.row == number - first
+        call = StepStart("tool_call", f"tool {number}", f"call {number}")
+        steps = [*(StepStart("thought", "", f"think {each}") for each in range(number)), call]
+        types = {"thought": number, "tool_call": 1, "observation": 1}
+        assert traces.texts[f"t{number}"] == Text(
+            objective=f"objective {number}",
+            types={name: count for name, count in types.items() if count},
+            tools=(f"tool {number}",),
+            steps=(*steps, StepStart("observation", "", ""))[:3],
+        )
+    left = require_manifest(warehouse)
+    without_facts = {name: version for name, version in left.tables.items() if name != "facts"}
+    publish(warehouse, replace(left, tables=without_facts))
+    assert {each.row for each in told(warehouse)[1].details.values()} == {None}
+
+
+def test_no_text_is_long_and_each_is_printable(tmp_path: Path) -> None:
+    steps = [
+        step(STEP_TYPES[each % 4], f"{each}\n\x1b[31m " + "c" * 500, f"tool {each % 50}" + "n" * 99)
+        for each in range(5_000)
+    ]
+    objective = "\ud800 \x9b\u202e\n" + "x" * 1_000_000
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(objective=objective, steps=steps)])
+    warehouse = run(tmp_path)
+    _, traces = told(warehouse)
+    [text] = (traces.texts or {}).values()
+    assert isinstance(text, Text)
+    assert text.types == dict.fromkeys(STEP_TYPES, 1250)
+    assert (len(text.tools), len(text.steps)) == (10, 3)
+    lengths = [
+        len(text.objective),
+        *map(len, text.tools),
+        *(len(each.start) for each in text.steps),
+    ]
+    assert lengths == [300, *[60] * 10, *[120] * 3]
+    assert text.objective.isprintable()
+    assert text.steps[0].start.startswith(r"0 \x1b[31m ccc")
+    assert r"\x9b\u202e xxx" in report(warehouse, "html")
+
+
+def test_what_cannot_be_read_again_says_why(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    names = ("stays", "gone", "changed", "unreadable")
+    for number, name in enumerate(names):
+        write_jsonl(archive / f"{name}.jsonl", [trace(id=name, objective=f"{name} {number}")])
+    warehouse = run(tmp_path)
+    (archive / "gone.jsonl").unlink()
+    write_jsonl(archive / "changed.jsonl", [trace(id="changed", objective="other words")])
+    (archive / "unreadable.jsonl").unlink()
+    (archive / "unreadable.jsonl").mkdir()
+    texts = told(warehouse)[1].texts or {}
+    assert {name: texts[name] for name in names[1:]} == {name: name for name in names[1:]}
+    shown = report(warehouse, "html")
+    assert "stays 0" in shown
+    for name in names[1:]:
+        assert f"<i>not shown: {UNREAD[name]}</i>" in shown
+
+
+def test_large_files_are_left_out_and_those_of_the_first_traces_are_preferred(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is read turns out to be gone."""
+    files = {"first": (True, 60), "large": (True, 90), "small": (False, 30), "last": (False, 50)}
+    rows = pl.DataFrame(
+        [
+            {"source_file": f"/nowhere/{name}", "row": 0, "trace_id": name, "content_hash": ""}
+            | {"is_first": is_first, "size": size}
+            for name, (is_first, size) in files.items()
+        ]
+    )
+    monkeypatch.setattr(report_texts, "_MOST_BYTES", 100)
+    monkeypatch.setattr(report_texts, "_OPENING_BYTES", 1)
+    assert read_texts(rows, ThreadExecutor()) == {
+        **dict.fromkeys(("first", "small"), "gone"),
+        **dict.fromkeys(("large", "last"), "large"),
+    }
+    monkeypatch.setattr(report_texts, "_OPENING_BYTES", 40)
+    assert set(read_texts(rows, ThreadExecutor()).values()) == {"gone", "large"}
+
+
+def test_texts_come_from_a_bucket_as_well(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_parquet(tmp_path / "here" / "a.parquet", [made(1), made(2)])
+    fill(bucket, tmp_path / "here")
+    warehouse = run(tmp_path, archive=bucket)
+    texts = told(warehouse)[1].texts or {}
+    assert [text.objective for text in texts.values()] == ["objective 1", "objective 2"]
+    monkeypatch.setattr(report_texts, "_FETCHING_BYTES", report_texts._MOST_BYTES)  # noqa: SLF001
+    assert set((told(warehouse)[1].texts or {}).values()) == {"large"}
+
+
+class OneByOne(ThreadExecutor):
+    """Reads a part when its texts are asked for."""
+
+    parts = 0
+
+    def map(self, step: Any, parts: Any, /, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        for part in parts:
+            self.parts += 1
+            yield step(part, *args, **kwargs)
+
+
+def test_a_bucket_that_is_away_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"ENDPOINT_URL": "http://127.0.0.1:9", "REGION": "us-east-1"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(f"AWS_{name}", "known")
+    files = [f"s3://away/{each}.parquet" for each in range(3)]
+    named = pl.DataFrame({"source_file": files, "trace_id": files})
+    executor = OneByOne()
+    texts = read_texts(
+        named.with_columns(row=0, content_hash=pl.lit(""), is_first=pl.lit(value=True), size=1),
+        executor,
+    )
+    assert texts == dict.fromkeys(files, "unreadable")
+    assert executor.parts == 1
+
+
+@pytest.fixture
+def with_canaries(tmp_path: Path) -> Path:
+    """Two traces with text that must not go everywhere, in an archive of its own."""
+    steps = [step("thought", f"content {CANARY}"), step("tool_call", "x", f"tool {CANARY}")]
+    rows = [
+        trace(id=name, objective=f"objective {CANARY} {name}", steps=steps) for name in ("a1", "a2")
+    ]
+    write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
+    return tmp_path
+
+
+def test_texts_stand_in_the_page_alone(with_canaries: Path) -> None:
+    warehouse = run(with_canaries)
+    assert {*re.findall(rf"\w+ {CANARY}", report(warehouse, "html"))} == {
+        f"{each} {CANARY}" for each in ("objective", "content", "tool")
+    }
+    assert CANARY not in report(warehouse, "markdown")
+
+
+def test_without_texts_the_page_shows_ids_and_numbers(with_canaries: Path) -> None:
+    """The setting restates no trace, and holds until it is ended."""
+    warehouse = run(with_canaries)
+    usual = {"archive": (str(with_canaries / "archive"),), "warehouse": warehouse}
+    counts = rescore_and_report(RescoreConfig(**usual, text=False)).counts
+    assert (counts.restated, counts.replayed, counts.partitions) == (0, 0, 0)
+    for shown in (page(warehouse), report(warehouse, "html")):
+        assert CANARY not in shown
+        assert "a1" in shown
+        assert "<code>--no-text</code>" in shown
+    written = Layout(warehouse).report.stat().st_mtime_ns
+    rescore_and_report(RescoreConfig(**usual))
+    assert Layout(warehouse).report.stat().st_mtime_ns == written
+    rescore_archive(RescoreConfig(**usual, embedder="hashing", text=True))
+    assert CANARY in report(warehouse, "html")
+
+
+def test_a_run_that_was_to_leave_texts_out_and_failed_leaves_them_out(with_canaries: Path) -> None:
+    warehouse = run(with_canaries)
+    write_jsonl(with_canaries / "archive" / "b.jsonl", [trace(id="b", steps=[])])
+    with pytest.raises(ArchiveError):
+        run(with_canaries, text=False, max_reject_share=0)
+    shown = report(warehouse, "html")
+    assert CANARY not in shown
+    assert "<code>--no-text</code>" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("-x", "-- -x"),
+        ("it's", """'it'"'"'s'"""),
+        ("new\nline", None),
+        ("long" * 100, None),
+    ],
+)
+def test_the_page_names_the_command_that_explains_a_trace(
+    tmp_path: Path, name: str, command: str | None
+) -> None:
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id=name)])
+    shown = unescape(report(run(tmp_path), "html"))
+    assert re.findall(r"<code>kp-batch explain (.*)</code>", shown) == (
+        [command] if command else []
+    )
+
+
+def test_a_forgotten_trace_takes_its_text_along_even_where_forgetting_was_killed(
+    tmp_path: Path,
+) -> None:
+    gone = made(3) | {"id": "kp:trace:1", "task": {"objective": CANARY}}
+    rows = [made(1), gone, made(3)]
+    write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
+    warehouse = run(tmp_path)
+    leave_report(warehouse, ThreadExecutor())
+    [nearest] = set(told(warehouse)[0].traces.filter(trace_id="t3")["nearest_trace_id"])
+    assert nearest == "kp:trace:1"
+    killed_in_removal(warehouse)
+    assert CANARY in page(warehouse)
+    forget(warehouse, ["kp:trace:1"], with_page=True)
+    assert "objective 3" in page(warehouse)
+    assert CANARY not in page(warehouse)
+
+
+def test_the_page_names_whose_cache_a_trace_met(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [made(1, agent_id="<b>"), made(2, agent_id=None)])
+    shown = report(run(tmp_path, cache_by="agent_id"), "html")
+    assert shown.count("the cache of agent_id &lt;b&gt; held 0") == 1
+    assert shown.count("the cache of no agent_id held 0") == 1

@@ -1,0 +1,291 @@
+"""Audits: what must not be published is not, by SQL that reads the tables and nothing else."""
+
+import json
+import subprocess
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kp_batch.errors import AuditError, KpBatchError, WarehouseError
+from kp_batch.operations.forget import forget
+from kp_batch.operations.preview import plan
+from kp_batch.operations.settings import settings
+from kp_batch.pipeline.audit import audit
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.summary import Summary, as_text
+from kp_batch.runs.audits import audits_text, load_audits
+from kp_batch.runs.run import effective_config
+from kp_batch.warehouse.manifest import read_manifest
+from tests.cli.test_cli import command
+from tests.pipeline.test_rescore import ask, config
+from tests.support import ROOT
+from tests.support.archives import trace, write_jsonl
+
+READY = ROOT / "data" / "audits.toml"
+Night = Callable[..., Summary]
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Night:
+    """Run over the archive, with audits of these texts."""
+
+    def run(*rows: dict[str, Any], audits: Any = None, **given: Any) -> Summary:
+        if rows:
+            name = f"{len([*(tmp_path / 'archive').glob('*')])}.jsonl"
+            write_jsonl(tmp_path / "archive" / name, list(rows))
+        given |= {"audits": audits} if audits is not None else {}
+        return rescore_archive(effective_config(config(tmp_path, tmp_path / "archive", **given)))
+
+    return run
+
+
+def errors(**sql: str) -> dict[str, Any]:
+    return {name: {"sql": each} for name, each in sql.items()}
+
+
+def found(summary: Summary) -> dict[str, tuple[int, bool]]:
+    return {each.name: (each.rows, each.fails) for each in summary.audits}
+
+
+def test_an_audit_sees_what_would_be_published_beside_what_is(night: Night, tmp_path: Path) -> None:
+    given = errors(
+        now="SELECT count(*) FROM scores HAVING count(*) <> 2",
+        before="FROM published.scores UNION ALL BY NAME FROM published.runs",
+        question="FROM distributions WHERE run_id <> latest() OR traces = 0",
+        own_run="SELECT 1 FROM runs HAVING count(*) <> 1 OR any_value(status) <> 'done'",
+    )
+    assert set(found(night(trace(id="a"), trace(id="b"), audits=given)).values()) == {(0, False)}
+    more = errors(
+        kept="FROM published.scores ANTI JOIN scores USING (trace_id)",
+        same="FROM scores ANTI JOIN published.scores USING (trace_id)",
+        drift="FROM drift(previous(), latest()) WHERE traces_b <> 3 AND task_domain IS NULL",
+    )
+    results = night(trace(id="c"), audits=more, allow=("same",)).audits
+    assert [(each.name, each.rows, each.allowed) for each in results] == [
+        ("kept", 0, False),
+        ("same", 1, True),
+        ("drift", 0, False),
+    ]
+    assert json.loads(results[1].first[0])["trace_id"] == "c"
+    query = "SELECT audits, config->'allow' FROM runs ORDER BY number"
+    [_, (told, allowed)] = ask(config(tmp_path, tmp_path), query)
+    assert json.loads(allowed) == ["same"]
+    assert json.loads(told)[1] == {"name": "same", "severity": "error", "rows": 1, "allowed": True}
+
+
+def test_an_audit_that_fails_publishes_no_scores_and_all_are_named(
+    night: Night, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    night(trace(id="a"))
+    before = read_manifest(tmp_path / "warehouse")
+    many = "SELECT i FROM range(7) r(i) WHERE i < (SELECT count(*) FROM scores) * 7 ORDER BY i DESC"
+    given = errors(many=many, other="SELECT 'x' AS one", fine="FROM scores LIMIT 0")
+    given["soft"] = {"sql": "SELECT 2 AS two", "severity": "warn"}
+    told = r"^2 audits failed: many \(7 rows\), other \(1 row\); no scores were published; "
+    with pytest.raises(AuditError, match=told) as caught:
+        night(trace(id="b"), audits=given, threshold=0.1)
+    assert [each.rows for each in caught.value.results] == [7, 1, 0, 1]
+    assert 'audit many found 7 rows: {"i":6}; {"i":5}; {"i":4}; {"i":3}; {"i":2}' in caplog.text
+    assert 'audit soft found 1 row: {"two":2}' in caplog.text
+    after = read_manifest(tmp_path / "warehouse")
+    assert before
+    assert after
+    assert (after.settings, after.tables["scores"]) == (before.settings, before.tables["scores"])
+    query = "SELECT status, reason, audits FROM runs ORDER BY number DESC LIMIT 1"
+    [(status, reason, results)] = ask(config(tmp_path, tmp_path), query)
+    assert (status, reason) == ("failed", str(caught.value))
+    assert [each["rows"] for each in json.loads(results)] == [7, 1, 0, 1]
+    summary = night(audits=given, allow=("many", "other"), threshold=0.1)
+    assert summary.run_id
+    assert audits_text(summary.audits) == "1 of 4 pass, many allowed, other allowed, soft warns"
+    assert f"  audits     {audits_text(summary.audits)}" in as_text(summary)
+
+
+def test_they_are_kept_by_value_run_on_a_quiet_night_and_end(night: Night, tmp_path: Path) -> None:
+    file = tmp_path / "audits.toml"
+    file.write_text("[audits.few]\nsql = \"FROM scores WHERE trace_id = 'b'\"\n")
+    first = night(trace(id="a"), audits=file)
+    file.unlink()
+    summary = night()
+    assert (summary.run_id, found(summary)) == (None, {"few": (0, False)})
+    assert as_text(summary).endswith("; audits: 1 of 1 pass")
+    [kept] = [each for each in settings(tmp_path / "warehouse") if each.name == "audit few"]
+    assert (kept.run_id, kept.value["severity"]) == (first.run_id, "error")
+    assert night(trace(id="b"), allow=("few",)).run_id
+    runs = ask(config(tmp_path, tmp_path), "SELECT count(*) FROM runs")
+    with pytest.raises(AuditError, match="few"):
+        night()
+    assert ask(config(tmp_path, tmp_path), "SELECT count(*) FROM runs") == runs  # nothing was done
+    ended = night(audits="none")
+    assert (ended.audits, ended.counts.restated) == ((), 0)
+    query = "SELECT changes FROM runs ORDER BY number DESC LIMIT 1"
+    [(changes,)] = ask(config(tmp_path, tmp_path), query)
+    assert [each["words"] for each in json.loads(changes)] == ["audit few gone"]
+    assert not night().audits
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("SELECT nothing FROM scores", "nothing"),
+        ("SELEC 1", "syntax error"),
+        ("", "it is one SELECT"),
+        ("SELECT 1; SELECT 2", "it is one SELECT"),
+        ("COPY (SELECT 1) TO '{folder}/out.csv'", "it is one SELECT"),
+        ("ATTACH '{folder}/out.db'", "it is one SELECT"),
+        ("SET threads = 1", "it is one SELECT"),
+        ("FROM read_text('{folder}/secret')", "disabled"),
+        ("FROM read_csv('{folder}/secret')", "disabled"),
+        ("FROM '{folder}/warehouse/manifest.json'", "disabled"),
+        ("FROM glob('{folder}/*')", "disabled"),
+        ("FROM 'https://example.org/a.parquet'", "disabled"),
+    ],
+)
+def test_sql_that_cannot_run_or_looks_elsewhere_is_refused_by_plan_and_run(
+    night: Night, tmp_path: Path, sql: str, why: str
+) -> None:
+    (tmp_path / "secret").write_text("a\n1\n")
+    night(trace(id="a"))
+    before = sorted(tmp_path.rglob("*"))
+    published = read_manifest(tmp_path / "warehouse")
+    given = errors(wrong=sql.format(folder=tmp_path), fine="FROM scores LIMIT 0")
+    asked = config(tmp_path, tmp_path / "archive", audits=given)
+    for work in (plan, rescore_archive):
+        with pytest.raises(KpBatchError, match=r"^audits cannot be run: wrong: ") as caught:
+            work(asked)
+        assert why in str(caught.value)
+        assert "fine" not in str(caught.value)
+    assert read_manifest(tmp_path / "warehouse") == published
+    assert [each for each in before if not each.exists()] == []
+    assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH gone AS (DELETE FROM manifest RETURNING *) FROM gone",
+        "WITH made AS (INSERT INTO scores BY NAME SELECT 1 AS score RETURNING *) FROM made",
+        "SELECT list(i || 'x') FROM range(2_000_000_000) r(i)",
+        "SELECT error('on purpose') FROM scores",
+    ],
+)
+def test_what_only_shows_when_it_runs_fails_the_run_by_name(
+    night: Night, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str
+) -> None:
+    monkeypatch.setattr("kp_batch.duck._MOST_FOR_DUCKDB", 64 << 20)
+    with pytest.raises(KpBatchError, match=r"^audits cannot be run: wrong: "):
+        night(trace(id="a"), audits=errors(wrong=sql))
+    manifest = read_manifest(tmp_path / "warehouse")
+    assert manifest is None or "scores" not in manifest.tables
+
+
+def test_a_warehouse_whose_name_has_a_star_is_audited(tmp_path: Path) -> None:
+    archive = write_jsonl(tmp_path / "a.jsonl", [trace(id="a")])
+    given = errors(all="FROM scores", facts="FROM files")
+    own = config(tmp_path, archive, warehouse=tmp_path / "w*h", audits=given)
+    with pytest.raises(AuditError, match=r"all \(1 row\), facts \(1 row\)"):
+        rescore_archive(own)
+
+
+def test_allow_of_no_audit_is_refused(night: Night) -> None:
+    with pytest.raises(KpBatchError, match=r"--allow: there is no audit 'x'; there is none"):
+        night(trace(id="a"), allow=("x",))
+    with pytest.raises(KpBatchError, match=r"no audit 'x'; there are one, two"):
+        night(audits=errors(one="FROM scores", two="FROM scores"), allow=("x",))
+
+
+def test_forgetting_is_not_held_up(night: Night, tmp_path: Path) -> None:
+    night(trace(id="a"), trace(id="b"), audits=errors(all="FROM scores"), allow=("all",))
+    assert forget(tmp_path / "warehouse", ["a"]).traces == 1
+
+
+def test_a_run_is_audited_against_what_was_published_before_it(
+    night: Night, tmp_path: Path
+) -> None:
+    warehouse = tmp_path / "warehouse"
+    given = errors(new="FROM scores ANTI JOIN published.scores USING (trace_id) ORDER BY trace_id")
+    night(trace(id="a"))
+    with pytest.raises(WarehouseError, match="keeps no audits"):
+        audit(warehouse)
+    night(trace(id="b"), trace(id="c"), audits=given, allow=("new",))
+    assert [each.rows for each in audit(warehouse)] == [2]
+    assert [each.rows for each in audit(warehouse, "latest")] == [2]
+    assert [each.rows for each in audit(warehouse, "previous")] == [1]
+    done = subprocess.run(
+        command(["audit", "previous", "--warehouse", warehouse]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[1].split() == ["new", "fails", "1"]
+    assert '"trace_id":"a"' in done.stdout
+    assert done.stderr == "kp-batch: 1 audit failed: new (1 row); what is published stays\n"
+    told = subprocess.run(
+        command(["audit", "--json", "--warehouse", warehouse]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    [result] = json.loads(told.stdout)
+    assert (result["name"], result["rows"], len(result["first"])) == ("new", 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("", ["no [audits.NAME] table"]),
+        ("[other]\n[audits.a]\nsql = 'FROM scores'", ["unknown key 'other'"]),
+        ("[audits.a]", ["a: sql is missing"]),
+        ("[audits]\na = 1", ["a: expected a table with sql, got 1"]),
+        ("audits = 1", ["audits is a table of audits, got 1"]),
+        (
+            "[audits.'a b']\nsql = 1\nseverity = 'high'\nmore = 2",
+            ["got 'a b'", "unknown key 'more'", "sql is missing", "error or warn, got 'high'"],
+        ),
+        ("[audits.a", ["cannot be read"]),
+    ],
+)
+def test_all_faults_of_a_file_are_told(tmp_path: Path, text: str, faults: list[str]) -> None:
+    (tmp_path / "audits.toml").write_text(text)
+    with pytest.raises(KpBatchError, match=r"audits\.toml") as caught:
+        load_audits(tmp_path / "audits.toml")
+    assert [each for each in faults if each not in str(caught.value)] == []
+
+
+def day(number: int) -> str:
+    return f"2026-01-{number:02}T12:00:00Z"
+
+
+def test_the_ready_audits_find_what_they_are_for(night: Night) -> None:
+    rows = [
+        trace(id=f"{each}", objective=f"task {each}", created_at=day(1 + each % 5), confidence=0.9)
+        for each in range(40)
+    ]
+    assert set(found(night(*rows, audits=READY)).values()) == {(0, False)}
+    names = [*tomllib.loads(READY.read_text())["audits"]]
+    later = [
+        *(
+            trace(id=f"s{each}", objective="same", created_at=day(6), confidence=0.1)
+            for each in range(50)
+        ),
+        trace(id="future", created_at="2999-01-01T00:00:00Z"),
+        trace(id="off", task_domain="other", created_at=day(9), quality_score=0.9999),
+        trace(id="", created_at=day(9)),
+    ]
+    given = {"cache_by": "agent_id", "max_reject_share": 1, "allow": names}
+    agents = [trace(id=f"g{each}", agent_id=f"agent {each}", created_at=day(each)) for each in (1,)]
+    counts = {name: rows for name, (rows, _) in found(night(*later, *agents, **given)).items()}
+    assert counts == {
+        "no_domain_shifts": 1,
+        "no_silent_domain": 1,
+        "no_silent_group": 1,
+        "few_new_rejects": 1,
+        "few_copies": 1,
+        "no_future_times": 1,
+        "scores_as_recorded": 1,
+    }
+    assert found(night(**given))["few_new_rejects"] == (0, False)  # they are not new any more

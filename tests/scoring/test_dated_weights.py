@@ -1,0 +1,233 @@
+"""Weights that hold from a date on: what a change of them restates, and who tells it."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import polars as pl
+import pytest
+
+import kp_batch.scoring.profiles
+from kp_batch.cli.explain import explanation_text, scored_text
+from kp_batch.config import RescoreConfig
+from kp_batch.dimensions import DIMENSIONS
+from kp_batch.errors import WarehouseError
+from kp_batch.operations.explain import explain
+from kp_batch.operations.forget import forget
+from kp_batch.operations.score import score_lines
+from kp_batch.operations.settings import settings
+from kp_batch.operations.sweep import sweep
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.summary import Summary
+from kp_batch.planning.scorer import FORMULAS
+from kp_batch.runs.reasons import setting_changes
+from kp_batch.scoring.profiles import load_profiles, parse_profiles
+from kp_batch.warehouse.reader import connect
+from tests.operations.test_score import lines
+from tests.pipeline.test_rescore import ask, config
+from tests.support.archives import step, trace, write_jsonl
+from tests.support.lawful import tables
+
+TO = "\N{RIGHTWARDS ARROW}"
+START = datetime(2026, 4, 28, tzinfo=UTC)
+TIMES = [START + timedelta(hours=6 * number) for number in range(24)]  # to the third of May
+EQUAL = dict.fromkeys(DIMENSIONS, 0.25)
+OTHER = {**EQUAL, "complexity": 0.1, "novelty": 0.4}
+
+
+def at(moment: datetime, name: str = "", domain: str = "code", **more: Any) -> dict[str, Any]:
+    words = f"fix the import {moment.hour} {moment.day % 4}"
+    return trace(
+        id=name or f"t{TIMES.index(moment):02d}",
+        created_at=moment.isoformat(),
+        objective=words,
+        task_domain=domain,
+        steps=[step("thought", words)] * 2,
+        **more,
+    )
+
+
+class Archive:
+    """Traces every six hours, of two domains in turn, and runs over them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        rows = [at(each, domain=("code", "law")[number % 2]) for number, each in enumerate(TIMES)]
+        write_jsonl(folder / "archive" / "a.jsonl", rows)
+
+    def config(self, warehouse: str = "warehouse", **profiles: Any) -> RescoreConfig:
+        given = {"profiles": {**load_profiles().as_json(), **profiles}} if profiles else {}
+        fresh = config(self.folder, self.folder / "archive", cache_size=3, **given)
+        return fresh.model_copy(update={"warehouse": self.folder / warehouse})
+
+    def run(self, **profiles: Any) -> Summary:
+        """A run, which leaves what a run into a new warehouse does, to the bit."""
+        summary = rescore_archive(self.config(**profiles))
+        with TemporaryDirectory(dir=self.folder) as name:
+            rescore_archive(self.config(name, **profiles))
+            found, wanted = tables(self.config().warehouse), tables(self.folder / name)
+        for each, rows in wanted.items():
+            assert found[each].equals(rows), each
+        return summary
+
+    def restated(self, summary: Summary) -> list[datetime]:
+        query = "SELECT created_at FROM scores WHERE run_id = ? ORDER BY created_at"
+        with connect(self.config().warehouse) as connection:
+            return [each for (each,) in connection.execute(query, [summary.run_id]).fetchall()]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    return Archive(tmp_path)
+
+
+def of_code(first: int, last: int) -> list[datetime]:
+    return TIMES[first:last][first % 2 :: 2]
+
+
+def test_a_date_restates_what_lies_behind_it_and_another_what_lies_between(
+    archive: Archive,
+) -> None:
+    code = load_profiles().as_json()["code"]
+    assert archive.run(code=code).counts.restated == len(TIMES)
+    added = archive.run(code=[code, {"from": TIMES[10], **OTHER}])  # that of a trace, within a day
+    assert archive.restated(added) == of_code(10, 24)
+    assert (added.counts.restated, added.counts.reweighted, added.counts.replayed) == (7, 7, 0)
+    assert added.counts.partitions == len({each.date() for each in of_code(10, 24)})
+    later = archive.run(code=[code, {"from": TIMES[13], **OTHER}])
+    assert archive.restated(later) == of_code(10, 13)
+    assert later.counts.restated == 2
+    same = archive.run(code=[code, {"from": TIMES[12] + timedelta(microseconds=1), **OTHER}])
+    assert (same.counts.restated, same.counts.partitions) == (0, 0)
+    undone = archive.run(code=code)
+    assert archive.restated(undone) == of_code(13, 24)
+    assert undone.counts.reweighted == undone.counts.restated
+    assert archive.run().run_id is None
+
+
+def test_a_domain_takes_default_until_its_weights_begin(archive: Archive) -> None:
+    archive.run()
+    archive.run(law=[{"from": "2026-05-01", **OTHER}])
+    borne = "SELECT profile, min(created_at) FROM scores WHERE task_domain = 'law' GROUP BY ALL"
+    first = TIMES[13]
+    assert sorted(ask(archive.config(), borne)) == [("default", TIMES[1]), ("law", first)]
+    moved = archive.run(
+        default=[OTHER, {"from": TIMES[3], **EQUAL}], law=[{"from": first, **OTHER}]
+    )
+    assert archive.restated(moved) == TIMES[1:13:2]
+
+
+def test_a_late_file_takes_the_weights_of_its_time(archive: Archive) -> None:
+    profiles = {"code": [EQUAL, {"from": "2026-05-01", **OTHER}]}
+    archive.run(**profiles)
+    late = [at(TIMES[5] + timedelta(hours=1), "april"), at(TIMES[20] + timedelta(hours=1), "may")]
+    write_jsonl(archive.folder / "archive" / "late.jsonl", late)
+    archive.run(**profiles)
+    found = ask(
+        archive.config(), "SELECT trace_id, profile_id FROM scores WHERE trace_id[1] <> 't'"
+    )
+    april, may = parse_profiles(profiles, "x").versions["code"]
+    assert sorted(found) == [("april", april.profile.profile_id), ("may", may.profile.profile_id)]
+
+
+def test_a_trace_that_moves_in_time_takes_the_weights_of_then(archive: Archive) -> None:
+    dated = {"code": [EQUAL, {"from": "2026-05-01", **OTHER}]}
+    archive.run(**dated)
+    write_jsonl(archive.folder / "archive" / "z.jsonl", [at(TIMES[4], "t20")])
+    archive.run(**dated)
+    query = "SELECT count(DISTINCT profile_id) FROM scores WHERE trace_id IN ('t20', 't04')"
+    assert ask(archive.config(), query) == [(1,)]
+
+
+def test_forgetting_keeps_the_weights_of_each_time(archive: Archive) -> None:
+    profiles = {"code": [EQUAL, {"from": TIMES[11], **OTHER}]}
+    archive.run(**profiles)
+    forget(archive.config().warehouse, ["t10"])
+    left = tables(archive.config().warehouse)["scores"]
+    rows = [at(each, domain=("code", "law")[n % 2]) for n, each in enumerate(TIMES) if n != 10]
+    write_jsonl(archive.folder / "archive" / "a.jsonl", rows)
+    rescore_archive(archive.config("fresh", **profiles))
+    assert left.equals(tables(archive.folder / "fresh")["scores"])
+
+
+@pytest.mark.parametrize("formula", ["facts", "scoring"])
+def test_forgetting_and_sweeping_mix_no_formulas(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, formula: str
+) -> None:
+    """Another kp_batch has to restate all scores first, whatever of it differs."""
+    archive.run()
+    monkeypatch.setitem(FORMULAS, formula, 99)
+    if formula == "scoring":
+        monkeypatch.setattr(kp_batch.scoring.profiles, "SCORING_VERSION", 99)
+    warehouse, said = (
+        archive.config().warehouse,
+        "another version of kp_batch, .* first: kp-batch run",
+    )
+    before = tables(warehouse)["scores"]
+    with pytest.raises(WarehouseError, match=said):
+        forget(warehouse, ["t10"])
+    with pytest.raises(WarehouseError, match=said):
+        forget(warehouse, ["t10"], dry_run=True)
+    with pytest.raises(WarehouseError, match=said):
+        sweep(warehouse)
+    assert tables(warehouse)["scores"].equals(before)
+    assert ask(archive.config(), "SELECT status FROM runs") == [("done",)]
+    if formula == "scoring":
+        assert rescore_archive(archive.config()).counts.restated == len(TIMES)
+        forget(warehouse, ["t10"])
+        assert "t10" not in tables(warehouse)["scores"]["trace_id"]
+
+
+def told(old: Any, new: Any) -> list[str]:
+    found = setting_changes({"profiles": {"code": old}}, {"profiles": {"code": new}})
+    return [each.words.removeprefix("weights of code") for each in found]
+
+
+def test_reasons_name_the_times_at_which_weights_differ() -> None:
+    may, june = ({"from": day, **OTHER} for day in ("2026-05-01", "2026-06-01"))
+    change = f"complexity 0.25 {TO} 0.1, novelty 0.25 {TO} 0.4"
+    back = f"complexity 0.1 {TO} 0.25, novelty 0.4 {TO} 0.25"
+    listed = ", ".join(f"{name} {value:g}" for name, value in OTHER.items())
+    assert told(EQUAL, OTHER) == [f": {change}"]
+    assert told(EQUAL, [EQUAL, june]) == [f" from 2026-06-01: {change}"]
+    assert told([EQUAL, june], [EQUAL, may]) == [f" from 2026-05-01, before 2026-06-01: {change}"]
+    assert told([EQUAL, june], OTHER) == [f" before 2026-06-01: {change}"]
+    assert told([EQUAL, june], [OTHER, {**june, **EQUAL}]) == [
+        f" before 2026-06-01: {change}",
+        f" from 2026-06-01: {back}",
+    ]
+    assert told(None, [june]) == [f" from 2026-06-01: new ({listed})"]
+    assert told([june], None) == [f" from 2026-06-01: gone ({listed})"]
+    assert told([EQUAL, may, june], [EQUAL, may]) == []
+
+
+def test_settings_explain_and_score_name_the_date(archive: Archive) -> None:
+    dated = {"code": [EQUAL, {"from": "2026-05-01", **OTHER}]}
+    archive.run(**dated)
+    warehouse, versions = archive.config().warehouse, archive.config(**dated).profiles
+    named = {each.name: each.value for each in settings(warehouse)}
+    assert named["weights of code"] == EQUAL
+    assert named["weights of code from 2026-05-01"] == OTHER
+    in_text = "weights of code from 2026-05-01 (code-"
+    for place, date in ((0, None), (20, "2026-05-01")):
+        explained = explain(warehouse, f"t{place:02d}")
+        [scored] = score_lines(lines(at(TIMES[place], "x")), versions, TIMES[place])
+        assert explained.weights_from == scored.weights_from == date
+        assert explained.by_profile["code"] == explained.breakdown.score
+        assert scored.breakdown.profile_id == explained.breakdown.profile_id
+        assert (in_text in explanation_text(explained)) == bool(date)
+        assert (in_text in scored_text(scored)) == bool(date)
+
+
+def test_the_profiles_are_those_of_the_settings_and_scores_join_them_once(archive: Archive) -> None:
+    again = [EQUAL, {"from": "2026-04-30", **OTHER}, {"from": "2026-05-02", **EQUAL}]
+    archive.run(code=again)
+    with connect(archive.config().warehouse) as connection:
+        joined = pl.DataFrame(connection.sql("FROM scores JOIN profiles USING (profile_id)").pl())
+    assert len(joined) == len(TIMES)
+    [(dates,)] = ask(
+        archive.config(),
+        "SELECT valid_from FROM profiles WHERE name = 'code' AND complexity = 0.25",
+    )
+    assert dates == [None, datetime(2026, 5, 2, tzinfo=UTC)]

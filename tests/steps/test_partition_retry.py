@@ -1,0 +1,122 @@
+"""Parts of a step: what a killed worker began is done again by another, to the same bytes."""
+
+import pickle
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Concatenate
+
+import pytest
+
+import kp_batch.archive.reading
+import kp_batch.ingest.scan
+import kp_batch.pipeline.embed
+import kp_batch.planning.timeline
+import kp_batch.planning.write_tasks
+from kp_batch.embedding.encoders import Hashing
+from kp_batch.embedding.minilm import MiniLM
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.sample import write_sample
+from kp_batch.steps.step import P, R, Step, T, ThreadExecutor, cut
+from tests.pipeline.test_rescore import config
+from tests.support.archives import trace, write_jsonl
+from tests.support.lawful import tables
+
+
+class Dying(ThreadExecutor):
+    """Does each part twice: first by a worker that dies and leaves half of every file it wrote.
+
+    Parts, arguments and results are pickled in between, as if the workers were other processes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.parts: dict[str, int] = {}  # by the step's name
+
+    def map(
+        self,
+        step: Step[Concatenate[T, P], R],
+        parts: Sequence[T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Iterator[R]:
+        for part in parts:
+            before = self.files()
+            result = step(part, *args, **kwargs)
+            made = {path: each for path, each in self.files().items() if before.get(path) != each}
+            for path, content in made.items():
+                path.write_bytes(content[: len(content) // 2])
+            again = pickle.dumps((step, part, args, kwargs))
+            same, *given, named = pickle.loads(again)
+            assert same(given[0], *given[1], **named) == result
+            assert {path: path.read_bytes() for path in made} == made
+            self.parts[step.name] = self.parts.get(step.name, 0) + 1
+            yield pickle.loads(pickle.dumps(result))
+
+    def files(self) -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 30)
+    monkeypatch.setattr(kp_batch.ingest.scan, "_PART_BYTES", 200_000)
+    monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 50)
+    monkeypatch.setattr(kp_batch.planning.write_tasks, "PART_ROWS", 40)
+    monkeypatch.setattr(Hashing, "chunk_size", 20)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_part_that_a_killed_worker_began_is_done_by_another(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    write_sample(archive, traces=150, days=6, seed=5, dirty=0.05)
+    whole = config(tmp_path, archive, max_reject_share=1, warehouse=tmp_path / "whole")
+    rescore_archive(whole)
+    settings = config(tmp_path, archive, max_reject_share=1)
+    dying = Dying(settings.warehouse)
+    rescore_archive(settings, dying)
+    assert tables(settings.warehouse)["scores"].equals(tables(whole.warehouse)["scores"])
+    shutil.rmtree(settings.warehouse / "vectors")
+    changes = {"cache_size": 7}
+    rescore_archive(settings.model_copy(update=changes), dying)
+    rescore_archive(whole.model_copy(update=changes))
+    assert tables(settings.warehouse)["scores"].equals(tables(whole.warehouse)["scores"])
+    names = {"identify", "stage", "read again", "embed texts", "replay span", "write days"}
+    assert dying.parts.keys() == names
+    assert min(dying.parts.values()) > 1
+
+
+@pytest.mark.model
+def test_the_parts_of_texts_that_are_embedded_by_their_windows_are_done_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kp_batch.pipeline.embed, "_TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(MiniLM, "chunk_size", 1)
+    beginning = "many words " * 300
+    traces = [trace(id=f"t{n}", objective=beginning + str(n)) for n in range(6)]
+    write_jsonl(tmp_path / "a.jsonl", [*traces, trace(id="short")])
+    settings = config(tmp_path, tmp_path / "a.jsonl", embedder="minilm")
+    dying = Dying(settings.warehouse)
+    rescore_archive(settings, dying)
+    assert (dying.parts["tokenise"], dying.parts["embed windows"]) == (4, 2)
+    novelty = tables(settings.warehouse)["scores"].sort("trace_id").get_column("novelty")
+    assert novelty.filter(novelty < 1e-6).len() == 5
+
+
+def assert_same(one: Path, other: Path, but: Collection[str] = ("run_id",)) -> None:
+    """Equal in every column but some."""
+    found, expected = tables(one), tables(other)
+    assert found.keys() == expected.keys()
+    for name, table in found.items():
+        without = [each for each in table.columns if each not in but]
+        assert table.select(without).equals(expected[name].select(without)), name
+
+
+def test_parts_are_as_large_as_they_may_be_and_a_larger_item_stands_alone() -> None:
+    for sizes, parts in (
+        ([3, 1, 1, 9, 2, 2, 2], [(3, 1), (1,), (9,), (2, 2), (2,)]),
+        ([], []),
+        ([5], [(5,)]),
+    ):
+        assert list(cut(sizes, lambda each: each, 4)) == parts

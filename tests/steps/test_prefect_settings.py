@@ -1,0 +1,108 @@
+"""When a run is a Prefect flow: where Prefect is configured, as Prefect itself has it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kp_batch.steps.prefect_settings import configured_api
+from tests.cli.test_cli import kp_batch
+from tests.support.archives import trace, write_jsonl
+
+NOBODY = "http://127.0.0.1:9/api"  # where no server answers
+PROFILES = f"""
+active = "remote"
+[profiles.remote]
+PREFECT_API_URL = "{NOBODY}"
+[profiles.local]
+PREFECT_LOGGING_LEVEL = "INFO"
+"""
+ASK_PREFECT = "from prefect.settings import get_current_settings as s; print(s().api.url)"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "profiles.toml").write_text(PROFILES)
+    return tmp_path
+
+
+@pytest.mark.prefect
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        ({"PREFECT_API_URL": "http://127.0.0.1:8/api"}, "http://127.0.0.1:8/api"),
+        ({"PREFECT_HOME": "home"}, NOBODY),
+        ({"PREFECT_PROFILES_PATH": "home/profiles.toml"}, NOBODY),
+        ({"PREFECT_HOME": "home", "PREFECT_PROFILE": "local"}, None),
+        ({"PREFECT_HOME": "home", "PREFECT_API_URL": "http://h/api"}, "http://h/api"),
+    ],
+    ids=["nothing", "variable", "active profile", "another path", "chosen profile", "both"],
+)
+def test_the_server_is_the_one_that_prefect_would_use(
+    home: Path, tmp_path: Path, environment: dict[str, str], expected: str | None
+) -> None:
+    given = {name: each.replace("home", str(home)) for name, each in environment.items()}
+    given = {"HOME": str(tmp_path / "nobody's"), **given}
+    assert configured_api(given) == expected
+    asked = subprocess.run(
+        [sys.executable, "-c", ASK_PREFECT], env=given, capture_output=True, text=True, check=True
+    )
+    assert asked.stdout.strip() == str(expected)
+
+
+@pytest.mark.prefect
+@pytest.mark.parametrize(("own", "expected"), [({}, None), ({"PREFECT_HOME": "home"}, "local")])
+def test_a_profile_in_a_warehouse_names_no_server(
+    home: Path, tmp_path: Path, own: dict[str, str], expected: str | None
+) -> None:
+    """A user's own folder, which names none, stays theirs."""
+    (home / "profiles.toml").write_text(PROFILES)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "profiles.toml").write_text('active = "local"\n[profiles.local]\n')
+    given = {name: str(mine) for name in own}
+    ask = (
+        "import sys; from pathlib import Path\n"
+        "from kp_batch.steps.prefect_settings import prepare_prefect\n"
+        "prepare_prefect(Path(sys.argv[1]))\n"
+        "from prefect.settings import get_current_settings as s\n"
+        "from prefect.context import get_settings_context as c\n"
+        "print(s().api.url, c().profile.name)"
+    )
+    asked = subprocess.run(
+        [sys.executable, "-c", ask, str(home)],
+        env={"HOME": str(tmp_path / "nobody's"), **given},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    url, name = asked.stdout.split()
+    assert url == "None"
+    assert expected in {None, name}
+
+
+@pytest.mark.parametrize("content", ["active = ", "active = 1", "[profiles]\nremote = 1", ""])
+def test_profiles_that_cannot_be_used_configure_nothing(home: Path, content: str) -> None:
+    (home / "profiles.toml").write_text(content)
+    assert configured_api({"PREFECT_HOME": str(home)}) is None
+
+
+@pytest.mark.prefect
+def test_a_run_is_a_flow_where_a_profile_names_a_server_and_says_so(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_HOME", str(home))
+    archive = write_jsonl(home / "a.jsonl", [trace()])
+    run = ["run", archive, "--warehouse", home / "wh", "--embedder", "none"]
+    flow = kp_batch(*run)
+    assert flow.returncode == 1
+    first, *_, last = flow.stderr.splitlines()
+    assert first == f"kp-batch: running as a Prefect flow on {NOBODY}"
+    assert "Failed to reach API" in last
+    assert last.endswith("or run with --no-prefect")
+    assert not (home / "wh" / "scores").exists()
+    plain = kp_batch(*run, "--no-prefect")
+    assert plain.returncode == 0, plain.stderr
+    assert "Prefect" not in plain.stderr

@@ -1,0 +1,438 @@
+"""Ray: the same tables as without it, whatever dies; one line where it cannot do the work."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as trying
+from hypothesis import strategies as st
+from polars.exceptions import PanicException
+from ray.cluster_utils import Cluster as Nodes
+
+from kp_batch.embedding.encoders import Hashing
+from kp_batch.errors import ArchiveError, WorkerError
+from kp_batch.ingest import scan
+from kp_batch.log import warn
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.planning import timeline, write_tasks
+from kp_batch.sample import write_sample
+from kp_batch.steps import ray as rays
+from kp_batch.steps.ray import RayExecutor, executor_of
+from kp_batch.steps.step import step
+from kp_batch.storage.store import TRAFFIC
+from kp_batch.warehouse.bucket.location import folder_of
+from tests.pipeline.test_rescore import config
+from tests.steps.test_partition_retry import assert_same
+from tests.support.archives import trace, write_jsonl
+from tests.support.buckets import fill
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    folder = Path("/nowhere")
+    with executor_of(config(folder, folder, workers=2)) as executor:
+        yield executor
+
+
+@step("square")
+def square(number: int, folder: Path) -> int:
+    """A part that tells which process has done it; 3 kills it the first time, 9 every time."""
+    begun = folder / f"{number}.{os.getpid()}"
+    begun.touch()
+    if number == 9 or (number == 3 and len([*folder.glob("3.*")]) == 1):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number in (5, 7):
+        warn(f"about {number}")
+    if number == 7:
+        raise ArchiveError("seven")
+    time.sleep(0.2)
+    return number**2
+
+
+@step("meet")
+def meet(number: int, folder: Path) -> None:
+    """A part that ends when both of two have begun."""
+    (folder / f"met-{number}").touch()
+    while len([*folder.glob("met-*")]) < 2:
+        time.sleep(0.05)
+
+
+@step("panic")
+def panic(_: int) -> None:
+    raise PanicException("a fault in Rust")
+
+
+@step("ask")
+def ask(size: int) -> None:
+    """A part that asks an object store for so much."""
+    TRAFFIC.count(read=size)
+
+
+def test_parts_are_done_by_several_processes_and_come_back_in_order(
+    cluster: RayExecutor, tmp_path: Path
+) -> None:
+    numbers = [*range(6), 6, 8]
+    assert [*cluster.map(square, numbers, tmp_path)] == [each**2 for each in numbers]
+    assert [*cluster.map(square, (), tmp_path)] == []
+    workers = {each.suffix for each in tmp_path.iterdir()}
+    assert len(workers) >= 2
+    assert [*cluster.map(meet, [1, 2], tmp_path)] == [None, None]  # at once
+    assert f".{os.getpid()}" not in workers
+    assert len([*tmp_path.glob("3.*")]) == 2  # its first worker was killed
+
+
+def test_a_part_that_asks_for_more_than_there_is_gets_what_there_is(
+    cluster: RayExecutor, tmp_path: Path
+) -> None:
+    greedy = replace(square, memory=1 << 60, on_gpu=True)
+    assert [*cluster.map(greedy, [1, 2], tmp_path)] == [1, 4]
+
+
+def test_a_fault_in_rust_is_told(cluster: RayExecutor) -> None:
+    with pytest.raises(RuntimeError, match="PanicException: a fault in Rust"):
+        list(cluster.map(panic, [1]))
+
+
+def test_what_a_part_tells_is_told_here(
+    cluster: RayExecutor, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert [*cluster.map(square, [5], folder=tmp_path)] == [25]
+    with pytest.raises(ArchiveError, match="seven"):
+        list(cluster.map(square, [7], folder=tmp_path))
+    assert [each.getMessage() for each in caplog.records] == ["about 5", "about 7"]
+
+
+def test_what_parts_ask_of_object_stores_is_counted_here(cluster: RayExecutor) -> None:
+    before = replace(TRAFFIC)
+    list(cluster.map(ask, [3, 4, 5]))
+    assert (TRAFFIC.requests - before.requests, TRAFFIC.read - before.read) == (3, 12)
+
+
+FAILING = """
+from pathlib import Path
+from kp_batch.steps.ray import executor_of
+from tests.steps.test_ray import square
+from tests.pipeline.test_rescore import config
+
+folder = Path({folder!r})
+with executor_of(config(folder, folder, workers=2)) as cluster:
+    list(cluster.map(square, [7, *range(100, 200)], folder))
+"""
+
+
+def test_an_error_of_a_part_is_raised_here_and_ends_the_others(tmp_path: Path) -> None:
+    code = FAILING.format(folder=str(tmp_path))
+    failed = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True
+    )
+    assert "ArchiveError: seven" in failed.stderr
+    begun = len([*tmp_path.iterdir()])
+    time.sleep(1)
+    assert len([*tmp_path.iterdir()]) == begun < 100
+
+
+def test_a_part_that_kills_its_worker_each_time_is_named(
+    cluster: RayExecutor, tmp_path: Path
+) -> None:
+    with pytest.raises(WorkerError, match=r"^square lost its worker 3 times, with 9$"):
+        list(cluster.map(square, [1, 9, 2], tmp_path))
+    assert len([*tmp_path.glob("9.*")]) == 3
+
+
+def test_tables_are_the_same_as_without_ray(cluster: RayExecutor, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    *_, last = write_sample(archive, traces=300, days=10, seed=5, dirty=0.05)
+    aside = last.rename(tmp_path / "aside")
+    shared = config(tmp_path, archive, max_reject_share=1, warehouse=tmp_path / "shared")
+    alone = config(tmp_path, archive, max_reject_share=1, warehouse=tmp_path / "alone")
+    for change in ({}, {"cache_size": 7}, {"ttl": timedelta(days=2)}):
+        for settings, executor in ((shared, [cluster]), (alone, [])):
+            rescore_archive(settings.model_copy(update=change), *executor)
+        assert_same(shared.warehouse, alone.warehouse)
+        if aside.exists():
+            aside.rename(last)
+
+
+@trying(max_examples=3, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 1_000),
+    traces=st.integers(1, 200),
+    rows=st.integers(5, 100),
+    cache_size=st.integers(1, 60),
+)
+def test_no_size_of_the_parts_makes_a_difference(
+    cluster: RayExecutor, seed: int, traces: int, rows: int, cache_size: int
+) -> None:
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        folder = Path(name)
+        write_sample(folder / "archive", traces=traces, days=5, seed=seed)
+        shared, alone = (
+            config(folder, folder / "archive", cache_size=cache_size, warehouse=folder / each)
+            for each in ("shared", "alone")
+        )
+        rescore_archive(alone)
+        patch.setattr(scan, "_PART_BYTES", rows * 2_000)
+        patch.setattr(timeline, "RANGE_ROWS", rows)
+        patch.setattr(write_tasks, "PART_ROWS", rows)
+        patch.setattr(Hashing, "chunk_size", rows)
+        for size in (cache_size, 3):
+            for each, executor in ((shared, [cluster]), (alone, [])):
+                rescore_archive(each.model_copy(update={"cache_size": size}), *executor)
+            assert_same(shared.warehouse, alone.warehouse)
+
+
+def test_workers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    write_sample(archive, traces=20_000, days=200, seed=5)
+    alone = config(tmp_path, archive, warehouse=tmp_path / "alone")
+    rescore_archive(alone)
+    before, chance = of_ray(), Random(11)
+    with kp_batch(
+        *("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
+        *("--workers", 2, "--no-prefect"),
+    ) as running:
+        killed = 0
+        for line in running.stderr or ():
+            if "identifying" in line:
+                break
+        while running.poll() is None and killed < 4:
+            time.sleep(2 * chance.random())
+            workers = [each for each in of_ray() - before if is_at_work(each)]
+            if workers:
+                with suppress(OSError):
+                    os.kill(int(chance.choice(sorted(workers))), signal.SIGKILL)
+                    killed += 1
+        told, said = running.communicate(timeout=200)
+    assert killed
+    if running.returncode:  # one part has lost three workers: it is named, and a rerun goes on
+        assert "lost its worker 3 times, with" in said.splitlines()[-1]
+        with kp_batch(
+            *("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
+            "--no-prefect",
+        ) as again:
+            told, said = again.communicate(timeout=200)
+    assert "20,000 of 20,000 traces restated" in told, said
+    assert_same(tmp_path / "wh", alone.warehouse)
+
+
+def is_at_work(process: str) -> bool:
+    """Whether a process is a worker that does a part."""
+    with suppress(OSError):
+        command = Path(f"/proc/{process}/cmdline").read_bytes()
+        return command.startswith(b"ray::") and command[5:6].islower()  # Ray's own are not
+    return False
+
+
+@pytest.mark.parametrize(
+    ("version", "paths", "message"),
+    [
+        ("Python 2.7", [], r"has Python 3.* and this machine Python 2.7; install the same"),
+        (None, ["/none/such"], "does not see /none/such; a cluster needs a disk that all"),
+    ],
+)
+def test_a_node_that_cannot_do_the_work_is_named(
+    cluster: RayExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str | None,
+    paths: list[str],
+    message: str,
+) -> None:
+    if version:
+        monkeypatch.setattr(rays, "versions_here", lambda: version)
+    [found] = cluster.ray.nodes()
+    node = {**found, "ObjectStoreSocketName": ""}
+    asked = rays.ask_node(cluster.ray, node, paths)
+    with pytest.raises(WorkerError, match=f"^the Ray node [0-9.]+ {message}"):
+        rays.check_node(cluster.ray, node, asked)
+
+
+def test_the_cluster_of_another_run_is_refused(cluster: RayExecutor) -> None:
+    [node] = cluster.ray.nodes()
+    with pytest.raises(WorkerError, match=r"^the Ray node .* is of another run's --workers"):
+        rays.check_node(cluster.ray, node, None)
+
+
+def test_a_cluster_without_room_for_a_part_is_refused(
+    cluster: RayExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rays.check_room(cluster.ray)
+    monkeypatch.setattr(rays, "PART_BYTES", 1 << 60)
+    with pytest.raises(WorkerError, match=r"^no node .* the largest node has [0-9]+ MiB for tasks"):
+        rays.check_room(cluster.ray)
+
+
+ON_GPU = """
+from dataclasses import replace
+from pathlib import Path
+from ray.cluster_utils import Cluster as Nodes
+from kp_batch.steps.ray import executor_of
+from tests.steps.test_ray import square
+from tests.pipeline.test_rescore import config
+
+folder = Path({folder!r})
+nodes = Nodes(initialize_head=True, head_node_args={{"num_cpus": 3, "num_gpus": 1}})
+with executor_of(config(folder, folder, ray=nodes.address)) as cluster:
+    list(cluster.map(replace(square, on_gpu=True), range(3), folder))
+    list(cluster.map(square, range(10, 20), folder))
+nodes.shutdown()
+"""
+
+
+def test_one_worker_has_a_gpu_and_keeps_what_it_has_loaded_there(tmp_path: Path) -> None:
+    code = ON_GPU.format(folder=str(tmp_path))
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    workers = [{each.suffix for each in tmp_path.glob(names)} for names in ("?.*", "??.*")]
+    assert len(workers[0]) == 1 < len(workers[1])
+
+
+def test_without_ray_it_is_said_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    settings = config(tmp_path, tmp_path, workers=2)
+    with pytest.raises(WorkerError, match=r"pip install 'kp-batch\[ray\]'"), executor_of(settings):
+        pass
+
+
+def kp_batch(*arguments: object, **how: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "kp_batch", *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how
+    )
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere", "ray://127.0.0.1:9"])
+def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path, address: str) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace()])
+    with kp_batch(
+        *("run", tmp_path, "--warehouse", tmp_path / "wh", "--embedder", "none"),
+        *("--ray", address),
+    ) as failed:
+        told, said = failed.communicate(timeout=200)
+    assert (failed.returncode, told) == (1, "")
+    assert said.splitlines()[-1].startswith("kp-batch: Ray does not start: ")
+    assert "Traceback" not in said
+
+
+def test_a_node_that_is_lost_costs_nothing_but_time(tmp_path: Path) -> None:
+    """A run on a cluster of two nodes, one of which goes in the middle."""
+    archive = tmp_path / "archive"
+    write_sample(archive, traces=4_000, days=40, seed=5)
+    alone = config(tmp_path, archive, warehouse=tmp_path / "alone")
+    rescore_archive(alone)
+    nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        lost = nodes.add_node(num_cpus=1)
+        nodes.wait_for_nodes()
+        with kp_batch(
+            *("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
+            *("--ray", "auto", "--no-prefect"),
+            env={**os.environ, "RAY_ADDRESS": nodes.address},
+        ) as running:
+            for line in running.stderr or ():
+                if "identifying" in line:
+                    nodes.remove_node(lost, allow_graceful=False)
+                    break
+            _, said = running.communicate(timeout=200)
+        assert running.returncode == 0, said
+    finally:
+        nodes.shutdown()
+    assert_same(tmp_path / "wh", alone.warehouse)
+
+
+def test_a_lost_head_fails_the_run_with_one_line_and_a_rerun_goes_on(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    write_sample(archive, traces=4_000, days=40, seed=5)
+    command = ("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing")
+    before = of_ray()
+    soon = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}  # a minute otherwise
+    with kp_batch(*command, "--workers", 2, "--no-prefect", env=soon) as running:
+        for line in running.stderr or ():
+            if "identifying" in line:
+                break
+        for number in of_ray() - before:
+            with suppress(OSError):
+                if b"gcs_server" in Path(f"/proc/{number}/cmdline").read_bytes():
+                    os.kill(int(number), signal.SIGKILL)
+        told, said = running.communicate(timeout=280)
+    assert (running.returncode, told) == (1, "")
+    assert "Traceback" not in said
+    assert "GCS may have been killed" in said.splitlines()[-1]
+    with kp_batch(*command, "--no-prefect") as again:
+        told, said = again.communicate(timeout=200)
+    assert "4,000 of 4,000 traces restated" in told, said
+
+
+@pytest.mark.prefect
+def test_a_flow_has_its_parts_done_by_workers_as_well(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace(id=f"t{each}") for each in range(5)])
+    with kp_batch(
+        *("run", tmp_path, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
+        *("--workers", 2, "--prefect"),
+    ) as done:
+        told, said = done.communicate(timeout=200)
+    assert done.returncode == 0, said
+    assert "of 5 traces restated" in told
+    assert said.splitlines()[0].startswith("kp-batch: running as a Prefect flow")
+    assert all(line.startswith("kp-batch: ") for line in said.splitlines())  # none is Ray's
+
+
+def test_workers_read_from_a_bucket_what_goes_into_a_bucket(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    archive, url = tmp_path / "archive", f"{bucket}/warehouse"
+    write_sample(archive, traces=400, days=10, seed=5)
+    fill(f"{bucket}/archive", archive)
+    alone = config(tmp_path, archive, warehouse=tmp_path / "alone")
+    rescore_archive(alone)
+    with kp_batch(
+        *("run", f"{bucket}/archive", "--warehouse", url, "--embedder", "hashing"),
+        *("--workers", 2, "--no-prefect"),
+    ) as running:
+        told, said = running.communicate(timeout=200)
+    assert "of 400 traces restated" in told, said
+    copy = Path(folder_of(url))
+    paths = {"run_id", "source_file", "mtime_ns", "etag"}
+    assert_same(copy, alone.warehouse, but=paths)
+
+
+def test_a_killed_run_leaves_no_worker_running(tmp_path: Path) -> None:
+    write_sample(tmp_path / "archive", traces=4_000, days=40, seed=5)
+    before = of_ray()
+    with kp_batch(
+        *("run", tmp_path / "archive", "--warehouse", tmp_path / "wh", "--workers", 2),
+        *("--embedder", "hashing", "--no-prefect"),
+    ) as running:
+        assert any("identifying" in line for line in running.stderr or ())
+        assert of_ray() - before
+        running.kill()
+    deadline = time.monotonic() + 60
+    while of_ray() - before and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert of_ray() == before
+
+
+def of_ray() -> set[str]:
+    """The processes of Ray that a command has started."""
+    found: set[str] = set()
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command = (path / "cmdline").read_bytes()
+            if b"kp-ray-" in command or command.startswith(b"ray::"):
+                found.add(path.name)
+    return found

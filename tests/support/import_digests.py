@@ -1,0 +1,96 @@
+"""`python -m tests.support.import_digests`: what every fixture comes to, in golden/imports.json.
+
+It writes nothing where that has changed and `IMPORTER` has not: then archives would hold traces
+as they were made before, beside such as are made now.
+"""
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import astuple
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from kp_batch.imports.apply_rules import Row, apply_rules
+from kp_batch.imports.formats import FORMATS
+from kp_batch.imports.model import Present, Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import IMPORTER
+from tests.support import GOLDEN
+from tests.support.agent_runs import RUNS, SYSTEMS
+from tests.support.import_kits import KITS
+
+TOLD = GOLDEN / "imports.json"
+_RULES = {
+    "recovery": "after_tool_error",
+    "success": {"always": True},
+    "confidence": {"always": 0.5},
+    "task_domain": {"otherwise": "default"},
+}
+
+
+def fixtures(folder: Path) -> Iterator[tuple[str, str, Path]]:
+    """Each with its name, its format, and where it stands; made in an empty folder, or kept."""
+    made: dict[str, tuple[str, Callable[[Path], object]]] = {}
+    for name, kit in KITS.items():
+        trace = kit.make("aa", kit.at, 1.0)
+        made[name] = kit.name, lambda path, kit=kit, trace=trace: kit.write(path, [trace])
+    for system, write in SYSTEMS.items():
+        for name, (run, _) in RUNS.items():
+            form = system.partition(" ")[0]
+            made[f"{system}: {name}"] = form, lambda path, x=write, run=run: x(path, run)
+    for number, (name, (form, write)) in enumerate(made.items()):
+        write(folder / str(number))
+        yield name, form, folder / str(number)
+    for path in sorted((GOLDEN / "imports").iterdir()):
+        yield f"{path.name}, as it stands here", path.name, path
+
+
+def digest(name: str, folder: Path) -> str:
+    """Of all that the files of a format come to: drafts, traces, what is refused or passed over."""
+    form = FORMATS[name]
+    rules = load_rules(None, {} if name == "knowledgepulse" else _RULES)
+    files = sorted(str(path) for path in folder.rglob("*") if path.is_file())
+    units: dict[str, list[SourceRecord]] = defaultdict(list)
+    told: list[str] = []
+    for given in form.inputs(files, lambda path: form.sniff(path, Path(path).read_bytes())):
+        for found in form.read(given, lambda path: nullcontext(Path(path))):
+            if isinstance(found, SourceRecord):
+                units[found.trace].append(found)
+            else:
+                told.append(_values(found))
+    for trace, found in units.items():
+        draft = form.draft(trace, found, rules)
+        told.append(_values(draft))
+        if isinstance(draft, TraceDraft):
+            told.append(_values(apply_rules(draft, rules, name)))
+    return sha256("\n".join(sorted(told)).encode()).hexdigest()[:16]
+
+
+def _values(found: TraceDraft | Row | Rejected | Skipped | Present) -> str:
+    """What it tells, whatever its fields are called."""
+    return json.dumps(found if isinstance(found, dict) else astuple(found), default=str)
+
+
+def digests() -> dict[str, str]:
+    """The digest of each fixture, by its name."""
+    with TemporaryDirectory() as folder:
+        return {name: digest(form, path) for name, form, path in fixtures(Path(folder))}
+
+
+def main() -> None:
+    """Write them."""
+    before = json.loads(TOLD.read_text("utf-8")) if TOLD.exists() else {"traces": {}}
+    now = digests()
+    changed = [name for name, told in before["traces"].items() if now.get(name, told) != told]
+    if changed and before["importer"] == IMPORTER:
+        sys.exit(f"raise IMPORTER first: other traces than before from {'; '.join(changed)}")
+    told = {"importer": IMPORTER, "traces": now}
+    TOLD.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

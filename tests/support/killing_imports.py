@@ -1,0 +1,123 @@
+"""Imports that are killed at random moments: part of `make torture`.
+
+The source changes every night: spans come late, files are written anew, rules are others. After
+each kill the next import has to leave what one leaves that was never killed, equal to the byte.
+Where the source changes before that import, each trace has to stand in one day.
+"""
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from kp_batch.imports.formats import FORMATS
+from kp_batch.imports.rules import Rules
+from kp_batch.imports.run import import_traces
+from tests.support.importing import imported
+from tests.support.shuffled_spans import SPANS, span_lines
+
+# An import alone, of the source, into the archive and by the rules that argv names; by several
+# processes of all that is larger than argv says.
+_ALONE = """
+import sys
+from pathlib import Path
+from kp_batch.imports.rules import Rules
+from kp_batch.imports.formats import FORMATS
+from kp_batch.imports import run
+from kp_batch.imports.run import import_traces
+run._LARGE = int(sys.argv[4])
+print("begun", flush=True)
+rules = Rules.model_validate_json(sys.argv[3])
+import_traces(FORMATS["otlp"], [sys.argv[1]], Path(sys.argv[2]), rules)
+"""
+_LONGEST_S = 0.4
+_BEGINS_S = 1.0  # what several processes need to begin
+_TRACES, _FILES = 60, 6
+
+
+class Nights:
+    """A source that changes, an archive whose imports are killed, and one whose never are."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.source = folder / "source"
+        self.killed, self.never = folder / "killed", folder / "never"
+        self.rules = self._rules("code")
+        self.source.mkdir()
+        self.change()
+
+    def change(self) -> None:
+        """Write a file or two anew, of any spans; now and then with other rules."""
+        for _ in range(self.random.choice([1, 2])):
+            places = self.random.sample(range(_TRACES * SPANS), _TRACES * SPANS // _FILES)
+            # The traces of more and more days, many of whose spans come with later nights.
+            path = self.source / f"{self.random.randrange(_FILES)}.jsonl"
+            path.write_text("".join(span_lines(places, minutes=600)), "utf-8")
+        if self.random.random() < 0.2:
+            self.rules = self._rules(self.random.choice(["code", "finance"]))
+
+    def kill(self) -> bool:
+        """Start an import and kill it after a while; whether it still ran then."""
+        is_shared = self.random.random() < 0.3
+        given = [
+            str(self.source),
+            str(self.killed),
+            self.rules.as_json(),
+            f"{0 if is_shared else 1 << 30}",
+        ]
+        with subprocess.Popen(
+            [sys.executable, "-c", _ALONE, *given],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as alone:
+            assert alone.stdout
+            alone.stdout.readline()
+            time.sleep(self.random.uniform(0, _LONGEST_S + is_shared * _BEGINS_S))
+            alone.send_signal(signal.SIGKILL)
+        return alone.returncode == -signal.SIGKILL
+
+    def finish(self) -> None:
+        """The import that comes after, and the same night of the archive that is never killed."""
+        for archive in (self.killed, self.never):
+            import_traces(FORMATS["otlp"], [str(self.source)], archive, self.rules)
+        assert contents(self.killed) == contents(self.never)
+
+    def finish_another(self) -> None:
+        """The import that comes after, of a source that is another one by then."""
+        self.source.joinpath(f"{self.random.randrange(_FILES)}.jsonl").unlink(missing_ok=True)
+        self.change()
+        import_traces(FORMATS["otlp"], [str(self.source)], self.killed, self.rules)
+        imported(self.killed)
+        shutil.rmtree(self.never, ignore_errors=True)
+        shutil.copytree(self.killed, self.never)
+
+    def _rules(self, domain: str) -> Rules:
+        return Rules.model_validate(
+            {
+                "success": {"always": True},
+                "confidence": {"always": 0.8},
+                "task_domain": {"otherwise": domain},
+            }
+        )
+
+
+def contents(archive: Path) -> Mapping[str, bytes]:
+    """The days, and what is refused: the state depends on how many imports there were."""
+    return {each.name: each.read_bytes() for each in archive.iterdir() if each.is_file()}
+
+
+def torture_imports(folder: Path, kills: int, seed: int) -> int:
+    """Kill so many imports; how many still ran."""
+    nights = Nights(folder, seed)
+    killed = 0
+    for _ in range(kills):
+        killed += nights.kill()
+        if nights.random.random() < 0.7:  # else the next night finds what two left
+            nights.random.choice([nights.finish, nights.finish_another])()
+            nights.change()
+    nights.finish()
+    return killed

@@ -1,0 +1,168 @@
+"""`python -m tests.support.reference`: writes the parts of docs/reference/ that come of the code.
+
+Such a part stands in its page between `<!-- NAME: ... -->` and `<!-- end -->`.
+"""
+
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import groupby
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import click
+import duckdb
+from annotated_types import Ge, Le, MinLen
+
+from kp_batch import limits as read_limits
+from kp_batch.cli import _MODULES, kp_batch
+from kp_batch.config import SETTINGS, RescoreConfig
+from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.publication import publish
+from kp_batch.warehouse.questions import Question, columns
+from kp_batch.warehouse.questions import questions as all_questions
+from kp_batch.warehouse.reader import connect
+from tests.support.pages import DOCS, anchor
+
+REFERENCE = DOCS / "reference"
+
+
+def commands() -> Iterator[str]:
+    """Every command with its options, as its help has them."""
+    for name in _MODULES:
+        import_module(f"kp_batch.cli.{name}")
+    for name, command in sorted(kp_batch.commands.items()):
+        with click.Context(command, info_name=f"kp-batch {name}") as context:
+            usage = " ".join(command.collect_usage_pieces(context))
+            yield f"## kp-batch {name}\n\n`kp-batch {name} {usage}`\n"
+            yield f"{_paragraphs(command.help or '')}\n"
+            yield from _options(command, context)
+            yield ""
+
+
+def _paragraphs(text: str) -> str:
+    return "\n\n".join(" ".join(each.split()) for each in text.split("\n\n"))
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+    yield "| option | meaning |\n|---|---|"
+    for each in command.get_params(context):
+        record = each.get_help_record(context)
+        if isinstance(each, click.Option) and record and "--help" not in each.opts:
+            yield f"| `{_cell(record[0])}` | {_cell(record[1])} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace(" RANGE", "").split()).replace("|", "\\|")
+
+
+def settings() -> Iterator[str]:
+    """Every setting of a run."""
+    yield "| setting | default | bounds | kept | meaning |\n|---|---|---|---|---|"
+    least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""}).model_dump(mode="json")
+    for name, field in RescoreConfig.model_fields.items():
+        given = {"profiles": "the built-in ones", "audits": "none"}.get(name, least[name])
+        default = "" if field.is_required() or given in (None, []) else f"{given}".lower()
+        kept = "yes" if name in SETTINGS else ""
+        bounds = ", ".join(_bound(each) for each in field.metadata if _bound(each))
+        yield f"| `{name}` | {default} | {bounds} | {kept} | {_cell(field.description or '')} |"
+
+
+def _bound(rule: Any) -> str:
+    if isinstance(rule, Ge | Le):
+        return f"≥ {rule.ge}" if isinstance(rule, Ge) else f"≤ {rule.le}"
+    return "not empty" if isinstance(rule, MinLen) else ""
+
+
+def limits() -> Iterator[str]:
+    """Every limit on what is read, with what its comment says."""
+    yield "| most | of what |\n|---|---|"
+    source = Path(read_limits.__file__).read_text("utf-8")
+    for name, of_what in re.findall(r"^([A-Z]\w+) = .*?  # (.+)$", source, re.MULTILINE):
+        value = getattr(read_limits, name)
+        yield f"| {_size(value) if name.endswith('_BYTES') else f'{value:,}'} | {of_what} |"
+
+
+def _size(value: int) -> str:
+    return f"{value >> 30} GiB" if value >= 1 << 30 else f"{value >> 20} MiB"
+
+
+def questions() -> Iterator[str]:
+    """Every question: what it answers, how it is asked, its columns."""
+    groups = [(group, [*found]) for group, found in groupby(all_questions(), lambda e: e.group)]
+    yield "| about | questions |\n|---|---|"
+    for group, found in groups:
+        links = (f"[`{each.name}`](#{anchor(each.call)})" for each in found)
+        yield f"| {group} | {', '.join(links)} |"
+    with _empty() as connection:
+        for group, found in groups:
+            yield f"\n## {group[0].upper()}{group[1:]}\n"
+            for each in found:
+                yield from _question(each, connection)
+
+
+def _question(question: Question, connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    yield f"### {question.call}\n\n{question.comment}\n\n```sql\n{question.example};\n```\n"
+    if question.example.startswith("SELECT"):
+        yield "One value, a text.\n"
+        return
+    found = columns(question, connection)
+    told = ", ".join(f"`{column}` {_type(kind)}" for column, kind in found.items())
+    yield f"Columns: {told}.\n"
+
+
+def _type(kind: str) -> str:
+    return kind.replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ").lower()
+
+
+def macros() -> Iterator[str]:
+    """Every formula: its parameters and what it is."""
+    asked = {each.name for each in all_questions()}
+    with _empty() as connection:
+        found = connection.execute(
+            "SELECT function_name, parameters, comment FROM duckdb_functions() "
+            "WHERE NOT internal AND schema_name = 'main' AND NOT contains(function_name, ' of ') "
+            "ORDER BY ALL"
+        ).fetchall()
+    yield "| macro | what it is |\n|---|---|"
+    for name, parameters, comment in found:
+        if name not in asked:
+            yield f"| `{name}({', '.join(parameters)})` | {_cell(comment)} |"
+
+
+@contextmanager
+def _empty() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A catalog without a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        publish(Path(folder), Manifest({"threshold": 0.75}, {}))
+        with connect(Path(folder)) as connection:
+            yield connection
+
+
+PARTS: Mapping[str, Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
+    {
+        "commands.md": {"commands": commands},
+        "settings.md": {"settings": settings, "limits": limits},
+        "questions.md": {"questions": questions, "macros": macros},
+    }
+)
+
+
+def written(page: str) -> str:
+    """A page with its parts as the code tells them now."""
+    text = (REFERENCE / page).read_text("utf-8")
+    for name, part in PARTS[page].items():
+        told = "\n".join(part()).strip()
+        head = f"<!-- {name}: written by python -m tests.support.reference -->"
+        found = re.compile(rf"{re.escape(head)}\n.*?<!-- end -->", re.DOTALL)
+        assert len(found.findall(text)) == 1, f"{page} has no place for its {name}"
+        text = found.sub(lambda _, new=f"{head}\n\n{told}\n\n<!-- end -->": new, text)
+    return text
+
+
+if __name__ == "__main__":
+    for page in PARTS:
+        (REFERENCE / page).write_text(written(page), "utf-8")

@@ -1,0 +1,710 @@
+"""A warehouse in a bucket: one copy on each machine, one writer at a time, the same tables."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+
+from kp_batch.config import RescoreConfig
+from kp_batch.embedding.vector_store import PLACES, read_vectors
+from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
+from kp_batch.operations.forget import forget
+from kp_batch.operations.preview import preview
+from kp_batch.operations.vacuum import vacuum
+from kp_batch.pipeline import report as pipeline_report
+from kp_batch.pipeline.report import leave_report
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.runs.run import effective_config
+from kp_batch.sample import write_sample
+from kp_batch.steps import step
+from kp_batch.steps.step import ThreadExecutor
+from kp_batch.storage.store import TRAFFIC, Object, Store, store_at
+from kp_batch.warehouse import lock as lease
+from kp_batch.warehouse import publication
+from kp_batch.warehouse.bucket import mirror
+from kp_batch.warehouse.bucket.location import folder_of, is_remote, shown, url_of
+from kp_batch.warehouse.bucket.mirror import refresh
+from kp_batch.warehouse.layout import check_apart
+from kp_batch.warehouse.publication import writing
+from kp_batch.warehouse.reader import connect
+from tests.steps.test_partition_retry import assert_same
+from tests.support.archives import trace, write_jsonl
+from tests.support.buckets import Machine, fill
+from tests.support.faulty import Faulty, between
+
+
+@pytest.fixture
+def warehouse(bucket: str) -> str:
+    return f"{bucket}/team/warehouse"
+
+
+@pytest.fixture
+def first(tmp_path: Path, warehouse: str) -> Machine:
+    return Machine(tmp_path / "first", warehouse)
+
+
+@pytest.fixture
+def second(tmp_path: Path, warehouse: str) -> Machine:
+    return Machine(tmp_path / "second", warehouse)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    folder = tmp_path / "archive"
+    write_sample(folder, traces=200, days=5, seed=3)
+    return folder
+
+
+def names(url: str) -> set[str]:
+    return {each.path for each in store_at(url).objects()}
+
+
+def vectors_in(folder: Path) -> list[Path]:
+    """The vectors' files of all chunks, wherever they are."""
+    hashes = folder.glob("vectors/*/*.hashes.npy")
+    return [each.with_name(each.name.replace(".hashes.", ".vectors.")) for each in hashes]
+
+
+SCORES = "SELECT * EXCLUDE (run_id) FROM scores ORDER BY trace_id"
+
+
+def test_machines_take_turns_and_have_the_tables_of_one_that_is_local(
+    tmp_path: Path, first: Machine, second: Machine, archive: Path
+) -> None:
+    *_, last = write_sample(archive, traces=200, days=5, seed=3)
+    aside = last.rename(tmp_path / "aside")
+    alone = tmp_path / "alone"
+    for machine, change in ((first, {}), (second, {"cache_size": 7}), (first, {"threshold": 0.5})):
+        machine.run(archive, **change)
+        local = {"archive": (str(archive),), "warehouse": alone, "embedder": "hashing", **change}
+        rescore_archive(effective_config(RescoreConfig.model_validate(local)))
+        with machine.here() as folder:
+            assert_same(folder, alone)
+        if aside.exists():
+            aside.rename(last)
+    assert names(first.url) >= {"manifest.json", "kp.lock"}
+
+
+def test_vectors_stay_away_until_they_are_read(
+    first: Machine, second: Machine, archive: Path
+) -> None:
+    first.run(archive)
+    assert second.ask("SELECT count(*) FROM scores") == [(200,)]
+    with second.here() as folder:
+        assert [is_remote(each) for each in vectors_in(folder)] == [True]
+    read = TRAFFIC.read
+    assert second.run(archive) is None  # nothing to do
+    assert TRAFFIC.read - read < 1_000
+    assert second.run(archive, cache_size=9)
+    with second.here() as folder:
+        assert [is_remote(each) for each in vectors_in(folder)] == [False]
+    assert first.ask(SCORES) == second.ask(SCORES)
+
+
+def test_a_preview_stores_nothing_in_a_bucket_and_keeps_its_vectors_here(
+    first: Machine, archive: Path
+) -> None:
+    first.run(archive)
+    write_jsonl(archive / "later.jsonl", [trace(id="later", objective="a new text")])
+
+    def held() -> dict[str, str]:
+        return {each.path: each.etag for each in store_at(first.url).objects()}
+
+    before = held()
+    given = {"archive": (str(archive),), "warehouse": first.url, "embedder": "hashing"}
+    with first.here():
+        settings = RescoreConfig.model_validate({**given, "threshold": 0.2, "preview": True})
+        found = preview(effective_config(settings))
+        assert found.comparison
+        assert (found.comparison.only_in_second, found.counts.embedded) == (1, 1)
+        assert {**held(), "kp.lock": ""} == {**before, "kp.lock": ""}
+        after = rescore_archive(effective_config(RescoreConfig.model_validate(given)))
+    assert after.counts.embedded == 0
+    assert held().keys() > before.keys()
+
+
+def test_of_two_writers_one_publishes_and_the_other_is_told(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+    write_jsonl(archive / "later.jsonl", [trace()])
+    with first.here() as folder:
+        config = {"archive": (str(archive),), "warehouse": folder, "embedder": "hashing"}
+        settings = RescoreConfig.model_validate({**config, "threshold": 0.1})
+        monkeypatch.setattr(lease, "_DEAD_S", -1)  # as if it slept
+        with pytest.raises(BusyError, match="another writer"), writing(folder, wait=False):  # noqa: PT012
+            second.run(archive, threshold=0.9)
+            rescore_archive(settings)
+    assert first.ask("SELECT count(*) FROM scores") == [(201,)]
+    assert first.ask(
+        "SELECT count(*), max(settings::JSON ->> 'threshold') FROM scores, manifest"
+    ) == [(201, "0.9")]
+    assert first.ask(SCORES) == second.ask(SCORES)
+
+
+def test_a_writer_whose_lease_ran_out_publishes_over_no_vacuum(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+    monkeypatch.setattr(lease, "_DEAD_S", -1)  # as if it slept
+    monkeypatch.setattr(lease.Lease, "check", lambda _: None)  # and had looked right before
+    with first.here() as folder:
+        config = {"archive": (str(archive),), "warehouse": folder, "embedder": "hashing"}
+        settings = RescoreConfig.model_validate({**config, "threshold": 0.1})
+        with pytest.raises(BusyError, match="another writer"), writing(folder, wait=False):  # noqa: PT012
+            with second.here() as other:
+                refresh(other)
+                vacuum(other, timedelta(0), datetime.now(UTC))  # finds nothing to remove
+            rescore_archive(settings)
+    assert second.ask("SELECT settings::JSON ->> 'threshold' FROM manifest") == [("0.75",)]
+
+
+def test_a_publication_whose_answer_was_lost_stands(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, lost = Store.write, iter([True])
+
+    def without_answer(self: Store, path: str, content: bytes | Path, **how: Any) -> str:
+        etag = write(self, path, content, **how)
+        if path == "manifest.json" and next(lost, False):
+            raise OSError(errno.EIO, "no answer", path)
+        return etag
+
+    monkeypatch.setattr(step, "RETRY_DELAYS_S", ())
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", without_answer)
+        with pytest.raises(StorageError, match="no answer"):
+            first.run(archive)
+    for machine in (first, second):
+        assert machine.ask("SELECT status, (SELECT count(*) FROM scores) FROM runs") == [
+            ("done", 200)
+        ]
+
+
+def test_a_writer_is_named_to_others_and_waited_for(first: Machine, second: Machine) -> None:
+    with first.here() as folder, writing(folder, wait=False), second.here() as other:
+        words = f"^another run is writing to {first.url} .process {os.getpid()} on .*--wait"
+        with pytest.raises(BusyError, match=words), writing(other, wait=False):
+            pass
+    with second.here() as other, writing(other, wait=False):
+        pass
+
+
+def test_what_a_dead_writer_holds_is_taken_over(
+    first: Machine, second: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for machine in (second, first):  # the first has itself been killed, and holds no local lock
+        with first.here() as folder, writing(folder, wait=False):
+            held = store_at(first.url).read(lease.LEASE)[0]
+        store_at(first.url).write(lease.LEASE, held)
+        with machine.here() as other:
+            monkeypatch.setattr(lease, "_DEAD_S", 90 if machine is first else -1)
+            with writing(other, wait=False):
+                assert store_at(first.url).read(lease.LEASE)[0] != held
+
+
+@contextmanager
+def trouble_before(s3: str) -> Iterator[Faulty]:
+    """Lead all requests through a server that makes trouble."""
+    with between(s3) as (address, trouble), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", address)
+        store_at.cache_clear()
+        yield trouble
+    store_at.cache_clear()
+
+
+def test_a_store_that_ignores_conditions_is_refused(s3: str, first: Machine, archive: Path) -> None:
+    with trouble_before(s3) as trouble:
+        trouble.forgets_conditions = True
+        with pytest.raises(WarehouseError, match="does not keep the conditions of a write"):
+            first.run(archive)
+    assert names(first.url) == {"kp.probe"}
+
+
+@pytest.mark.parametrize(
+    ("method", "part", "fault"),
+    [
+        ("GET", "list-type", "cut"),
+        ("GET", ".parquet", "503"),
+        ("PUT", ".parquet", "503"),
+        ("PUT", "manifest.json", "cut"),
+    ],
+)
+def test_one_bad_answer_costs_nothing_but_time(  # noqa: PLR0913, PLR0917 (fixtures)
+    s3: str, first: Machine, second: Machine, archive: Path, method: str, part: str, fault: str
+) -> None:
+    first.run(archive)
+    query = "SELECT trace_id, score, novelty FROM scores ORDER BY ALL"
+    scores = first.ask(query)
+    with trouble_before(s3) as trouble:
+        left = [fault]
+        trouble.fault = lambda asked, path: (
+            left.pop() if left and (asked, part in path) == (method, True) else None
+        )
+        second.run(archive, threshold=0.5)
+        assert not left
+    for machine in (first, second):
+        assert machine.ask(query) == scores
+        assert machine.ask("SELECT count(*) FROM runs WHERE status = 'done'") == [(2,)]
+        assert machine.ask("SELECT settings::JSON ->> 'threshold' FROM manifest") == [("0.5",)]
+
+
+def test_who_may_only_read_is_told_so(s3: str, first: Machine, archive: Path) -> None:
+    first.run(archive)
+    with trouble_before(s3) as trouble:
+        trouble.fault = lambda method, _path: None if method in ("GET", "HEAD") else "403"
+        with first.here():
+            done = kp_batch("run", archive, warehouse=first.url)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "access is denied" in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
+        assert first.ask("SELECT count(*) FROM scores") == [(200,)]
+
+
+def test_a_slow_store_is_asked_many_things_at_once(s3: str, first: Machine, archive: Path) -> None:
+    with trouble_before(s3) as trouble:
+        trouble.delay_s = 0.2
+        first.run(archive)
+        assert len(trouble.asked) < 100
+    assert first.ask("SELECT count(*) FROM scores") == [(200,)]
+
+
+def test_a_bucket_that_was_emptied_takes_nothing_away_here(first: Machine, archive: Path) -> None:
+    first.run(archive)
+    store_at(first.url).delete([*names(first.url)])
+    with pytest.raises(WarehouseError, match=r"what was published in .* is gone from there"):
+        first.run(archive)
+    with first.here() as folder, connect(folder) as connection:
+        assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(200,)]
+
+
+def test_a_writer_killed_right_after_it_published_has_published(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def killed(folder: Path, text: str) -> None:
+        publish(folder, text)
+        dies()
+
+    publish = publication.publish_in_bucket
+    with monkeypatch.context() as patch:
+        patch.setattr(publication, "publish_in_bucket", killed)
+        with pytest.raises(KeyboardInterrupt):
+            first.run(archive, threshold=0.5)
+    for machine in (first, second):
+        assert machine.run(archive) is None
+        assert machine.ask("SELECT settings::JSON ->> 'threshold' FROM manifest") == [("0.5",)]
+
+
+def damaged(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-10])
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, damaged])
+def test_what_is_lost_from_a_copy_comes_back_and_stays_in_the_bucket(
+    first: Machine, archive: Path, harm: Callable[[Path], None]
+) -> None:
+    first.run(archive)
+    there, scores = names(first.url), first.ask(SCORES)
+    with first.here() as folder:
+        for file in [*folder.glob("scores/*/*.parquet"), *folder.glob("vectors/*/*")]:
+            harm(file)
+    assert first.run(archive) is None
+    assert names(first.url) == there
+    assert first.ask(SCORES) == scores
+    first.run(archive, cache_size=5)
+    shutil.rmtree(first.cache)
+    assert first.ask("SELECT count(*) FROM scores") == [(200,)]
+
+
+@pytest.mark.parametrize(
+    ("work", "lost"), [("run", "vectors/*/*.npy"), ("vacuum", "files/*.parquet")]
+)
+def test_what_is_lost_during_a_command_is_not_deleted_from_the_bucket(  # noqa: PLR0913, PLR0917 (fixtures)
+    first: Machine,
+    second: Machine,
+    archive: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    work: str,
+    lost: str,
+) -> None:
+    first.run(archive)
+    there = {each for each in names(first.url) if fnmatch(each, lost)}
+
+    def losing(folder: Path, text: str) -> None:
+        for file in folder.glob(lost):
+            file.unlink()
+        publish(folder, text)
+
+    publish = publication.publish_in_bucket
+    with monkeypatch.context() as patch:
+        patch.setattr(publication, "publish_in_bucket", losing)
+        if work == "run":
+            first.run(archive, threshold=0.5)
+        else:
+            with first.here() as folder, pytest.raises(StorageError, match="is needed, is lost"):
+                vacuum(folder, timedelta(0), datetime.now(UTC))
+    assert there
+    assert names(first.url) >= there
+    for machine in (first, second):
+        assert machine.ask("SELECT count(*) FROM scores JOIN files USING (source_file)") == [(200,)]
+
+
+def test_vectors_stay_where_a_run_could_not_reach_the_bucket(
+    first: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive, embedder="none")
+    write = Store.write
+
+    def unreachable(self: Store, path: str, content: bytes | Path, **how: object) -> str:
+        if path.startswith("kp."):
+            return write(self, path, content, **how)
+        raise OSError(errno.EIO, "unreachable", path)
+
+    monkeypatch.setattr(step, "RETRY_DELAYS_S", ())
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", unreachable)
+        with pytest.raises((OSError, StorageError), match="unreachable"):
+            first.run(archive)
+    with first.here() as folder:
+        vectors = set(folder.glob("vectors/*/*"))
+        refresh(folder)
+        assert vectors
+        assert set(folder.glob("vectors/*/*")) == vectors
+
+
+def test_a_manifest_that_is_replaced_during_a_look_comes_with_its_tables(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+    read, settings = Store.read, iter([0.5])
+
+    def overtaken(self: Store, path: str) -> tuple[bytes, Object]:
+        if path == "manifest.json" and (threshold := next(settings, None)):
+            second.run(archive, threshold=threshold)
+        return read(self, path)
+
+    monkeypatch.setattr(Store, "read", overtaken)
+    asked = "SELECT settings::JSON ->> 'threshold', (SELECT count(*) FROM scores) FROM manifest"
+    assert first.ask(asked) == [("0.5", 200)]
+
+
+def test_what_killed_commands_left_in_a_copy_goes(first: Machine, archive: Path) -> None:
+    first.run(archive)
+    with first.here() as folder:
+        left = [folder / name for name in ("staging/1/texts/a.parquet", "facts/b.parquet.1.part")]
+        being_fetched = folder / "vectors" / "hashing-384-v1" / "c.vectors.npy.1.part"
+        for each in (*left, being_fetched):
+            each.parent.mkdir(parents=True, exist_ok=True)
+            each.write_bytes(b"secret")
+            if each in left:
+                os.utime(each, (0, 0))
+        refresh(folder)
+        assert not any(each.exists() for each in left)
+        assert being_fetched.exists()
+
+
+def test_a_vector_whose_download_is_cut_may_be_fetched_later(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+
+    def cut(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "cut")
+
+    with second.here() as folder:
+        refresh(folder)
+        [remote] = vectors_in(folder)
+        chunk = remote.name.partition(".")[0]
+        place = pl.DataFrame({"chunk": [chunk], "row": [0]}, schema=PLACES)
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "download", cut)
+            with pytest.raises(OSError, match="cut") as failed:
+                read_vectors(remote.parent, place)
+        assert is_passing(failed.value)
+        assert read_vectors(remote.parent, place).shape == (1, 384)
+
+
+def test_a_reader_sees_what_the_writer_before_it_has_not_looked_at_yet(
+    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+    second.run(archive, threshold=0.5)
+    readers: list[subprocess.Popen[str]] = []
+
+    @contextmanager
+    def slowly(*given: Any) -> Iterator[lease.Lease]:
+        asked = "SELECT settings::JSON ->> 'threshold' AS it FROM manifest"
+        command = [sys.executable, "-m", "kp_batch", "sql", asked, "--warehouse", first.url]
+        readers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        time.sleep(4)
+        with leased(*given) as held:
+            yield held
+
+    leased = mirror.leased
+    monkeypatch.setattr(mirror, "leased", slowly)
+    with first.here() as folder, writing(folder, wait=False):
+        [reader] = readers
+        assert "0.5" in reader.communicate(timeout=60)[0]
+
+
+def test_a_report_that_cannot_be_made_anew_goes_from_the_bucket(
+    first: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+    with first.here() as folder:
+        leave_report(folder, ThreadExecutor())
+    assert "report.html" in names(first.url)
+
+    def failing(*_: object) -> str:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(pipeline_report, "report", failing)
+    first.run(archive, threshold=0.5)
+    with first.here() as folder:
+        leave_report(folder, ThreadExecutor())
+    assert "report.html" not in names(first.url)
+
+
+def test_an_overtaken_writer_replaces_nothing_when_it_tells_of_its_failure(
+    first: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.run(archive)
+    store = store_at(first.url)
+    write = Store.write
+
+    def overtaken(self: Store, path: str, content: bytes | Path, **how: object) -> str:
+        if path == "manifest.json" and json.loads(content)["settings"]["threshold"] == 0.5:
+            write(store, path, b"another writer's")
+        return write(self, path, content, **how)
+
+    monkeypatch.setattr(Store, "write", overtaken)
+    with pytest.raises(BusyError, match="another writer"):
+        first.run(archive, threshold=0.5)
+    assert store.read("manifest.json")[0] == b"another writer's"
+
+
+def test_logs_are_stored_one_entry_after_another(
+    first: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, stored = Store.write, list[str]()
+    entries = ["1.json", "2.json", "3.json", "3.checkpoint.parquet", "_last_checkpoint"]
+
+    def slower_first(self: Store, path: str, content: bytes | Path, **how: object) -> str:
+        if path.endswith("1.json"):
+            time.sleep(0.5)
+        etag = write(self, path, content, **how)
+        stored.append(path)
+        return etag
+
+    monkeypatch.setattr(Store, "write", slower_first)
+    with first.here() as folder, writing(folder, wait=False):
+        (folder / "scores" / "_delta_log").mkdir(parents=True)
+        for name in (*entries, "../a.parquet"):
+            (folder / "scores" / "_delta_log" / name).touch()
+    assert [each for each in stored if each.startswith("scores/")] == [
+        "scores/a.parquet",
+        *(f"scores/_delta_log/{each}" for each in entries),
+    ]
+
+
+def test_what_else_stands_below_the_url_is_left_alone(
+    first: Machine, second: Machine, archive: Path, bucket: str
+) -> None:
+    first.run(archive)
+    foreign = ("bucket.json", "kp.duckdb", "staging/x", "vectors/note.txt", "other/a.parquet")
+    for name in foreign:
+        store_at(first.url).write(name, b"foreign")
+    store_at(bucket).write("team/warehouse/", b"")  # as consoles make folders
+    assert second.run(archive, threshold=0.5)
+    with second.here() as folder:
+        assert not (folder / "other").exists()
+        vacuum(folder, timedelta(0), datetime.now(UTC))
+    assert names(first.url) >= set(foreign)
+    assert first.ask("SELECT count(*) FROM scores") == [(200,)]
+
+
+def test_vectors_that_another_machine_has_removed_do_not_come_back(
+    first: Machine, second: Machine, archive: Path
+) -> None:
+    first.run(archive)
+    with second.here() as folder:
+        refresh(folder)
+        (folder / "bucket.json").unlink()  # as if it was killed during its first look
+        made = folder / "vectors" / "hashing-384-v1" / f"{'0' * 64}.hashes.npy"
+        made.touch()
+    [(gone,)] = first.ask("SELECT min(trace_id) FROM scores")
+    with first.here() as folder:
+        forget(folder, [str(gone)])
+    vectors = {each for each in names(first.url) if each.startswith("vectors/")}
+    assert second.run(archive, cache_size=9)
+    assert {each for each in names(first.url) if each.startswith("vectors/")} == vectors
+    assert not made.exists()
+
+
+def test_forgotten_traces_leave_the_bucket_and_other_copies(
+    first: Machine, second: Machine, archive: Path, caplog: pytest.LogCaptureFixture, s3: str
+) -> None:
+    import boto3
+
+    first.run(archive)
+    [(gone,)] = second.ask("SELECT min(trace_id) FROM scores")
+    boto3.client("s3", endpoint_url=s3).put_bucket_versioning(
+        Bucket=first.url.split("/")[2], VersioningConfiguration={"Status": "Enabled"}
+    )
+    with first.here() as folder:
+        forget(folder, [str(gone)], with_page=True)
+    assert "keeps older versions of its objects" in caplog.text
+    assert second.ask(f"SELECT count(*) FROM scores WHERE trace_id = '{gone}'") == [(0,)]
+    held = json.dumps(gone).encode()[1:-1]
+    store = store_at(first.url)
+    assert not [each for each in names(first.url) if held in store.read(each)[0]]
+    with second.here() as folder:
+        ours = [each for each in folder.rglob("*") if each.suffix in (".parquet", ".npy", ".json")]
+        assert not [each for each in ours if held in each.read_bytes()]
+
+
+@pytest.mark.prefect
+def test_no_secret_is_left_anywhere(
+    tmp_path: Path, bucket: str, first: Machine, archive: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(f"{bucket}/archive", archive)
+    with first.here() as folder:
+        done = kp_batch(
+            *("run", f"{bucket}/archive", "--embedder", "hashing", "--prefect"),
+            warehouse=first.url,
+        )
+        assert (folder / "prefect" / "prefect.db").exists(), done.stderr
+    with pytest.raises(Exception, match="NoSuchBucket"):
+        first.run("s3://kp-none/archive")
+    [(config,)] = first.ask("SELECT DISTINCT config->>'warehouse' FROM runs")
+    assert config == first.url
+    files = [each for each in tmp_path.rglob("*") if each.is_file()]
+    left = [each.read_bytes() for each in files]
+    left += [store_at(bucket).read(each.path)[0] for each in store_at(bucket).objects()]
+    read = [pl.read_parquet(each) for each in files if each.suffix == ".parquet"]
+    said = [done.stdout, done.stderr, caplog.text, *(str(each.rows()) for each in read)]
+    left += [each.encode() for each in said]
+    assert [each for each in left if first.url.encode() in each]
+    secrets = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    for secret in [os.environ[each].encode() for each in secrets]:
+        assert not [each for each in left if secret in each]
+
+
+def test_a_catalog_for_others_names_the_objects(
+    tmp_path: Path, first: Machine, archive: Path
+) -> None:
+    first.run(archive)
+    catalog = tmp_path / "for-others" / "kp.duckdb"
+    with first.here():
+        done = kp_batch("catalog", "-o", catalog, warehouse=first.url)
+    assert "CREATE SECRET" in done.stderr
+    with duckdb.connect(str(catalog), read_only=True) as connection:
+        connection.register_filesystem(store_at(first.url).file_system())
+        assert connection.execute(SCORES).fetchall() == first.ask(SCORES)
+        [(views,)] = connection.execute("SELECT string_agg(sql) FROM duckdb_views()").fetchall()
+    assert f"{first.url}/scores/" in views
+    assert str(first.cache) not in views
+
+
+def kp_batch(*arguments: object, warehouse: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kp_batch", *map(str, arguments)]
+    where = {"KP_BATCH_WAREHOUSE": warehouse}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | where
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "places"),
+    [
+        ("s3://b/w", "AWS_ENDPOINT_URL", ("http://127.0.0.1:9000", "https://minio.example.com")),
+        ("s3://b/w", "AWS_REGION", ("us-east-1", "us-gov-west-1")),
+        ("az://b/w", "AZURE_STORAGE_ACCOUNT_NAME", ("first", "second")),
+    ],
+)
+def test_buckets_of_one_name_in_several_places_have_a_copy_each(
+    monkeypatch: pytest.MonkeyPatch, url: str, name: str, places: tuple[str, str]
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    folders = {folder_of(url)}
+    for place in (*places, f"{places[0]}/"):
+        monkeypatch.setenv(name, place)
+        copy = Path(folder_of(url))
+        assert url_of(copy) == url
+        assert url_of(Path(folder_of(url)) / "..") is None
+        folders.add(copy)
+    assert len(folders) == 3
+    monkeypatch.setenv(name, "another")
+    assert not any(url_of(Path(each)) for each in folders)
+
+
+def test_commands_take_the_url_of_a_warehouse(
+    first: Machine, second: Machine, archive: Path
+) -> None:
+    with first.here():
+        done = kp_batch("run", archive, "--embedder", "hashing", warehouse=f"{first.url}/")
+    assert "of 200 traces restated" in done.stdout
+    assert "kp-batch: object storage: " in done.stderr
+    assert f"the report is in {first.url}/report.html" in done.stderr
+    assert b"<html" in store_at(first.url).read("report.html")[0]
+    for command, word in {
+        ("plan", archive): "nothing to do",
+        ("sql", "SELECT count(*) AS n FROM scores"): "200",
+        ("settings",): "hashing",
+        ("verify", "--sample", "5"): "5 ",
+        ("report", "--format", "markdown"): "# Scores of reasoning traces",
+        ("compare", "latest", "latest"): "200 traces in both",
+        ("vacuum", "--keep", "1h"): "",
+        ("runs",): "done",
+    }.items():
+        with second.here():
+            done = kp_batch(*command, warehouse=first.url)
+        assert (done.returncode, word in done.stdout) == (0, True), done
+    with second.here():
+        done = kp_batch("runs", warehouse=f"{first.url}-not")
+        nowhere = kp_batch("runs", warehouse="s3://kp-none/warehouse")
+    told = f"kp-batch: {first.url}-not is no warehouse; run an archive first\n"
+    assert (done.returncode, done.stderr) == (1, told)
+    assert nowhere.returncode == 1
+    assert nowhere.stderr.startswith("kp-batch: cannot go on: NoSuchBucket")
+
+
+@pytest.mark.parametrize("url", ["s3://box", "s3://box/", "s3://box/a=1/b c", "az://box/a"])
+def test_a_copy_is_named_by_its_url(url: str) -> None:
+    folder = folder_of(url)
+    assert isinstance(folder, Path)
+    assert url_of(folder) == shown(folder) == url.rstrip("/")
+
+
+def test_only_buckets_have_copies(tmp_path: Path) -> None:
+    assert folder_of(tmp_path) == tmp_path
+    assert url_of(tmp_path) is None
+    for url in ("https://host/warehouse", "gs://box/a", "s3://box/a,b"):
+        with pytest.raises(WarehouseError, match="neither a warehouse nor"):
+            folder_of(url)
+
+
+def test_an_archive_in_the_warehouse_of_a_bucket_is_refused(first: Machine) -> None:
+    with first.here() as folder:
+        check_apart(folder, ["s3://box/archive", f"{first.url}-2"])
+        for name in (first.url, f"{first.url}/scores"):
+            with pytest.raises(WarehouseError, match="is in the warehouse"):
+                check_apart(folder, [name])

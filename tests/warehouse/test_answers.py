@@ -1,0 +1,92 @@
+"""Answers of `sql` as data: CSV and JSON that hold what the query gave, exactly."""
+
+import csv
+import json
+from decimal import Decimal
+from io import StringIO
+from typing import Any
+
+import duckdb
+import pytest
+
+from kp_batch.cli import kp_batch as group
+from kp_batch.cli.query import sql  # noqa: F401 (it adds the command)
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import KpBatchError
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.warehouse.answers import write_answer
+from tests.pipeline.test_rescore import config
+from tests.support.archives import trace, write_jsonl
+
+BIG = Decimal("12345678901234567890.123")
+VALUES: list[tuple[str, str, Any]] = [
+    ("1.50::DECIMAL(5, 2)", "1.50", Decimal("1.50")),
+    ("0::DECIMAL(38, 20)", f"0.{'0' * 20}", 0),
+    ("12345678901234567890.123::DECIMAL(38, 3)", "12345678901234567890.123", BIG),
+    (
+        "MAP {DATE '2026-01-31': 1.5::DECIMAL(4, 1)}",
+        '{"2026-01-31": 1.5}',
+        {"2026-01-31": Decimal("1.5")},
+    ),
+    ("MAP {1: 'a', 2: NULL}", '{"1": "a", "2": null}', {"1": "a", "2": None}),
+    ("MAP {true: 1}", '{"true": 1}', {"true": 1}),
+    ("MAP {'': {'a': DATE '2026-01-31'}}", '{"": {"a": "2026-01-31"}}', {"": {"a": "2026-01-31"}}),
+    (r"'a\xFFb\x5C'::BLOB", r"a\xFFb\x5C", r"a\xFFb\x5C"),
+    ("[1.5::DECIMAL(3, 1), NULL]", "[1.5, null]", [Decimal("1.5"), None]),
+    ("['NaN'::DOUBLE, 1]", "[null, 1.0]", [None, 1]),
+    ("['inf'::DOUBLE]", "[null]", [None]),
+    ("'a,b'", "a,b", "a,b"),
+    ("'say \"a\"\nand b'", 'say "a"\nand b', 'say "a"\nand b'),
+    ("'médical'", "médical", "médical"),
+    ("true", "True", True),
+    ("TIMESTAMP '2026-01-31 12:00:00'", "2026-01-31 12:00:00", "2026-01-31 12:00:00"),
+]
+
+
+def answered(query: str, output_format: str) -> str:
+    out = StringIO()
+    with duckdb.connect() as connection:
+        write_answer(connection, query, output_format, out, 80)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(("value", "in_csv", "in_json"), VALUES, ids=lambda each: str(each)[:30])
+def test_each_kind_of_value_stands_in_csv_and_json(value: str, in_csv: str, in_json: Any) -> None:
+    query = f"SELECT {value} AS one, 2 AS two"
+    assert list(csv.reader(StringIO(answered(query, "csv")))) == [["one", "two"], [in_csv, "2"]]
+    [row] = json.loads(answered(query, "json"), parse_float=Decimal)
+    assert row == {"one": in_json, "two": 2}
+
+
+def test_csv_tells_null_from_an_empty_text_as_duckdb_does() -> None:
+    query = "SELECT * FROM (VALUES (NULL, '', 1), ('', NULL, 2)) AS t(a, b, c)"
+    assert answered(query, "csv") == 'a,b,c\n,"",1\n"",,2\n'
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> RescoreConfig:
+    folder = tmp_path_factory.mktemp("scored")
+    given = config(folder, write_jsonl(folder / "a.jsonl", [trace(id="t")]))
+    rescore_archive(given)
+    return given
+
+
+@pytest.mark.parametrize("output_format", ["table", "line", "csv", "json"])
+def test_rows_fail_a_query_that_is_to_have_none_and_are_printed(
+    scored: RescoreConfig, capsys: pytest.CaptureFixture[str], output_format: str
+) -> None:
+    def ask(query: str, *options: str) -> str:
+        words = ["--warehouse", str(scored.warehouse), "--format", output_format, *options]
+        group.main(["sql", query, *words], standalone_mode=False)
+        return capsys.readouterr().out
+
+    none, one = "FROM scores WHERE score > 1", "SELECT trace_id FROM scores"
+    told = ask(one)
+    ask(none, "--fail-if-rows")
+    capsys.readouterr()
+    with pytest.raises(KpBatchError, match=r"^the query of --fail-if-rows has rows$"):
+        ask(one, "--fail-if-rows")
+    assert capsys.readouterr().out == told
+    if output_format in {"table", "line"}:
+        with pytest.raises(KpBatchError):
+            ask(f"{one}; {none}", "--fail-if-rows")

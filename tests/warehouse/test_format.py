@@ -1,0 +1,108 @@
+"""A warehouse of another format is refused, in one line that says how to keep its vectors."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kp_batch.errors import WarehouseError
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.warehouse.manifest import FORMAT_VERSION, read_manifest, require_manifest
+from kp_batch.warehouse.publication import rebuild
+from kp_batch.warehouse.reader import connect
+from tests.pipeline.test_rescore import config
+from tests.support.archives import trace, write_jsonl
+
+OLDER = FORMAT_VERSION - 1
+LINE = rf"has format {OLDER}, and this version of kp_batch writes format {FORMAT_VERSION}; "
+
+
+def make_older(warehouse: Path) -> None:
+    warehouse.mkdir(parents=True)
+    (warehouse / "manifest.json").write_text(json.dumps({"format_version": OLDER}))
+
+
+def opened(warehouse: Path) -> None:
+    with connect(warehouse):
+        pass
+
+
+@pytest.mark.parametrize("look", [read_manifest, require_manifest, opened, rebuild])
+def test_an_older_format_is_named_before_anything_else(
+    tmp_path: Path, look: Callable[[Path], object]
+) -> None:
+    make_older(tmp_path / "wh")
+    with pytest.raises(WarehouseError, match=LINE) as caught:
+        look(tmp_path / "wh")
+    assert "\n" not in str(caught.value)
+    assert "vectors" not in str(caught.value)  # there are none to keep
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run ARCHIVE --embedder none",
+        "plan ARCHIVE --embedder none",
+        "sql scores",
+        "sql scores --as-of run",
+        "runs",
+        "report",
+        "compare one another",
+        "verify",
+        "vacuum",
+        "forget kp:trace:1",
+        "catalog",
+    ],
+)
+def test_every_command_refuses_an_older_format(tmp_path: Path, command: str) -> None:
+    archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
+    make_older(tmp_path / "wh")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "wh").iterdir()}
+    words = command.replace("ARCHIVE", str(archive)).split()
+    done = subprocess.run(
+        [sys.executable, "-m", "kp_batch", *words, "--warehouse", str(tmp_path / "wh")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(rf"kp-batch: .*/wh {LINE}run the archive .*", done.stderr.splitlines()[-1])
+    assert "Traceback" not in done.stderr
+    assert {name: (tmp_path / "wh" / name).read_bytes() for name in before} == before
+
+
+def test_a_later_format_asks_for_a_later_version(tmp_path: Path) -> None:
+    later = {"format_version": FORMAT_VERSION + 1, "what": "is not known yet"}
+    (tmp_path / "manifest.json").write_text(json.dumps(later))
+    with pytest.raises(WarehouseError, match="use a later version of kp_batch, or a new folder"):
+        read_manifest(tmp_path)
+
+
+def test_the_command_that_it_shows_keeps_the_vectors(tmp_path: Path) -> None:
+    archive = write_jsonl(
+        tmp_path / "a.jsonl", [trace(id=str(n), objective=f"{n}") for n in (1, 2)]
+    )
+    old = tmp_path / "it's old"
+    settings = config(tmp_path, archive, warehouse=old)
+    assert rescore_archive(settings).counts.embedded == 2
+    (old / "kp.duckdb").unlink()
+    (old / "manifest.json").write_text(json.dumps({"format_version": OLDER}))
+    with pytest.raises(WarehouseError, match=LINE) as caught:
+        rescore_archive(settings)
+    shown = re.search(r"to keep its vectors, first: (mkdir .* && mv .*)$", str(caught.value))
+    assert shown
+    subprocess.run(shown[1], shell=True, check=True)
+    new = Path(f"{old}-format-{FORMAT_VERSION}")
+    kept = rescore_archive(config(tmp_path, archive, warehouse=new))
+    assert (kept.counts.embedded, kept.counts.replayed) == (0, 2)
+
+
+def test_what_was_forgotten_has_to_be_forgotten_again(tmp_path: Path) -> None:
+    make_older(tmp_path / "wh")
+    (tmp_path / "wh" / "forgotten").mkdir()
+    with pytest.raises(WarehouseError, match=r"; afterwards forget again what was forgotten, with"):
+        read_manifest(tmp_path / "wh")

@@ -1,0 +1,138 @@
+"""A manifest.json that somebody else wrote: what it holds is checked before it is used."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kp_batch.config import SETTINGS as NAMES
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import WarehouseError
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.runs.record import RunRecord
+from kp_batch.schemas import TABLES
+from kp_batch.warehouse.bucket.location import folder_of
+from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest
+from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.snapshot import manifest_left
+from tests.support.archives import trace, write_jsonl
+
+SETTINGS: dict[str, Any] = {"threshold": 0.75}
+
+
+def write(
+    warehouse: Path, settings: Any, tables: Any, *, failed: Any = False, unique: Any = "a" * 32
+) -> None:
+    """Write a manifest as an attacker does, who knows how its publication is made."""
+    text = published(settings, tables, failed=failed, unique=unique).as_json()
+    (warehouse / "manifest.json").write_text(text)
+
+
+def published(
+    settings: Any, tables: Any, *, failed: Any = False, unique: str = "a" * 32
+) -> Manifest:
+    return Manifest(settings, tables, failed).as_publication(unique)
+
+
+def test_a_threshold_that_is_sql_runs_nothing(tmp_path: Path) -> None:
+    stolen = tmp_path / "stolen.csv"
+    threshold = f"""0.5 FROM range(1); COPY (SELECT 1) TO '{stolen}'; --" '"""
+    write(tmp_path, {"threshold": threshold}, {})
+    with pytest.raises(WarehouseError, match="is damaged"), connect(tmp_path):
+        pass
+    assert not stolen.exists()
+
+
+DAMAGES: dict[str, Mapping[str, Any]] = {
+    "threshold as text": {"settings": {"threshold": "0.5"}},
+    "threshold as a truth": {"settings": {"threshold": True}},
+    "threshold beyond its bounds": {"settings": {"threshold": 10**400}},
+    "threshold that is no number": {"settings": {"threshold": float("nan")}},
+    "an unknown setting": {"settings": {"x": 1}},
+    "a list of settings": {"settings": [1]},
+    "a cache of no size": {"settings": {"cache_size": 0}},
+    "a cache size as text": {"settings": {"cache_size": "9"}},
+    "an embedder that is a list": {"settings": {"embedder": ["none"]}},
+    "weights that are text": {"settings": {"profiles": {"default": {"novelty": "1"}}}},
+    "profiles that are a list": {"settings": {"profiles": []}},
+    "a date that is a number": {"settings": {"profiles": {"default": [{"from": 1}]}}},
+    "weights that are a number": {"settings": {"profiles": {"default": [1]}}},
+    "text that is a number": {"settings": {"text": 1}},
+    "an unknown table": {"tables": {"../x": 0}},
+    "a version as text": {"tables": {"runs": "0"}},
+    "a version below zero": {"tables": {"runs": -1}},
+    "a version beyond all": {"tables": {"runs": 2**70}},
+    "a version as a truth": {"tables": {"runs": True}},
+    "a list of tables": {"tables": ["runs"]},
+    "failed as text": {"failed": "no"},
+    "an id of other letters": {"unique": "-->" + "a" * 29},
+    "an id that is too short": {"unique": "a"},
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_what_no_run_writes_is_told_as_damage(tmp_path: Path, name: str) -> None:
+    write(tmp_path, **{"settings": SETTINGS, "tables": {}, **DAMAGES[name]})
+    with pytest.raises(WarehouseError, match=r"manifest\.json is damaged; restore"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\0", b"\xff", b"1", b"null", b"[]", b"{}", b"[" * 200_000, b'{"format_version": {}}'],
+)
+def test_what_is_no_manifest_is_told_as_damage(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(WarehouseError, match=r"manifest\.json is damaged; restore"):
+        read_manifest(tmp_path)
+
+
+def test_of_another_format_in_a_bucket_the_vectors_are_copied_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    copy = Path(folder_of("s3://bucket/team"))
+    (copy / "vectors").mkdir(parents=True)
+    (copy / "manifest.json").write_text('{"format_version": 1}')
+    new = f"s3://bucket/team-format-{FORMAT_VERSION}"
+    with pytest.raises(WarehouseError) as caught:
+        read_manifest(copy)
+    assert str(caught.value).endswith(
+        f"run the archive into a new folder, such as {new}; to keep its vectors, first copy "
+        f"s3://bucket/team/vectors to {new}/vectors, in the bucket"
+    )
+
+
+@pytest.mark.parametrize("published", [{}, [], {"tables": {"runs": "0"}, "settings": {}}])
+def test_what_a_row_of_runs_says_was_published_is_checked(published: Any) -> None:
+    fields = dict.fromkeys(RunRecord.__dataclass_fields__)
+    run = RunRecord(**{**fields, "run_id": "r", "published": published})
+    with pytest.raises(WarehouseError, match=r"run .r. published is damaged"):
+        manifest_left(run)
+    good = {"tables": {"runs": 0, "scores": 3}, "settings": SETTINGS}
+    assert manifest_left(replace(run, published=good)) == Manifest(SETTINGS, {"scores": 3})
+
+
+def test_all_that_a_run_keeps_is_read_again(tmp_path: Path) -> None:
+    settings = RescoreConfig(archive=("a",), warehouse=tmp_path, embedder="none").settings
+    assert settings.keys() == set(NAMES)
+    write(tmp_path, settings, dict.fromkeys(TABLES, 0))
+    assert read_manifest(tmp_path) == published(settings, dict.fromkeys(TABLES, 0))
+
+
+@pytest.mark.parametrize("name", ["scores", "facts", "runs"])
+def test_a_version_that_a_table_lacks_is_told_with_what_to_do(tmp_path: Path, name: str) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace(id="a")])
+    warehouse = tmp_path / "warehouse"
+    given = RescoreConfig(
+        archive=(str(tmp_path / "a.jsonl"),), warehouse=warehouse, embedder="none"
+    )
+    rescore_archive(given)
+    manifest = read_manifest(warehouse)
+    assert manifest
+    write(warehouse, manifest.settings, {**manifest.tables, name: 99})
+    told = rf"version 99 of the table {name} cannot be read .*; restore it from a copy"
+    with pytest.raises(WarehouseError, match=told):
+        rescore_archive(given)

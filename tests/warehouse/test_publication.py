@@ -1,0 +1,567 @@
+"""When a publication happens, what each reader sees wherever it was killed, and who repairs."""
+
+import errno
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import BusyError, WarehouseError
+from kp_batch.operations.forget import forget
+from kp_batch.operations.vacuum import vacuum
+from kp_batch.pipeline import report as reporting
+from kp_batch.pipeline.report import leave_report
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.runs.staging import Staging
+from kp_batch.schemas import TABLES
+from kp_batch.steps.step import ThreadExecutor, timed
+from kp_batch.warehouse import catalog
+from kp_batch.warehouse import manifest as manifests
+from kp_batch.warehouse.delta import DeltaTables
+from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest, require_manifest
+from kp_batch.warehouse.publication import publish, rebuild, writing
+from kp_batch.warehouse.reader import connect, is_current
+from tests.pipeline.test_rescore import config
+from tests.support.archives import trace, write_jsonl
+from tests.support.gaps import AFTER, BEFORE, BETWEEN, BUILDING, GAPS, Killed, die, stopping
+from tests.support.holding import holding
+from tests.support.killing import reading
+from tests.warehouse.test_delta import profile, publish_profile
+from tests.warehouse.test_reader import Tables, tables
+
+NAMES = "SELECT string_agg(name, ', ' ORDER BY name) FROM profiles"
+
+
+def plain(warehouse: Path, query: str = NAMES) -> Any:
+    """What a plain DuckDB client is answered."""
+    with duckdb.connect(str(warehouse / "kp.duckdb"), read_only=True) as connection:
+        return connection.execute(query).fetchall()[0][0]
+
+
+def ours(warehouse: Path, query: str = NAMES) -> Any:
+    with connect(warehouse) as connection:
+        return connection.execute(query).fetchall()[0][0]
+
+
+def plain_tables(warehouse: Path) -> Tables:
+    with duckdb.connect(str(warehouse / "kp.duckdb"), read_only=True) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        return tables(connection)
+
+
+def our_tables(warehouse: Path) -> Tables:
+    with connect(warehouse) as connection:
+        return tables(connection)
+
+
+def listing(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Each file and folder below, and what changes where it is written to."""
+    found = {str(path): path.stat() for path in (folder, *folder.rglob("*"))}
+    return {path: (each.st_ino, each.st_size, each.st_mtime_ns) for path, each in found.items()}
+
+
+# --- the moment ---
+
+
+class Calls:
+    """Notes the calls that make a publication last, and dies before one of them."""
+
+    def __init__(self, warehouse: Path, monkeypatch: pytest.MonkeyPatch, fatal: int) -> None:
+        self.made: list[str] = []
+        sync, replace = os.fsync, Path.replace
+
+        def note(call: str) -> None:
+            self.made.append(call)
+            if len(self.made) == fatal:
+                raise Killed
+
+        def syncing(opened: int) -> None:
+            inode = os.fstat(opened).st_ino
+            paths = (warehouse, *warehouse.iterdir())
+            [path] = (each for each in paths if each.stat().st_ino == inode)
+            note(f"sync {path.name}")
+            sync(opened)
+
+        def replacing(path: Path, target: Path) -> Path:
+            note(f"replace {target.name} by {path.name}")
+            return replace(path, target)
+
+        monkeypatch.setattr(os, "fsync", syncing)
+        monkeypatch.setattr(Path, "replace", replacing)
+
+
+def test_manifest_json_publishes_and_kp_duckdb_follows_wherever_the_writer_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, str, str]] = []
+    for fatal in count(1):
+        warehouse = tmp_path / str(fatal) / "wh"
+        publish_profile(warehouse, "one")
+        newer = DeltaTables(warehouse, require_manifest(warehouse).tables, "a-run")
+        newer.overwrite("profiles", profile("two"))
+        with monkeypatch.context() as patch:
+            calls = Calls(warehouse, patch, fatal)
+            try:
+                publish(warehouse, Manifest({"threshold": 0.75}, newer.versions))
+                break
+            except Killed:
+                pass
+        seen.append((calls.made[-1], plain(warehouse), ours(warehouse)))
+        with writing(warehouse, wait=False):
+            assert plain(warehouse) == ours(warehouse) == seen[-1][2]
+        left = {path.name for path in warehouse.iterdir()}
+        assert left == {"profiles", "kp.duckdb", "manifest.json", "kp.lock"}
+    assert seen == [
+        ("sync kp.duckdb.new", "one", "one"),
+        ("sync manifest.json.new", "one", "one"),
+        ("replace manifest.json by manifest.json.new", "one", "one"),
+        ("sync wh", "one", "two"),
+        ("replace kp.duckdb by kp.duckdb.new", "one", "two"),
+        ("sync wh", "two", "two"),
+    ]
+
+
+def test_each_publication_has_an_id_of_its_own(tmp_path: Path) -> None:
+    publish_profile(tmp_path, "one")
+    published = require_manifest(tmp_path)
+    assert re.fullmatch("[0-9a-f]{64}", published.publication)
+    assert json.loads((tmp_path / "manifest.json").read_text("utf-8")) == {
+        "format_version": FORMAT_VERSION,
+        "publication": published.publication,
+        "settings": {"threshold": 0.75},
+        "tables": {"profiles": 0},
+        "failed": False,
+    }
+    assert plain(tmp_path, "SELECT publication FROM manifest") == published.publication
+    publish(tmp_path, published)
+    assert require_manifest(tmp_path).tables == published.tables
+    assert require_manifest(tmp_path).publication != published.publication
+
+
+def test_what_is_published_is_read_without_the_catalog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_profile(tmp_path, "one")
+    monkeypatch.setattr(manifests, "duckdb", None)
+    assert require_manifest(tmp_path).tables == {"profiles": 0}
+
+
+def test_a_current_catalog_is_read_without_delta_rs(tmp_path: Path) -> None:
+    publish_profile(tmp_path, "one")
+    probe = (
+        "import sys; from pathlib import Path; from kp_batch.warehouse.reader import connect;"
+        "\nwith connect(Path(sys.argv[1])) as connection: connection.execute('FROM profiles')"
+        "\nprint('deltalake' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
+
+
+def test_who_writes_already_repairs_nothing_again(tmp_path: Path) -> None:
+    publish_profile(tmp_path, "one")
+    with writing(tmp_path, wait=False):
+        before = listing(tmp_path)
+        with writing(tmp_path, wait=False):
+            pass
+        del before[str(tmp_path / "kp.lock")]
+        assert before.items() <= listing(tmp_path).items()
+
+
+def test_what_killed_writers_staged_goes_when_another_begins_and_ends(tmp_path: Path) -> None:
+    publish_profile(tmp_path / "wh", "one")
+    beside, staged = Staging(tmp_path / "beside"), tmp_path / "wh" / "staging"
+    for staging in (Staging(staged / "killed"), beside):
+        staging.make()
+    with writing(tmp_path / "wh", wait=False):
+        assert not staged.exists()
+        Staging(staged / "own").make()
+        with writing(tmp_path / "wh", wait=False):
+            pass
+        assert (staged / "own").exists()
+    assert not staged.exists()
+    assert beside.folder.exists()
+
+
+WRITE_AND_DIE = """
+import os, signal, sys
+import duckdb
+connection = duckdb.connect(sys.argv[1])
+connection.execute("CREATE TABLE mine AS SELECT 1")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_who_writes_into_the_catalog_during_a_publication_locks_nobody_out(tmp_path: Path) -> None:
+    publish_profile(tmp_path, "one")
+
+    def write() -> None:
+        command = [sys.executable, "-c", WRITE_AND_DIE, str(tmp_path / "kp.duckdb")]
+        subprocess.run(command, check=False)
+        assert (tmp_path / "kp.duckdb.wal").exists()
+
+    with stopping(BEFORE, write):
+        publish_profile(tmp_path, "two")
+    assert plain(tmp_path) == "two"
+    write()
+    with writing(tmp_path, wait=False):
+        assert not (tmp_path / "kp.duckdb.wal").exists()
+
+
+# --- killed runs, and whoever comes next ---
+
+SECRET = "kp:trace:secret"
+FIRST = [trace(id=f"kp:trace:{n}", objective=f"fix import {n}") for n in range(3)]
+LATER = [trace(id=SECRET, objective="plan a trip"), trace(id="kp:trace:9", success=None)]
+
+
+def settings_of(folder: Path) -> RescoreConfig:
+    return config(folder, folder / "archive", max_reject_share=1)
+
+
+def parquet(warehouse: Path) -> set[Path]:
+    return {path for name in TABLES for path in (warehouse / name).rglob("*.parquet")}
+
+
+@pytest.fixture(scope="module")
+def as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs, and a file that a third one has to read."""
+    folder = tmp_path_factory.mktemp("published")
+    write_jsonl(folder / "archive" / "a.jsonl", FIRST)
+    rescore_archive(settings_of(folder))
+    write_jsonl(folder / "archive" / "b.jsonl", LATER)
+    rescore_archive(settings_of(folder))
+    write_jsonl(folder / "archive" / "c.jsonl", [trace(id="kp:trace:new", objective="sum it")])
+    shutil.copytree(folder, f"{folder}-as-it-was")
+    return folder
+
+
+def restore(folder: Path) -> None:
+    shutil.rmtree(folder)
+    shutil.copytree(f"{folder}-as-it-was", folder)
+
+
+@pytest.fixture
+def folder(as_it_was: Path) -> Path:
+    """The same at the same path, whatever the last test made of it."""
+    restore(as_it_was)
+    return as_it_was
+
+
+RUN_AND_HOLD = """
+import sys
+from pathlib import Path
+from kp_batch.pipeline.rescore import rescore_archive
+from tests.support.gaps import hold, stopping
+from tests.warehouse.test_publication import settings_of
+with stopping({gap!r}, hold):
+    rescore_archive(settings_of(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize("gap", GAPS)
+def test_a_run_that_is_killed_in_a_gap_leaves_all_readers_in_peace(folder: Path, gap: str) -> None:
+    warehouse = folder / "warehouse"
+    older = plain_tables(warehouse)
+    with reading(warehouse), holding(RUN_AND_HOLD.format(gap=gap), folder) as run:
+        with pytest.raises(BusyError, match="another run is writing"):
+            rebuild(warehouse)
+        held = plain_tables(warehouse), our_tables(warehouse)
+        run.kill()
+        run.wait()
+        assert (plain_tables(warehouse), our_tables(warehouse)) == held
+        assert (held[0] == older, held[1] == older) == (gap != AFTER, gap not in {BETWEEN, AFTER})
+        is_published = held[1] != older
+        assert (rescore_archive(settings_of(folder)).run_id is None) == is_published
+        newer = plain_tables(warehouse)
+        assert newer == our_tables(warehouse)
+        assert newer == held[1] or not is_published
+        assert [row[0] for row in newer["scores"]] == [
+            "kp:trace:0",
+            "kp:trace:1",
+            "kp:trace:2",
+            "kp:trace:new",
+            SECRET,
+        ]
+    assert not [path for path in warehouse.iterdir() if path.suffix in {".new", ".wal"}]
+
+
+NEXT: dict[str, Callable[[Path], object]] = {
+    "a run": lambda folder: rescore_archive(settings_of(folder)),
+    "vacuum": lambda folder: vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC)),
+    "forget": lambda folder: forget(folder / "warehouse", [SECRET]),
+    "catalog": lambda folder: rebuild(folder / "warehouse"),
+    "report": lambda folder: leave_report(folder / "warehouse", ThreadExecutor()),
+}
+
+
+@pytest.mark.parametrize("work", NEXT)
+def test_whoever_locks_next_lets_the_catalog_follow(
+    folder: Path, work: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(reporting.FORMATS, "html", lambda *_: "")  # charts take a while to import
+    warehouse = folder / "warehouse"
+    older = plain_tables(warehouse)
+    with stopping(BETWEEN, die), pytest.raises(Killed):
+        rescore_archive(settings_of(folder))
+    published = our_tables(warehouse)
+    assert plain_tables(warehouse) == older != published
+    NEXT[work](folder)
+    now = plain_tables(warehouse)
+    assert now == our_tables(warehouse)
+    if work == "forget":
+        published["scores"] = [row for row in published["scores"] if row[0] != SECRET]
+    assert [row[0] for row in now["scores"]] == [row[0] for row in published["scores"]]
+    assert (now == published) == (work in {"a run", "catalog", "report"})
+
+
+@pytest.mark.parametrize("work", ["vacuum", "forget"])
+def test_the_catalog_follows_before_anything_is_done_that_removes(folder: Path, work: str) -> None:
+    with stopping(BETWEEN, die), pytest.raises(Killed):
+        rescore_archive(settings_of(folder))
+    published = our_tables(folder / "warehouse")
+    with stopping(BUILDING, die, publication=2), pytest.raises(Killed):  # the first is the repair
+        NEXT[work](folder)
+    assert plain_tables(folder / "warehouse") == published
+
+
+@pytest.mark.parametrize("gap", GAPS)
+@pytest.mark.parametrize("work", ["vacuum", "forget"])
+def test_nothing_is_removed_before_the_catalog_has_followed(
+    as_it_was: Path, gap: str, work: str
+) -> None:
+    warehouse = as_it_was / "warehouse"
+    for publication in count(1):  # until it has no more of them
+        restore(as_it_was)
+        older, files = plain_tables(warehouse), parquet(warehouse)
+        vectors = {path: path.read_bytes() for path in (warehouse / "vectors").rglob("*.npy")}
+        try:
+            with stopping(gap, die, publication):
+                NEXT[work](as_it_was)
+            break
+        except Killed:
+            assert files <= parquet(warehouse)
+            assert all(path.read_bytes() == content for path, content in vectors.items())
+            found = plain_tables(warehouse)  # so all files that it names are there
+            assert found == older or gap == AFTER or publication > 1
+        NEXT[work](as_it_was)
+        assert plain_tables(warehouse) == our_tables(warehouse)
+        assert not files <= parquet(warehouse)
+    assert publication > 1
+
+
+# --- what is lost, damaged or moved ---
+
+
+def foreign(warehouse: Path, statement: str) -> None:
+    (warehouse / "kp.duckdb").unlink()
+    with duckdb.connect(str(warehouse / "kp.duckdb")) as connection:
+        connection.execute(statement)
+
+
+def changed(warehouse: Path, statement: str) -> None:
+    with duckdb.connect(str(warehouse / "kp.duckdb")) as connection:
+        connection.execute(statement)
+
+
+HARMED: dict[str, Callable[[Path], object]] = {
+    "lost": lambda folder: (folder / "kp.duckdb").unlink(),
+    "empty": lambda folder: (folder / "kp.duckdb").write_bytes(b""),
+    "no database": lambda folder: (folder / "kp.duckdb").write_bytes(b"no database" * 1000),
+    "cut": lambda folder: os.truncate(folder / "kp.duckdb", 5000),
+    "of another program": lambda folder: foreign(folder, "CREATE TABLE other AS SELECT 1"),
+    "of another manifest": lambda folder: foreign(folder, "CREATE TABLE manifest AS SELECT 1 a"),
+    "without a row": lambda folder: changed(folder, "DELETE FROM manifest"),
+    "older": lambda folder: changed(folder, "UPDATE manifest SET publication = 'of yesterday'"),
+    "for another folder": lambda folder: changed(folder, "UPDATE manifest SET warehouse = '/old'"),
+}
+
+
+@pytest.mark.parametrize("harm", HARMED)
+def test_without_a_sound_catalog_all_is_read_and_nothing_written_until_somebody_writes(
+    folder: Path, harm: str
+) -> None:
+    warehouse = folder / "warehouse"
+    published, manifest = plain_tables(warehouse), read_manifest(warehouse)
+    [first] = {row[0] for row in published["runs"] if json.loads(row[9])["files"] == 1}
+    HARMED[harm](warehouse)
+    before = listing(warehouse)
+    assert our_tables(warehouse) == published
+    with connect(warehouse, first) as connection:
+        assert len(tables(connection)["scores"]) == len(FIRST)
+    assert read_manifest(warehouse) == manifest
+    assert listing(warehouse) == before
+    with writing(warehouse, wait=False):
+        pass
+    assert plain_tables(warehouse) == published
+    assert read_manifest(warehouse) == manifest
+
+
+def test_a_moved_warehouse_is_read_at_once_and_by_other_clients_after_the_next_writer(
+    tmp_path: Path,
+) -> None:
+    publish_profile(tmp_path / "old", "one")
+    moved = (tmp_path / "old").rename(tmp_path / "it's new")
+    before = listing(moved)
+    assert ours(moved) == "one"
+    assert listing(moved) == before
+    with pytest.raises(duckdb.IOException):
+        plain(moved)
+    with writing(moved, wait=False):
+        pass
+    assert plain(moved) == ours(moved) == "one"
+
+
+def test_a_catalog_of_other_sql_is_read_past_and_made_anew_by_who_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_profile(tmp_path, "one")
+    with monkeypatch.context() as patch:
+        patch.setattr(catalog, "catalog_id", lambda: "another")
+        rebuild(tmp_path)
+    path = tmp_path / "kp.duckdb"
+    manifest = require_manifest(tmp_path)
+    assert not is_current(tmp_path, manifest)
+    before = path.read_bytes()
+    assert ours(tmp_path) == "one"
+    assert path.read_bytes() == before
+    with writing(tmp_path, wait=False):
+        assert is_current(tmp_path, manifest)
+
+
+def test_a_lost_manifest_json_is_told_with_what_helps(tmp_path: Path) -> None:
+    publish_profile(tmp_path, "one")
+    (tmp_path / "manifest.json").unlink()
+    before = listing(tmp_path)
+    for look in (read_manifest, ours, rebuild):
+        with pytest.raises(WarehouseError, match=r"manifest\.json is gone; restore it") as caught:
+            look(tmp_path)
+        assert "\n" not in str(caught.value)
+    assert listing(tmp_path) == before
+    with pytest.raises(WarehouseError, match="is gone"), writing(tmp_path, wait=False):
+        pytest.fail("nobody begins anew where something was published")
+
+
+def edited(**changes: object) -> Callable[[bytes], bytes]:
+    return lambda text: json.dumps(json.loads(text) | changes).encode()
+
+
+DAMAGED: dict[str, Callable[[bytes], bytes]] = {
+    "another threshold": edited(settings={"threshold": 0.5}),
+    "another version": edited(tables={"profiles": 1}),
+    "another publication": edited(publication="0" * 64),
+    "no publication": edited(publication=1),
+    "no settings": lambda text: text.replace(b"settings", b"options"),
+    "no number": edited(format_version="four"),
+    "cut": lambda text: text[:-5],
+    "empty": lambda _: b"",
+    "a list": lambda _: f"[{FORMAT_VERSION}]".encode(),
+    "an empty list": lambda _: b"[]",
+    "null": lambda _: b"null",
+    "no UTF-8": lambda text: text + b"\xff",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_manifest_json_is_refused_with_what_helps(tmp_path: Path, damage: str) -> None:
+    warehouse = tmp_path / "it's damaged"
+    publish_profile(warehouse, "one")
+    manifest = warehouse / "manifest.json"
+    manifest.write_bytes(DAMAGED[damage](manifest.read_bytes()))
+    before = listing(warehouse)
+    for look in (read_manifest, ours, rebuild):
+        with pytest.raises(WarehouseError, match=r"manifest\.json is damaged; restore it"):
+            look(warehouse)
+    assert listing(warehouse) == before
+    with pytest.raises(WarehouseError, match="is damaged"), writing(warehouse, wait=False):
+        pytest.fail("nobody writes to what is damaged")
+
+
+def test_tables_that_are_gone_are_told_in_one_line(tmp_path: Path) -> None:
+    publish_profile(tmp_path, "one")
+    (tmp_path / "kp.duckdb").unlink()
+    for path in (tmp_path / "profiles").glob("*.parquet"):
+        path.unlink()
+    with pytest.raises(WarehouseError, match=r"cannot be read: IO Error: No files found") as caught:
+        ours(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+# --- after the moment ---
+
+
+def statuses(settings: RescoreConfig) -> list[str]:
+    with connect(settings.warehouse) as connection:
+        rows = connection.execute("SELECT status FROM runs ORDER BY started_at").fetchall()
+    return [status for (status,) in rows]
+
+
+def test_a_folder_that_cannot_be_synced_undoes_no_publication(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = os.fsync
+
+    def of_files_alone(opened: int) -> None:
+        if stat.S_ISDIR(os.fstat(opened).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        sync(opened)
+
+    monkeypatch.setattr(os, "fsync", of_files_alone)
+    settings = config(tmp_path, write_jsonl(tmp_path / "a.jsonl", [trace()]))
+    rescore_archive(settings)
+    assert plain(settings.warehouse, "SELECT count(*) FROM scores") == 1
+    assert statuses(settings) == ["done"]
+
+
+def test_a_catalog_that_cannot_be_replaced_undoes_no_publication(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = Path.replace
+
+    def but_the_catalog(path: Path, target: Path) -> Path:
+        if target.name == "kp.duckdb":
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(target))
+        return replace(path, target)
+
+    settings = config(tmp_path, write_jsonl(tmp_path / "a.jsonl", [trace()]))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", but_the_catalog)
+        rescore_archive(settings)
+        with pytest.raises(PermissionError), writing(settings.warehouse, wait=False):
+            pytest.fail("who writes next is told")
+    assert statuses(settings) == ["done"]
+    with writing(settings.warehouse, wait=False):
+        assert plain(settings.warehouse, "SELECT count(*) FROM scores") == 1
+
+
+def lost(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Lose the answer of the step that publishes, as where Prefect's server has gone."""
+
+    def called(*args: Any) -> Any:
+        done = function(*args)
+        if name == "publish":
+            raise RuntimeError("the server is gone")
+        return done
+
+    return called
+
+
+def test_an_error_after_the_publication_undoes_it_not(tmp_path: Path) -> None:
+    settings = config(tmp_path, write_jsonl(tmp_path / "a.jsonl", [trace()]))
+    with timed(caller=lost), pytest.raises(RuntimeError, match="the server is gone"):
+        rescore_archive(settings)
+    assert statuses(settings) == ["done"]
+    assert rescore_archive(settings).run_id is None

@@ -1,0 +1,617 @@
+"""Every question's answer against an independent computation in Polars."""
+
+import math
+import re
+from collections.abc import Callable, Collection
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+
+from kp_batch.config import RescoreConfig
+from kp_batch.dimensions import DIMENSIONS
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.sample import write_sample
+from kp_batch.schemas import VIEWS
+from kp_batch.scoring.composite import composite, score
+from kp_batch.scoring.profiles import WeightProfile, load_profiles
+from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.publication import publish
+from kp_batch.warehouse.questions import columns, questions
+from kp_batch.warehouse.reader import connect
+from tests.support import ROOT
+from tests.support.archives import step, trace, write_jsonl
+from tests.support.pages import DOCS, blocks
+from tests.support.profiles import undated
+from tests.support.queries import ask, assert_same, day, gaps, override_effects
+
+QUESTIONS = ROOT / "kp_batch" / "warehouse" / "sql" / "questions"
+MACROS = QUESTIONS.with_name("macros")
+PAGE = DOCS / "reference" / "questions.md"
+MACRO = re.compile(r"^CREATE MACRO (\w+)\(", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("questions")
+    write_sample(folder / "archive", traces=400, days=12, seed=5, dirty=0.05)
+    late = [trace(id=f"kp:trace:{n}", created_at=f"2026-03-{n:02d}T23:30:00Z") for n in (1, 5)]
+    ties = [trace(id=f"kp:trace:tie-{n}", created_at="2026-03-09T00:00:00Z") for n in range(3)]
+    write_jsonl(folder / "archive" / "late.jsonl", [*late, *ties])
+    write_jsonl(folder / "archive" / "recorded.jsonl", recorded())
+    where = folder / "warehouse"
+    for ttl in ("none", "1d"):
+        rescore_archive(
+            RescoreConfig(
+                archive=(str(folder / "archive"),),
+                warehouse=where,
+                embedder="hashing",
+                ttl=ttl,
+                cache_by="agent_id",
+                threshold=0.6,
+                max_reject_share=1,
+            )
+        )
+    return where
+
+
+def recorded() -> list[dict[str, Any]]:
+    """Traces with recorded scores: equal ones, placeholders, and a day of nothing else.
+
+    The first one's is that of an empty cache.
+    """
+    restarted = {"id": "kp:trace:restarted", "created_at": "2026-03-05T12:00:00Z"}
+    others = [
+        trace(
+            id=f"kp:trace:recorded-{n:02d}",
+            created_at=f"2026-03-{2 + n % 3:02d}T12:{n:02d}:00Z",
+            task_domain=("code", "finance")[n % 2],
+            confidence=n / 30,
+            objective=f"Fix {n % 4}",
+            steps=[step("thought", "so")] * (1 + n % 2),
+            quality_score=(0 if n % 3 == 2 else (None, 0, 0.3, 0.3, 0.5, 0.7, 0.9)[n % 7]),
+        )
+        for n in range(30)
+    ]
+    return [trace(**restarted, objective="Fix 1", quality_score=0.564), *others]
+
+
+@pytest.fixture(scope="module")
+def scores(warehouse: Path) -> pl.DataFrame:
+    return ask(warehouse, "FROM scores ORDER BY created_at, trace_id")
+
+
+def distribution(scores: pl.DataFrame) -> pl.DataFrame:
+    value = pl.col("score")
+    return scores.group_by("task_domain").agg(
+        traces=pl.len(),
+        mean=value.mean(),
+        deviation=value.std(),
+        skewness=value.skew(bias=False),
+        least=value.min(),
+        **{f"p{q}": value.quantile(q / 100, "linear") for q in (5, 25, 50, 75, 95)},
+        greatest=value.max(),
+    )
+
+
+def over_time(scores: pl.DataFrame, name: str, when: pl.Expr) -> pl.DataFrame:
+    return scores.group_by(when.alias(name), "task_domain").agg(
+        traces=pl.len(),
+        mean=pl.col("score").mean(),
+        median=pl.col("score").median(),
+        novelty=pl.col("novelty").mean(),
+        worth_sharing=(pl.col("score") >= 0.6).sum(),
+    )
+
+
+def by_value(scores: pl.DataFrame, name: str) -> pl.DataFrame:
+    return scores.group_by(name).agg(
+        traces=pl.len(),
+        mean=pl.col("score").mean(),
+        worth_sharing=(pl.col("score") >= 0.6).sum(),
+        novelty=pl.col("novelty").mean(),
+    )
+
+
+def dimension_statistics(scores: pl.DataFrame) -> pl.DataFrame:
+    values = [
+        each
+        for name in DIMENSIONS
+        for each in (pl.col(name).mean(), pl.col(name).std().alias(f"{name}_deviation"))
+    ]
+    return scores.group_by("task_domain").agg(pl.len().alias("traces"), *values)
+
+
+def dimension_correlations(scores: pl.DataFrame) -> pl.DataFrame:
+    pairs = [(a, b) for i, a in enumerate(DIMENSIONS) for b in DIMENSIONS[i + 1 :]]
+    return scores.group_by("task_domain").agg(pl.corr(a, b).alias(f"{a}_{b}") for a, b in pairs)
+
+
+def by_repetition(scores: pl.DataFrame) -> pl.DataFrame:
+    before = pl.int_range(pl.len()).over("text_hash", order_by=["created_at", "trace_id"])
+    value = pl.col("novelty")
+    return scores.group_by(before.clip(0, 10).alias("times_before")).agg(
+        traces=pl.len(),
+        mean_novelty=value.mean(),
+        least_novelty=value.min(),
+        greatest_novelty=value.max(),
+    )
+
+
+def by_similarity(scores: pl.DataFrame) -> pl.DataFrame:
+    at = pl.col("max_similarity")
+    band = (
+        pl.when(at.is_null())
+        .then(pl.lit("nothing met"))
+        .when(at >= 0.999999)
+        .then(pl.lit("the same"))
+        .when(at >= 0.95)
+        .then(pl.lit("0.95 to the same"))
+        .when(at >= 0.8)
+        .then(pl.lit("0.80 to 0.95"))
+        .when(at >= 0.5)
+        .then(pl.lit("0.50 to 0.80"))
+        .otherwise(pl.lit("below 0.50"))
+    )
+    return scores.group_by(band.alias("similarity")).agg(
+        traces=pl.len(),
+        share=pl.len() / len(scores),
+        mean_novelty=pl.col("novelty").mean(),
+        mean_age_s=pl.col("nearest_age_s").mean(),
+    )
+
+
+def by_age(scores: pl.DataFrame) -> pl.DataFrame:
+    edges = [0, 60, 3600, 86_400, 604_800]
+    met = scores.drop_nulls("nearest_age_s")
+    band = pl.Series([max(e for e in edges if age >= e) for age in met["nearest_age_s"]])
+    return (
+        met.with_columns(from_age_s=band)
+        .group_by("from_age_s")
+        .agg(
+            traces=pl.len(),
+            mean_novelty=pl.col("novelty").mean(),
+            median_novelty=pl.col("novelty").median(),
+        )
+    )
+
+
+def repeated(scores: pl.DataFrame) -> pl.DataFrame:
+    return (
+        scores.group_by("text_hash")
+        .agg(
+            traces=pl.len(),
+            first_at=pl.col("created_at").min(),
+            last_at=pl.col("created_at").max(),
+            mean_novelty=pl.col("novelty").mean(),
+            first_trace_id=pl.col("trace_id").sort_by("created_at", "trace_id").first(),
+        )
+        .filter(pl.col("traces") > 1)
+    )
+
+
+def ties(scores: pl.DataFrame) -> pl.DataFrame:
+    return (
+        scores.group_by("created_at")
+        .agg(traces=pl.len(), trace_ids=pl.col("trace_id").sort())
+        .filter(pl.col("traces") > 1)
+    )
+
+
+def recorded_differences(scores: pl.DataFrame) -> pl.DataFrame:
+    compared = pl.col("recorded_score") != 0
+    ours, theirs = (pl.col(each).filter(compared) for each in ("score", "recorded_score"))
+    return (
+        scores.drop_nulls("recorded_score")
+        .group_by("task_domain", day().alias("day"))
+        .agg(
+            traces=compared.sum(),
+            placeholders=(~compared).sum(),
+            mean_difference=(ours - theirs).mean(),
+            mean_absolute_difference=(ours - theirs).abs().mean(),
+            rank_correlation=pl.corr(ours, theirs, method="spearman").fill_nan(None),
+            now_reaching=((ours >= 0.6) & (theirs < 0.6)).sum(),
+            no_longer_reaching=((ours < 0.6) & (theirs >= 0.6)).sum(),
+        )
+    )
+
+
+def furthest(scores: pl.DataFrame) -> pl.DataFrame:
+    weights = {each.name: each.novelty for each in undated().values()}
+    difference = pl.col("score") - pl.col("recorded_score")
+    weight = pl.col("profile").replace_strict(weights)
+    unbound = pl.col("composite") + 0.1 * (
+        pl.col("recovery_bonus").cast(pl.Int8) - pl.col("low_diversity_penalty").cast(pl.Int8)
+    )
+    is_told = ~pl.col("single_thought") & (pl.col("recorded_score") < 1)
+    novelty = pl.col("novelty") + (pl.col("recorded_score") - unbound) / weight
+    implied = pl.when(is_told).then(novelty)
+    told = scores.filter(pl.col("recorded_score") != 0)
+    return told.with_columns(difference=difference, implied_novelty=implied)
+
+
+ANSWERS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    "score_distribution": distribution,
+    "scores_by_day": lambda scores: over_time(scores, "day", day()),
+    "scores_by_week": lambda scores: over_time(scores, "week", day().dt.truncate("1w")),
+    "scores_by_agent": lambda scores: by_value(scores, "agent_id"),
+    "scores_by_framework": lambda scores: by_value(scores, "framework"),
+    "scores_by_group": lambda scores: by_value(scores, "cache_group"),
+    "dimension_statistics": dimension_statistics,
+    "dimension_correlations": dimension_correlations,
+    "override_effects": override_effects,
+    "novelty_by_repetition": by_repetition,
+    "novelty_by_similarity": by_similarity,
+    "novelty_by_age": by_age,
+    "repeated_texts": repeated,
+    "days_without_traces": gaps,
+    "clock_ties": ties,
+    "recorded_score_differences": recorded_differences,
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati"])
+def test_a_view_answers_as_polars_does_in_any_zone(
+    warehouse: Path, scores: pl.DataFrame, name: str, zone: str
+) -> None:
+    found = ask(warehouse, f"FROM {name}", zone)
+    assert len(found) > 0
+    assert_same(found, ANSWERS[name](scores))
+
+
+@pytest.mark.parametrize("bins", [1, 7, 10, 20])
+def test_the_histogram_counts_each_score_once(
+    warehouse: Path, scores: pl.DataFrame, bins: int
+) -> None:
+    found = ask(warehouse, f"FROM score_histogram({bins})")
+    number = (pl.col("score") * bins).floor().clip(0, bins - 1)
+    wanted = scores.group_by("task_domain", (number / bins).alias("low")).agg(
+        high=(number.first() + 1) / bins, traces=pl.len()
+    )
+    assert_same(found, wanted)
+    assert found["traces"].sum() == len(scores)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 20, 100])
+def test_the_threshold_curve_counts_what_reaches_each_threshold_exactly(
+    warehouse: Path, scores: pl.DataFrame, steps: int
+) -> None:
+    wanted = [
+        {
+            "task_domain": domain,
+            "threshold": step / steps,
+            "reaching": sum(value >= step / steps for value in values),
+            "share": sum(value >= step / steps for value in values) / len(values),
+        }
+        for domain, values in scores.group_by("task_domain").agg("score").iter_rows()
+        for step in range(steps + 1)
+    ]
+    assert_same(ask(warehouse, f"FROM threshold_curve({steps})"), pl.DataFrame(wanted))
+
+
+def under(scores: pl.DataFrame, profile: WeightProfile) -> pl.DataFrame:
+    return (
+        scores.with_columns(profile_id=pl.lit(profile.profile_id))
+        .with_columns(composite([profile]))
+        .select("trace_id", score())
+    )
+
+
+def assert_compared(
+    found: pl.DataFrame, scores: pl.DataFrame, profiles: Collection[WeightProfile]
+) -> None:
+    """That every trace stands under each of these profiles, as the engine scores it there."""
+    assert len(found) == len(profiles) * len(scores)
+    for each in profiles:
+        theirs = found.filter(other_profile=each.name, other_profile_id=each.profile_id)
+        wanted = under(scores, each).sort("trace_id")
+        found_here = theirs.sort("trace_id").select("trace_id", score="other_score")
+        assert found_here.rows() == wanted.rows()
+
+
+def test_what_if_is_what_the_engine_gives_under_these_weights(
+    warehouse: Path, scores: pl.DataFrame
+) -> None:
+    found = ask(warehouse, "FROM what_if(0.1, 0.2, 0.3, 0.4)").sort("trace_id")
+    wanted = under(scores, WeightProfile("default", 0.1, 0.2, 0.3, 0.4)).sort("trace_id")
+    assert found["score"].to_list() == wanted["score"].to_list()
+    assert (
+        found["change"].to_list() == (wanted["score"] - scores.sort("trace_id")["score"]).to_list()
+    )
+
+
+@pytest.mark.parametrize("weights", ["1, 1, 1, 1", "0.5, 0.5, 0.25, -0.25"])
+def test_what_if_takes_the_weights_of_a_profile_alone(warehouse: Path, weights: str) -> None:
+    with pytest.raises(duckdb.Error, match="weights of what_if must sum to 1, and none be below 0"):
+        ask(warehouse, f"FROM what_if({weights})")
+
+
+def test_every_trace_under_every_profile_is_what_the_engine_gives(
+    warehouse: Path, scores: pl.DataFrame
+) -> None:
+    found = ask(warehouse, "FROM profile_comparison")
+    assert_compared(found, scores, undated().values())
+    own = found.filter(pl.col("profile") == pl.col("other_profile"))
+    assert len(own) == len(scores)
+    assert own["score"].to_list() == own["other_score"].to_list()
+
+
+def test_traces_are_compared_under_the_weights_in_force_at_their_time(tmp_path: Path) -> None:
+    days = [f"2026-01-{day:02d}T08:00:00Z" for day in (5, 6)]
+    write_jsonl(tmp_path / "a.jsonl", [trace(id=day, created_at=day) for day in days])
+    profiles = tmp_path / "profiles.toml"
+    equal = "".join(f"{name} = 0.25\n" for name in DIMENSIONS)
+    begins = f'from = "{days[1]}"\n{equal}'
+    profiles.write_text(f"[[profiles.code]]\n{begins}[[profiles.poetry]]\n{begins}")
+    usual = {"archive": (str(tmp_path / "a.jsonl"),), "warehouse": tmp_path / "wh"}
+    rescore_archive(RescoreConfig(**usual, embedder="hashing", profiles=profiles))
+    scores = ask(tmp_path / "wh", "FROM scores")
+    assert scores["profile_id"].n_unique() == 2
+    found = ask(tmp_path / "wh", "FROM profile_comparison")
+    for moment, count in zip(days, (5, 6), strict=True):
+        compared = load_profiles(profiles).at(datetime.fromisoformat(moment)).values()
+        assert len(compared) == count
+        assert_compared(found.filter(trace_id=moment), scores.filter(trace_id=moment), compared)
+    weights = ask(tmp_path / "wh", "FROM dated_weights WHERE name IN ('code', 'poetry')")
+    second = datetime.fromisoformat(days[1])
+    assert weights.sort("name", "valid_from").select("name", "valid_from", "valid_to").rows() == [
+        ("code", None, second),
+        ("code", second, None),
+        ("poetry", second, None),
+    ]
+    assert weights["profile_id"].is_in(ask(tmp_path / "wh", "FROM profiles")["profile_id"]).all()
+
+
+def test_near_copies_are_those_over_the_given_similarity(
+    warehouse: Path, scores: pl.DataFrame
+) -> None:
+    found = ask(warehouse, "FROM near_copies(0.9)")
+    wanted = scores.filter(pl.col("max_similarity") >= 0.9).select(found.columns)
+    assert len(found) > 0
+    assert_same(found, wanted)
+
+
+def test_traces_of_one_text_are_near_copies_at_one(tmp_path: Path) -> None:
+    words = [trace(id=f"{n}-{each}", objective=f"say {n}") for n in range(20) for each in "ab"]
+    own = RescoreConfig(
+        archive=(str(write_jsonl(tmp_path / "a.jsonl", words)),),
+        warehouse=tmp_path / "wh",
+        embedder="hashing",
+    )
+    rescore_archive(own)
+    copies = {f"{n}-b" for n in range(20)}
+    cosines = ask(own.warehouse, "SELECT trace_id FROM scores WHERE max_similarity >= 1")
+    assert not copies <= {*cosines["trace_id"]}  # rounding
+    assert {*ask(own.warehouse, "FROM near_copies(1.0)")["trace_id"]} >= copies
+    assert ask(own.warehouse, "FROM near_copies(1.1)").is_empty()
+
+
+def test_the_furthest_from_what_was_recorded_come_first_with_what_they_met(
+    warehouse: Path, scores: pl.DataFrame
+) -> None:
+    found = ask(warehouse, "FROM furthest_from_recorded")
+    assert len(found) == scores.filter(pl.col("recorded_score") != 0).height > 0
+    assert_same(found, furthest(scores).select(found.columns))
+    assert found["difference"].abs().is_sorted(descending=True)
+    held = found["single_thought"] | (found["recorded_score"] >= 1)
+    assert found["implied_novelty"].null_count() == held.sum() > 0
+
+
+@pytest.mark.parametrize("tolerance", [1e-6, 0.2])
+def test_a_restart_is_implied_where_an_empty_cache_alone_explains_the_recorded_score(
+    warehouse: Path, scores: pl.DataFrame, tolerance: float
+) -> None:
+    profiles = [*undated().values()]
+    weight = pl.col("profile").replace_strict({each.name: each.novelty for each in profiles})
+    empty = scores.with_columns(novelty=0.5).with_columns(composite(profiles)).select(score())
+    known, ours = pl.col("recorded_score"), pl.col("score")
+    at_the_top = 1 - 0.1 * pl.col("low_diversity_penalty").cast(pl.Int8)
+    shows = (known != 0) & ~pl.col("single_thought") & (weight > 0) & (known < at_the_top)
+    explained = (known - pl.col("score_if_empty")).abs() <= tolerance
+    wanted = scores.with_columns(score_if_empty=empty.to_series()).filter(
+        shows & explained & ((known - ours).abs() > tolerance)
+    )
+    found = ask(warehouse, f"FROM implied_restarts({tolerance})")
+    assert found.rows() == wanted.select(found.columns).rows()
+    assert (found["trace_id"].to_list() == ["kp:trace:restarted"]) == (tolerance < 0.1)
+    assert (found["cache_size"] > 0).all()
+    assert len(found) > 0
+
+
+def test_rejects_are_counted_by_file_and_code(warehouse: Path) -> None:
+    found = ask(warehouse, "FROM rejects_by_code")
+    rejects = ask(warehouse, "FROM rejects").explode("reasons")
+    wanted = rejects.group_by("source_file", code="reasons").agg(rejected=pl.len())
+    assert len(found) > 0
+    assert_same(found.drop("rejected_on"), wanted)
+    [(started,)] = ask(warehouse, "SELECT min(started_at) FROM runs").rows()
+    assert set(found["rejected_on"]) == {date.fromisoformat(str(started)[:10])}
+
+
+def standing(scores: pl.DataFrame) -> pl.DataFrame:
+    value = pl.col("score")
+    bins = [((value * 10).floor().clip(0, 9) == each).sum().cast(pl.Int64) for each in range(10)]
+    numbers = {
+        "traces": pl.len().cast(pl.Int64),
+        "worth_sharing": pl.col("meets_threshold").sum().cast(pl.Int64),
+        "mean": value.mean(),
+        **{f"p{each}": value.quantile(each / 100, "linear") for each in (5, 25, 50, 75, 95)},
+        "bins": pl.concat_list(bins),
+    }
+    by_domain = scores.group_by("task_domain").agg(**numbers)
+    everyone = scores.select(pl.lit(None, pl.String).alias("task_domain"), **numbers).head(1)
+    return pl.concat([by_domain, everyone]).sort("task_domain", nulls_last=True)
+
+
+def test_each_run_leaves_how_the_scores_stood(warehouse: Path) -> None:
+    with connect(warehouse) as connection:
+        runs = connection.execute("SELECT run_id FROM runs ORDER BY started_at").fetchall()
+    for (run_id,) in runs:
+        with connect(warehouse, run_id) as connection:
+            scores = pl.DataFrame(connection.sql("FROM scores").to_arrow_table())
+        query = f"SELECT * EXCLUDE (run_id) FROM distributions WHERE run_id = '{run_id}'"
+        found = ask(warehouse, f"{query} ORDER BY task_domain NULLS LAST")
+        wanted = standing(scores)
+        assert found["bins"].to_list() == wanted["bins"].to_list()
+        assert_same(found.drop("bins"), wanted.drop("bins"))
+
+
+def test_drift_is_told_from_what_the_runs_left(warehouse: Path) -> None:
+    runs = ask(warehouse, "SELECT run_id FROM runs ORDER BY started_at")["run_id"]
+    first, second = (
+        ask(warehouse, f"FROM distributions WHERE run_id = '{run}'").sort("task_domain")
+        for run in runs
+    )
+    found = ask(warehouse, f"FROM drift('{runs[0]}', '{runs[1]}')").sort("task_domain")
+    assert found["task_domain"].to_list() == first["task_domain"].to_list()
+    for name in ("mean", "p5", "p25", "p50", "p75", "p95"):
+        shift = second[name] - first[name]
+        assert found[f"{name}_shift"].to_list() == shift.to_list()
+    for row, a, b in zip(found.iter_rows(named=True), first["bins"], second["bins"], strict=True):
+        shares = [[max(n / sum(bins), 0.0001) for n in bins] for bins in (a, b)]
+        wanted = sum((q - p) * math.log(q / p) for p, q in zip(*shares, strict=True))
+        assert row["stability_index"] == pytest.approx(wanted, abs=1e-12)
+    assert found["stability_index"].sum() > 0
+    same = ask(warehouse, f"SELECT DISTINCT stability_index FROM drift('{runs[0]}', '{runs[0]}')")
+    assert same.rows() == [(0.0,)]
+
+
+def test_drift_refuses_runs_that_are_not_there_or_do_not_compare(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace(id="t")])
+    usual = {"archive": (str(tmp_path / "a.jsonl"),), "warehouse": tmp_path / "wh"}
+    rescore_archive(RescoreConfig(**usual, embedder="hashing"))
+    assert ask(tmp_path / "wh", "FROM drift(previous(), latest())").is_empty()
+    rescore_archive(RescoreConfig(**usual, embedder="hashing", threshold=0.5))
+    assert len(ask(tmp_path / "wh", "FROM drift(previous(), latest())")) == 2
+    rescore_archive(RescoreConfig(**usual, embedder="none"))
+    for query, message in (
+        ("FROM drift(previous(), latest())", "do not compare: their encoders differ"),
+        ("FROM drift('2026', latest())", "the full ids of two runs that are done"),
+        ("FROM score_histogram(0)", "1 bin at least"),
+        ("FROM threshold_curve(0)", "1 step at least"),
+        ("FROM threshold_curve(0.05)", "1 step at least"),
+        ("FROM threshold_curve(2.5)", "a whole number of steps"),
+        ("FROM score_histogram(2.5)", "a whole number of bins"),
+    ):
+        with pytest.raises(duckdb.Error, match=message):
+            ask(tmp_path / "wh", query)
+
+
+def test_every_question_says_what_it_answers_and_stands_among_them(warehouse: Path) -> None:
+    with connect(warehouse) as connection:
+        views = "SELECT view_name, comment FROM duckdb_views() WHERE NOT internal"
+        macros = (
+            "SELECT function_name, comment FROM duckdb_functions() "
+            "WHERE NOT internal AND schema_name = 'main' AND NOT contains(function_name, ' of ')"
+        )
+        told = dict(connection.execute(f"{views} UNION ALL {macros}").fetchall())
+    names = {path.stem for path in QUESTIONS.glob("*.sql")}
+    formulas = {name for each in MACROS.glob("*.sql") for name in MACRO.findall(each.read_text())}
+    assert told.keys() == names | formulas | set(VIEWS)
+    assert all(told[name] for name in formulas)
+    assert all(told[name] and "?" in told[name] for name in names)
+
+
+def test_every_question_has_an_example_with_an_answer(warehouse: Path) -> None:
+    told = questions()
+    assert {each.name for each in told} == {path.stem for path in QUESTIONS.glob("*.sql")}
+    for each in told:
+        assert each.name in each.example
+        assert len(ask(warehouse, each.example)) > 0, each
+
+
+def test_the_examples_of_the_page_have_answers(warehouse: Path) -> None:
+    examples = "".join(each.text for each in blocks(PAGE) if each.language == "sql")
+    queries = [each.strip() for each in examples.split(";") if each.strip()]
+    assert len(queries) >= len(list(QUESTIONS.glob("*.sql")))
+    for query in queries:
+        assert len(ask(warehouse, query)) > 0, query
+
+
+def test_what_is_told_of_a_question_is_what_the_catalog_has(warehouse: Path) -> None:
+    told = {each.name: each for each in questions()}
+    with connect(warehouse) as connection:
+        views = "SELECT view_name, comment FROM duckdb_views()"
+        macros = "SELECT function_name, comment FROM duckdb_functions() WHERE schema_name = 'main'"
+        comments = dict(connection.execute(f"{views} UNION ALL {macros}").fetchall())
+        assert {name: comments[name] for name in told} == {
+            name: each.comment for name, each in told.items()
+        }
+        found = columns(told["score_histogram"], connection)
+    assert found == {
+        "task_domain": "VARCHAR",
+        "low": "DOUBLE",
+        "high": "DOUBLE",
+        "traces": "BIGINT",
+    }
+    assert told["score_histogram"].call == "score_histogram(bins)"
+
+
+CALLED = (
+    "SELECT {0}latest(), {0}previous()",
+    "FROM {0}drift({0}previous(), {0}latest())",
+    "FROM {0}what_if(0.1, 0.2, 0.3, 0.4) ORDER BY ALL",
+    "FROM {0}near_copies(0.9)",
+    "FROM {0}score_histogram(20)",
+    "FROM {0}threshold_curve(4)",
+    "FROM {0}profile_comparison ORDER BY ALL",
+    "SELECT {0}score_bins(score), {0}stability_index([1, 2], [3, 4]) FROM {0}scores",
+    "SELECT {0}apply_overrides(composite, true, true, true) FROM {0}scores",
+)
+
+
+def called(connection: duckdb.DuckDBPyConnection, catalog: str = "") -> list[list[Any]]:
+    return [connection.execute(each.format(catalog)).fetchall() for each in CALLED]
+
+
+@pytest.fixture(scope="module")
+def answers(warehouse: Path) -> list[list[Any]]:
+    """What is called of the catalog alone, opened by any DuckDB."""
+    with duckdb.connect(str(warehouse / "kp.duckdb"), read_only=True) as connection:
+        return called(connection)
+
+
+@pytest.mark.parametrize(
+    ("alias", "use", "catalog"),
+    [("kp", None, "kp."), ("kp", "kp", ""), ("kp", "kp.here", ""), ("other", "other.here", "")],
+)
+def test_the_catalog_answers_the_same_where_it_is_attached(
+    warehouse: Path, answers: list[list[Any]], alias: str, use: str | None, catalog: str
+) -> None:
+    assert all(answers)
+    told = questions()
+    names = re.compile(rf"\b({'|'.join(each.name for each in told)})\b")
+    with duckdb.connect() as connection:
+        connection.execute(f"ATTACH '{warehouse / 'kp.duckdb'}' AS {alias} (READ_ONLY)")
+        if use:
+            connection.execute(f"USE {use}")
+        assert called(connection, catalog) == answers
+        for each in told:
+            example = names.sub(rf"{catalog}\1", each.example)
+            assert connection.execute(example).fetchone(), example
+
+
+def test_a_catalog_whose_file_is_called_otherwise_answers_where_it_is_used(
+    warehouse: Path, answers: list[list[Any]], tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.duckdb"
+    copy.write_bytes((warehouse / "kp.duckdb").read_bytes())
+    with duckdb.connect(str(copy), read_only=True) as connection:
+        connection.execute("USE here")
+        assert called(connection) == answers
+
+
+def test_no_catalog_answers_from_another_one_that_is_called_kp(
+    warehouse: Path, tmp_path: Path
+) -> None:
+    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
+    with duckdb.connect() as connection:
+        connection.execute(f"ATTACH '{tmp_path / 'kp.duckdb'}' AS kp (READ_ONLY)")
+        connection.execute(f"ATTACH '{warehouse / 'kp.duckdb'}' AS other (READ_ONLY)")
+        for query in CALLED[:6]:
+            with pytest.raises(duckdb.CatalogException, match=f" of {warehouse} does not exist"):
+                connection.execute(query.format("other."))
