@@ -9,15 +9,10 @@ from kp_batch.config import SETTINGS, RescoreConfig
 from kp_batch.errors import KpBatchError
 from kp_batch.novelty.settings import format_ttl
 from kp_batch.scoring.profiles import load_profiles
+from tests.support.profiles import LEGAL
+from tests.support.runs import least
 
 DAY = timedelta(days=1)
-LEGAL = """
-[profiles.legal]
-complexity = 0.25
-novelty = 0.25
-tool_diversity = 0.25
-outcome_confidence = 0.25
-"""
 
 
 @pytest.mark.parametrize("ttl", [None, 7 * DAY])
@@ -80,10 +75,6 @@ def test_a_config_survives_json(tmp_path: Path) -> None:
     assert RescoreConfig.model_validate_json(config.model_dump_json()) == config
     assert config.profiles.versions["legal"][0].profile.novelty == 0.25
     assert config.max_unreadable == "5"
-
-
-def least(**given: Any) -> RescoreConfig:
-    return RescoreConfig(**{"archive": ("a",), "warehouse": Path("w"), **given})
 
 
 def test_what_is_left_out_is_as_the_warehouse_has_it() -> None:

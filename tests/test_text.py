@@ -12,8 +12,8 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.text import aligned, width
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.reader import connect
-from tests.pipeline.test_rescore import config
 from tests.support.archives import trace, write_jsonl
+from tests.support.runs import config
 
 
 @pytest.mark.parametrize(

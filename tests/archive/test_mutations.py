@@ -25,9 +25,9 @@ import pytest
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.reader import connect
-from tests.pipeline.test_rescore import facts
 from tests.support.archives import step, table, trace, write_jsonl, write_parquet
 from tests.support.mutating import as_json, damaged, damaged_parquet, swapped, write
+from tests.support.runs import facts
 
 pytestmark = pytest.mark.timeout(120)
 MOST_MB = 1_000

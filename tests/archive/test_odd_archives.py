@@ -11,7 +11,7 @@ import pytest
 
 from kp_batch.archive.sources import discover
 from kp_batch.errors import ArchiveError, UnreadableError
-from tests.ingest.test_ingest import TIMELINE, take_in
+from kp_batch.planning.timeline import TIMELINE
 from tests.support.archives import (
     SCHEMA,
     read,
@@ -22,6 +22,7 @@ from tests.support.archives import (
     write_jsonl,
     write_parquet,
 )
+from tests.support.ingesting import take_in
 
 
 @pytest.mark.parametrize("kind", [None, pa.null()], ids=str)

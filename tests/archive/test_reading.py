@@ -36,6 +36,7 @@ from tests.support.archives import (
     write_jsonl,
     write_parquet,
 )
+from tests.support.mutating import damage
 
 AT = "2026-01-05T08:00:00.250Z"
 TRACES = [
@@ -440,17 +441,6 @@ def test_a_page_that_is_damaged(
     with pytest.raises(UnreadableError) as caught:
         next(rows)
     assert [fault.code for fault in caught.value.faults] == ["unreadable_file"]
-
-
-def damage(path: Path, group: int, column: str) -> None:
-    """Overwrite a page of a column."""
-    metadata = pq.read_metadata(path).row_group(group)
-    chunks = [metadata.column(i) for i in range(metadata.num_columns)]
-    (chunk,) = [chunk for chunk in chunks if chunk.path_in_schema == column]
-    content = bytearray(path.read_bytes())
-    start, length = chunk.data_page_offset, chunk.total_compressed_size
-    content[start : start + length] = b"\xff" * length
-    path.write_bytes(content)
 
 
 def test_missing_columns_are_all_named_at_once(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,13 +30,22 @@ from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import publish, rebuild
 from kp_batch.warehouse.reader import connect
-from tests.operations.test_vacuum import listing
 from tests.support import GOLDEN
 from tests.support.archives import trace, write_jsonl, write_parquet
-from tests.support.holding import holding
-from tests.warehouse.test_lock import HOLD
+from tests.support.commands import (
+    check_signal,
+    children,
+    command,
+    is_running,
+    kp_batch,
+    linux,
+    reading,
+    until,
+    working,
+)
+from tests.support.folders import contents, listing
+from tests.support.holding import HOLD, holding
 
-linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
 PLANNED = [
     "reasons",
     "files",
@@ -62,37 +70,6 @@ PLANNED = [
     "pending",
     "estimated_seconds",
 ]
-
-
-def kp_batch(
-    *arguments: object, home: Path | None = None, stdin: str | None = None
-) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"COLUMNS": "200"} | ({"HOME": str(home)} if home else {})
-    return subprocess.run(
-        command(arguments),
-        capture_output=True,
-        text=True,
-        input=stdin,
-        env=environment,
-        timeout=120,
-        check=False,
-    )
-
-
-@contextmanager
-def working(*arguments: object) -> Generator[subprocess.Popen[str]]:
-    """The command while it works; whatever happens meanwhile, it and all that it began end."""
-    with subprocess.Popen(
-        command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def command(arguments: Sequence[object]) -> list[str]:
-    return [sys.executable, "-m", "kp_batch", *map(str, arguments)]
 
 
 @dataclass(frozen=True)
@@ -876,16 +853,6 @@ def golden_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("golden") / "warehouse"
 
 
-def contents(folder: Path) -> dict[str, tuple[int, int, bytes | None]]:
-    """Size, time and bytes of everything in a folder."""
-    found: dict[str, tuple[int, int, bytes | None]] = {}
-    for path in [folder, *folder.rglob("*")]:
-        stat = path.stat()
-        content = path.read_bytes() if path.is_file() else None
-        found[str(path.relative_to(folder))] = (stat.st_size, stat.st_mtime_ns, content)
-    return found
-
-
 def expect_prefect(run: subprocess.Popen[str]) -> None:
     """Wait until Prefect's server is on its way up."""
     assert run.stderr
@@ -894,68 +861,8 @@ def expect_prefect(run: subprocess.Popen[str]) -> None:
     until(lambda: any("prefect" in arguments(pid) for pid in children(run.pid)), 60)
 
 
-def check_signal(process: subprocess.Popen[str], number: signal.Signals, status: int) -> None:
-    """That it ends the command and all that it began, in two seconds and with one line."""
-    assert process.stdout
-    assert process.stderr
-    group = children(process.pid)
-    assert group
-    began = time.monotonic()
-    process.send_signal(number)
-    assert process.wait(timeout=20) == status
-    until(lambda: not any(map(is_running, group)), 20)
-    assert time.monotonic() - began < 2
-    assert process.stdout.read() == ""
-    whole = "; what is published is whole, and kp-batch runs tells by which runs"
-    publishes = {"forget", "rollback", "run", "vacuum"} & {*map(str, process.args)}  # type: ignore[arg-type]
-    assert process.stderr.read() == (
-        f"kp-batch: ended by {number.name}{whole if publishes else ''}\n"
-    )
-
-
-@contextmanager
-def reading(pipe: Path) -> Generator[None]:
-    """Somebody reads a pipe, to which nothing is written."""
-    ends: list[int] = []
-
-    def is_read() -> bool:
-        with suppress(OSError):  # nobody reads it yet
-            ends.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
-        return bool(ends)
-
-    until(is_read, 60)
-    try:
-        yield
-    finally:
-        os.close(ends[0])
-
-
-def until(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def children(pid: int) -> list[int]:
-    """All processes below one, from /proc."""
-    found: list[int] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):  # it has just ended
-            found += map(int, path.read_text().split())
-    return found + [below for each in found for below in children(each)]
-
-
 def arguments(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
     except OSError:
         return ""
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"

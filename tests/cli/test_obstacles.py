@@ -4,10 +4,7 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -22,24 +19,9 @@ from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl, write_parquet
+from tests.support.unprivileged import asks, kp_batch, mode
 
-# Root may do anything: these commands run as a root that has to ask like anybody else.
-SETPRIV = shutil.which("setpriv")
-LIKE_ANYBODY = (
-    [] if os.getuid() else [str(SETPRIV), "--bounding-set=-dac_override,-dac_read_search"]
-)
-asks = pytest.mark.skipif(not os.getuid() and not SETPRIV, reason="root, without setpriv")
 ACCESS = "give this user access, or run as another"
-
-
-def kp_batch(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*LIKE_ANYBODY, sys.executable, "-m", "kp_batch", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 def refused(*arguments: object) -> str:
@@ -48,16 +30,6 @@ def refused(*arguments: object) -> str:
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr.splitlines()[-1].removeprefix("kp-batch: ")
-
-
-@contextmanager
-def mode(path: Path, bits: int) -> Iterator[None]:
-    before = path.stat().st_mode
-    path.chmod(bits)
-    try:
-        yield
-    finally:
-        path.chmod(before)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kp_batch.pipeline.rescore import rescore_and_report
-from tests.pipeline.test_rescore import config
 from tests.support.archives import trace, write_jsonl
+from tests.support.runs import config
 
 AGAIN = """
 import sys

@@ -19,12 +19,11 @@ from kp_batch.cli import run
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ResourceError
 from kp_batch.pipeline.rescore import rescore_archive
-from tests.cli.test_cli import children, is_running, linux, reading, until, working
-from tests.imports.test_atif import short
 from tests.support.archives import trace, write_jsonl
-from tests.support.holding import holding
+from tests.support.commands import children, is_running, linux, reading, until, working
+from tests.support.formats.atif import short
+from tests.support.holding import HOLD, holding
 from tests.support.importing import write_json
-from tests.warehouse.test_lock import HOLD
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from kp_batch.pipeline import embed
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.vectors import Float32s, normalised, unit
-from tests.pipeline.test_rescore import config
 from tests.support.archives import trace, write_jsonl
+from tests.support.runs import config
 
 WEIGHTS = "model.safetensors"
 BUDGET = 4 * 512

@@ -22,8 +22,8 @@ from kp_batch.operations.forget import forget
 from kp_batch.operations.verify import VECTOR_TOLERANCE, verify
 from kp_batch.pipeline.embed import _hash
 from kp_batch.pipeline.rescore import rescore_archive
-from tests.pipeline.test_rescore import config, scores
 from tests.support.archives import trace, write_jsonl
+from tests.support.runs import config, scores
 from tests.support.vector_stores import Opened
 
 pytestmark = pytest.mark.model

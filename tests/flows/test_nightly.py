@@ -14,8 +14,8 @@ from kp_batch.errors import KpBatchError
 from kp_batch.imports.config import ImportConfig
 from kp_batch.imports.days import DailyPartitions
 from kp_batch.steps.prefect import FLOW, artifact_name
-from tests.steps.test_retries import once_torn, waited  # noqa: F401 (a fixture)
 from tests.support.importing import imported, kp_trace, write_json
+from tests.support.retries import once_torn, waited  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.prefect
 

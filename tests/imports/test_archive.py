@@ -6,11 +6,10 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -24,21 +23,27 @@ from kp_batch.imports import run as importing
 from kp_batch.imports.apply_rules import IMPORTED
 from kp_batch.imports.archive import Archive
 from kp_batch.imports.days import DailyPartitions
-from kp_batch.imports.formats.json_files import read_json_lines
 from kp_batch.imports.formats.knowledgepulse import FORMAT
-from kp_batch.imports.model import Format, Input, Rejected, SourceRecord, TraceDraft, by_ending
-from kp_batch.imports.rules import Rules, load_rules
-from kp_batch.imports.run import Imported, import_traces
+from kp_batch.imports.model import Input
+from kp_batch.imports.rules import load_rules
+from kp_batch.imports.run import import_traces
 from kp_batch.imports.state import ImportState
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.text import time_of
 from kp_batch.warehouse.reader import connect
-from tests.pipeline.test_rescore import config
-from tests.support.importing import imported, kp_trace, refusals, write_json
-
-
-def import_all(source: Path, archive: Path) -> Imported:
-    return import_traces(FORMAT, [str(source)], archive, load_rules(None, {}))
+from tests.support.importing import (
+    RULES,
+    import_all,
+    import_spans,
+    imported,
+    kp_trace,
+    refusals,
+    said,
+    span,
+    spans_format,
+    write_json,
+    write_lines,
+)
+from tests.support.runs import config
 
 
 @pytest.fixture
@@ -138,37 +143,6 @@ def test_a_damaged_file_is_named_and_the_others_are_imported(source: Path, archi
     assert len(refusals(archive)) == 2  # of the one that is gone, too
 
 
-def units_of_lines(path: Path, _: Any) -> Any:
-    """A record of each line, which names its trace."""
-    for found in read_json_lines(path):
-        if isinstance(found, Rejected):
-            yield found
-        else:
-            yield SourceRecord(cast("dict[str, str]", found[1])["trace"], found[1])
-
-
-def spans_format() -> Format:
-    """A made format: lines of spans, far apart, of which each says one thing."""
-
-    def draft(trace: str, found: Sequence[SourceRecord], _: Rules) -> TraceDraft:
-        records = [cast("dict[str, str]", each.payload) for each in found]
-        records.sort(key=itemgetter("at"))
-        steps = [{**STEP, "step_id": at, "content": x["say"]} for at, x in enumerate(records)]
-        scores = {"right": 1.0} if trace != "unscored" else {}
-        time, fields = time_of(records[0]["at"]), {"kind": ["made"]}
-        return TraceDraft(f"kp:trace:{trace}", time, "go", steps, scores, fields)
-
-    return Format("spans", "nothing", by_ending(".jsonl"), units_of_lines, draft)
-
-
-STEP = {**dict.fromkeys(("tool", "input", "output_summary", "latency_ms")), "type": "thought"}
-RULES: dict[str, Any] = {
-    "success": {"score": "right", "at_least": 1},
-    "confidence": {"always": 0.5},
-    "task_domain": {"otherwise": "default"},
-}
-
-
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 99), st.integers(1, 5))
 def test_neither_order_nor_division_into_files_makes_a_difference(seed: int, files: int) -> None:
@@ -190,28 +164,6 @@ def test_neither_order_nor_division_into_files_makes_a_difference(seed: int, fil
             made.append({each.name: each.read_bytes() for each in archive})
     assert made[0] == made[1]
     assert made[0]
-
-
-def write_lines(path: Path, values: list[dict[str, Any]]) -> None:
-    from json import dumps
-
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(f"{dumps(each)}\n" for each in values), "utf-8")
-
-
-def import_spans(folder: Path | str, archive: Path | str, **rules: Any) -> Imported:
-    return import_traces(
-        spans_format(), [str(folder)], archive, load_rules(None, {**RULES, **rules})
-    )
-
-
-def span(trace: str, second: int) -> dict[str, Any]:
-    return {"trace": trace, "at": f"2026-03-01T00:00:{second:02d}Z", "say": f"{second}"}
-
-
-def said(archive: Path) -> dict[str, list[str]]:
-    rows = imported(archive).items()
-    return {name[9:]: [each["content"] for each in row["steps"]] for name, row in rows}
 
 
 @pytest.fixture

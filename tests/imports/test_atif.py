@@ -11,6 +11,7 @@ from kp_batch.imports.formats.atif import FORMAT, draft, units
 from kp_batch.imports.model import Native, Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import Imported, import_traces
+from tests.support.formats.atif import agent, at, result, short, trajectory, user
 from tests.support.importing import imported, refusals, write_json
 
 ALWAYS = {
@@ -25,45 +26,11 @@ BY_REWARD = {
 }
 
 
-def at(second: int) -> str:
-    return f"2026-05-01T09:00:{second:02d}.123456789Z"
-
-
-def user(text: object, **more: Any) -> dict[str, Any]:
-    return {"source": "user", "message": text, **more}
-
-
-def agent(text: object = "", **more: Any) -> dict[str, Any]:
-    return {"source": "agent", "message": text, **more}
-
-
 def call(name: str, *results: object, **given: Any) -> dict[str, Any]:
     """What a step holds of a call, and of what came of it."""
     return {
         "tool_calls": [{"tool_call_id": "c", "function_name": name, "arguments": given}],
         "observation": {"results": [{"source_call_id": "c", "content": each} for each in results]},
-    }
-
-
-def trajectory(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
-    numbered = [{"step_id": n, **step} for n, step in enumerate(steps, 1)]
-    told = {"schema_version": "ATIF-v1.6", "session_id": "s", "agent": {"name": "a"}}
-    return {**told, "steps": numbered, **more}
-
-
-def short(**more: Any) -> dict[str, Any]:
-    return trajectory(user("do it", timestamp=at(1)), agent("done"), **more)
-
-
-def result(**more: Any) -> dict[str, Any]:
-    return {
-        "trial_name": "t__1",
-        "task_name": "t",
-        "source": "shop",
-        "started_at": "2026-05-01T08:00:00Z",
-        "agent_execution": {"started_at": "2026-05-01T08:30:00Z"},
-        "verifier_result": {"rewards": {"reward": 1, "part": 0.25}},
-        **more,
     }
 
 

@@ -20,14 +20,13 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.storage.store import Store, store_at
 from kp_batch.warehouse.lock import leased
 from kp_batch.warehouse.reader import connect
-from tests.imports.test_archive import RULES, import_spans, span, write_lines
-from tests.imports.test_atif import result, short
-from tests.imports.test_knowledgepulse import registry, unit
-from tests.imports.test_langfuse import CONVERSATION, lines, manifest, observation, root
-from tests.pipeline.test_rescore import config
 from tests.support.buckets import fill
 from tests.support.faulty import Faulty, between
-from tests.support.importing import write_json
+from tests.support.formats.atif import result, short
+from tests.support.formats.knowledgepulse import registry, unit
+from tests.support.formats.langfuse import CONVERSATION, lines, manifest, observation, root
+from tests.support.importing import RULES, import_spans, span, write_json, write_lines
+from tests.support.runs import config
 
 _LOCK = ("kp.lock", "kp.probe")
 _TOLD = {"_refused.jsonl", "_waiting.jsonl"}

@@ -15,10 +15,8 @@ from kp_batch.imports.formats import FORMATS
 from kp_batch.imports.model import TraceDraft
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import Imported, import_traces
-from tests.imports import test_atif as atif
-from tests.imports import test_inspect as inspect
-from tests.imports import test_sessions as sessions
 from tests.support.agent_runs import RUNS, SYSTEMS
+from tests.support.formats import atif, inspect, sessions
 from tests.support.importing import imported, kp_trace, refusals, write_json
 
 ALWAYS = {

@@ -24,9 +24,19 @@ from kp_batch.imports.run import Imported, forget, import_traces
 from kp_batch.imports.state import holds
 from kp_batch.operations.forget import forget as forget_traces
 from kp_batch.pipeline.rescore import rescore_archive
-from tests.imports.test_archive import RULES, import_spans, said, span, spans_format, write_lines
-from tests.pipeline.test_rescore import config
-from tests.support.importing import imported, kp_trace, refusals, write_json
+from tests.support.importing import (
+    RULES,
+    import_spans,
+    imported,
+    kp_trace,
+    refusals,
+    said,
+    span,
+    spans_format,
+    write_json,
+    write_lines,
+)
+from tests.support.runs import config
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,7 @@
 """A registry's database, its export, and single traces."""
 
-import json
 import os
 import shutil
-import sqlite3
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -19,29 +17,12 @@ from kp_batch.imports.formats.knowledgepulse import FORMAT
 from kp_batch.imports.model import SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import Imported, import_traces
+from tests.support.formats.knowledgepulse import registry, unit
 from tests.support.importing import imported, kp_trace, refusals, write_json
 
 
 def import_all(source: Path, archive: Path) -> Imported:
     return import_traces(FORMAT, [str(source)], archive, load_rules(None, {}))
-
-
-def registry(path: Path, units: list[tuple[str, str, str, str | None]]) -> sqlite3.Connection:
-    """A registry that is written to, in WAL mode."""
-    database = sqlite3.connect(path)
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute(
-        "CREATE TABLE knowledge_units (id TEXT, unit_json TEXT, updated_at TEXT, "
-        "quarantine_status TEXT)"
-    )
-    database.executemany("INSERT INTO knowledge_units VALUES (?, ?, ?, ?)", units)
-    database.commit()
-    return database
-
-
-def unit(name: str, status: str | None = None, **changes: Any) -> tuple[str, str, str, str | None]:
-    trace = kp_trace(name, **changes)
-    return str(trace["id"]), json.dumps(trace), "2026-09-09", status
 
 
 def test_all_of_a_trace_is_carried_over(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Langfuse's exports and downloads become traces."""
 
-import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +14,22 @@ from kp_batch.imports.model import Native, Rejected, Skipped, SourceRecord, Trac
 from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import import_traces
 from kp_batch.text import time_of
+from tests.support.formats.langfuse import (
+    ASK,
+    CALL,
+    CONVERSATION,
+    Row,
+    at,
+    lines,
+    manifest,
+    observation,
+    root,
+)
 from tests.support.importing import imported, refusals, write_json
 
 if TYPE_CHECKING:
     from kp_batch.imports.model import Input
 
-Row = dict[str, Any]
 RULES = load_rules(
     None,
     {
@@ -37,39 +46,6 @@ ANY = load_rules(
         "task_domain": {"otherwise": "default"},
     },
 )
-CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
-ASK = {"role": "user", "content": "find it"}
-
-
-def at(second: float) -> str:
-    return f"2026-08-03 09:00:{second:09.6f}"
-
-
-def observation(name: str, second: float, **changes: Any) -> Row:
-    return {
-        "id": name,
-        "trace_id": "t",
-        "type": "GENERATION",
-        "parent_observation_id": "root",
-        "start_time": at(second),
-        "end_time": at(second + 0.5),
-        "name": name,
-        "level": "DEFAULT",
-        "input": "",
-        "output": "",
-        "updated_at": "2026-08-03 10:00:00.000000",
-        "created_at": "2026-08-04 00:00:00.000000",
-        "tool_calls": [],
-        "tool_call_names": [],
-        "metadata": {},
-        "tags": ["new", "bill"],
-        **changes,
-    }
-
-
-def root(**changes: Any) -> Row:
-    usual: Row = {"type": "AGENT", "parent_observation_id": "", "input": "find it"}
-    return observation("root", 0, **{**usual, "end_time": at(59), **changes})
 
 
 def score(name: str, value: float | None, second: float = 0, **changes: Any) -> Row:
@@ -85,13 +61,6 @@ def score(name: str, value: float | None, second: float = 0, **changes: Any) -> 
         "updated_at": at(second),
         **changes,
     }
-
-
-def lines(path: Path, rows: Sequence[Row]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-    return path
 
 
 def made(
@@ -120,30 +89,6 @@ def told(draft: TraceDraft) -> list[tuple[object, object]]:
     return steps
 
 
-CONVERSATION = [
-    root(),
-    observation(
-        "ask",
-        1,
-        input=json.dumps([ASK]),
-        output=json.dumps({"role": "assistant", "content": "so", "tool_calls": [CALL]}),
-    ),
-    observation("look", 2, type="TOOL", input='{"at": 1}', output='{"a": 1}', metadata={"x": "y"}),
-    observation(
-        "answer",
-        3,
-        input=json.dumps(
-            {
-                "messages": [
-                    ASK,
-                    {"role": "assistant", "content": "so", "tool_calls": [CALL]},
-                    {"role": "tool", "tool_call_id": "c1", "content": '{"a": 1}'},
-                ]
-            }
-        ),
-        output="there",
-    ),
-]
 STEPS = [
     ("thought", "so"),
     ("tool_call", "look"),
@@ -466,10 +411,6 @@ def chosen(paths: Sequence[str], manifests: dict[str, object]) -> dict[str, str]
 
     found: list[Input] = list(langfuse.FORMAT.inputs(sorted([*paths, *manifests]), look))
     return {each.path: each.refused.reasons[0] if each.refused else "" for each in found}
-
-
-def manifest(*keys: str) -> object:
-    return {"version": 1, "files": [{"key": key} for key in keys]}
 
 
 def test_a_run_counts_once_its_manifest_is_there() -> None:

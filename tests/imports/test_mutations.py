@@ -24,11 +24,11 @@ from kp_batch.imports.formats import FORMATS
 from kp_batch.imports.formats.json_files import zstd
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces
-from tests.imports.test_atif import short
-from tests.imports.test_inspect import log, sample, write_eval
-from tests.imports.test_knowledgepulse import registry
-from tests.imports.test_otlp import TALK, agent, chat, request, text
-from tests.imports.test_parquet import LANGFUSE, LANGSMITH, PHOENIX, SCOUT
+from tests.support.formats.atif import short
+from tests.support.formats.inspect import log, sample, write_eval
+from tests.support.formats.knowledgepulse import registry
+from tests.support.formats.otlp import TALK, agent, chat, request, text
+from tests.support.formats.rows import LANGFUSE, LANGSMITH, PHOENIX, SCOUT
 from tests.support.import_kits import AT, KITS
 from tests.support.importing import imported, kp_trace, refusals
 from tests.support.mutating import damaged, damaged_parquet, overwritten, write

@@ -25,10 +25,9 @@ from kp_batch.imports.model import Format, SourceRecord, TraceDraft, by_ending
 from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, import_traces
 from kp_batch.text import time_of
-from tests.imports.test_archive import units_of_lines
-from tests.imports.test_langfuse import observation, root
+from tests.support.formats.langfuse import observation, root
 from tests.support.import_digests import GOLDEN
-from tests.support.importing import imported
+from tests.support.importing import imported, units_of_lines
 from tests.support.shuffled_spans import SPANS, span_lines
 
 NAMES = [f"{each}.jsonl" for each in "abcdef"]

@@ -22,11 +22,20 @@ from kp_batch.imports.records import NewRecords
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces
 from kp_batch.storage.store import store_at
-from tests.cli.test_obstacles import asks, kp_batch, mode
-from tests.imports.test_archive import RULES, import_all, import_spans, span, write_lines
 from tests.support.buckets import fill
 from tests.support.faulty import between
-from tests.support.importing import imported, kp_trace, refusals, write_json
+from tests.support.importing import (
+    RULES,
+    import_all,
+    import_spans,
+    imported,
+    kp_trace,
+    refusals,
+    span,
+    write_json,
+    write_lines,
+)
+from tests.support.unprivileged import asks, kp_batch, mode
 
 # Of a disk that fails for a moment, of one that is full, and of one that nobody may write to.
 DISKS = [errno.EIO, errno.ENOSPC, errno.EROFS]
@@ -97,7 +106,7 @@ def test_a_lack_of_memory_is_no_fault_of_a_file(
     def out_of_memory(*_: object) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("tests.imports.test_archive.read_json_lines", out_of_memory)
+    monkeypatch.setattr("tests.support.importing.read_json_lines", out_of_memory)
     with pytest.raises(ResourceError, match=r"memory ran out while .*1\.jsonl was read"):
         import_spans(nights, archive)
 

@@ -3,7 +3,6 @@
 import base64
 import gzip
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,81 +13,14 @@ from kp_batch.imports.formats import otlp
 from kp_batch.imports.model import Native, Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces
+from tests.support.formats.otlp import ALWAYS, TALK, TRACE, Span, agent, chat, request, span, text
 from tests.support.importing import imported, refusals
 
-TRACE = "0af7651916cd43dd8448eb211c80319c"
-START = 1_772_000_000_123_456_789
 TOLD_START = "2026-02-25T06:13:20.123456Z"
-ALWAYS = {
-    "success": {"always": True},
-    "confidence": {"always": 0.5},
-    "task_domain": {"otherwise": "code"},
-}
-Span = dict[str, Any]
-
-
-def value(plain: object) -> dict[str, object]:
-    """A value as OTLP writes it."""
-    if isinstance(plain, bool):
-        return {"boolValue": plain}
-    if isinstance(plain, int):
-        return {"intValue": str(plain)}
-    if isinstance(plain, float):
-        return {"doubleValue": plain}
-    if isinstance(plain, Mapping):
-        return {"kvlistValue": {"values": attributes(plain)}}
-    if isinstance(plain, Sequence) and not isinstance(plain, str):
-        return {"arrayValue": {"values": [value(each) for each in plain]}}
-    return {"stringValue": plain}
-
-
-def attributes(plain: Mapping[Any, Any]) -> list[dict[str, object]]:
-    return [{"key": key, "value": value(each)} for key, each in plain.items()]
-
-
-def span(number: int, parent: int | None = 0, **told: Any) -> Span:
-    """A span that starts so many milliseconds after the first one."""
-    start = START + number * 1_000_000
-    return {
-        "traceId": told.get("trace", TRACE),
-        "spanId": f"{number + 1:016x}",
-        "parentSpanId": "" if parent is None else f"{parent + 1:016x}",
-        "name": told.get("name", "a span"),
-        "startTimeUnixNano": str(told.get("start", start)),
-        "endTimeUnixNano": str(told.get("end", start + 10)),
-        "attributes": attributes(told.get("told", {})),
-        "events": [
-            {"name": name, "timeUnixNano": str(start + at), "attributes": attributes(each)}
-            for at, (name, each) in enumerate(told.get("events", ()))
-        ],
-        "status": {"code": told.get("status", 1)},
-    }
-
-
-def request(spans: list[Span], **resource: str) -> str:
-    told = {"attributes": attributes(resource)}
-    return json.dumps({"resourceSpans": [{"resource": told, "scopeSpans": [{"spans": spans}]}]})
-
-
-def agent(**told: Any) -> Span:
-    named = {"gen_ai.operation.name": "invoke_agent", **told.pop("told", {})}
-    return span(0, None, told=named, **told)
-
-
-def chat(number: int, given: object = None, answer: object = None, **told: Any) -> Span:
-    named = {"gen_ai.operation.name": "chat"}
-    texts = {"gen_ai.input.messages": given, "gen_ai.output.messages": answer}
-    shown = {name: each for name, each in texts.items() if each is not None}
-    return span(number, told={**named, **shown}, **told)
-
-
-def text(role: str, words: str) -> Span:
-    return {"role": role, "parts": [{"type": "text", "content": words}]}
 
 
 CALL = {"type": "tool_call", "id": "c1", "name": "look", "arguments": {"at": 1}}
 RESULT = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "result": "found"}]}
-TALK = [text("system", "be kind"), text("user", "where?")]
 LOOKS = [{"role": "assistant", "parts": [{"type": "reasoning", "content": "hm"}, CALL]}]
 
 

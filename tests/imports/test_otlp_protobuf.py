@@ -26,7 +26,7 @@ from kp_batch.imports.model import Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces
 from kp_batch.limits import TooLargeError
-from tests.imports.test_otlp import ALWAYS, TALK, TRACE, agent, attributes, chat, request, text
+from tests.support.formats.otlp import ALWAYS, TALK, TRACE, agent, attributes, chat, request, text
 from tests.support.hostile import lower_limits
 from tests.support.importing import imported, refusals
 from tests.support.otlp_protobuf import (

@@ -17,6 +17,7 @@ from kp_batch.imports.formats import inspect, langfuse, langsmith, phoenix
 from kp_batch.imports.model import Format
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import Imported, import_traces
+from tests.support.formats.rows import LANGFUSE, LANGSMITH, PHOENIX, SCOUT
 from tests.support.hostile import lower_limits
 from tests.support.importing import imported, refusals
 
@@ -28,43 +29,6 @@ RULES = load_rules(
         "task_domain": {"from": "none", "otherwise": "default"},
     },
 )
-START = "2026-03-01T10:00:00Z"
-# A trace of one row, and the column that holds its text.
-PHOENIX = {
-    "context.trace_id": "good",
-    "context.span_id": "s",
-    "parent_id": None,
-    "start_time": START,
-    "end_time": START,
-    "attributes.openinference.span.kind": "LLM",
-    "attributes.input.value": "do it",
-    "attributes.output.value": "done",
-}
-LANGSMITH = {
-    "id": "good",
-    "trace_id": "good",
-    "run_type": "llm",
-    "status": "success",
-    "start_time": START,
-    "end_time": START,
-    "dotted_order": "20260301T100000000000Zgood",
-    "inputs": '{"input": "do it"}',
-    "outputs": '{"output": "done"}',
-}
-LANGFUSE = {
-    "id": "good",
-    "trace_id": "good",
-    "type": "GENERATION",
-    "start_time": START,
-    "end_time": START,
-    "input": "do it",
-    "output": "done",
-}
-SCOUT = {
-    "transcript_id": "good",
-    "date": START,
-    "messages": '[{"role": "user", "content": "do it"}, {"role": "assistant", "content": "done"}]',
-}
 FORMS: Mapping[str, tuple[Format, Mapping[str, Any], str]] = {
     "phoenix": (phoenix.FORMAT, PHOENIX, "attributes.output.value"),
     "langsmith": (langsmith.FORMAT, LANGSMITH, "outputs"),

@@ -14,9 +14,17 @@ from kp_batch.imports.limits import ImportLimits
 from kp_batch.imports.model import Format, Rejected, SourceRecord, TraceDraft
 from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, as_text, import_traces
-from tests.imports.test_archive import RULES, span, spans_format, write_lines
 from tests.support import ROOT
-from tests.support.importing import imported, kp_trace, refusals, write_json
+from tests.support.importing import (
+    RULES,
+    imported,
+    kp_trace,
+    refusals,
+    span,
+    spans_format,
+    write_json,
+    write_lines,
+)
 
 NONE = ImportLimits("0", "0")
 SPANS = ROOT / "data" / "spans.jsonl"

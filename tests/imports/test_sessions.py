@@ -13,10 +13,28 @@ from kp_batch.imports.model import Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import Imported, import_traces
 from kp_batch.limits import TooLargeError
+from tests.support.formats.sessions import (
+    BEGUN,
+    Line,
+    answer,
+    asked,
+    at,
+    claude_file,
+    codex,
+    event,
+    item,
+    meta,
+    rollout,
+    says,
+    started,
+    text,
+    user,
+    uuid_at,
+    write,
+)
 from tests.support.import_kits import KITS
 from tests.support.importing import imported, refusals
 
-Line = dict[str, Any]
 ALWAYS = {
     "success": {"always": True},
     "confidence": {"always": 0.5},
@@ -24,16 +42,6 @@ ALWAYS = {
 }
 SESSION = {**ALWAYS, "trace": "session"}
 PICTURE = {"type": "image", "source": {"type": "base64", "data": "SECRET"}}
-
-
-def at(second: int) -> str:
-    return f"2026-05-01T09:00:{second:02d}.500Z"
-
-
-def write(path: Path, *lines: Line) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
 
 
 def told(name: str, path: Path, **rules: Any) -> tuple[dict[str, TraceDraft], list[str]]:
@@ -64,25 +72,6 @@ def read(name: str, source: Path, archive: Path, rules: dict[str, Any]) -> Impor
     return import_traces(FORMATS[name], [str(source)], archive, load_rules(None, rules))
 
 
-def claude(kind: str, uuid: str, content: object, second: int = 0, **more: Any) -> Line:
-    message = {"role": kind, "content": content} | more.pop("message", {})
-    both = {"sessionId": "s", "cwd": "/home/me/shop", "gitBranch": "main", "version": "2.1.1"}
-    return {**both, "type": kind, "uuid": uuid, "timestamp": at(second), "message": message, **more}
-
-
-def user(uuid: str, content: object, second: int = 0, **more: Any) -> Line:
-    return claude("user", uuid, content, second, **more)
-
-
-def says(uuid: str, *blocks: Line, second: int = 1, of: str = "", model: str = "m") -> Line:
-    message = {"id": of or uuid, "model": model}
-    return claude("assistant", uuid, [*blocks], second, message=message)
-
-
-def text(words: str) -> Line:
-    return {"type": "text", "text": words}
-
-
 def use(named: str, name: str = "Bash") -> Line:
     return {"type": "tool_use", "id": named, "name": name, "input": {"at": "é"}}
 
@@ -90,10 +79,6 @@ def use(named: str, name: str = "Bash") -> Line:
 def gave(uuid: str, named: str, content: object, second: int = 2, **more: Any) -> Line:
     part = {"type": "tool_result", "tool_use_id": named, "content": content, **more}
     return user(uuid, [part], second, toolUseResult={"stdout": "SECRET"})
-
-
-def claude_file(folder: Path, *lines: Line) -> Path:
-    return write(folder / "s.jsonl", *lines)
 
 
 def test_a_trace_is_a_turn_of_the_user(tmp_path: Path) -> None:
@@ -238,54 +223,10 @@ def test_a_turn_that_goes_on_is_made_anew(tmp_path: Path) -> None:
         assert len(row["steps"]) == count - 1
 
 
-BEGUN = 1_777_626_000  # the second of `at(0)`
-
-
-def uuid_at(second: int) -> str:
-    stamp = f"{(BEGUN + second) * 1000:012x}"
-    return f"{stamp[:8]}-{stamp[8:]}-7000-8000-0000000000{second % 100:02d}"
-
-
-def codex(kind: str, second: int = 0, **payload: Any) -> Line:
-    return {"timestamp": at(second), "type": kind, "payload": payload}
-
-
-def meta(**more: Any) -> Line:
-    git = {"branch": "main", "repository_url": "https://example.org/x.git"}
-    told: Line = {"id": uuid_at(0), "timestamp": at(0), "cwd": "C:\\me\\shop", "source": "cli"}
-    told |= {"git": git, "cli_version": "0.150", **more}
-    return codex("session_meta", **told)
-
-
-def event(kind: str, second: int = 0, **more: Any) -> Line:
-    return codex("event_msg", second, type=kind, **more)
-
-
-def item(kind: str, second: int = 0, **more: Any) -> Line:
-    return codex("response_item", second, type=kind, **more)
-
-
-def started(second: int, **more: Any) -> Line:
-    return event("task_started", second, turn_id=uuid_at(second), **more)
-
-
-def asked(words: str, second: int = 0) -> Line:
-    return event("user_message", second, message=words, images=["SECRET"])
-
-
-def answer(words: str, second: int = 0) -> Line:
-    parts = [{"type": "output_text", "text": words}]
-    return item("message", second, role="assistant", content=parts)
-
-
 def ran(named: str, output: object, *events: Line, name: str = "exec", **more: Any) -> list[Line]:
     """A call, what events tell of it, and its output."""
     call = item("function_call", name=name, arguments="{}", call_id=named, **more)
     return [call, *events, item("function_call_output", call_id=named, output=output)]
-
-
-def rollout(folder: Path, *lines: Line) -> Path:
-    return write(folder / "rollout-2026-05-01.jsonl", *lines)
 
 
 def test_a_turn_of_codex(tmp_path: Path) -> None:

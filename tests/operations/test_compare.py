@@ -25,9 +25,9 @@ from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.scorer import FORMULAS
 from kp_batch.warehouse.reader import connect
-from tests.pipeline.test_rescore import config
 from tests.support import GOLDEN
 from tests.support.archives import step, trace, write_jsonl, write_parquet
+from tests.support.runs import config
 
 PARTS = ("facts", "novelty", "weights", "overrides")
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -29,12 +29,13 @@ from kp_batch.runs.record import RunRecord
 from kp_batch.warehouse import snapshot
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish
-from tests.cli.test_cli import contents, kp_batch
-from tests.operations.test_verify import of_several_caches, said, settings_of, write
-from tests.pipeline.test_rescore import ask
 from tests.support import GOLDEN
 from tests.support.archives import step, trace, write_jsonl, write_parquet
+from tests.support.commands import kp_batch
+from tests.support.folders import contents
+from tests.support.hourly import of_several_caches, said, settings_of, write
 from tests.support.profiles import always, undated
+from tests.support.runs import ask
 
 
 def explained(folder: Path, name: str) -> Explanation:

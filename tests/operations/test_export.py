@@ -49,13 +49,13 @@ from kp_batch.sample import write_sample
 from kp_batch.schemas import EXPORTED
 from kp_batch.vectors import Float32s, cosines, normalised
 from kp_batch.warehouse.layout import Layout
-from tests.cli.test_cli import check_signal, linux, reading, working
-from tests.operations.test_vacuum import listing
-from tests.pipeline.test_rescore import config, scores
 from tests.support.archives import SCHEMA, retyped, step, trace, write_jsonl, write_parquet
 from tests.support.buckets import Machine
+from tests.support.commands import check_signal, linux, reading, working
+from tests.support.folders import listing
 from tests.support.odd_rows import BOTH, JSON_ALONE, PARQUET_ALONE
 from tests.support.queries import ask
+from tests.support.runs import config, scores
 
 ENDINGS = ("jsonl", "parquet")
 FROM = ("run_id", "encoder_id", "cache_id", "cache_group", "profile_id", "source_file")

@@ -20,8 +20,8 @@ from kp_batch.operations.sweep_result import Outcome, Sweep
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import load_profiles
-from tests.pipeline.test_rescore import ask, config
 from tests.support.archives import step, trace, write_jsonl
+from tests.support.runs import ask, config
 
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 SIZES = (20, 60, 200)

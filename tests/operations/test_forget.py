@@ -35,13 +35,13 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import PublishedSnapshot
-from tests.operations.test_vacuum import (
-    Killed,
+from tests.support.folders import listing
+from tests.support.lawful import tables
+from tests.support.removal import (
     assert_same,
     can_be_read,
-    killed,
+    killed_in_removal,
     left_by_three_runs,
-    listing,
     of_a_full_run,
     published,
     refused,
@@ -50,8 +50,7 @@ from tests.operations.test_vacuum import (
     settings_of,
     write,
 )
-from tests.pipeline.test_rescore import ask
-from tests.support.lawful import tables
+from tests.support.runs import ask
 
 OLD = {"a.jsonl": [said("replaced", "older words", 8), said(1, "fix it", 8)]}
 NEW = {
@@ -169,14 +168,6 @@ def test_a_dry_run_ends_as_forgetting_would(warehouse: Path) -> None:
     head = "to be forgotten: 1 scored trace, 0 rejected rows"
     assert asked("--dry-run") == (1, head, error)
     assert asked("--dry-run", "--unseen-too") == (0, head, "")
-
-
-def killed_in_removal(warehouse: Path) -> None:
-    """Leave a warehouse as a `forget` does that is killed while it removes files."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kp_batch.operations.forget, "remove_unneeded", killed)
-        with pytest.raises(Killed):
-            forget(warehouse, ["kp:trace:1"])
 
 
 def test_what_a_killed_one_left_is_told_of_and_removed(

@@ -19,9 +19,9 @@ from kp_batch.runs.run import effective_config
 from kp_batch.sample import write_sample
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import writing
-from tests.cli.test_cli import command
-from tests.pipeline.test_rescore import config
 from tests.support.archives import trace, write_jsonl
+from tests.support.commands import command
+from tests.support.runs import config
 
 LEGAL = {"legal": {"complexity": 1, "novelty": 0, "tool_diversity": 0, "outcome_confidence": 0}}
 

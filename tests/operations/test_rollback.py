@@ -27,10 +27,11 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import GROWING, TABLES
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.snapshot import published
-from tests.operations.test_vacuum import Killed, killed, listing, needed, parquet, refused, said
-from tests.pipeline.test_rescore import ask, config
 from tests.support.archives import step, write_jsonl
+from tests.support.folders import listing
 from tests.support.lawful import tables
+from tests.support.removal import Killed, killed, needed, parquet, refused, said
+from tests.support.runs import ask, config
 
 STATE = [name for name in TABLES if name not in {*GROWING, "forgotten"}]
 USUAL = {"steps": [step("thought", "think"), step("tool_call", "ask", "sql")]}

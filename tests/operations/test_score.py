@@ -17,16 +17,13 @@ from kp_batch.operations.score import Scored, Unscored, score_lines
 from kp_batch.operations.warehouse_cache import Caches, warehouse_cache
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.profiles import load_profiles
-from tests.cli.test_cli import contents, kp_batch
-from tests.operations.test_verify import of_several_caches, said, settings_of, write
-from tests.pipeline.test_rescore import ask
-from tests.support.archives import trace, write_jsonl
+from tests.support.archives import lines, trace, write_jsonl
+from tests.support.commands import kp_batch
+from tests.support.folders import contents
+from tests.support.hourly import of_several_caches, said, settings_of, write
+from tests.support.runs import ask
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
-
-
-def lines(*traces: Any) -> BytesIO:
-    return BytesIO("".join(json.dumps(each) + "\n" for each in traces).encode())
 
 
 def alone(*traces: Any) -> list[Scored | Unscored]:

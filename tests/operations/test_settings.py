@@ -23,11 +23,11 @@ from kp_batch.runs.record import RunCounts
 from kp_batch.runs.run import Run
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.manifest import read_manifest
-from tests.cli.test_cli import command
-from tests.pipeline.test_rescore import ask, config
-from tests.planning.test_explain_plan import Night
 from tests.support.archives import trace, write_jsonl, write_parquet
-from tests.test_config import LEGAL, least
+from tests.support.commands import command
+from tests.support.nights import Night
+from tests.support.profiles import LEGAL
+from tests.support.runs import ask, config, least
 
 Rescore = Callable[..., Summary]
 TO = "\N{RIGHTWARDS ARROW}"

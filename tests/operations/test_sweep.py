@@ -31,6 +31,7 @@ from kp_batch.embedding.vector_store import write_chunk
 from kp_batch.errors import KpBatchError, ResourceError, WarehouseError
 from kp_batch.novelty.cache import VectorCache, novelty
 from kp_batch.novelty.settings import CacheSettings
+from kp_batch.operations.compare import compare
 from kp_batch.operations.forget import forget
 from kp_batch.operations.sweep import SWEPT, Grouping, page_of, sweep, sweep_span, sweep_spans
 from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep
@@ -40,15 +41,13 @@ from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.vectors import Float32s, normalised
 from kp_batch.warehouse.layout import Layout
-from tests.cli.test_cli import check_signal, linux, working
-from tests.cli.test_cli import kp_batch as run_kp_batch
-from tests.operations.test_compare import compared
-from tests.operations.test_vacuum import listing
-from tests.pipeline.test_rescore import ask, config
-from tests.report.test_page import marks
 from tests.support.archives import trace, write_jsonl
-from tests.support.browser import CHROMIUM, opened
+from tests.support.browser import CHROMIUM, marks, opened
 from tests.support.buckets import Machine
+from tests.support.commands import check_signal, linux, working
+from tests.support.commands import kp_batch as run_kp_batch
+from tests.support.folders import listing
+from tests.support.runs import ask, config
 
 in_browser = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: see the end of this output")
 IN_FORCE = {"cache_by": "none", "cache_size": 40, "ttl": "3h", "threshold": 0.55}
@@ -115,7 +114,7 @@ def of_runs(own: RescoreConfig, **changed: Any) -> list[Outcome]:
             now_reach=row.now_reach,
             no_longer_reach=row.no_longer_reach,
         )
-        for row in compared(own.warehouse, first, "latest").domains
+        for row in compare(own.warehouse, first, "latest").domains
     ]
 
 

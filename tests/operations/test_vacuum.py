@@ -17,7 +17,6 @@ import kp_batch.operations.forget
 import kp_batch.operations.vacuum
 import kp_batch.pipeline.rescore
 from kp_batch.archive.validation import CHECKS
-from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.embedding.vector_store import write_chunk
 from kp_batch.errors import ArchiveError, WarehouseError
@@ -26,12 +25,28 @@ from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import TABLES, VIEWS
 from kp_batch.warehouse.delta import DeltaTables, files_of
-from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.reader import connect
-from tests.pipeline.test_rescore import ask, config
-from tests.support.archives import step, trace, write_jsonl
+from tests.support.archives import trace, write_jsonl
+from tests.support.folders import listing
 from tests.support.holding import holding
 from tests.support.lawful import tables
+from tests.support.removal import (
+    Killed,
+    assert_same,
+    can_be_read,
+    killed,
+    left_by_three_runs,
+    needed,
+    of_a_full_run,
+    parquet,
+    published,
+    refused,
+    restore,
+    said,
+    settings_of,
+    write,
+)
+from tests.support.runs import ask, config
 from tests.support.vector_stores import Opened
 
 SECRET = "kp:trace:secret"
@@ -45,98 +60,17 @@ with locked(Path(sys.argv[1]), wait=False):
 """
 
 
-class Killed(BaseException):
-    """As SIGKILL: nothing that follows is done."""
-
-
-def killed(*_: object, **__: object) -> None:
-    raise Killed
-
-
-def said(number: int | str, words: str, hour: int, **more: Any) -> dict[str, Any]:
-    """A trace whose text is `words words`."""
-    given = {"steps": [step("thought", words)], "created_at": f"2026-01-05T{hour:02d}:00:00Z"}
-    return trace(**{"id": f"kp:trace:{number}", "objective": words, **given, **more})
-
-
 def text_hash(words: str) -> str:
     return hashlib.sha256(f"{words} {words}".encode()).hexdigest()
-
-
-def refused(number: int | str, **more: Any) -> dict[str, Any]:
-    return said(number, "refused words", 8, **{"confidence": 7.0, **more})
-
-
-def settings_of(folder: Path, **changes: Any) -> RescoreConfig:
-    return config(folder, folder / "archive", **{"max_reject_share": 1, **changes})
-
-
-def write(folder: Path, content: dict[str, list[Any]], without: Iterable[str] = ()) -> None:
-    """The archive; a row that is left out leaves a blank line, so that the others keep theirs."""
-    for name, rows in content.items():
-        lines = [b"" if row["id"] in without else row for row in rows]
-        write_jsonl(folder / "archive" / name, lines)
-
-
-def published(warehouse: Path) -> Manifest:
-    manifest = read_manifest(warehouse)
-    assert manifest
-    return manifest
-
-
-def parquet(warehouse: Path) -> set[Path]:
-    return {path for name in TABLES for path in (warehouse / name).rglob("*.parquet")}
-
-
-def needed(warehouse: Path) -> set[Path]:
-    """The files of all that is published."""
-    versions = published(warehouse).tables.items()
-    return {path for name, version in versions for path in files_of(warehouse, name, version)}
 
 
 def views(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[Any, ...]]]:
     return {name: connection.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in VIEWS}
 
 
-def can_be_read(warehouse: Path, run_id: str) -> bool:
-    try:
-        with connect(warehouse, run_id):
-            return True
-    except WarehouseError:
-        return False
-
-
-def listing(warehouse: Path) -> dict[str, str]:
-    """Every file below the folder, with the digest of its content."""
-    return {
-        str(path.relative_to(warehouse)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in warehouse.rglob("*")
-        if path.is_file()
-    }
-
-
-def restore(folder: Path) -> None:
-    """The folder as it was, at the same path: tables name their files by it."""
-    shutil.rmtree(folder)
-    shutil.copytree(f"{folder}-as-it-was", folder)
-
-
 def facts(warehouse: Path) -> pl.DataFrame:
     paths = files_of(warehouse, "facts", published(warehouse).tables["facts"])
     return pl.concat([TABLES["facts"].to_frame(), *map(pl.read_parquet, paths)])
-
-
-def of_a_full_run(settings: RescoreConfig) -> dict[str, pl.DataFrame]:
-    """The tables of a full run over the archive as it stands, in a new warehouse."""
-    warehouse = settings.warehouse.with_name("reference")
-    shutil.rmtree(warehouse, ignore_errors=True)
-    rescore_archive(settings.model_copy(update={"warehouse": warehouse}))
-    return tables(warehouse)
-
-
-def assert_same(found: dict[str, pl.DataFrame], wanted: dict[str, pl.DataFrame]) -> None:
-    for name, each in wanted.items():
-        assert found[name].equals(each), f"{name}\n{found[name]}\n{each}"
 
 
 def stored(warehouse: Path) -> set[str]:
@@ -452,17 +386,6 @@ NEWER = {
     "c.jsonl": [said(5, TWICE, 13), said("five, too", TWICE, 14), said(1, "fix it all", 15)],
 }
 EMBEDDED = ("older words", "first words", "a secret plan")  # of the secret
-
-
-def left_by_three_runs(folder: Path, older: Any, newer: Any, **last: Any) -> Path:
-    """What runs over two archives and one more with another setting leave; see `restore`."""
-    write(folder, older)
-    rescore_archive(settings_of(folder))
-    write(folder, newer)
-    rescore_archive(settings_of(folder))
-    rescore_archive(settings_of(folder, **last))
-    shutil.copytree(folder, f"{folder}-as-it-was")
-    return folder
 
 
 @pytest.fixture(scope="module")

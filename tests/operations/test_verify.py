@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,7 +12,6 @@ from pydantic import TypeAdapter
 
 from kp_batch.cli.options import json_line
 from kp_batch.cli.query import verification_text
-from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
@@ -22,38 +20,12 @@ from kp_batch.operations.verify import VECTOR_TOLERANCE, Verification, verify
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import read_manifest
-from tests.pipeline.test_rescore import ask, config
 from tests.support import GOLDEN
-from tests.support.archives import step, trace, write_jsonl, write_parquet
+from tests.support.archives import write_jsonl
+from tests.support.hourly import WORDS, of_several_caches, said, settings_of, write
+from tests.support.runs import ask
 
 ALL = 1_000
-WORDS = (
-    "fix the import",
-    "sum the rows",
-    "fix the export",
-    "!",
-    "fix the import",
-    "plan a trip",
-    "!",
-    "sum all rows",
-)
-
-
-def said(number: int, words: str, **more: Any) -> dict[str, Any]:
-    """The trace t`number`, an hour after the one before, whose text is `words words`."""
-    moment = datetime.fromisoformat("2026-01-05T20:00:00Z") + timedelta(hours=number)
-    given = {"id": f"t{number}", "created_at": moment.isoformat(), "objective": words}
-    return trace(**{**given, "steps": [step("thought", words), step("observation")], **more})
-
-
-def settings_of(folder: Path, **changes: Any) -> RescoreConfig:
-    return config(folder, folder / "archive", **{"cache_size": 3, "max_reject_share": 1, **changes})
-
-
-def write(folder: Path, *numbers: int, name: str = "a.jsonl", **changes: Any) -> None:
-    traces = [said(number, WORDS[number], **changes) for number in numbers]
-    writing = write_jsonl if name.endswith("jsonl") else write_parquet
-    writing(folder / "archive" / name, traces)
 
 
 def checked(folder: Path, traces: int = ALL, *, seed: int = 0, embed: bool = True) -> Verification:
@@ -117,25 +89,6 @@ def after_vacuum_and_forget(folder: Path) -> int:
     forget(folder / "warehouse", ["t2"])
     vacuum(folder / "warehouse", timedelta(0), datetime.now().astimezone())
     return 7
-
-
-def of_several_caches(folder: Path) -> int:
-    """A trace a day, of two agents and of none, on two hosts and on none."""
-    first = datetime.fromisoformat("2026-01-05T08:00:00Z")
-    for place in ("host=a/a.jsonl", "host=b/b.jsonl", "c.jsonl"):
-        traces = [
-            said(
-                number,
-                WORDS[number % 8],
-                created_at=(first + timedelta(days=number)).isoformat(),
-                agent_id=("x", "y", None)[number // 3 % 3],
-            )
-            for number in range(36)
-            if number % 3 == "abc".index(place[-7])
-        ]
-        write_jsonl(folder / "archive" / place, traces)
-    rescore_archive(settings_of(folder, cache_size=2, cache_by="agent_id+host"))
-    return 36
 
 
 def with_refused_and_repeated_rows(folder: Path) -> int:

@@ -22,8 +22,7 @@ from kp_batch.report.data import ReportData
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
-from tests.support.holding import holding
-from tests.warehouse.test_lock import HOLD
+from tests.support.holding import HOLD, holding
 
 HOSTILE = "\x1b[31mred\x9b31m\u202e"
 

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,35 +23,13 @@ from kp_batch.errors import ArchiveError, KpBatchError, ProfileError, StorageErr
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_damaged, write_jsonl, write_parquet
+from tests.support.runs import ask, config, facts, scores
 
 DAYS = "SELECT DISTINCT created_at::DATE FROM scores"
-
-
-def config(tmp_path: Path, *archive: Path, **settings: Any) -> RescoreConfig:
-    settings = {"warehouse": tmp_path / "warehouse", "embedder": "hashing"} | settings
-    return RescoreConfig(archive=tuple(map(str, archive)), **settings)
-
-
-def ask(settings: RescoreConfig, query: str) -> list[tuple[Any, ...]]:
-    with connect(settings.warehouse) as connection:
-        return connection.execute(query).fetchall()
-
-
-def scores(settings: RescoreConfig) -> pl.DataFrame:
-    with connect(settings.warehouse) as connection:
-        table = connection.sql("SELECT * EXCLUDE (run_id) FROM scores ORDER BY trace_id")
-        return pl.DataFrame(table.to_arrow_table())
-
-
-def facts(settings: RescoreConfig) -> pl.DataFrame:
-    manifest = read_manifest(settings.warehouse)
-    assert manifest
-    return pl.read_parquet(files_of(settings.warehouse, "facts", manifest.tables["facts"]))
 
 
 @pytest.fixture(scope="module")

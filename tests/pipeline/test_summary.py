@@ -15,9 +15,9 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import DomainScores, as_table, as_text, with_all_domains
 from kp_batch.steps.step import timed
 from kp_batch.text import bar_line
-from tests.pipeline.test_rescore import config
 from tests.support.archives import trace, write_jsonl
 from tests.support.queries import ask
+from tests.support.runs import config
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.explain_plan import PlanDescription
-from tests.pipeline.test_rescore import config
-from tests.planning.test_explain_plan import Night
 from tests.support.archives import trace, write_jsonl
+from tests.support.nights import Night
 from tests.support.queries import ask
+from tests.support.runs import config
 
 
 class Nights:

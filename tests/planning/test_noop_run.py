@@ -23,8 +23,8 @@ from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.snapshot import PublishedSnapshot
-from tests.pipeline.test_rescore import ask, config
 from tests.support.archives import trace, write_damaged, write_jsonl
+from tests.support.runs import ask, config
 
 ROWS = [
     trace(id="kp:a"),

@@ -26,7 +26,7 @@ from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import step, trace, write_jsonl
-from tests.support.browser import CHROMIUM, opened
+from tests.support.browser import CHROMIUM, marks, opened
 
 in_browser = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: see the end of this output")
 HOSTILE = (
@@ -162,14 +162,6 @@ def test_every_chart_is_drawn_without_a_word_of_complaint(
         theme = THEMES[scheme]["axis"]["labelColor"]
         label = page.locator("#histogram .role-axis-label text").first
         assert label.get_attribute("fill") == theme
-
-
-def marks(page: Page, chart: str, kind: str) -> list[dict[str, str]]:
-    """What each mark of a chart stands for, as it says itself."""
-    told = page.locator(f"#{chart} svg [aria-roledescription='{kind}']").evaluate_all(
-        "marks => marks.map(mark => mark.getAttribute('aria-label'))"
-    )
-    return [dict(part.split(": ", 1) for part in label.split("; ")) for label in told]
 
 
 def bars(page: Page, chart: str) -> dict[str, int]:

@@ -24,9 +24,9 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
-from tests.operations.test_forget import killed_in_removal
 from tests.support.archives import step, trace, write_jsonl, write_parquet
 from tests.support.buckets import fill
+from tests.support.removal import killed_in_removal
 
 CANARY = "canary"
 

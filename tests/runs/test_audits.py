@@ -19,10 +19,10 @@ from kp_batch.pipeline.summary import Summary, as_text
 from kp_batch.runs.audits import audits_text, load_audits
 from kp_batch.runs.run import effective_config
 from kp_batch.warehouse.manifest import read_manifest
-from tests.cli.test_cli import command
-from tests.pipeline.test_rescore import ask, config
 from tests.support import ROOT
 from tests.support.archives import trace, write_jsonl
+from tests.support.commands import command
+from tests.support.runs import ask, config
 
 READY = ROOT / "data" / "audits.toml"
 Night = Callable[..., Summary]

@@ -24,10 +24,9 @@ from kp_batch.planning.scorer import FORMULAS
 from kp_batch.runs.reasons import setting_changes
 from kp_batch.scoring.profiles import load_profiles, parse_profiles
 from kp_batch.warehouse.reader import connect
-from tests.operations.test_score import lines
-from tests.pipeline.test_rescore import ask, config
-from tests.support.archives import step, trace, write_jsonl
+from tests.support.archives import lines, step, trace, write_jsonl
 from tests.support.lawful import tables
+from tests.support.runs import ask, config
 
 TO = "\N{RIGHTWARDS ARROW}"
 START = datetime(2026, 4, 28, tzinfo=UTC)

@@ -2,7 +2,7 @@
 
 import pickle
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Concatenate
 
@@ -18,9 +18,9 @@ from kp_batch.embedding.minilm import MiniLM
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.steps.step import P, R, Step, T, ThreadExecutor, cut
-from tests.pipeline.test_rescore import config
 from tests.support.archives import trace, write_jsonl
 from tests.support.lawful import tables
+from tests.support.runs import config
 
 
 class Dying(ThreadExecutor):
@@ -102,15 +102,6 @@ def test_the_parts_of_texts_that_are_embedded_by_their_windows_are_done_by_anoth
     assert (dying.parts["tokenise"], dying.parts["embed windows"]) == (4, 2)
     novelty = tables(settings.warehouse)["scores"].sort("trace_id").get_column("novelty")
     assert novelty.filter(novelty < 1e-6).len() == 5
-
-
-def assert_same(one: Path, other: Path, but: Collection[str] = ("run_id",)) -> None:
-    """Equal in every column but some."""
-    found, expected = tables(one), tables(other)
-    assert found.keys() == expected.keys()
-    for name, table in found.items():
-        without = [each for each in table.columns if each not in but]
-        assert table.select(without).equals(expected[name].select(without)), name
 
 
 def test_parts_are_as_large_as_they_may_be_and_a_larger_item_stands_alone() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kp_batch.steps.prefect_settings import configured_api
-from tests.cli.test_cli import kp_batch
 from tests.support.archives import trace, write_jsonl
+from tests.support.commands import kp_batch
 
 NOBODY = "http://127.0.0.1:9/api"  # where no server answers
 PROFILES = f"""

@@ -33,10 +33,10 @@ from kp_batch.steps.ray import RayExecutor, executor_of
 from kp_batch.steps.step import step
 from kp_batch.storage.store import TRAFFIC
 from kp_batch.warehouse.bucket.location import folder_of
-from tests.pipeline.test_rescore import config
-from tests.steps.test_partition_retry import assert_same
 from tests.support.archives import trace, write_jsonl
 from tests.support.buckets import fill
+from tests.support.lawful import assert_same
+from tests.support.runs import config
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from kp_batch.errors import StorageError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.steps import step as steps
 from kp_batch.warehouse.delta import DeltaTables
-from tests.pipeline.test_rescore import ask, config
 from tests.support.archives import trace, write_jsonl
+from tests.support.retries import once_torn
+from tests.support.runs import ask, config
 
 # What a step does last, or in its midst: it is done, and the disk fails right after it.
 MIDST = {
@@ -44,27 +45,6 @@ TABLES = {
     "distributions": "* EXCLUDE run_id",
     "runs": "status, reason, counts, inputs, fingerprints",
 }
-
-
-@pytest.fixture
-def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that were slept, which take no time."""
-    seconds: list[float] = []
-    monkeypatch.setattr(steps.time, "sleep", seconds.append)
-    return seconds
-
-
-def once_torn(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function; its first call fails after its work."""
-    left = [OSError(errno.EIO, "Input/output error")]
-
-    def torn(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        if left:
-            raise left.pop()
-        return result
-
-    return torn
 
 
 TRACES = [trace(id=str(n), objective=str(n), confidence=n / 9) for n in range(9)]

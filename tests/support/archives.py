@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,7 @@ def read(path: Path | str) -> pl.DataFrame:
     """The rows of one file, its name left out, with their facts and reasons."""
     rows = pl.concat([ROWS.to_frame(), *read_rows(discover([str(path)])[0])]).drop("source_file")
     return with_facts(rows, reasons())
+
+
+def lines(*traces: Any) -> BytesIO:
+    return BytesIO("".join(json.dumps(each) + "\n" for each in traces).encode())

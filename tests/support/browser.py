@@ -41,3 +41,11 @@ def opened(
 def _note(said: list[str], url: str) -> None:
     if not url.startswith(("file:", "data:")):
         said.append(f"request: {url}")
+
+
+def marks(page: Page, chart: str, kind: str) -> list[dict[str, str]]:
+    """What each mark of a chart stands for, as it says itself."""
+    told = page.locator(f"#{chart} svg [aria-roledescription='{kind}']").evaluate_all(
+        "marks => marks.map(mark => mark.getAttribute('aria-label'))"
+    )
+    return [dict(part.split(": ", 1) for part in label.split("; ")) for label in told]

@@ -20,3 +20,14 @@ def holding(script: str, path: Path) -> Generator[subprocess.Popen[str]]:
         assert process.stdout.readline() == "held\n"
         yield process
         process.kill()
+
+
+HOLD = """
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from kp_batch.warehouse.lock import locked
+with locked(Path(sys.argv[1]), wait=False):
+    print("held", flush=True)
+    sys.stdin.read()
+"""

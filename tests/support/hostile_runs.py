@@ -2,7 +2,8 @@
 
 `python -m tests.support.hostile_runs` does all, or the files of these names. A row is one of them,
 in processes of its own: the file, its size, the seconds, and the peak of the anonymous memory of
-all processes in MB. A row is marked, and the exit status is 1, where it fails, takes more than it may,
+all processes in MB. A row is marked, and the exit status is 1, where it fails, takes more than it
+may,
 or does not score, or import, what is good.
 """
 

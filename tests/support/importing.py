@@ -1,10 +1,19 @@
 """Sources that tests import."""
 
 import json
+from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
+
+from kp_batch.imports.formats.json_files import read_json_lines
+from kp_batch.imports.formats.knowledgepulse import FORMAT
+from kp_batch.imports.model import Format, Rejected, SourceRecord, TraceDraft, by_ending
+from kp_batch.imports.rules import Rules, load_rules
+from kp_batch.imports.run import Imported, import_traces
+from kp_batch.text import time_of
 
 
 def kp_trace(name: str, day: int = 1, **changes: Any) -> dict[str, Any]:
@@ -51,3 +60,62 @@ def refusals(archive: Path, kind: str = "refused") -> list[dict[str, Any]]:
     """The lines of `_refused.jsonl`, or of `_waiting.jsonl`."""
     text = (archive / f"_{kind}.jsonl").read_text("utf-8")
     return [json.loads(line) for line in text.splitlines()]
+
+
+def import_all(source: Path, archive: Path) -> Imported:
+    return import_traces(FORMAT, [str(source)], archive, load_rules(None, {}))
+
+
+def units_of_lines(path: Path, _: Any) -> Any:
+    """A record of each line, which names its trace."""
+    for found in read_json_lines(path):
+        if isinstance(found, Rejected):
+            yield found
+        else:
+            yield SourceRecord(cast("dict[str, str]", found[1])["trace"], found[1])
+
+
+def spans_format() -> Format:
+    """A made format: lines of spans, far apart, of which each says one thing."""
+
+    def draft(trace: str, found: Sequence[SourceRecord], _: Rules) -> TraceDraft:
+        records = [cast("dict[str, str]", each.payload) for each in found]
+        records.sort(key=itemgetter("at"))
+        steps = [{**STEP, "step_id": at, "content": x["say"]} for at, x in enumerate(records)]
+        scores = {"right": 1.0} if trace != "unscored" else {}
+        time, fields = time_of(records[0]["at"]), {"kind": ["made"]}
+        return TraceDraft(f"kp:trace:{trace}", time, "go", steps, scores, fields)
+
+    return Format("spans", "nothing", by_ending(".jsonl"), units_of_lines, draft)
+
+
+STEP = {**dict.fromkeys(("tool", "input", "output_summary", "latency_ms")), "type": "thought"}
+
+
+RULES: dict[str, Any] = {
+    "success": {"score": "right", "at_least": 1},
+    "confidence": {"always": 0.5},
+    "task_domain": {"otherwise": "default"},
+}
+
+
+def write_lines(path: Path, values: list[dict[str, Any]]) -> None:
+    from json import dumps
+
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f"{dumps(each)}\n" for each in values), "utf-8")
+
+
+def import_spans(folder: Path | str, archive: Path | str, **rules: Any) -> Imported:
+    return import_traces(
+        spans_format(), [str(folder)], archive, load_rules(None, {**RULES, **rules})
+    )
+
+
+def span(trace: str, second: int) -> dict[str, Any]:
+    return {"trace": trace, "at": f"2026-03-01T00:00:{second:02d}Z", "say": f"{second}"}
+
+
+def said(archive: Path) -> dict[str, list[str]]:
+    rows = imported(archive).items()
+    return {name[9:]: [each["content"] for each in row["steps"]] for name, row in rows}

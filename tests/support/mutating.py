@@ -6,6 +6,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow.parquet as pq
+
 _SIGNS = b'\0\xff\x80{}[]",:\n\r 019ez\\'
 # Values that JSON's grammar has and Python does not write; see `as_json`.
 _WRITTEN = {
@@ -158,3 +160,14 @@ def write(path: Path, content: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
+
+
+def damage(path: Path, group: int, column: str) -> None:
+    """Overwrite a page of a column."""
+    metadata = pq.read_metadata(path).row_group(group)
+    chunks = [metadata.column(i) for i in range(metadata.num_columns)]
+    (chunk,) = [chunk for chunk in chunks if chunk.path_in_schema == column]
+    content = bytearray(path.read_bytes())
+    start, length = chunk.data_page_offset, chunk.total_compressed_size
+    content[start : start + length] = b"\xff" * length
+    path.write_bytes(content)

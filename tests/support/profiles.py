@@ -20,3 +20,12 @@ def undated(path: Path | str | None = None) -> dict[str, WeightProfile]:
 def always(profiles: Mapping[str, WeightProfile]) -> ProfileVersions:
     """These profiles at all times."""
     return parse_profiles(profiles, "a test")
+
+
+LEGAL = """
+[profiles.legal]
+complexity = 0.25
+novelty = 0.25
+tool_diversity = 0.25
+outcome_confidence = 0.25
+"""

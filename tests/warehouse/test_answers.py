@@ -15,8 +15,8 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.answers import write_answer
-from tests.pipeline.test_rescore import config
 from tests.support.archives import trace, write_jsonl
+from tests.support.runs import config
 
 BIG = Decimal("12345678901234567890.123")
 VALUES: list[tuple[str, str, Any]] = [

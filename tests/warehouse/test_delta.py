@@ -12,32 +12,21 @@ import pytest
 from deltalake import DeltaTable
 
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.schemas import PROFILES, REJECTS, TABLES, VIEWS
+from kp_batch.schemas import REJECTS, TABLES, VIEWS
 from kp_batch.warehouse import delta
 from kp_batch.warehouse.answers import write_answer
 from kp_batch.warehouse.delta import DeltaTables, files_of, open_table
 from kp_batch.warehouse.layout import TABLE_NAMES, check_folder
-from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish, rebuild
 from kp_batch.warehouse.reader import connect
 from tests.support.holding import holding
-
-
-def profile(name: str) -> pl.DataFrame:
-    row = [name, name, 0.25, 0.25, 0.25, 0.25, [None]]
-    return pl.DataFrame([row], schema=PROFILES, orient="row")
+from tests.support.publications import profile, publish_profile
 
 
 def published_names(warehouse: Path) -> list[str]:
     with connect(warehouse) as connection:
         return [name for (name,) in connection.execute("FROM profiles SELECT name").fetchall()]
-
-
-def publish_profile(warehouse: Path, name: str) -> None:
-    published = read_manifest(warehouse) or Manifest({"threshold": 0.75}, {})
-    tables = DeltaTables(warehouse, published.tables, "a-run")
-    tables.overwrite("profiles", profile(name))
-    publish(warehouse, Manifest({"threshold": 0.75}, tables.versions))
 
 
 @pytest.mark.parametrize("name", ["wh", "a b", "it's", 'say "so"', "é 日本 {y} #*&$!"])

@@ -30,9 +30,9 @@ from kp_batch.warehouse.catalog import build_published
 from kp_batch.warehouse.delta import changes_of, files_at, files_of
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.snapshot import PublishedSnapshot
-from tests.pipeline.test_rescore import ask, config
 from tests.support.archives import trace, write_jsonl
-from tests.warehouse.test_delta import profile, publish_profile
+from tests.support.publications import profile, publish_profile
+from tests.support.runs import ask, config
 
 NOTHING = timedelta(0)
 NAMES = ("thesis.parquet", "notes.txt", "model.npy", f"{'0' * 64}.vectors.npy", "x.parquet.part")

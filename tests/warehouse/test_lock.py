@@ -13,19 +13,9 @@ from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.reader import connect
-from tests.pipeline.test_rescore import config
 from tests.support.archives import trace, write_jsonl
-from tests.support.holding import holding
-
-HOLD = """
-import sys
-from collections.abc import Generator
-from pathlib import Path
-from kp_batch.warehouse.lock import locked
-with locked(Path(sys.argv[1]), wait=False):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
+from tests.support.holding import HOLD, holding
+from tests.support.runs import config
 
 
 @pytest.fixture

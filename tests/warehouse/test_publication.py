@@ -33,13 +33,12 @@ from kp_batch.warehouse.delta import DeltaTables
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.publication import publish, rebuild, writing
 from kp_batch.warehouse.reader import connect, is_current
-from tests.pipeline.test_rescore import config
 from tests.support.archives import trace, write_jsonl
 from tests.support.gaps import AFTER, BEFORE, BETWEEN, BUILDING, GAPS, Killed, die, stopping
 from tests.support.holding import holding
 from tests.support.killing import reading
-from tests.warehouse.test_delta import profile, publish_profile
-from tests.warehouse.test_reader import Tables, tables
+from tests.support.publications import Tables, profile, publish_profile, tables
+from tests.support.runs import config
 
 NAMES = "SELECT string_agg(name, ', ' ORDER BY name) FROM profiles"
 

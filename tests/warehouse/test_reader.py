@@ -22,10 +22,9 @@ from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import published
-from tests.pipeline.test_rescore import config
 from tests.support.archives import trace, write_jsonl
-
-Tables = dict[str, list[tuple[Any, ...]]]
+from tests.support.publications import Tables, tables
+from tests.support.runs import config
 
 PROFILE = """[profiles.code]
 complexity = 0.1
@@ -34,11 +33,6 @@ tool_diversity = 0.1
 outcome_confidence = 0.1
 """
 REFUSED = trace(id="kp:trace:refused", confidence=7.0)
-
-
-def tables(connection: duckdb.DuckDBPyConnection) -> Tables:
-    """All rows of all views."""
-    return {name: connection.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in VIEWS}
 
 
 def last_run(connection: duckdb.DuckDBPyConnection) -> str:

@@ -40,10 +40,10 @@ from kp_batch.warehouse.bucket.mirror import refresh
 from kp_batch.warehouse.layout import check_apart
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
-from tests.steps.test_partition_retry import assert_same
 from tests.support.archives import trace, write_jsonl
 from tests.support.buckets import Machine, fill
 from tests.support.faulty import Faulty, between
+from tests.support.lawful import assert_same
 
 
 @pytest.fixture

@@ -1,0 +1,105 @@
+"""The command as a process of its own, and all that it begins."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
+
+
+def kp_batch(
+    *arguments: object, home: Path | None = None, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"COLUMNS": "200"} | ({"HOME": str(home)} if home else {})
+    return subprocess.run(
+        command(arguments),
+        capture_output=True,
+        text=True,
+        input=stdin,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+
+
+@contextmanager
+def working(*arguments: object) -> Generator[subprocess.Popen[str]]:
+    """The command while it works; whatever happens meanwhile, it and all that it began end."""
+    with subprocess.Popen(
+        command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def command(arguments: Sequence[object]) -> list[str]:
+    return [sys.executable, "-m", "kp_batch", *map(str, arguments)]
+
+
+def check_signal(process: subprocess.Popen[str], number: signal.Signals, status: int) -> None:
+    """That it ends the command and all that it began, in two seconds and with one line."""
+    assert process.stdout
+    assert process.stderr
+    group = children(process.pid)
+    assert group
+    began = time.monotonic()
+    process.send_signal(number)
+    assert process.wait(timeout=20) == status
+    until(lambda: not any(map(is_running, group)), 20)
+    assert time.monotonic() - began < 2
+    assert process.stdout.read() == ""
+    whole = "; what is published is whole, and kp-batch runs tells by which runs"
+    publishes = {"forget", "rollback", "run", "vacuum"} & {*map(str, process.args)}  # type: ignore[arg-type]
+    assert process.stderr.read() == (
+        f"kp-batch: ended by {number.name}{whole if publishes else ''}\n"
+    )
+
+
+@contextmanager
+def reading(pipe: Path) -> Generator[None]:
+    """Somebody reads a pipe, to which nothing is written."""
+    ends: list[int] = []
+
+    def is_read() -> bool:
+        with suppress(OSError):  # nobody reads it yet
+            ends.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(ends)
+
+    until(is_read, 60)
+    try:
+        yield
+    finally:
+        os.close(ends[0])
+
+
+def until(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def children(pid: int) -> list[int]:
+    """All processes below one, from /proc."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # it has just ended
+            found += map(int, path.read_text().split())
+    return found + [below for each in found for below in children(each)]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"

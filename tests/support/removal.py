@@ -1,0 +1,117 @@
+"""Warehouses of several runs, from which something is removed, and the kill in between."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import kp_batch.archive.reading
+import kp_batch.ingest.stage
+import kp_batch.operations.forget
+import kp_batch.operations.vacuum
+import kp_batch.pipeline.rescore
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import WarehouseError
+from kp_batch.operations.forget import forget
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.schemas import TABLES
+from kp_batch.warehouse.delta import files_of
+from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.reader import connect
+from tests.support.archives import step, trace, write_jsonl
+from tests.support.lawful import tables
+from tests.support.runs import config
+
+
+class Killed(BaseException):
+    """As SIGKILL: nothing that follows is done."""
+
+
+def killed(*_: object, **__: object) -> None:
+    raise Killed
+
+
+def said(number: int | str, words: str, hour: int, **more: Any) -> dict[str, Any]:
+    """A trace whose text is `words words`."""
+    given = {"steps": [step("thought", words)], "created_at": f"2026-01-05T{hour:02d}:00:00Z"}
+    return trace(**{"id": f"kp:trace:{number}", "objective": words, **given, **more})
+
+
+def refused(number: int | str, **more: Any) -> dict[str, Any]:
+    return said(number, "refused words", 8, **{"confidence": 7.0, **more})
+
+
+def settings_of(folder: Path, **changes: Any) -> RescoreConfig:
+    return config(folder, folder / "archive", **{"max_reject_share": 1, **changes})
+
+
+def write(folder: Path, content: dict[str, list[Any]], without: Iterable[str] = ()) -> None:
+    """The archive; a row that is left out leaves a blank line, so that the others keep theirs."""
+    for name, rows in content.items():
+        lines = [b"" if row["id"] in without else row for row in rows]
+        write_jsonl(folder / "archive" / name, lines)
+
+
+def published(warehouse: Path) -> Manifest:
+    manifest = read_manifest(warehouse)
+    assert manifest
+    return manifest
+
+
+def parquet(warehouse: Path) -> set[Path]:
+    return {path for name in TABLES for path in (warehouse / name).rglob("*.parquet")}
+
+
+def needed(warehouse: Path) -> set[Path]:
+    """The files of all that is published."""
+    versions = published(warehouse).tables.items()
+    return {path for name, version in versions for path in files_of(warehouse, name, version)}
+
+
+def can_be_read(warehouse: Path, run_id: str) -> bool:
+    try:
+        with connect(warehouse, run_id):
+            return True
+    except WarehouseError:
+        return False
+
+
+def restore(folder: Path) -> None:
+    """The folder as it was, at the same path: tables name their files by it."""
+    shutil.rmtree(folder)
+    shutil.copytree(f"{folder}-as-it-was", folder)
+
+
+def of_a_full_run(settings: RescoreConfig) -> dict[str, pl.DataFrame]:
+    """The tables of a full run over the archive as it stands, in a new warehouse."""
+    warehouse = settings.warehouse.with_name("reference")
+    shutil.rmtree(warehouse, ignore_errors=True)
+    rescore_archive(settings.model_copy(update={"warehouse": warehouse}))
+    return tables(warehouse)
+
+
+def assert_same(found: dict[str, pl.DataFrame], wanted: dict[str, pl.DataFrame]) -> None:
+    for name, each in wanted.items():
+        assert found[name].equals(each), f"{name}\n{found[name]}\n{each}"
+
+
+def left_by_three_runs(folder: Path, older: Any, newer: Any, **last: Any) -> Path:
+    """What runs over two archives and one more with another setting leave; see `restore`."""
+    write(folder, older)
+    rescore_archive(settings_of(folder))
+    write(folder, newer)
+    rescore_archive(settings_of(folder))
+    rescore_archive(settings_of(folder, **last))
+    shutil.copytree(folder, f"{folder}-as-it-was")
+    return folder
+
+
+def killed_in_removal(warehouse: Path) -> None:
+    """Leave a warehouse as a `forget` does that is killed while it removes files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kp_batch.operations.forget, "remove_unneeded", killed)
+        with pytest.raises(Killed):
+            forget(warehouse, ["kp:trace:1"])
