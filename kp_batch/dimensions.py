@@ -54,5 +54,5 @@ class Counts:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
         """Take them from the columns of `with_facts`, or of `scores`, which lack some."""
-        counts: dict[str, Any] = {each.name: row.get(each.name) for each in fields(cls)}
+        counts: dict[str, Any] = {field.name: row.get(field.name) for field in fields(cls)}
         return cls(**counts)

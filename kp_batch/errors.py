@@ -130,7 +130,7 @@ class UnreadableError(Exception):
 
     def __init__(self, *faults: Fault | str) -> None:
         self.faults = [
-            each if isinstance(each, Fault) else Fault(UNREADABLE_FILE, each) for each in faults
+            fault if isinstance(fault, Fault) else Fault(UNREADABLE_FILE, fault) for fault in faults
         ]
         super().__init__("; ".join(fault.message for fault in self.faults))
 

@@ -157,7 +157,7 @@ def _has_too_many_values(text: str | bytes) -> bool:
 def _count(text: str | bytes, letters: str) -> int:
     if isinstance(text, str):
         return sum(map(text.count, letters))
-    return sum(text.count(each.encode()) for each in letters)
+    return sum(text.count(letter.encode()) for letter in letters)
 
 
 def _is_nested_too_deep(value: Any) -> bool:

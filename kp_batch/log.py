@@ -100,9 +100,9 @@ def show_on_stderr() -> None:
 
 def show_only_new_warnings() -> None:
     """Show on stderr from now on only what may be wrong, and was not so at the last done run."""
-    for each in _LOG.handlers:
-        if isinstance(each, _OnStderr):
-            each.addFilter(_is_news)
+    for handler in _LOG.handlers:
+        if isinstance(handler, _OnStderr):
+            handler.addFilter(_is_news)
 
 
 @contextmanager
@@ -140,7 +140,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def _shows_bars() -> bool:
-    shown = (each for each in _LOG.handlers if isinstance(each, _OnStderr))
+    shown = (handler for handler in _LOG.handlers if isinstance(handler, _OnStderr))
     err = user_err()
     return err is not None and err.isatty() and not any(each.filters for each in shown)
 

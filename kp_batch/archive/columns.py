@@ -75,5 +75,5 @@ def times_from_text(text: pl.Series) -> pl.Series:
     if text.str.contains(_USUAL).all():
         return text.str.to_datetime(_USUAL_FORMAT, time_unit="us", strict=False)
     times = (time_of(each) for each in text)
-    counts = [None if each is None else us_of(each) for each in times]
+    counts = [None if time is None else us_of(time) for time in times]
     return pl.Series(text.name, counts, pl.Int64).cast(TIMESTAMP)

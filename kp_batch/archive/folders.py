@@ -164,7 +164,7 @@ def _inside(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]
         except OSError as error:
             yield _unreadable(folder, "the folder cannot be read: ", error)
             continue
-        if fault := fault_of({each.name for each in entries}):
+        if fault := fault_of({entry.name for entry in entries}):
             yield _closed(folder, fault)
             continue
         for entry in entries:

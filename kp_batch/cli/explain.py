@@ -243,8 +243,8 @@ def _neighbours(result: "Explanation") -> Iterator[str]:
     if not result.neighbours:
         return
     yield "the nearest; what both share «marked», from shortly before they differ:"
-    for each in result.neighbours:
-        yield from _neighbour(each)
+    for neighbour in result.neighbours:
+        yield from _neighbour(neighbour)
 
 
 def _cache(contents: "CacheContents", cache_group: str | None) -> Iterator[str]:
@@ -277,7 +277,7 @@ def _neighbour(each: "Neighbour") -> Iterator[str]:
 
 
 def _lines(pieces: Sequence["TextSpan"], width: int) -> list[str]:
-    marked = "".join(f"«{each.text}»" if each.shared else each.text for each in pieces)
+    marked = "".join(f"«{piece.text}»" if piece.shared else piece.text for piece in pieces)
     return wrap(printable(one_line(marked)), width, max_lines=_BESIDE, placeholder=" …")
 
 
@@ -338,9 +338,9 @@ def breakdown_lines(
             f"{weights} ({shortened(breakdown.profile_id, _FINGERPRINT)})",
         ),
         *(
-            (_cells(each.name, each.change, sign="+"), _WHEN[each.name])
-            for each in breakdown.overrides
-            if each.applies
+            (_cells(override.name, override.change, sign="+"), _WHEN[override.name])
+            for override in breakdown.overrides
+            if override.applies
         ),
         (_cells("score", breakdown.score), _not_applied(breakdown)),
     ]
@@ -360,12 +360,12 @@ def scored_text(result: "ScoredLine") -> str:
         return f"{head} cannot be scored: {printable(result.message)}\n"
     nearest = [
         {
-            "similarity": f"{each.similarity:.4f}",
-            "trace": shortened(each.trace_id, _FINGERPRINT),
-            "domain": shortened(each.task_domain, _NAME),
-            "older by": age(each.age_s),
+            "similarity": f"{neighbour.similarity:.4f}",
+            "trace": shortened(neighbour.trace_id, _FINGERPRINT),
+            "domain": shortened(neighbour.task_domain, _NAME),
+            "older by": age(neighbour.age_s),
         }
-        for each in result.neighbours
+        for neighbour in result.neighbours
     ]
     others = (f"{shortened(name, _NAME)} {score:.4f}" for name, score in result.by_profile.items())
     return "\n".join(
@@ -419,5 +419,7 @@ def _recoveries(count: int) -> str:
 
 
 def _not_applied(breakdown: Breakdown) -> str:
-    left = [each.name.replace("_", " ") for each in breakdown.overrides if not each.applies]
+    left = [
+        override.name.replace("_", " ") for override in breakdown.overrides if not override.applies
+    ]
     return f"not applied: {', '.join(left)}" if left else ""

@@ -143,7 +143,7 @@ def exported_text(result: "ExportResult", output: str) -> str:
     where = "stdout" if output == "-" else printable(output)
     lines = [
         f"{number(result.exported, 'trace')} of {result.chosen:,} chosen in {where}",
-        *(f"  chosen by  {printable(each)}" for each in result.conditions),
+        *(f"  chosen by  {printable(condition)}" for condition in result.conditions),
         *(f"  {what:<10} {number(count, 'trace')}" for what, count in skipped if count),
         *(f"  see        {printable(file)}" for file in result.unread_files),
     ]

@@ -101,7 +101,7 @@ class SettingsCommand(click.Command):
         """ARCHIVE and --warehouse, the other settings, and the command's further options."""
         own = super().get_params(ctx)
         known = {*self._without, *(each.name for each in own)}
-        settings = [each for each in _options() if each.name not in known]
+        settings = [option for option in _options() if option.name not in known]
         return [*own[:2], *settings, *own[2:]]
 
 
@@ -189,7 +189,7 @@ def complete_questions(_context: click.Context, _: click.Parameter, beginning: s
     """Names of questions."""
     from kp_batch.warehouse.questions import questions as all_questions
 
-    return _beginning((each.name for each in all_questions()), beginning)
+    return _beginning((question.name for question in all_questions()), beginning)
 
 
 def complete_formats(_context: click.Context, _: click.Parameter, beginning: str) -> list[str]:

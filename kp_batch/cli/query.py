@@ -67,7 +67,7 @@ class QuestionsHelp(click.Command):
         with formatter.section("Questions, of which kp-batch questions tells more"):
             formatter.write_dl(
                 [
-                    (group, ", ".join(each.call for each in questions))
+                    (group, ", ".join(question.call for question in questions))
                     for group, questions in groupby(all_questions(), lambda each: each.group)
                 ]
             )
@@ -107,7 +107,7 @@ def sql(  # noqa: PLR0913 (each is an option)
 @json_option
 def questions(name: str | None, *, as_json: bool) -> None:
     """Tell the questions that sql answers by name, or one of them, with an example of each."""
-    chosen = [each for each in all_questions() if name in {None, each.name}]
+    chosen = [question for question in all_questions() if name in {None, question.name}]
     if not chosen:
         raise click.BadParameter(
             f"there is no question {name!r}; kp-batch questions tells them all", param_hint="NAME"
@@ -277,12 +277,12 @@ def verification_text(result: "Verification") -> str:
     files = "its file is" if skipped == 1 else "their files are"
     rows = [
         {
-            "column": each.column,
-            "greatest difference": f"{each.greatest:.3g}",
-            "tolerance": f"{each.tolerance:.3g}",
-            "trace": shortened(each.trace_id or "", _ID),
+            "column": difference.column,
+            "greatest difference": f"{difference.greatest:.3g}",
+            "tolerance": f"{difference.tolerance:.3g}",
+            "trace": shortened(difference.trace_id or "", _ID),
         }
-        for each in result.differences
+        for difference in result.differences
     ]
     return "\n".join(
         [

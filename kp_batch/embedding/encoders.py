@@ -170,7 +170,7 @@ class Hashing:
         # polars-hash registers `nchash` on every expression when it is imported.
         hashed = pl.select(cast("Any", pl.lit(of_term)).nchash.murmur32()).to_series().to_numpy()
         signed = hashed.view(np.int32).astype(np.int64)
-        row = np.repeat(np.arange(len(texts)), [len(each) for each in terms])
+        row = np.repeat(np.arange(len(texts)), [len(term) for term in terms])
         place = row * self.dimensions + np.abs(signed) % self.dimensions
         size = len(texts) * self.dimensions
         counts = np.bincount(place, weights=np.where(signed < 0, -1.0, 1.0), minlength=size)

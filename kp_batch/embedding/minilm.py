@@ -60,7 +60,7 @@ class MiniLM:
         if not texts:
             return []
         pieces = _first_pieces(self.tokenizer, texts, WINDOW)
-        return [np.array(each, dtype=np.uint16) for each in pieces]
+        return [np.array(piece, dtype=np.uint16) for piece in pieces]
 
     def cuts(self, text: str) -> bool:
         """Whether it reads a text's beginning alone, since there is more than a window of it."""
@@ -86,7 +86,7 @@ class MiniLM:
         """The mean over each window's pieces of what the model makes of them."""
         import torch
 
-        device, lengths = self._model.device, [len(each) for each in windows]
+        device, lengths = self._model.device, [len(window) for window in windows]
         pieces = torch.from_numpy(np.concatenate(windows).astype(np.int64)).to(device)
         places = torch.cat([torch.arange(length) for length in lengths]).to(device)
         counts = torch.tensor(lengths, device=device)

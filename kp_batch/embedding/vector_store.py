@@ -147,8 +147,8 @@ class VectorStore:
 
         As the tables `stored`, of `hash`, and `windows`, of `text_hash` and `window_hash`.
         """
-        chunks = ([_chunk_hashes(self._folder, each)] for each in self._chunks)
-        windows = (_window_hashes(self._folder, each) for each in self._windows)
+        chunks = ([_chunk_hashes(self._folder, chunk)] for chunk in self._chunks)
+        windows = (_window_hashes(self._folder, window) for window in self._windows)
         self._connection.register("stored", _stream(chunks, "hash"))
         self._connection.register("windows", _stream(windows, "text_hash", "window_hash"))
         # DuckDB takes a stream for a single row: it would hold all of it, and let pass what is
@@ -212,7 +212,7 @@ def chunk_files(folder: Path) -> list[Path]:
         WarehouseError: the folder is a link, or holds one.
     """
     files = files_below(folder)
-    return [each for each in files if each.parent == folder and _FILE.fullmatch(each.name)]
+    return [file for file in files if file.parent == folder and _FILE.fullmatch(file.name)]
 
 
 def count_vectors(folder: Path) -> int:

@@ -69,8 +69,8 @@ def _is_too_large(draft: TraceDraft) -> bool:
         or sum(map(len, texts)) > limits.LINE_BYTES
         or any(
             # A letter takes 4 bytes at the most, so that short texts need not be encoded.
-            4 * len(each) > limits.TEXT_BYTES < len(each.encode(errors="replace"))
-            for each in texts
+            4 * len(text) > limits.TEXT_BYTES < len(text.encode(errors="replace"))
+            for text in texts
         )
     )
 

@@ -94,8 +94,8 @@ class ArchiveChange:
         self._forgotten = gone.sort(FORGOTTEN.names(), nulls_last=True)
         touched = pl.concat([ids["trace"], alone["trace"]]).unique()
         self._job.new.touch(touched)
-        for each in traces:
-            self._job.refusals.read_trace(self._job.form.id_of(each))
+        for trace in traces:
+            self._job.refusals.read_trace(self._job.form.id_of(trace))
         self._job.refusals.gone += files
         self.build(is_rewritten=True)
         self.write_refusals()

@@ -38,14 +38,14 @@ def rows_of(traces: Sequence[Row]) -> pl.DataFrame:
     try:
         return _frame(traces)
     except UnicodeEncodeError:
-        texts = (json.dumps(each, ensure_ascii=False) for each in traces)
-        return _frame([json.loads(encodable(each)) for each in texts])
+        texts = (json.dumps(trace, ensure_ascii=False) for trace in traces)
+        return _frame([json.loads(encodable(text)) for text in texts])
 
 
 def _frame(traces: Iterable[Row]) -> pl.DataFrame:
     rows = [
-        (f"{each['metadata']['created_at']} {each['id']}", *(each[name] for name in IMPORTED))
-        for each in traces
+        (f"{trace['metadata']['created_at']} {trace['id']}", *(trace[name] for name in IMPORTED))
+        for trace in traces
     ]
     return pl.DataFrame(rows, schema=_TRACES, orient="row")
 
@@ -113,21 +113,21 @@ class DailyPartitions:
         """The new traces of a day."""
         is_of_day = pl.col("key").str.starts_with(day)
         for run in self._traces.runs():
-            yield (each.filter(is_of_day) for each in pieces(run, day, day + _AFTER))
+            yield (piece.filter(is_of_day) for piece in pieces(run, day, day + _AFTER))
 
     def _old(self, path: Path, day: str, leaves: pl.Expr) -> Pieces:
         """The traces of a day's file that stay there."""
         if not path.exists():
             return
         gone = [
-            each.filter(pl.col("day") == day, leaves).select("id")
+            piece.filter(pl.col("day") == day, leaves).select("id")
             for run in self._leaving.runs()
-            for each in pieces(run, day, day)
+            for piece in pieces(run, day, day)
         ]
         ids = pl.concat(gone) if gone else pl.DataFrame(schema={"id": pl.String})
         key = pl.concat_str(pl.col("metadata").struct.field("created_at"), "id", separator=" ")
-        for each in pieces(path):
-            yield each.join(ids, on="id", how="anti", maintain_order="left").select(
+        for piece in pieces(path):
+            yield piece.join(ids, on="id", how="anti", maintain_order="left").select(
                 key.alias("key"), *IMPORTED.names()
             )
 
@@ -137,6 +137,6 @@ def _write_day(rows: Pieces, metadata: Mapping[str, str], path: Path) -> int:
     with RowGroupWriter(
         path, IMPORTED, _SIZE, rows=_ROWS, most=_BYTES, metadata=metadata
     ) as writer:
-        for each in rows:
-            writer.write(each)
+        for row in rows:
+            writer.write(row)
     return writer.rows

@@ -165,7 +165,7 @@ class Built:
 def build_traces(form: Format, rules: Rules, traces: Sequence[TraceRecords]) -> Built:
     """Make traces, each of all that was told of it, or refuse them."""
     counts = ImportCounts()
-    made = [_made(form, rules, each, counts) if each.contents else None for each in traces]
+    made = [_made(form, rules, trace, counts) if trace.contents else None for trace in traces]
     rows = rows_of([each for each in made if isinstance(each, dict)])
     return Built([day_of(x) if isinstance(x, dict) else x for x in made], rows, counts)
 
@@ -261,7 +261,7 @@ class ImportJob:
         """Begin to build traces; what is returned waits for it, and gives what became of each."""
         batches = list(_batches(traces))
         begun = [
-            self._workers.submit(build_traces, self.form, self.rules, each) for each in batches
+            self._workers.submit(build_traces, self.form, self.rules, batch) for batch in batches
         ]
         return lambda: (
             outcome

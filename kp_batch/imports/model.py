@@ -181,7 +181,7 @@ class Format:
             return
         with ExitStack() as held:
             paths = given.path, *given.sidecars
-            file, *beside = [held.enter_context(local_path(each)) for each in paths]
+            file, *beside = [held.enter_context(local_path(path)) for path in paths]
             yield from self.units(file, beside)
 
 

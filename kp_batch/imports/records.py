@@ -108,7 +108,7 @@ class NewRecords:
         """The rows, in runs."""
         stays = ~pl.col("file").is_in(list(self._void)).fill_null(value=False)
         for run in self._runs.runs():
-            yield (each.filter(stays) for each in pieces(run))
+            yield (piece.filter(stays) for piece in pieces(run))
 
     def runs(self) -> list[Path]:
         """The files that hold them."""
@@ -377,7 +377,7 @@ def no_longer_told(before: Sequence[Path], now: Sequence[Path], files: Collectio
 
 def told_by_these_alone(segments: Sequence[Path], files: Sequence[str]) -> pl.DataFrame:
     """The contents, as `FORGOTTEN` has them, that these files told, or files below them, alone."""
-    names = [each.rstrip("/") for each in files]
+    names = [file.rstrip("/") for file in files]
     is_of = pl.any_horizontal(
         pl.col("file").is_in(names), *(pl.col("file").str.starts_with(f"{x}/") for x in names)
     )

@@ -155,7 +155,7 @@ class _Night:
         size = sum(self.source.sizes[path] for path in self.new)
         if self.is_all_anew:
             segments = (state_file(self.archive, name) for name in self.state.segments)
-            size += sum(each.stat().st_size for each in segments) * _PACKED
+            size += sum(segment.stat().st_size for segment in segments) * _PACKED
         is_known = FORMATS.get(self.form.name) is self.form
         return min(pl.thread_pool_size(), _PROCESSES) if is_known and size > _LARGE else 0
 
@@ -295,7 +295,7 @@ def forget(
         scratch, known = Path(name) / "scratch", state.known_sources(opened)
         job = ImportJob(form, rules, scratch, state.number + 1, Workers(0))
         change = ArchiveChange(opened, state, known, job, scratch)
-        paths = [each if is_url(each) else absolute(each) for each in files]
+        paths = [file if is_url(file) else absolute(file) for file in files]
         return change.forget([form.trace_of(each) for each in ids], paths)
 
 

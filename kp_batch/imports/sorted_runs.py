@@ -131,7 +131,7 @@ class SortedRuns:
 
     def names(self) -> list[str]:
         """The runs as DuckDB takes them."""
-        return [escape(str(each)) for each in self.runs()]
+        return [escape(str(run)) for run in self.runs()]
 
     def _flush(self) -> None:
         frame = pl.DataFrame(self._held, schema=self._schema, orient="row")

@@ -152,7 +152,7 @@ def _stamps(source: str, own: str = "") -> dict[str, str]:
 
 
 def _objects(url: str, own: str) -> Iterator[SourceFile]:
-    return (each for each in buckets.list_all_files(url) if not each.path.startswith(f"{own}/"))
+    return (file for file in buckets.list_all_files(url) if not file.path.startswith(f"{own}/"))
 
 
 def _files(path: str, own: str) -> Iterator[SourceFile]:

@@ -35,8 +35,8 @@ class Workers:
         self._threads = ThreadPoolExecutor(max(number, 1))
         self._processes = [_started() for _ in range(number)]
         self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
-        for each in self._processes:
-            self._idle.put(each)
+        for process in self._processes:
+            self._idle.put(process)
 
     def __enter__(self) -> Self:
         return self
@@ -45,8 +45,8 @@ class Workers:
         for each in self._processes:
             each.kill()
         self._threads.shutdown(cancel_futures=True)
-        for each in self._processes:
-            each.communicate()
+        for process in self._processes:
+            process.communicate()
 
     def submit(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs

@@ -114,9 +114,9 @@ def _texts(
     asked: deque[P] = deque()  # no more than a batch of the file, whatever is asked of it
 
     def rows() -> Iterator[int]:
-        for each in locations:
-            asked.append(each)
-            yield each.row
+        for location in locations:
+            asked.append(location)
+            yield location.row
 
     unread: Unread = "changed"
     try:

@@ -84,7 +84,7 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
     """
     before = _published_ledger(run)
     sources = _sources(run, before)
-    to_read = [each for each in sources if not _is_known(each, before.get(each.path))]
+    to_read = [source for source in sources if not _is_known(source, before.get(source.path))]
     contents, staged = read_new(run, to_read, executor)
     now: Ledger = {}
     folders = folders_named(run.config.archive)
@@ -95,7 +95,7 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
             now[source.path] = replace(entry, path_keys=keys)
         elif last is not None:  # it is known
             now[source.path] = replace(last, status="read", path_keys=keys)
-    now |= _in_closed_folders(now, before, {each.path for each in sources if each.fault})
+    now |= _in_closed_folders(now, before, {source.path for source in sources if source.fault})
     _warn_of_unreadable(run, now, before)
     gone = gone_content(now, before)
     _warn_of_loss(now, before, gone)

@@ -157,7 +157,7 @@ class _Contents:
         """The rows that are not forgotten, with the column `file_id`."""
 
         def is_outside_alone() -> bool:
-            return all(is_outside(self.archive, each.path) for each in content.sources)
+            return all(is_outside(self.archive, source.path) for source in content.sources)
 
         for batch in read_rows_with_raw(source, is_outside_alone):
             rows = batch.with_columns(file_id=pl.lit(content.file_id))
@@ -231,16 +231,16 @@ def read_with_retries(
     passing: dict[T, UnreadableError] = {}
 
     def read_remaining() -> None:
-        for each in files:
-            if each in results and each not in passing:
+        for file in files:
+            if file in results and file not in passing:
                 continue
-            passing.pop(each, None)
+            passing.pop(file, None)
             try:
-                results[each] = read(each)
+                results[file] = read(file)
             except UnreadableError as error:
-                results[each] = Unreadable.of(error)
+                results[file] = Unreadable.of(error)
                 if is_passing(error):
-                    passing[each] = error
+                    passing[file] = error
         for each, error in passing.items():
             raise OSError(f"{files[each].path}: {error}") from error
 
@@ -249,7 +249,7 @@ def read_with_retries(
     except StorageError:
         if any(_is_unreachable(files[each]) for each in passing):
             raise
-    return [results[each] for each in files]
+    return [results[file] for file in files]
 
 
 def _is_unreachable(source: SourceFile) -> bool:

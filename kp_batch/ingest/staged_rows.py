@@ -52,7 +52,7 @@ class _Buffer:
 
 def _size(rows: pl.DataFrame) -> int:
     """The bytes of rows, about: Polars counts the texts of lists, and not what points to them."""
-    lists = (each for each in rows if each.dtype == pl.List)
+    lists = (row for row in rows if row.dtype == pl.List)
     values = sum(int(each.list.len().sum() or 0) for each in lists)
     return int(rows.estimated_size()) + _POINTER_BYTES * values
 

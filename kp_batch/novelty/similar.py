@@ -72,7 +72,7 @@ def most_similar(
         for each in tops:
             each.add(part, real, first)
         first += len(part)
-    return [each.nearby() for each in tops]
+    return [top.nearby() for top in tops]
 
 
 @dataclass

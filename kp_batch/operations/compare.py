@@ -246,7 +246,7 @@ def comparison_text(result: Comparison, *, shows_text: bool = True) -> str:
 
 
 def _differing(changes: Sequence[Reason]) -> Iterator[str]:
-    is_of_files = [each.code.startswith("files_") for each in changes]
+    is_of_files = [change.code.startswith("files_") for change in changes]
     if not is_of_files:
         yield "nothing differs between the runs"
     elif all(is_of_files):
@@ -255,7 +255,7 @@ def _differing(changes: Sequence[Reason]) -> Iterator[str]:
         yield "what differs:"
     else:
         yield "what differs, over the same archive:"
-    yield from (f"  {printable(each.words)}" for each in changes)
+    yield from (f"  {printable(change.words)}" for change in changes)
 
 
 def _largest(domains: Sequence[DomainMoves]) -> list[DomainMoves]:

@@ -152,7 +152,7 @@ def explain(warehouse: Path, name: str) -> Explanation:
             steps=own.steps,
             is_cut=_is_cut(row["encoder_id"], own),
             counts=Counts.of(own.facts or row),
-            breakdown=breakdowns(scored, (WeightProfile(*each) for each in profiles))[0],
+            breakdown=breakdowns(scored, (WeightProfile(*profile) for profile in profiles))[0],
             threshold=snapshot.manifest.threshold,
             recorded_score=row["recorded_score"],
             weights_from=version.date if (version := in_force.get(row["profile"])) else None,
@@ -207,7 +207,7 @@ def find_trace(snapshot: OpenSnapshot, name: str) -> dict[str, Any]:
     scores = snapshot.scores_of([found.item(0, "created_at").date()])
     query = statement("FROM $scores WHERE trace_id = ?", scores=scores)
     row = frame_of(snapshot.connection.sql(query, params=[ids[0]]))
-    return row.cast({each: SCORES[each] for each in row.columns}).row(0, named=True)
+    return row.cast({column: SCORES[column] for column in row.columns}).row(0, named=True)
 
 
 def _beginning_with(snapshot: OpenSnapshot, name: str) -> pl.DataFrame:
@@ -311,6 +311,6 @@ def _reasons(new: _Scored, old: _Scored | None) -> Iterator[str]:
     """Why the run had anything to do, as far as it may concern this trace."""
     rows = [new.row, *([old.row] if old else [])]
     weighted_by = {row[name] for row in rows for name in ("task_domain", "profile")}
-    for each in new.run.changes:
-        if each["code"] != "weights" or each["of"] in weighted_by:
-            yield each["words"]
+    for change in new.run.changes:
+        if change["code"] != "weights" or change["of"] in weighted_by:
+            yield change["words"]

@@ -398,7 +398,9 @@ def _taken(folder: Path, places: Path, bound: float) -> pl.Series:
     """The positions of the vectors that are taken, ascending."""
     distinct = Distinct(bound)
     with pq.ParquetFile(places) as file:
-        batches = (read_vectors(folder, pl.DataFrame(each)) for each in file.iter_batches(_VECTORS))
+        batches = (
+            read_vectors(folder, pl.DataFrame(batch)) for batch in file.iter_batches(_VECTORS)
+        )
         taken = [np.empty(0, dtype=np.bool_), *map(distinct.take, batches)]
     return pl.Series(np.flatnonzero(np.concatenate(taken)), dtype=pl.Int64)
 
@@ -417,12 +419,12 @@ def check_output(warehouse: Path, output: Path) -> None:
         WarehouseError: it is no warehouse.
     """
     places = [output.parent.resolve() / output.name, output.resolve()]
-    if any(each.is_relative_to(warehouse.resolve()) for each in places):
+    if any(place.is_relative_to(warehouse.resolve()) for place in places):
         raise _inside(output, f"in the warehouse {shown(warehouse)!r}")
     snapshot = published(warehouse)
     last = last_done(snapshot.runs())
     for name in last.config["archive"] if last else ():
-        if any(covers(name, each) for each in places):
+        if any(covers(name, place) for place in places):
             raise _inside(output, f"in the archive {name!r}, which the next run reads")
     files = snapshot.scan("files").select("source_file")
     known = pl.col("source_file").is_in([str(each) for each in (output, *places)])
@@ -439,7 +441,7 @@ _READ_TRACE = reader(pl.Struct(dict(EXPORTED)))
 
 
 def _lines(traces: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    lines = [(encodable(json.dumps(each, ensure_ascii=False)),) for each in traces]
+    lines = [(encodable(json.dumps(trace, ensure_ascii=False)),) for trace in traces]
     return pl.DataFrame(lines, schema=_LINE, orient="row")
 
 
@@ -449,7 +451,7 @@ def _write_lines(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
 
 
 def _columns(traces: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    return pl.DataFrame([_READ_TRACE(each) for each in traces], schema=EXPORTED, orient="row")
+    return pl.DataFrame([_READ_TRACE(trace) for trace in traces], schema=EXPORTED, orient="row")
 
 
 def _write_columns(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:

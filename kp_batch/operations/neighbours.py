@@ -175,8 +175,8 @@ def read_contents(snapshot: OpenSnapshot, trace: Row, others: Iterable[Row]) -> 
     snapshot.connection.register("wanted", wanted.to_arrow())
     places = find_locations(snapshot.connection, "wanted", "published.files", "published.facts")
     snapshot.connection.unregister("wanted")
-    own = [each for each in places if each.trace_id == trace["trace_id"]]
-    rest = [each for each in places if each.trace_id != trace["trace_id"]]
+    own = [place for place in places if place.trace_id == trace["trace_id"]]
+    rest = [place for place in places if place.trace_id != trace["trace_id"]]
     contents: dict[str, Content] = {}
     for place, read in chain(reread(own), reread(rest, most_bytes=_MOST_BYTES)):
         if isinstance(read, str):
@@ -197,7 +197,7 @@ def diff_contents(own: Content, other: Content) -> tuple[Spans | None, Spans | N
     first = max(differ - _BEFORE, 0)
     if first:  # not within a word, where there are words
         first = texts[0].find(" ", first, differ) + 1 or first
-    return diff_texts(*(each[first : first + _TEXT] for each in texts))
+    return diff_texts(*(text[first : first + _TEXT] for text in texts))
 
 
 def diff_texts(left: str, right: str) -> tuple[Spans, Spans]:
@@ -213,8 +213,8 @@ def diff_texts(left: str, right: str) -> tuple[Spans, Spans]:
         if sum(token.isalnum() for token in texts[0][block.a : block.a + block.size]) >= _FEWEST
     ]
     return (
-        tuple(_spans(texts[0], [(each.a, each.a + each.size) for each in blocks])),
-        tuple(_spans(texts[1], [(each.b, each.b + each.size) for each in blocks])),
+        tuple(_spans(texts[0], [(block.a, block.a + block.size) for block in blocks])),
+        tuple(_spans(texts[1], [(block.b, block.b + block.size) for block in blocks])),
     )
 
 

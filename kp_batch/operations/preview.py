@@ -177,8 +177,8 @@ def _check_output(config: RescoreConfig) -> None:
         )
     places = [output.absolute(), output.resolve()]
     within = [config.warehouse.absolute(), config.warehouse.resolve()]
-    if any(each.is_relative_to(folder) for each in places for folder in within) or any(
-        covers(name, each) for name in config.archive for each in places
+    if any(place.is_relative_to(folder) for place in places for folder in within) or any(
+        covers(name, place) for name in config.archive for place in places
     ):
         raise KpBatchError(
             f"{printable(str(output))} is in the archive or the warehouse; choose another folder "

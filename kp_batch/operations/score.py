@@ -31,7 +31,7 @@ from kp_batch.scoring.composite import assign, breakdowns, scores_by_profile
 from kp_batch.scoring.profiles import ProfileVersions
 
 _ROWS = 256  # scored at once
-_TOLD = ["row", "trace_id", "task_domain", *(each.name for each in fields(Counts))]
+_TOLD = ["row", "trace_id", "task_domain", *(field.name for field in fields(Counts))]
 
 # What a trace meets: the greatest similarity, None where there is nothing, and the nearest traces.
 Neighbours = tuple[float | None, tuple[Similar, ...]]

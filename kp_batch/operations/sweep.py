@@ -139,7 +139,7 @@ def _asked(
     """What is to be looked at, that in force, too; what is left out is as in force."""
     in_force = CacheSettings(config.cache_size, config.ttl)
     asked = {config.cache_by: Grouping(config.cache_by, {in_force: {config.threshold}}, in_force)}
-    parsed = [parse_ttl(each) for each in ttls] or [config.ttl]
+    parsed = [parse_ttl(ttl) for ttl in ttls] or [config.ttl]
     caches = [CacheSettings(*each) for each in product(sizes or [config.cache_size], parsed)]
     for names in [parse_cache_by(each) for each in cache_by] or [config.cache_by]:
         grouping = asked.setdefault(names, Grouping(names, {}))
@@ -219,7 +219,7 @@ def _window(rows: pl.LazyFrame, row: int, caches: Sequence[CacheSettings]) -> in
     begin = max(row - max(cache.size for cache in caches), begin)
     within = rows.slice(begin, row + 1 - begin).select(pl.col("created_at").to_physical())
     times = within.collect().to_series().to_numpy()
-    return begin + min(int(window_starts(times, each.size, each.ttl)[-1]) for each in caches)
+    return begin + min(int(window_starts(times, cache.size, cache.ttl)[-1]) for cache in caches)
 
 
 @step("sweep span")
@@ -361,14 +361,14 @@ def page_of(found: Sweep) -> str:
     """Write a sweep as a page: its charts and its table."""
     from kp_batch.report.sweep_page import sweep_page  # charts take a while to import
 
-    has_recorded = any(each.recorded for each in found.outcomes)
+    has_recorded = any(outcome.recorded for outcome in found.outcomes)
     names = {
         name: name.replace("_", " ")
         for name, shown in COLUMNS.items()
         if has_recorded or shown.scores or not shown.recorded
     }
-    rows = [asdict(each) | {"share": each.share} for each in found.outcomes]
-    texts = [{names[each]: row.cell(each) for each in names} for row in found.outcomes]
+    rows = [asdict(outcome) | {"share": outcome.share} for outcome in found.outcomes]
+    texts = [{names[name]: row.cell(name) for name in names} for row in found.outcomes]
     return sweep_page(
         pl.DataFrame(rows, infer_schema_length=None),
         pl.DataFrame(texts),

@@ -100,7 +100,7 @@ class Sweep:
     @property
     def caches(self) -> tuple[Outcome, ...]:
         """An outcome over all domains for each cache, of the one in force that in force."""
-        overall = [each for each in self.outcomes if each.task_domain is None]
+        overall = [outcome for outcome in self.outcomes if outcome.task_domain is None]
         in_force = {each.cache: each for each in overall if each.in_force}
         return tuple(({each.cache: each for each in overall} | in_force).values())
 
@@ -113,7 +113,7 @@ class Sweep:
         """
         rows = [each for each in self.caches if each.recorded_share is not None]
         best = max(rows, key=_share_and_error, default=None)
-        now = next((each for each in rows if each.in_force), None)
+        now = next((row for row in rows if row.in_force), None)
         if best is None or now is None or not _is_twice_as_good(best, now):
             return ""
         return (

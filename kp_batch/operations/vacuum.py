@@ -152,12 +152,14 @@ def _planned(warehouse: Path, since: datetime) -> _Plan:
     kept = [record for record in runs if record.finished_at >= since]
     # Who reads what was published until now reads on.
     manifests = [snapshot.tables, *(run.published["tables"] for run in kept)]
-    versions = {name: {each[name] for each in manifests if name in each} for name in TABLES}
+    versions = {
+        name: {manifest[name] for manifest in manifests if name in manifest} for name in TABLES
+    }
     needed = {
         name: files_at(Layout(warehouse).table(name), each) for name, each in versions.items()
     }
     lost, readable = sorted_runs(warehouse, runs, needed)
-    old = _old_raw(snapshot, {each.run_id for each in runs} - {each.run_id for each in kept})
+    old = _old_raw(snapshot, {run.run_id for run in runs} - {each.run_id for each in kept})
     facts = FactsRewrite.of(snapshot, _of_ledger(snapshot, old), at_least=_ROWS_IN_FILE)
     files = [path for name in TABLES for path in unneeded_files(warehouse, name, versions[name])]
     encoders = _needless_encoders(snapshot)
@@ -310,7 +312,7 @@ def keep_vectors(snapshot: PublishedSnapshot) -> int:
     staging = Staging(layout.staging(f"upkeep-{uuid4().hex}"))
     staging.make()
     with staging.connect() as connection:
-        return sum(VectorStore(each, connection).prune_to(accepted) for each in folders)
+        return sum(VectorStore(folder, connection).prune_to(accepted) for folder in folders)
 
 
 def count_other_vectors(
@@ -326,7 +328,7 @@ def count_other_vectors(
     """
     accepted = _accepted(snapshot, stays)
     with staging.connect() as connection:
-        return sum(VectorStore(each, connection).count_prunable(accepted) for each in folders)
+        return sum(VectorStore(folder, connection).count_prunable(accepted) for folder in folders)
 
 
 def _accepted(snapshot: PublishedSnapshot, stays: SQL) -> SQL:

@@ -229,7 +229,7 @@ def _scored_again(
         stored.select("profile_id", *facts)
         .hstack(pl.DataFrame(met, schema={**NOVELTY, "vector_difference": pl.Float64}))
         .rename({"vector_difference": "vector"})
-        .with_columns(composite(WeightProfile(*each) for each in profiles))
+        .with_columns(composite(WeightProfile(*profile) for profile in profiles))
         .with_columns(score())
     )
 
@@ -258,9 +258,10 @@ def _wrong(missing: int, unknown: list[str], differences: Iterable[Difference]) 
         )
     if missing:
         yield f"no score for {number(missing, 'trace')} of the archive"
-    for each in differences:
-        if not each.greatest <= each.tolerance:
-            yield f"{each.column} of {each.trace_id} is off by {each.greatest:.3g}"
+    for difference in differences:
+        if not difference.greatest <= difference.tolerance:
+            off = f"{difference.greatest:.3g}"
+            yield f"{difference.column} of {difference.trace_id} is off by {off}"
 
 
 def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:

@@ -342,7 +342,7 @@ class WarehouseCache:
         if not missing.is_empty():
             made = unit(encoder.encode(missing.get_column("text").to_list()))
             found |= dict(zip(missing.get_column("text_hash"), made, strict=True))
-        return [found[each] for each in hashes]
+        return [found[digest] for digest in hashes]
 
 
 def _check(group: Mapping[str, str | None], cache_by: Sequence[str]) -> None:

@@ -123,9 +123,9 @@ def _audited(run: Run, now: PublishedSnapshot) -> tuple[AuditResult, ...]:
     """Run the audits, and tell of all that find rows."""
     folder = run.staging.fresh("audited")
     results = _results(run.config.audits, now, run.snapshot, folder, run.config.allow)
-    for each in results:
-        if each.rows:
-            warn(found_text(each))
+    for result in results:
+        if result.rows:
+            warn(found_text(result))
     return results
 
 

@@ -151,8 +151,8 @@ def tokenise(part: Rows, staging: Staging, name: EncoderName, vectors: Path) -> 
     """
     texts = read_inputs(part, staging.to_embed, ("text_hash", "text"))
     windows = _minilm(name).windows(texts.get_column("text").to_list())
-    hashes = pl.Series([_hash(each) for each in windows], dtype=pl.String)
-    sizes = [each.nbytes for each in windows]
+    hashes = pl.Series([_hash(window) for window in windows], dtype=pl.String)
+    sizes = [window.nbytes for window in windows]
     rows = pl.DataFrame({"window_hash": hashes, "pieces": windows, "bytes": sizes}, schema=WINDOWS)
     path = staging.windows(part[0])
     with atomic_write(path) as written:

@@ -150,7 +150,7 @@ def _done(
 ) -> dict[str, str | None]:
     """Columns of the row of a run that is done, three of them JSON."""
     return {
-        "changes": json.dumps([asdict(each) for each in changes]),
+        "changes": json.dumps([asdict(change) for change in changes]),
         "counts": json.dumps(asdict(counts) if counts else {}),
         "fingerprints": json.dumps(fingerprints),
         "status": "done",
@@ -212,7 +212,7 @@ def _row(
         "versions": json.dumps(_versions()),
         "published": json.dumps(asdict(written.manifest)),
         # Not the rows that they found, which may hold what is forgotten later.
-        "audits": json.dumps([_without_rows(each) for each in audits]),
+        "audits": json.dumps([_without_rows(audit) for audit in audits]),
         **written.told,
     }
     return pl.DataFrame([row], schema=RUNS)

@@ -86,7 +86,7 @@ def _in_order(replayed: Sequence[Replayed], staging: Staging) -> Replayed:
 
 def span_bytes(spans: Iterable[Span], dimensions: int) -> int:
     """The memory that the widest of some spans takes for its vectors, of float32."""
-    return _COPIES * 4 * dimensions * max((each.last - each.warm for each in spans), default=0)
+    return _COPIES * 4 * dimensions * max((span.last - span.warm for span in spans), default=0)
 
 
 def with_room(step: Step[P, R], spans: Iterable[Span], vectors: Path) -> Step[P, R]:

@@ -186,7 +186,7 @@ def gather_traces(
     """
     rows = _located(warehouse, connection, data.traces)
     profiles = [WeightProfile(*row) for row in connection.execute(_PROFILES).fetchall()]
-    columns = [each.name for each in fields(Detail) if each.name != "breakdown"]
+    columns = [field.name for field in fields(Detail) if field.name != "breakdown"]
     known = rows.with_columns(pl.col("row").replace(_BEYOND, None))
     details = {
         row["trace_id"]: Detail(breakdown, **{name: row[name] for name in columns})
@@ -273,7 +273,7 @@ def _texts(traces: Iterable[Trace]) -> Iterator[tuple[str, Text]]:
     columns = ("trace_id", "objective", "step_types", "step_contents", "step_tools")
     for trace_id, objective, types, contents, tools in rows.select(columns).iter_rows():
         steps = zip(types, tools, contents, strict=True)
-        carried = dict.fromkeys(_tool(each) for each in tools if each is not None)
+        carried = dict.fromkeys(_tool(tool) for tool in tools if tool is not None)
         text = Text(
             objective=_start(objective, _OBJECTIVE),
             types=Counter(types),

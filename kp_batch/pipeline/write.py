@@ -42,7 +42,7 @@ def write_tables(
     tables = DeltaTables(warehouse, run.tables, run.run_id)
     if facts := plan.scan.facts:
         names = ((path, f"{run.run_id}-{path.stem}") for path in facts)
-        tables.add_files("facts", [move_data_file(warehouse, "facts", *each) for each in names])
+        tables.add_files("facts", [move_data_file(warehouse, "facts", *name) for name in names])
     for name in ("files", "profiles"):
         tables.overwrite(name, pl.read_parquet(run.staging.table(name), glob=False))
     write_rejects(run, tables)

@@ -147,7 +147,9 @@ def warnings(plan: PlanDescription) -> list[str]:
 def _why(plan: PlanDescription) -> list[str]:
     """A line for each reason, those about files on one."""
     files = _files(plan)
-    others = [printable(each.words) for each in plan.reasons if not each.code.startswith("files_")]
+    others = [
+        printable(reason.words) for reason in plan.reasons if not reason.code.startswith("files_")
+    ]
     more = [f"and {len(others) - _REASONS:,} more"] if len(others) > _REASONS else []
     lines = [*others[:_REASONS], *more, *([files] if files else [])]
     return [f"  {'why' if not row else '':<10} {line}" for row, line in enumerate(lines)]

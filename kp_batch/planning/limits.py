@@ -105,7 +105,7 @@ def _rejected(run: Run, counts: RunCounts, of: LimitInputs) -> Iterator[_Excess]
     parts = [("", counts.rejected, counts.rows, _code_counts(counts.rejected_by_code))]
     if read.rejected >= _REJECTED_ANEW:
         parts.append(("of what is read anew, ", read.rejected, read.rows, read.by_code))
-    over = [each for each in parts if each[1] > Fraction(str(limit)) * each[2]]
+    over = [part for part in parts if part[1] > Fraction(str(limit)) * part[2]]
     if over:
         where, rejected, rows, codes = over[0]
         least = max(ceil(Fraction(100 * part, whole)) / 100 for _, part, whole, _ in over)

@@ -94,12 +94,12 @@ class Scorer:
         """The table of profiles: each once, with the times from which it holds."""
         rows = [
             {
-                "profile_id": each.profile.profile_id,
-                **asdict(each.profile),
-                "valid_from": each.valid_from,
+                "profile_id": version.profile.profile_id,
+                **asdict(version.profile),
+                "valid_from": version.valid_from,
             }
             for versions in self.profiles.versions.values()
-            for each in versions
+            for version in versions
         ]
         *columns, dates = PROFILES
         dated = pl.DataFrame(rows, schema=PROFILES | {dates: TIMESTAMP})
@@ -173,7 +173,7 @@ def is_current(run: Run, scorer: Scorer, last: RunRecord | None) -> bool:
         and last.fingerprints["encoder_id"].keys() <= {scorer.encoder_id}
         and last.fingerprints["cache_id"].keys() <= {scorer.cache_id}
         and last.fingerprints["profile_id"].keys()
-        <= {each.profile_id for each in scorer.profiles.profiles}
+        <= {profile.profile_id for profile in scorer.profiles.profiles}
     )
 
 

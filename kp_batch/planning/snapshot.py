@@ -52,7 +52,7 @@ class OpenSnapshot(PublishedSnapshot):
             the traces), task_domain, the three ids, `traces` (how many) and `max_window` (the
             most that any of them met).
         """
-        within = [each for each in moments if each.timetz() != time(tzinfo=UTC)]
+        within = [moment for moment in moments if moment.timetz() != time(tzinfo=UTC)]
         rows = pl.DataFrame({"moment": within}, schema={"moment": TIMESTAMP})
         self.connection.register("moments", rows.to_arrow())
         return self.ask(sql(__name__, "fingerprints.sql")).cast({"created_at": TIMESTAMP})

@@ -108,7 +108,7 @@ def _failure(data: ReportData) -> Iterator[Finding]:
 def _audits(data: ReportData) -> Iterator[Finding]:
     last = data.failed or data.run
     if last and last.audits:
-        failing = [each for each in last.audits if each.rows]
+        failing = [audit for audit in last.audits if audit.rows]
         named = (
             (", ", Untrusted(each.name), f" {each.state} ({number(each.rows, 'row')})")
             for each in failing

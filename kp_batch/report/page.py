@@ -120,7 +120,7 @@ def page(data: ReportData, traces: Traces) -> str:
 
 def drawn(panels: Sequence[Panel[T]], data: T) -> dict[str, Any]:
     """The panels of a page as its template takes them, see panels.html, and page.js."""
-    drawings = [(each, each.rows(data), each.spec(data)) for each in panels]
+    drawings = [(panel, panel.rows(data), panel.spec(data)) for panel in panels]
     shown = {
         panel.name: {"spec": spec, "domains": rows["domain"].unique().sort().to_list()}
         for panel, rows, spec in drawings

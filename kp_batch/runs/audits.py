@@ -155,7 +155,10 @@ def audits_text(results: Iterable[AuditResult]) -> str:
 
 def audits_table(results: Iterable[AuditResult]) -> list[dict[str, str]]:
     """What audits found, a row for each."""
-    return [{"audit": each.name, "found": each.state, "rows": f"{each.rows:,}"} for each in results]
+    return [
+        {"audit": result.name, "found": result.state, "rows": f"{result.rows:,}"}
+        for result in results
+    ]
 
 
 def results_text(results: Iterable[AuditResult]) -> str:

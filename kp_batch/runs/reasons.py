@@ -81,7 +81,7 @@ def file_changes(counts: Mapping[str, int]) -> Iterator[Reason]:
 
 def join_reasons(reasons: Iterable[Reason]) -> str:
     """The words of all reasons, on one line."""
-    return "; ".join(each.words for each in reasons)
+    return "; ".join(reason.words for reason in reasons)
 
 
 def weights_by_date(profile: Any) -> dict[str, Weights]:
@@ -91,7 +91,7 @@ def weights_by_date(profile: Any) -> dict[str, Weights]:
         profile: as the settings have it; the dates sort as texts.
     """
     tables: list[dict[str, Any]] = profile if isinstance(profile, list) else [profile or {}]
-    dated = [(each.get(_FROM, ""), each) for each in tables if each]
+    dated = [(table.get(_FROM, ""), table) for table in tables if table]
     return {
         begin: {name: value for name, value in each.items() if name != _FROM}
         for begin, each in dated

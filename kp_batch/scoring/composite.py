@@ -117,7 +117,7 @@ def breakdowns(rows: pl.DataFrame, profiles: Iterable[WeightProfile]) -> list[Br
             that each row bears.
         profiles: all that the rows bear.
     """
-    known = {each.profile_id: each for each in profiles}
+    known = {profile.profile_id: profile for profile in profiles}
     after = [each.name.prefix("after_") for each in overridden()]
     summed = rows.with_columns(composite(known.values())).with_columns(after)
     needed = [*DIMENSIONS, *OVERRIDES, "profile_id", "composite", pl.col("^after_.*$")]

@@ -73,25 +73,26 @@ class ProfileVersions:
         return {
             name: begun[-1]
             for name, versions in self.versions.items()
-            if (begun := [each for each in versions if _has_begun(each, moment)])
+            if (begun := [version for version in versions if _has_begun(version, moment)])
         }
 
     @property
     def profiles(self) -> tuple[WeightProfile, ...]:
         """All profiles, each once."""
-        every = (each.profile for versions in self.versions.values() for each in versions)
+        every = (version.profile for versions in self.versions.values() for version in versions)
         return tuple(dict.fromkeys(every))
 
     @property
     def moments(self) -> list[datetime]:
         """The times from which any weights hold, ascending."""
-        every = (each.valid_from for versions in self.versions.values() for each in versions)
+        every = (version.valid_from for versions in self.versions.values() for version in versions)
         return sorted({moment for moment in every if moment})
 
     def as_json(self) -> dict[str, Any]:
         """The weights as JSON, from which `parse_profiles` makes the same versions."""
         tables = {
-            name: [_table(each) for each in versions] for name, versions in self.versions.items()
+            name: [_table(version) for version in versions]
+            for name, versions in self.versions.items()
         }
         return {
             name: each[0] if len(each) == 1 and _FROM not in each[0] else each
@@ -178,7 +179,7 @@ def _parsed(content: Mapping[str, Any], path: str) -> dict[str, tuple[Version, .
 
 def _versions(name: str, profile: Any) -> tuple[Version, ...]:
     """The versions of tables without a fault; built-in weights hold before a dated first one."""
-    versions = tuple(Version(_begin(each), _profile(name, each)) for each in _tables(profile))
+    versions = tuple(Version(_begin(table), _profile(name, table)) for table in _tables(profile))
     return versions if versions[0].valid_from is None else (*_built_in().get(name, ()), *versions)
 
 
@@ -223,7 +224,7 @@ def _faults(content: Mapping[str, Any]) -> Iterator[str]:
                 yield from _weight_faults(label, cast("dict[str, Any]", table))
             else:
                 yield f"{label}: expected a table of four weights, got {table!r}"
-        yield from _date_faults(name, [each for each in tables if isinstance(each, dict)])
+        yield from _date_faults(name, [table for table in tables if isinstance(table, dict)])
 
 
 def _weight_faults(name: str, weights: dict[str, Any]) -> Iterator[str]:

@@ -138,8 +138,8 @@ def check_nodes(ray: Any, config: RescoreConfig) -> None:
     try:
         here = [str(Path(each).absolute()) for each in config.archive if Path(each).exists()]
         paths = [str(Path.cwd()), str(probe), *here]
-        nodes = [each for each in ray.nodes() if each["Alive"]]
-        for node, asked in [(each, ask_node(ray, each, paths)) for each in nodes]:
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        for node, asked in [(node, ask_node(ray, node, paths)) for node in nodes]:
             check_node(ray, node, asked)
     finally:
         probe.unlink()
@@ -168,8 +168,8 @@ def with_a_core(ray: Any) -> list[Mapping[str, float]]:
     Raises:
         WorkerError: there is none.
     """
-    nodes = [each["Resources"] for each in ray.nodes() if each["Alive"]]
-    able = [each for each in nodes if each.get("CPU", 0) >= 1]
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    able = [node for node in nodes if node.get("CPU", 0) >= 1]
     if not able:
         raise WorkerError("no node of the Ray cluster has a core for kp-batch")
     return able
@@ -210,7 +210,7 @@ def check_node(ray: Any, node: Mapping[str, Any], asked: Any) -> None:
 
 def _seen(paths: Sequence[str]) -> tuple[str, list[str]]:
     """What a node has, and which of the paths it lacks."""
-    return versions_here(), [each for each in paths if not Path(each).exists()]
+    return versions_here(), [path for path in paths if not Path(path).exists()]
 
 
 def versions_here() -> str:

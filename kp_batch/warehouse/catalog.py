@@ -172,8 +172,8 @@ def confine(
     connection: duckdb.DuckDBPyConnection, folders: Iterable[Path] = (), files: Iterable[Path] = ()
 ) -> None:
     """Let a connection reach some folders and files alone, and no network, from now on."""
-    connection.execute("SET allowed_directories = ?", [[str(each) for each in folders]])
-    paths = [str(each) for each in files]
+    connection.execute("SET allowed_directories = ?", [[str(folder) for folder in folders]])
+    paths = [str(file) for file in files]
     # The views name files as patterns that mean them alone.
     connection.execute("SET allowed_paths = ?", [[*paths, *map(escape, paths)]])
     connection.execute("SET enable_external_access = false")

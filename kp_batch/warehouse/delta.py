@@ -311,7 +311,7 @@ def changes_of(folder: Path) -> Iterator[tuple[int, set[Path], set[Path]]]:
             raise _lacking(folder, version)
         actions = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
         added, removed = (
-            {_logged_file(folder, each[what]["path"]) for each in actions if what in each}
+            {_logged_file(folder, action[what]["path"]) for action in actions if what in action}
             for what in ("add", "remove")
         )
         yield version, added, removed - added

@@ -291,8 +291,8 @@ def _row_expressions(schema: pl.Schema) -> tuple[list[pl.Expr], list[Fault]]:
 
 def _together(faults: list[Fault]) -> list[Fault]:
     """One fault for each code; of a missing column the message was its name."""
-    missing = ", ".join(each.message for each in faults if each.code == MISSING_COLUMN)
-    wrong = "; ".join(each.message for each in faults if each.code == WRONG_COLUMN_TYPE)
+    missing = ", ".join(fault.message for fault in faults if fault.code == MISSING_COLUMN)
+    wrong = "; ".join(fault.message for fault in faults if fault.code == WRONG_COLUMN_TYPE)
     together = [Fault(MISSING_COLUMN, f"no column {missing}")] if missing else []
     if wrong:
         together.append(Fault(WRONG_COLUMN_TYPE, wrong))

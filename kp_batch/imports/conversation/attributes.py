@@ -55,7 +55,7 @@ class OtelSpan:
     def record(self) -> dict[str, object]:
         """The span as JSON."""
         told = dict(zip(self.__slots__, _SPAN(self), strict=True))
-        return {**told, "events": [asdict(each) for each in self.events]}
+        return {**told, "events": [asdict(event) for event in self.events]}
 
     @classmethod
     def of(cls, record: Json) -> "OtelSpan":
@@ -104,11 +104,11 @@ def first(texts: Iterable[str | None]) -> str | None:
 
 def first_text(holders: Iterable[object], *names: str) -> str | None:
     """What the first of these that has one of these names holds there, as text."""
-    for each in holders:
-        if isinstance(each, FlatAttributes) and each.keys().isdisjoint(names):
+    for holder in holders:
+        if isinstance(holder, FlatAttributes) and holder.keys().isdisjoint(names):
             continue
         for name in names:
-            found = value_at(each, name)
+            found = value_at(holder, name)
             if found is not None and _is_plain(found) and (text := _text(found)):
                 return text
     return None

@@ -47,7 +47,7 @@ def messages_of(payload: object) -> list[Message]:
     if messages := messages_in(found):
         return messages
     parts = list_in(found)
-    if parts and all(isinstance(each, dict) for each in parts):
+    if parts and all(isinstance(part, dict) for part in parts):
         found = {"content": found}
     return [without_role(found) or Message("assistant", as_text(payload))]
 
@@ -69,7 +69,7 @@ def without_role(found: object) -> Message | None:
 def objective_in(payload: object) -> str:
     """The first user message of a payload, or the text at one of the usual places; else ''."""
     found = parse_json(payload)
-    said = [each.text for each in _messages(found) if each.role == "user" and each.text]
+    said = [message.text for message in _messages(found) if message.role == "user" and message.text]
     return said[0] if said else _text_at_usual_place(found)
 
 

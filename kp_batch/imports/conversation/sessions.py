@@ -152,7 +152,7 @@ def _messages(lines: Iterable[Json]) -> list[Message]:
             ended[line["call"]] = bool(line["failed"])
         else:
             parts.setdefault(line.get("message") or (line["id"], line["role"]), []).append(line)
-    return [_message(each, ended) for each in parts.values()]
+    return [_message(part, ended) for part in parts.values()]
 
 
 def _message(lines: Sequence[Json], ended: dict[object, bool]) -> Message:

@@ -106,11 +106,11 @@ def draft(
     """
     tree = _Tree(spans)
     name = f"kp:trace:{trace}"
-    if not any(each.content for each in tree.spans):
+    if not any(span.content for span in tree.spans):
         return Skipped("no span of an agent")
     if not tree.roots:
         return Rejected(["incomplete"], "its root is not here yet", id=name)
-    if not all(each.has_ended for each in tree.roots):
+    if not all(root.has_ended for root in tree.roots):
         return Rejected(["incomplete"], "its root has not ended yet", id=name)
     transcript = _transcript(tree, rules)
     return TraceDraft(
@@ -122,7 +122,7 @@ def draft(
         scores=_scores(tree, scores),
         fields=_fields(tree),
         origin=_origin(tree),
-        native=Native(root=first(each.id for each in tree.roots)),
+        native=Native(root=first(root.id for root in tree.roots)),
     )
 
 
@@ -137,18 +137,18 @@ class _Tree:
     """
 
     def __init__(self, spans: Iterable[Span]) -> None:
-        self._by_id: dict[str, Span] = {each.id: each for each in spans}
+        self._by_id: dict[str, Span] = {span.id: span for span in spans}
         self.spans = self._in_order()
-        self.roots = [each for each in self.spans if each.parent == ""]
+        self.roots = [span for span in self.spans if span.parent == ""]
         self.heads = [*self.roots, *self.spans]
-        self.calls = [each for each in self.spans if isinstance(each.content, ModelCall)]
-        self.has_tool_runs = any(isinstance(each.content, ToolRun) for each in self.spans)
+        self.calls = [span for span in self.spans if isinstance(span.content, ModelCall)]
+        self.has_tool_runs = any(isinstance(span.content, ToolRun) for span in self.spans)
         self._silent = self._spoken_for()
 
     @property
     def input(self) -> object:
         """What the trace was given."""
-        return next((each.input for each in self.roots if each.input not in (None, "")), None)
+        return next((root.input for root in self.roots if root.input not in (None, "")), None)
 
     def counts(self, span: Span) -> bool:
         """Whether a span tells what no other does."""
@@ -220,7 +220,7 @@ class _Tree:
     def _starts(self) -> dict[str, int]:
         """When each span started, or else what it is within."""
         spans = self._by_id.values()
-        starts = {each.id: each.start for each in spans if each.start is not None}
+        starts = {span.id: span.start for span in spans if span.start is not None}
         for span in spans if len(starts) < len(spans) else ():
             path = takewhile(lambda x: x.id not in starts, chain([span], self._above(span)))
             if lacking := [*path]:
@@ -231,7 +231,7 @@ class _Tree:
 
 def says_anything(messages: Sequence[Message]) -> bool:
     """Whether there is anything in these messages."""
-    return any(each.thought or each.calls or each.results for each in messages)
+    return any(message.thought or message.calls or message.results for message in messages)
 
 
 def _transcript(tree: _Tree, rules: Rules) -> Transcript:
@@ -262,18 +262,18 @@ def _run(content: ToolRun) -> tuple[ToolCall, ToolResult]:
 
 def _start(tree: _Tree) -> datetime | None:
     """When the root started, or else the first span that has a time."""
-    times = (time_of_ns(each.start) for each in tree.heads if each.start is not None)
+    times = (time_of_ns(head.start) for head in tree.heads if head.start is not None)
     return next(filter(None, times), None)
 
 
 def _end(tree: _Tree) -> datetime | None:
     """When the last root ended, or else the last span that has a time."""
-    lasts = (each.start if each.end is None else each.end for each in tree.spans)
-    return _latest(each.end for each in tree.roots) or _latest(lasts)
+    lasts = (span.start if span.end is None else span.end for span in tree.spans)
+    return _latest(root.end for root in tree.roots) or _latest(lasts)
 
 
 def _latest(times: Iterable[int | None]) -> datetime | None:
-    found = (time_of_ns(each) for each in times if each is not None)
+    found = (time_of_ns(time) for time in times if time is not None)
     return max(filter(None, found), default=None)
 
 
@@ -283,7 +283,7 @@ def _objective(tree: _Tree, transcript: Transcript, path: str | None) -> str:
     Else the root's input, or that of the earliest span that has one.
     """
     found = (path and at_path(tree.input, path)) or transcript.objective
-    inputs = (each.input for each in tree.spans if not isinstance(each.content, ToolRun))
+    inputs = (span.input for span in tree.spans if not isinstance(span.content, ToolRun))
     asked = filter(None, map(objective_in, inputs))
     return found or question_in(tree.input) or next(asked, "")
 
@@ -309,12 +309,12 @@ def _fields(tree: _Tree) -> dict[str, Sequence[str]]:
 
 def _origin(tree: _Tree) -> Origin:
     """Of each of its fields what the first that has it tells, roots before all others."""
-    told = [each.origin for each in tree.heads]
-    agents = (each.content for each in tree.spans if isinstance(each.content, AgentRun))
+    told = [head.origin for head in tree.heads]
+    agents = (span.content for span in tree.spans if isinstance(span.content, AgentRun))
     version = first(each.version for each in told)
     return Origin(
-        agent=first(each.agent for each in told) or first(each.name for each in agents),
-        model=first(each.origin.model for each in tree.calls),
+        agent=first(each.agent for each in told) or first(agent.name for agent in agents),
+        model=first(call.origin.model for call in tree.calls),
         session=first(each.session for each in told),
-        version=version or first(each.release for each in tree.heads),
+        version=version or first(head.release for head in tree.heads),
     )

@@ -78,7 +78,7 @@ def _is_of(
 ) -> bool:
     with _trying(denied):
         looks = form.inputs(paths, lambda path: form.sniff(path, read(path)))
-        inputs = [each for each in looks if not each.refused]
+        inputs = [look for look in looks if not look.refused]
         return any(_has_units(form, each, local_path, denied) for each in inputs[:_FILES])
     return False
 

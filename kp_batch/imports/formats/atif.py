@@ -270,7 +270,7 @@ def _refers(path: str, content: bytes) -> tuple[list[str], str]:
         told = loads(content)
         observed = [step.get("observation") or {} for step in told["steps"]]
         results = [result for each in observed for result in each.get("results") or ()]
-        refs = [ref for each in results for ref in each.get("subagent_trajectory_ref") or ()]
+        refs = [ref for result in results for ref in result.get("subagent_trajectory_ref") or ()]
         paths = [str(ref["trajectory_path"]) for ref in refs if ref.get("trajectory_path")]
         continued = told.get("continued_trajectory_ref")
     except (ValueError, TooLargeError, LookupError, TypeError, AttributeError):
@@ -324,7 +324,7 @@ def _step_of(path: Path, told: Json) -> Json:
     """The part of a trial that a trajectory is of: all of it, or one of its steps."""
     names = {name for folder, name in pairwise(path.parts) if folder == "steps"}
     steps = cast("list[Json]", told.get("step_results") or [])
-    return next((each for each in steps if each["step_name"] in names), told)
+    return next((step for step in steps if step["step_name"] in names), told)
 
 
 def _is_valid(ended: set[str | None]) -> bool:

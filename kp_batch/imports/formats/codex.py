@@ -244,7 +244,7 @@ class _Session:
         named = item.get("call_id") or item.get("id")
         if kind == "reasoning":
             parts = (item.get("summary"), item.get("content"))
-            yield from self._think(number, joined([_text(each) for each in parts]))
+            yield from self._think(number, joined([_text(part) for part in parts]))
         elif kind == "message" and item.get("role") == "assistant":
             yield from self._think(number, text_of(item.get("content")))
         elif kind.endswith("_call"):

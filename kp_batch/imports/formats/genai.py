@@ -73,16 +73,16 @@ def payload(span: OtelSpan) -> object:
     found = _held(span, _GIVEN)
     if found is not None:
         return found
-    return [_usual(each) for each in span.events if each.name in _SPEAKERS] or None
+    return [_usual(event) for event in span.events if event.name in _SPEAKERS] or None
 
 
 def scores(span: OtelSpan) -> list[Score]:
     """The scores of a span."""
     name, value = "gen_ai.evaluation.name", "gen_ai.evaluation.score.value"
     return scores_of(
-        (value_at(each.attributes, name), value_at(each.attributes, value), each.time)
-        for each in span.events
-        if each.name == "gen_ai.evaluation.result"
+        (value_at(event.attributes, name), value_at(event.attributes, value), event.time)
+        for event in span.events
+        if event.name == "gen_ai.evaluation.result"
     )
 
 
@@ -90,7 +90,7 @@ def _guessed(span: OtelSpan) -> str | None:
     """The operation of a span that does not name one of these."""
     if value_at(span.attributes, "gen_ai.tool.name"):
         return _TOOL
-    speaks = any(each.name in _SPEAKERS for each in span.events)
+    speaks = any(event.name in _SPEAKERS for event in span.events)
     return _MODEL[0] if speaks or _held(span, _ANSWER) is not None else None
 
 
@@ -99,23 +99,23 @@ def _held(span: OtelSpan, name: str) -> object:
     found = value_at(span.attributes, name)
     if found is not None or not span.events:
         return found
-    events = (value_at(each.attributes, name) for each in span.events)
-    return next((each for each in events if each is not None), None)
+    events = (value_at(event.attributes, name) for event in span.events)
+    return next((event for event in events if event is not None), None)
 
 
 def _given(span: OtelSpan) -> Sequence[Message]:
     told_ones = messages_in(_held(span, _GIVEN))
-    return told_ones or _spoken(each for each in span.events if each.name != _CHOICE)
+    return told_ones or _spoken(event for event in span.events if event.name != _CHOICE)
 
 
 def _answer(span: OtelSpan) -> Sequence[Message]:
     found = messages_in(_held(span, _ANSWER))
-    found = found or _spoken(each for each in span.events if each.name == _CHOICE)
+    found = found or _spoken(event for event in span.events if event.name == _CHOICE)
     return found or _vendors_answer(value_at(span.attributes, "gen_ai.output"))
 
 
 def _spoken(events: Iterator[Event]) -> list[Message]:
-    found = (message_of(_usual(each)) for each in events if each.name in _SPEAKERS)
+    found = (message_of(_usual(event)) for event in events if event.name in _SPEAKERS)
     return [each for each in found if each]
 
 

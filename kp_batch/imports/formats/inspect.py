@@ -185,7 +185,7 @@ def units(path: Path, _: Sequence[Path]) -> Iterator[SourceRecord | Rejected | S
     elif name.endswith(".eval"):
         with EvalFile(path) as file:
             log = Log.of(file.header)
-            yield from (_sample(log, each) for each in file.samples())
+            yield from (_sample(log, sample) for sample in file.samples())
     else:
         content = _log(read_json(path))
         log = Log.of(content)

@@ -47,7 +47,7 @@ def trim_messages(
         TooLargeError: they come to more than a trace may hold.
     """
     room = _room()
-    return [cast("Json", _whole(_slim(each, prior), attachments, room)) for each in messages]
+    return [cast("Json", _whole(_slim(message, prior), attachments, room)) for message in messages]
 
 
 def _slim(message: Json, prior: Collection[str]) -> Json:
@@ -55,7 +55,7 @@ def _slim(message: Json, prior: Collection[str]) -> Json:
     return {
         **_only(message, _KEPT),
         "prior": str(message.get("id")) in prior,
-        "content": [_only(each, _OF_PARTS) for each in _parts(message)]
+        "content": [_only(part, _OF_PARTS) for part in _parts(message)]
         if isinstance(content, list)
         else content,
         "tool_calls": [_only(each, _OF_CALLS) for each in cast("Iterable[Json]", calls)],
@@ -110,12 +110,14 @@ def _attached(text: str, attachments: Mapping[str, str]) -> str:
 def conversation(messages: Iterable[Json]) -> Iterator[Message]:
     """Messages, without those of an earlier run but for the question."""
     asked = False
-    for each in messages:
-        role = _ROLES.get(each.get("role") or "")
-        is_question = role == "user" and not asked and not _is_shown(each) and _text(each) != ""
+    for message in messages:
+        role = _ROLES.get(message.get("role") or "")
+        is_question = (
+            role == "user" and not asked and not _is_shown(message) and _text(message) != ""
+        )
         asked = asked or is_question
-        if role and (is_question or not each["prior"]):
-            yield from _read(role, each)
+        if role and (is_question or not message["prior"]):
+            yield from _read(role, message)
 
 
 def _read(role: Role, message: Json) -> Iterator[Message]:
@@ -133,7 +135,7 @@ def _is_shown(message: Json) -> bool:
 
 
 def _said(message: Json) -> Iterator[Message]:
-    reasoning = [_reasoning(each) for each in _parts(message)]
+    reasoning = [_reasoning(part) for part in _parts(message)]
     beside = message.get("reasoning")
     reasoning.append(beside if isinstance(beside, str) else "")
     yield Message("assistant", _text(message), joined(reasoning))
@@ -179,7 +181,7 @@ def _parts(message: Json) -> list[Json]:
 
 def _text(message: Json) -> str:
     parts = _parts(message)
-    return joined([str(each.get("text") or "") for each in parts if each.get("type") == "text"])
+    return joined([str(part.get("text") or "") for part in parts if part.get("type") == "text"])
 
 
 def _reasoning(part: Json) -> str:
@@ -230,12 +232,12 @@ def record_of(sample: Json, log: Log) -> dict[str, object]:
     attachments = {**(old.get("content") or {}), **(sample.get("attachments") or {})}
     scores = _named(sample, log)
     edits = [each for score in scores.values() for each in score.get("history") or ()]
-    changes = [value_at(each, "provenance.timestamp") for each in edits]
+    changes = [value_at(edit, "provenance.timestamp") for edit in edits]
     changes.append(value_at(sample.get("invalidation"), "timestamp"))
     return {
         "created": sample.get("started_at") or events.first,
         "ended": sample.get("completed_at") or events.last,
-        "changed": max([events.last, *(sortable(each) for each in changes)]),
+        "changed": max([events.last, *(sortable(change) for change in changes)]),
         "input": _asked(sample.get("input"), attachments),
         "messages": trim_messages(sample.get("messages") or (), attachments, events.of_prior_runs),
         "scores": dict(numbers({name: score.get("value") for name, score in scores.items()})),
@@ -312,7 +314,7 @@ def _message_ids(event: Json) -> Iterator[str]:
 
 
 def _ids(messages: Iterable[object]) -> Iterator[str]:
-    return (str(name) for each in messages if (name := value_at(each, "id")))
+    return (str(name) for message in messages if (name := value_at(message, "id")))
 
 
 def _asked(given: object, attachments: Mapping[str, str]) -> object:

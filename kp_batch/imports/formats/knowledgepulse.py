@@ -125,7 +125,7 @@ def _asked(url: str, query: str) -> Iterator[tuple[str | None, ...]]:
     while (batch := _next(arrived)) is not None:
         if isinstance(batch, BaseException):
             raise batch
-        yield from zip(*(each.to_pylist() for each in batch.columns), strict=True)
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _next(arrived: Queue[_Arrived]) -> _Arrived:

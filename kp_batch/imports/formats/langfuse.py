@@ -237,14 +237,14 @@ def _units(rows: pa.RecordBatch) -> Iterator[SourceRecord | Rejected | Skipped]:
 
 
 def _of_lines(path: Path) -> Iterator[SourceRecord | Rejected | Skipped]:
-    for each in read_json_lines(path):
-        if isinstance(each, Rejected):
-            yield each
+    for line in read_json_lines(path):
+        if isinstance(line, Rejected):
+            yield line
             continue
         try:
-            yield _unit(cast("Json", each[1]), each[0])
+            yield _unit(cast("Json", line[1]), line[0])
         except UnreadableError as error:
-            yield Rejected(["missing_column"], str(error), line=each[0])
+            yield Rejected(["missing_column"], str(error), line=line[0])
 
 
 def _of_json(content: object) -> Iterator[SourceRecord | Rejected | Skipped]:
@@ -320,10 +320,10 @@ def draft(
         return Skipped("scores of a trace that is not there")
     if not observations:
         return Rejected(["incomplete"], "it has no observations yet", id=f"kp:trace:{trace}")
-    tree = [_span(each) for each in observations]
+    tree = [_span(observation) for observation in observations]
     roots = [each for each in tree if not each.parent]
     tree += [_span_of_trace(each, roots) for each in traces]
-    return draft_of(trace, tree, rules, _scores(scores, {"", *(each.id for each in roots)}))
+    return draft_of(trace, tree, rules, _scores(scores, {"", *(root.id for root in roots)}))
 
 
 def _row(record: Json) -> _Row:
@@ -353,11 +353,11 @@ def _span(row: _Observation) -> Span:
 
 def _span_of_trace(row: _Trace, roots: Sequence[Span]) -> Span:
     """What is around the roots; its own timestamp may be later than that of its first one."""
-    starts = [nanoseconds(row.timestamp), *(each.start for each in roots)]
+    starts = [nanoseconds(row.timestamp), *(root.start for root in roots)]
     return Span(
         id="",
         parent="",
-        start=min((each for each in starts if each is not None), default=None),
+        start=min((start for start in starts if start is not None), default=None),
         end=None,
         input=row.input,
         fields=_fields(row, with_metadata=True),
@@ -433,7 +433,7 @@ def _told(row: _Described, names: Sequence[str]) -> str | None:
     """What its metadata has under one of these names, be it as an attribute."""
     metadata = _metadata(row)
     places = (metadata, object_in(metadata.get("attributes")))
-    return first_text(places, *names, *(f"attributes.{each}" for each in names))
+    return first_text(places, *names, *(f"attributes.{name}" for name in names))
 
 
 def _scores(rows: Sequence[_ScoreRow], places: set[str]) -> list[Score]:

@@ -87,7 +87,7 @@ class _Run:
 
 
 _TEXTS = [each.name for each in fields(_Run) if each.type is not Any]
-_OTHERS = [each.name for each in fields(_Run) if each.type is Any]
+_OTHERS = [field.name for field in fields(_Run) if field.type is Any]
 
 
 def units(path: Path, _: Sequence[Path]) -> Iterator[SourceRecord | Rejected | Skipped]:
@@ -95,8 +95,8 @@ def units(path: Path, _: Sequence[Path]) -> Iterator[SourceRecord | Rejected | S
     if path.name.lower().endswith(".parquet"):
         yield from units_of(path, _ROWS, _columns, _units, ["trace_id"])
         return
-    for each in read_json_lines(path):
-        yield each if isinstance(each, Rejected) else _unit(cast("Json", each[1]), each[0])
+    for line in read_json_lines(path):
+        yield line if isinstance(line, Rejected) else _unit(cast("Json", line[1]), line[0])
 
 
 def _columns(schema: pa.Schema) -> Callable[[str], bool]:

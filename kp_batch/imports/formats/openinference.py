@@ -106,14 +106,14 @@ def _usual(item: object) -> Json:
     role, text = value_at(item, "message.role"), _shown(value_at(item, "message.content"))
     parts = [_part(each) for each in listed(item, "message.contents")]
     if text is not None:  # which stands among the parts once more
-        parts = [each for each in parts if each["type"] != "text"]
+        parts = [part for part in parts if part["type"] != "text"]
         parts.append({"type": "text", "text": text})
     calls = [_call(each) for each in listed(item, "message.tool_calls")]
     if name := value_at(item, "message.function_call_name"):
         given = value_at(item, "message.function_call_arguments_json")
         calls.append({"name": name, "arguments": given})
     if role == "tool":
-        found = [str(each["text"]) for each in parts if each.get("text") is not None]
+        found = [str(part["text"]) for part in parts if part.get("text") is not None]
         content = "\n".join(found) if found else None
         return {"role": role, "content": content, "tool_call_id": value_at(item, _CALLED)}
     return {"role": role, "content": parts, "tool_calls": calls}

@@ -153,7 +153,7 @@ def draft(
     trace: str, units: Sequence[SourceRecord], rules: Rules
 ) -> TraceDraft | Rejected | Skipped:
     """See `Format`; the records are those of `OtelSpan`."""
-    told = (OtelSpan.of(cast("Json", each.payload)) for each in units)
+    told = (OtelSpan.of(cast("Json", unit.payload)) for unit in units)
     rows = spans.latest(told, lambda row: row.end is not None)
     speaking = filter(openinference.is_spoken, rows)
     of_trace = [score for row in speaking for score in openinference.scores(row, "trace.")]

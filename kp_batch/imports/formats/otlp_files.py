@@ -158,7 +158,7 @@ def _request(message: bytes) -> Json:
         raise TooLargeError
     room = Budget(limits.VALUES, str(TooLargeError()))
     groups = [_group(content, room) for number, content in _fields(message, room) if number == 1]
-    signal = _signal([each for _, records in groups for each in records])
+    signal = _signal([record for _, records in groups for record in records])
     return {signal: [_told(*group, room) for group in groups] if signal == REQUEST else []}
 
 
@@ -167,7 +167,7 @@ def _group(content: bytes, room: Budget) -> tuple[bytes, list[bytes]]:
     fields = [*_fields(content, room)]
     resource = b"".join(each for number, each in fields if number == 1)
     scopes = (each for number, each in fields if number == 2)
-    records = (found for each in scopes for found in _fields(each, room))
+    records = (found for scope in scopes for found in _fields(scope, room))
     return resource, [each for number, each in records if number == 2]
 
 
@@ -181,9 +181,9 @@ _SIGNALS: Sequence[tuple[str, type[Message], Callable[[Any], bool]]] = (
 def _signal(records: Sequence[bytes]) -> str:
     """Which signal has such records, as the first that shows it tells."""
     for name, kind, is_of in _SIGNALS:
-        for each in records:
+        for record in records:
             with suppress(DecodeError):
-                if is_of(_decoded(kind, each)):
+                if is_of(_decoded(kind, record)):
                     return name
     if records:
         raise ValueError("it has no span with ids, no log and no metric")
@@ -192,7 +192,7 @@ def _signal(records: Sequence[bytes]) -> str:
 
 def _told(resource: bytes, spans: Iterable[bytes], room: Budget) -> Json:
     attributes = _attributes(_decoded(Resource, resource).attributes, room)
-    told = [_span(_decoded(Span, each), room) for each in spans]
+    told = [_span(_decoded(Span, span), room) for span in spans]
     return {"resource": {"attributes": attributes}, "scopeSpans": [{"spans": told}]}
 
 
@@ -208,11 +208,11 @@ def _span(span: Any, room: Budget) -> Json:
         "attributes": _attributes(span.attributes, room),
         "events": [
             {
-                "name": each.name,
-                "timeUnixNano": each.time_unix_nano,
-                "attributes": _attributes(each.attributes, room),
+                "name": event.name,
+                "timeUnixNano": event.time_unix_nano,
+                "attributes": _attributes(event.attributes, room),
             }
-            for each in span.events
+            for event in span.events
         ],
         "status": {"code": span.status.code},
     }
@@ -228,7 +228,7 @@ _PLAIN = {
 
 def _attributes(pairs: Collection[KeyValue], room: Budget) -> list[Json]:
     room.take(len(pairs))
-    return [{"key": each.key, "value": _value(each.value, room)} for each in pairs]
+    return [{"key": pair.key, "value": _value(pair.value, room)} for pair in pairs]
 
 
 def _value(value: AnyValue, room: Budget) -> Json:

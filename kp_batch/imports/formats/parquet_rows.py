@@ -94,7 +94,7 @@ def times_as_text(batch: pa.RecordBatch) -> pa.RecordBatch:
 
     A timestamp of no year from 1 to 9999 becomes its count, which is no time, but something.
     """
-    columns = [_told(each) for each in batch.columns]
+    columns = [_told(column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 

@@ -30,7 +30,7 @@ def units(path: Path, _: Sequence[Path]) -> Iterator[SourceRecord | Rejected | S
 def _units(rows: pa.RecordBatch) -> Iterator[SourceRecord | Rejected]:
     # In nanoseconds, which Python's own times lack.
     times = [each for each in rows.schema if pa.types.is_timestamp(each.type)]
-    sizes = {each.name: NANOSECONDS[each.type.unit] for each in times}
+    sizes = {time.name: NANOSECONDS[time.type.unit] for time in times}
     counted = pa.schema([x.with_type(pa.int64()) if x.name in sizes else x for x in rows.schema])
     frame = cast("pl.DataFrame", pl.from_arrow(times_as_text(rows.cast(counted))))
     for row in frame.iter_rows(named=True):
