@@ -9,7 +9,7 @@ from prefect.cache_policies import NO_CACHE
 from kp_batch.config import RescoreConfig
 from kp_batch.imports.config import ImportConfig
 from kp_batch.imports.run import as_text
-from kp_batch.log import say
+from kp_batch.log import info
 from kp_batch.steps.prefect import FLOW, rescore_in_tasks, silence_at_exit, told_in_log
 from kp_batch.steps.step import retried, timed
 
@@ -43,4 +43,4 @@ def import_and_rescore(imports: list[ImportConfig], config: RescoreConfig) -> di
 def import_new(given: ImportConfig) -> None:
     """Import, again after a while where the disk or the network fails; see `retried`."""
     done = retried(f"import into {given.archive}", given.run)
-    say(as_text(done, given.archive))
+    info(as_text(done, given.archive))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from kp_batch.errors import ResourceError
-from kp_batch.text import number, printable_lines
+from kp_batch.text import count_of, printable_lines
 
 _SECONDS_BETWEEN_LINES = 10.0
 _LOG = logging.getLogger("kp_batch")
@@ -68,7 +68,7 @@ def telling(name: str) -> Generator[None]:
         raise ResourceError(f"{name} cannot be written: {error.strerror}") from error
 
 
-def say(message: str) -> None:
+def info(message: str) -> None:
     """Tell what is done."""
     _LOG.info("%s", printable_lines(message))
 
@@ -169,7 +169,7 @@ class Progress:
         self._done, self._began = 0, time.monotonic()
         self._spoken = self._began
         if self._bar.disable and total and at_once:
-            say(f"{label}: {number(total, unit)}")
+            info(f"{label}: {count_of(total, unit)}")
 
     def add(self, count: int) -> None:
         """Count more units as done."""
@@ -181,7 +181,7 @@ class Progress:
             meter = self._bar.format_meter(
                 self._done, self._total, now - self._began, ncols=0, unit=f" {self._unit}s"
             )
-            say(f"{self._label}: {meter}")
+            info(f"{self._label}: {meter}")
 
     def close(self) -> None:
         """Clear the bar."""

@@ -66,12 +66,12 @@ def shortened(text: str, length: int) -> str:
     return shown if len(shown) <= length else f"{shown[: length - 1]}…"
 
 
-def number(count: int, what: str) -> str:
+def count_of(count: int, what: str) -> str:
     """Write a count with its unit, in the singular or the plural."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
-def are(count: int) -> str:
+def be(count: int) -> str:
     """The verb that follows a count."""
     return "is" if count == 1 else "are"
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 
 from kp_batch import log
-from kp_batch.cli.supervise import ending_signals, say, supervised
+from kp_batch.cli.supervise import ending_signals, print_message, supervised
 from kp_batch.errors import explained
 from kp_batch.log import telling, user_err, user_out
 
@@ -43,7 +43,7 @@ def main() -> NoReturn:
         try:
             sys.exit(supervised(_long, whole=_WHOLE if name in _PUBLISHING else ""))
         except OSError as error:  # there is no room for another process, or for its files
-            say(str(explained(error)))
+            print_message(str(explained(error)))
             sys.exit(1)
     for number in ending_signals():
         signal.signal(number, _end)
@@ -63,7 +63,7 @@ def _long() -> int:
     from kp_batch.storage.store import TRAFFIC
 
     if TRAFFIC.requests and not status:  # what failed says why in its last line
-        log.say(f"object storage: {TRAFFIC}")
+        log.info(f"object storage: {TRAFFIC}")
     return status
 
 
@@ -81,7 +81,7 @@ def _status() -> int:
             error.show(user_err())
         return error.exit_code
     except EndedBySignal as error:
-        say(f"ended by {signal.Signals(error.args[0]).name}")
+        print_message(f"ended by {signal.Signals(error.args[0]).name}")
         return 128 + error.args[0]
     except BrokenPipeError:
         sys.stdout = None  # whoever read our output has left; so do we, without a word
@@ -89,6 +89,6 @@ def _status() -> int:
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001 (none is worth a traceback, Rust's panics neither)
-        say(str(explained(error)))
+        print_message(str(explained(error)))
         return 1
     return 0

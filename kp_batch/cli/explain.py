@@ -18,7 +18,7 @@ from kp_batch.log import echo
 from kp_batch.text import (
     age,
     aligned,
-    number,
+    count_of,
     of_group,
     one_line,
     padded,
@@ -140,7 +140,7 @@ def score(  # noqa: PLR0913 (each is an option)
     if not lines:
         raise TraceError(f"there is no trace in {printable(file.name)}")
     if unscored:
-        raise TraceError(f"{unscored:,} of {number(lines, 'trace')} cannot be scored, {first}")
+        raise TraceError(f"{unscored:,} of {count_of(lines, 'trace')} cannot be scored, {first}")
 
 
 @contextmanager
@@ -205,7 +205,7 @@ def _trace(result: "Explanation") -> Iterator[str]:
         yield f"  {head:<9}  {kind}: {shortened(one_line(step.content), max(room, 20))}"
     more = len(result.steps) - _STEPS
     if more > 0:
-        yield f"             and {number(more, 'more step')}"
+        yield f"             and {count_of(more, 'more step')}"
     if result.is_cut:
         yield "  text       longer than its encoder's window, which reads its beginning alone"
 
@@ -249,7 +249,7 @@ def _neighbours(result: "Explanation") -> Iterator[str]:
 
 def _cache(contents: "CacheContents", cache_group: str | None) -> Iterator[str]:
     ttl = "no ttl" if contents.ttl == "none" else f"a ttl of {contents.ttl}"
-    traces = number(contents.size, "trace")
+    traces = count_of(contents.size, "trace")
     cache = f"the cache{of_group(cache_group)}, which holds {contents.capacity:,}"
     yield f"it met {traces} in {cache}, with {ttl}"
     if contents.oldest and contents.newest:
@@ -394,7 +394,7 @@ def _cells(
 
 def _causes(counts: Counts, max_similarity: float | None) -> dict[str, str]:
     """What each dimension was computed from, as far as that is known."""
-    steps = number(counts.n_steps, "step")
+    steps = count_of(counts.n_steps, "step")
     known = [
         None if counts.n_types is None else f"{counts.n_types} of 4 types of steps",
         steps,
@@ -409,7 +409,7 @@ def _causes(counts: Counts, max_similarity: float | None) -> dict[str, str]:
     return {
         "complexity": ", ".join(each for each in known if each),
         "novelty": novelty,
-        "tool_diversity": f"{number(counts.n_tools, 'distinct tool')} in {steps}",
+        "tool_diversity": f"{count_of(counts.n_tools, 'distinct tool')} in {steps}",
         "outcome_confidence": outcome,
     }
 

@@ -18,7 +18,7 @@ from kp_batch.cli.options import complete_domains, json_line, json_option, wareh
 from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
 from kp_batch.log import echo, telling, user_err, user_out
-from kp_batch.text import Terminal, number, printable
+from kp_batch.text import Terminal, count_of, printable
 
 if TYPE_CHECKING:
     from kp_batch.operations.export import ExportResult
@@ -127,7 +127,7 @@ def export(  # noqa: PLR0913 (each is an option)
         echo(text, err=output == _STDOUT)
         if exported.chosen and not exported.exported:
             raise KpBatchError(
-                f"none of {number(exported.chosen, 'chosen trace')} could be exported, and "
+                f"none of {count_of(exported.chosen, 'chosen trace')} could be exported, and "
                 f"{printable(output)} is as it was; what became of them is told above"
             )
 
@@ -142,9 +142,9 @@ def exported_text(result: "ExportResult", output: str) -> str:
     ]
     where = "stdout" if output == "-" else printable(output)
     lines = [
-        f"{number(result.exported, 'trace')} of {result.chosen:,} chosen in {where}",
+        f"{count_of(result.exported, 'trace')} of {result.chosen:,} chosen in {where}",
         *(f"  chosen by  {printable(condition)}" for condition in result.conditions),
-        *(f"  {what:<10} {number(count, 'trace')}" for what, count in skipped if count),
+        *(f"  {what:<10} {count_of(count, 'trace')}" for what, count in skipped if count),
         *(f"  see        {printable(file)}" for file in result.unread_files),
     ]
     return "\n".join(lines)

@@ -17,7 +17,7 @@ from kp_batch.cli.supervise import logged
 from kp_batch.errors import KpBatchError
 from kp_batch.log import echo
 from kp_batch.novelty.settings import parse_ttl
-from kp_batch.text import number, printable
+from kp_batch.text import count_of, printable
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import Layout
 
@@ -54,7 +54,7 @@ def catalog(warehouse: Path, output: Path | None) -> None:
         needs = f"; {_NEEDS}" if url_of(warehouse) else ""
         echo(f"{output} shows what is published in {shown(warehouse)}{needs}", err=True)
         return
-    tables = number(len(rebuild(warehouse).tables), "table")
+    tables = count_of(len(rebuild(warehouse).tables), "table")
     with connect(warehouse) as connection:
         last = connection.execute("SELECT max_by(run_id, number) FROM runs")
         [(run_id,)] = last.fetchall()
@@ -169,9 +169,9 @@ def removed_text(result: "VacuumResult", *, dry_run: bool = False) -> str:
         (result.raw_rows, "raw row"),
         (result.vectors, "vector"),
     ]
-    counted = ", ".join(number(count, what) for count, what in counts)
+    counted = ", ".join(count_of(count, what) for count, what in counts)
     head = f"{'to be removed' if dry_run else 'removed'}: {counted}"
-    readable = f"{number(len(result.readable), 'run')} since {next(iter(result.readable), None)}"
+    readable = f"{count_of(len(result.readable), 'run')} since {next(iter(result.readable), None)}"
     lines = [
         head if any(count for count, _ in counts) else "nothing to remove",
         *_lost(result.lost, dry_run=dry_run),
@@ -182,7 +182,7 @@ def removed_text(result: "VacuumResult", *, dry_run: bool = False) -> str:
 
 def forgotten_text(result: "ForgetResult", *, dry_run: bool = False) -> str:
     """Format what was forgotten for a terminal, or what would be."""
-    traces = f"{number(result.traces, 'scored trace')}, {number(result.rows, 'rejected row')}"
+    traces = f"{count_of(result.traces, 'scored trace')}, {count_of(result.rows, 'rejected row')}"
     ids = [
         ("replaced", result.replaced, "of content that counts no more"),
         ("before", result.before, "forgotten before"),
@@ -200,8 +200,8 @@ def forgotten_text(result: "ForgetResult", *, dry_run: bool = False) -> str:
         f"{'to be forgotten' if dry_run else f'forgotten{run}'}: {traces}"
         if is_work
         else "nothing to forget",
-        *(_line(name, f"{number(count, 'id')} {what}") for name, count, what in ids if count),
-        *(_line(name, number(count, what)) for name, count, what in work if count),
+        *(_line(name, f"{count_of(count, 'id')} {what}") for name, count, what in ids if count),
+        *(_line(name, count_of(count, what)) for name, count, what in work if count),
         *(
             [_line("finish", "what an earlier forget left is removed, too")]
             if result.finishes
@@ -230,7 +230,7 @@ def rolled_back_text(result: "RollbackResult", *, dry_run: bool = False) -> str:
     parameters = sorted({_PARAMETERS.get(each.code, each.code) for each in result.settings})
     lines = [
         f"{head}: from run {result.from_run} to run {result.to_run}",
-        *(_line(name, number(count, what)) for name, count, what in counts if count),
+        *(_line(name, count_of(count, what)) for name, count, what in counts if count),
         *([_line("rejects", rejects)] if result.rejects != result.rejects_then else []),
         *(_line("setting", printable(each.words)) for each in result.settings),
         *(
@@ -260,7 +260,7 @@ def _lost(runs: Sequence[str], *, dry_run: bool) -> list[str]:
         return []
     which = runs[0] if len(runs) == 1 else f"from {runs[0]} to {runs[-1]}"
     can = "could" if dry_run else "can"
-    text = f"{number(len(runs), 'run')} {can} no longer be read with --as-of: {which}"
+    text = f"{count_of(len(runs), 'run')} {can} no longer be read with --as-of: {which}"
     return [_line("lost", text)]
 
 

@@ -23,7 +23,7 @@ from kp_batch.duck import set_variables
 from kp_batch.errors import KpBatchError
 from kp_batch.log import echo, telling, user_out
 from kp_batch.runs.reasons import in_words
-from kp_batch.text import aligned, number, one_line, padded, printable, shortened, width
+from kp_batch.text import aligned, count_of, one_line, padded, printable, shortened, width
 from kp_batch.warehouse.questions import Question
 from kp_batch.warehouse.questions import questions as all_questions
 
@@ -286,7 +286,7 @@ def verification_text(result: "Verification") -> str:
     ]
     return "\n".join(
         [
-            f"{number(result.checked, 'trace')} verified (--seed {result.seed})"
+            f"{count_of(result.checked, 'trace')} verified (--seed {result.seed})"
             + (f", {skipped:,} skipped: {files} gone or changed" if skipped else ""),
             "",
             *aligned(rows),

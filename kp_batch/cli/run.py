@@ -13,7 +13,7 @@ from kp_batch.cli.query import ask
 from kp_batch.cli.supervise import has_told, logged
 from kp_batch.errors import ResourceError
 from kp_batch.log import echo, show_only_new_warnings
-from kp_batch.text import number
+from kp_batch.text import count_of
 from kp_batch.warehouse.layout import Layout, check_apart, make_folder
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def sample(folder: Path, **shape: Any) -> None:
     from kp_batch.sample import write_sample
 
     files = len(write_sample(folder, **shape))
-    counted = f"{number(shape['traces'], 'trace')} in {number(files, 'file')}"
+    counted = f"{count_of(shape['traces'], 'trace')} in {count_of(files, 'file')}"
     echo(f"kp-batch: {counted} in {folder}", err=True)
 
 

@@ -44,7 +44,7 @@ def ending_signals() -> set[signal.Signals]:
     return {each for each in ending if signal.getsignal(each) != signal.SIG_IGN}
 
 
-def say(message: str) -> None:
+def print_message(message: str) -> None:
     """Tell something on stderr."""
     with suppress(OSError, ResourceError):  # its terminal may be closed
         echo(f"kp-batch: {printable_lines(message)}", err=True)
@@ -79,7 +79,7 @@ def supervised(work: Callable[[], int], *, whole: str = "") -> int:
         status = _told(folder, status)
     _clear(folder)
     if number is not None:
-        say(f"ended by {_named(number)}{whole}")
+        print_message(f"ended by {_named(number)}{whole}")
         return 128 + number
     return status
 
@@ -128,7 +128,7 @@ def _status(work: Callable[[], int]) -> int:
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
     except BaseException as error:  # noqa: BLE001 (Rust's panics and interrupts, too)
-        say(str(explained(error)))
+        print_message(str(explained(error)))
         return 1
 
 
@@ -180,9 +180,9 @@ def _told(folder: Path, status: int) -> int:
         how = _named(-status) if status < 0 else f"itself, with status {status}"
         end = f"the working process ended by {how}: {last or 'it said nothing'}{details}"
     if (folder / _TOLD).exists():
-        say(f"warning: {end}; the report may be an older one")
+        print_message(f"warning: {end}; the report may be an older one")
         return 0
-    say(end)
+    print_message(end)
     return 128 - status if status < 0 else status or 1
 
 

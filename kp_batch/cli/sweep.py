@@ -16,7 +16,7 @@ from kp_batch.cli.options import json_line, json_option, warehouse_option
 from kp_batch.log import echo
 from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
 from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep
-from kp_batch.text import aligned, number, printable, shortened
+from kp_batch.text import aligned, count_of, printable, shortened
 
 T = TypeVar("T")
 _ENDING = ".html"
@@ -138,14 +138,14 @@ def sweep_text(result: Sweep) -> str:
     shown = _largest(domains)
     more = len(domains) - len(shown)
     tables = ["\n".join(_table(rows)) for rows in (overall, *shown)]
-    left_out = [f"{number(more, 'more domain')}, with fewer traces: see --json"] if more else []
+    left_out = [f"{count_of(more, 'more domain')}, with fewer traces: see --json"] if more else []
     recorded = "\n".join(_recorded(result))
     return "\n\n".join(filter(None, ["\n".join(_head(result)), *tables, *left_out, recorded]))
 
 
 def _head(result: Sweep) -> Iterator[str]:
     yield (
-        f"{number(result.traces, 'trace')}, as a run would score them with the encoder "
+        f"{count_of(result.traces, 'trace')}, as a run would score them with the encoder "
         f"{result.encoder_id}"
     )
     yield "  change, rank corr, now reach, no longer (reach it): beside the combination in force"
@@ -160,7 +160,7 @@ def _largest(domains: Sequence[list[Outcome]]) -> list[list[Outcome]]:
 def _table(rows: Sequence[Outcome]) -> Iterator[str]:
     domain = rows[0].task_domain
     name = "all domains" if domain is None else shortened(domain, _DOMAIN)
-    yield f"{name}, {number(rows[0].traces, 'trace')}"
+    yield f"{name}, {count_of(rows[0].traces, 'trace')}"
     yield from aligned([_cells(row, "scores") for row in rows])
 
 

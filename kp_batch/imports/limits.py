@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kp_batch.errors import KpBatchError
-from kp_batch.text import are, number
+from kp_batch.text import be, count_of
 
 if TYPE_CHECKING:  # not for the command line, which has the options of all commands
     from kp_batch.imports.rejects import Refusals
@@ -46,7 +46,7 @@ def check_limits(limits: ImportLimits, refusals: "Refusals", traces: int, files:
         part = refusals.numbers[kind]
         if limit is not None and is_beyond(limit, part, whole):
             raise KpBatchError(
-                f"{part:,} of {number(whole, what)} {are(part)} {kind}, more than --max-{kind} "
+                f"{part:,} of {count_of(whole, what)} {be(part)} {kind}, more than --max-{kind} "
                 f"{limit} allows (such as {refusals.first[kind]}); no trace is imported; "
                 f"_refused.jsonl in the archive tells all; to allow it this once: --max-{kind} "
                 f"{part}"

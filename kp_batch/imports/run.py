@@ -42,7 +42,7 @@ from kp_batch.imports.state import ImportState, KnownSource, state_file
 from kp_batch.imports.workers import Workers
 from kp_batch.log import progress
 from kp_batch.storage.urls import is_url
-from kp_batch.text import number, shortened
+from kp_batch.text import count_of, shortened
 
 IMPORTER = 6  # the version of how records become traces
 _LARGE = 64 << 20  # bytes
@@ -314,19 +314,19 @@ def as_text(done: Imported, archive: str) -> str:
 
 def forgotten_text(done: Forgotten, archive: str) -> str:
     """A line that tells what was taken back."""
-    records = f", {number(done.records, 'record')} of sources" if done.records else ""
+    records = f", {count_of(done.records, 'record')} of sources" if done.records else ""
     return (
-        f"{number(done.traces, 'trace')} taken back{records}; changed "
-        f"{number(done.files_changed, 'file')} of {archive}"
+        f"{count_of(done.traces, 'trace')} taken back{records}; changed "
+        f"{count_of(done.files_changed, 'file')} of {archive}"
     )
 
 
 def _lines(done: Imported, archive: str) -> Iterator[str]:
-    files = f"{done.files_read:,} of {number(done.files, 'file')}"
-    yield f"{number(done.traces, 'trace')} from {files} that are new or changed"
-    yield f"  changed    {number(done.files_changed, 'file')} of {archive}"
+    files = f"{done.files_read:,} of {count_of(done.files, 'file')}"
+    yield f"{count_of(done.traces, 'trace')} from {files} that are new or changed"
+    yield f"  changed    {count_of(done.files_changed, 'file')} of {archive}"
     if done.deleted:
-        yield f"  deleted    {number(done.deleted, 'trace')} there; as before here"
+        yield f"  deleted    {count_of(done.deleted, 'trace')} there; as before here"
     for title, counts in (
         ("refused", done.refused),
         ("waiting", done.waiting),
@@ -336,7 +336,7 @@ def _lines(done: Imported, archive: str) -> Iterator[str]:
         for what, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
             yield f"  {title:<10} {count:,} {shortened(what, _WHAT)}"
     if done.expired:
-        yield f"  expired    {number(done.expired, 'trace')} passed over 30 days ago"
+        yield f"  expired    {count_of(done.expired, 'trace')} passed over 30 days ago"
     for name, rule in done.rules.items():
         yield f"  rule       {name}: {_rule(rule)}"
     stands = {kind: count for kind, count in done.standing.items() if count}

@@ -33,7 +33,7 @@ from kp_batch.runs.run import Run
 from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import Executor, cut, step
 from kp_batch.storage.urls import is_url, local_name
-from kp_batch.text import are, number, printable
+from kp_batch.text import be, count_of, printable
 
 # A file that was written this shortly before it was looked at may be written again within the same
 # tick of its clock: its time says nothing, and the next run looks at its content once more.
@@ -207,7 +207,7 @@ def _warn_of_unreadable(run: Run, now: Ledger, before: Ledger) -> None:
         what = f"{printable(each.source_file)} is unreadable: {printable(each.message)}"
         warn(what, repeated=is_repeated(each))
     if (more := len(unreadable) - _NAMED) > 0:
-        others = f"{number(more, 'more file')} {are(more)} unreadable"
+        others = f"{count_of(more, 'more file')} {be(more)} unreadable"
         what = f"{others}; a run lists all of them: {run.look_at_rejects}"
         warn(what, repeated=is_repeated(unreadable[_NAMED]))
 
@@ -230,7 +230,7 @@ def _warn_of_loss(now: Ledger, before: Ledger, gone: Sequence[str]) -> None:
 
     if is_half(held):
         causes = (
-            f"; {number(len(names), 'file')} {are(len(names))} {cause} "
+            f"; {count_of(len(names), 'file')} {be(len(names))} {cause} "
             f"(such as {printable(names[0])})"
             for cause, names in lost.items()
             if names

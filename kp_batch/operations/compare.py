@@ -14,7 +14,7 @@ from kp_batch.ingest.reread import TraceLocation, find_locations, reread
 from kp_batch.runs.reasons import OF_ENCODER, Reason, file_changes, join_reasons, setting_changes
 from kp_batch.runs.record import RunRecord, incomparable
 from kp_batch.runs.staging import Staging
-from kp_batch.text import aligned, number, one_line, printable, shortened
+from kp_batch.text import aligned, count_of, one_line, printable, shortened
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.snapshot import PublishedSnapshot, create_view, published
 
@@ -230,7 +230,7 @@ def comparison_text(result: Comparison, *, shows_text: bool = True) -> str:
     lines = [
         f"from {result.first} to {result.second}",
         (
-            f"  {number(result.in_both, 'trace')} in both, {result.only_in_first:,} in the first "
+            f"  {count_of(result.in_both, 'trace')} in both, {result.only_in_first:,} in the first "
             f"alone, {result.only_in_second:,} in the second alone"
         ),
         *("", *_differing(result.changes)),
@@ -239,7 +239,9 @@ def comparison_text(result: Comparison, *, shows_text: bool = True) -> str:
         shown = _largest(result.domains)
         more = len(result.domains) - len(shown)
         lines += ["", "how the scores moved:", *aligned([_scores(row) for row in shown])]
-        lines += [f"  {number(more, 'more domain')}, with fewer traces: see --json"] if more else []
+        lines += (
+            [f"  {count_of(more, 'more domain')}, with fewer traces: see --json"] if more else []
+        )
         lines += ["", *_crossings(result, shown)]
         lines += ["", *_movements(result, shown, shows_text=shows_text)]
     return "\n".join(lines)

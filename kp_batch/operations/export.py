@@ -31,7 +31,7 @@ from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.runs.record import last_done
 from kp_batch.runs.staging import Staging
 from kp_batch.schemas import EXPORTED, TIMESTAMP, arrow_schema
-from kp_batch.text import encodable, number, one_line, printable
+from kp_batch.text import count_of, encodable, one_line, printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.catalog import confine
 from kp_batch.warehouse.layout import Layout
@@ -305,7 +305,7 @@ def _check_vectors(connection: duckdb.DuckDBPyConnection) -> None:
     [(count,)] = connection.execute(query, [NO_FINGERPRINT]).fetchall()
     if count:
         raise KpBatchError(
-            f"{number(count, 'chosen trace')} cannot be told apart by --distinct: scored without "
+            f"{count_of(count, 'chosen trace')} cannot be told apart by --distinct: scored without "
             "an embedder, they have no vectors; leave --distinct away, or run with one first"
         )
 

@@ -31,7 +31,7 @@ from kp_batch.planning.scorer import Scorer, is_as_published
 from kp_batch.runs.run import Run, last_config
 from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor
-from kp_batch.text import are, number, one_line, shortened
+from kp_batch.text import be, count_of, one_line, shortened
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import keeps_versions, may_remove
 from kp_batch.warehouse.delta import DeltaTables, remove_unneeded
@@ -343,9 +343,9 @@ class KnownIds:
         """Which ids were never seen, and what to do about that, in words; empty: none."""
         if not len(self.unseen):
             return ""
-        given = number(len(self.seen) + len(self.unseen) + self.forgotten, "id")
+        given = count_of(len(self.seen) + len(self.unseen) + self.forgotten, "id")
         return (
-            f"{len(self.unseen):,} of {given} {are(len(self.unseen))} unknown: "
+            f"{len(self.unseen):,} of {given} {be(len(self.unseen))} unknown: "
             f"{self.unseen_named}; nothing was changed; --unseen-too also keeps out of later runs "
             "what was never seen"
         )

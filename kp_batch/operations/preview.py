@@ -30,7 +30,7 @@ from kp_batch.runs.record import RunCounts, last_done
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import Executor, ThreadExecutor, step, timed
-from kp_batch.text import number, printable
+from kp_batch.text import count_of, printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import keep_here
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
@@ -119,7 +119,7 @@ def preview(
 def preview_text(result: Preview, *, shows_text: bool = True) -> str:
     """Format a preview for a terminal, with or without the objectives of traces."""
     counts = result.counts
-    restated = f"{counts.restated:,} of {number(counts.accepted, 'trace')}"
+    restated = f"{counts.restated:,} of {count_of(counts.accepted, 'trace')}"
     told = f"preview: {restated} would be restated; nothing was published"
     if not result.changes:
         told = f"preview: {nothing_text(counts)}"

@@ -22,7 +22,7 @@ from kp_batch.runs.record import RunRecord, done_runs
 from kp_batch.runs.run import Run, last_config
 from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor, timed
-from kp_batch.text import number, one_line
+from kp_batch.text import count_of, one_line
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import Manifest
@@ -245,7 +245,7 @@ def _check(now: PublishedSnapshot, target: RunRecord) -> None:
     warehouse = now.warehouse.resolve()
     paths = {table: files_of(warehouse, table, left.tables.get(table)) for table in STATE}
     gone = {table: sum(not path.exists() for path in each) for table, each in paths.items()}
-    if told := [f"{number(count, 'file')} of {table}" for table, count in gone.items() if count]:
+    if told := [f"{count_of(count, 'file')} of {table}" for table, count in gone.items() if count]:
         since = next(iter(_kept(now).restorable), None)
         kept = f"the runs since {since} are kept" if since else "no run is kept"
         raise WarehouseError(

@@ -36,7 +36,7 @@ from kp_batch.runs.staging import Staging
 from kp_batch.schemas import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
-from kp_batch.text import number
+from kp_batch.text import count_of
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.snapshot import published
@@ -245,7 +245,7 @@ def _sample(snapshot: OpenSnapshot, traces: int, seed: int) -> pl.DataFrame:
 def _unchecked(sampled: pl.DataFrame, stored: pl.DataFrame) -> Iterator[str]:
     if stored.is_empty() and not sampled.is_empty():
         yield (
-            f"nothing could be checked: of {number(len(sampled), 'trace')} drawn, all stand in "
+            f"nothing could be checked: of {count_of(len(sampled), 'trace')} drawn, all stand in "
             "files that are gone, unreadable or changed"
         )
 
@@ -253,11 +253,11 @@ def _unchecked(sampled: pl.DataFrame, stored: pl.DataFrame) -> Iterator[str]:
 def _wrong(missing: int, unknown: list[str], differences: Iterable[Difference]) -> Iterator[str]:
     if unknown:
         yield (
-            f"no known file has the content of {number(len(unknown), 'scored trace')} (such as "
+            f"no known file has the content of {count_of(len(unknown), 'scored trace')} (such as "
             f"{unknown[0]})"
         )
     if missing:
-        yield f"no score for {number(missing, 'trace')} of the archive"
+        yield f"no score for {count_of(missing, 'trace')} of the archive"
     for difference in differences:
         if not difference.greatest <= difference.tolerance:
             off = f"{difference.greatest:.3g}"

@@ -11,7 +11,7 @@ from kp_batch.pipeline.replay import span_bytes
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.timeline import Span
 from kp_batch.runs.run import Run
-from kp_batch.text import number
+from kp_batch.text import count_of
 from kp_batch.warehouse.layout import Layout
 
 # Besides the vectors of a span: the libraries, DuckDB on a small machine, a part of the work.
@@ -28,7 +28,7 @@ def check_fit(run: Run, plan: Plan) -> None:
     """
     dimensions, scores = _dimensions(run, plan), plan.counts.accepted
     check_vectors_fit(plan.spans, dimensions)
-    quantiles = f"the quantiles of {number(scores, 'score')}"
+    quantiles = f"the quantiles of {count_of(scores, 'score')}"
     _check_memory(quantiles, bytes_of_quantiles(scores), "fewer traces")
     written = (
         plan.texts.missing * 4 * dimensions + sum(part.rows for part in plan.parts) * _SCORE_BYTES
@@ -36,7 +36,7 @@ def check_fit(run: Run, plan: Plan) -> None:
     free = disk_usage(run.config.warehouse).free
     if written > free:
         raise ResourceError(
-            f"{number(plan.texts.missing, 'new vector')} and the scores take about "
+            f"{count_of(plan.texts.missing, 'new vector')} and the scores take about "
             f"{_told(written)}, and the disk of {run.config.warehouse} has {_told(free)} left; "
             "free some space, or choose another folder"
         )
@@ -50,7 +50,7 @@ def check_vectors_fit(spans: Sequence[Span], dimensions: int) -> None:
     """
     widest = max((span.last - span.warm for span in spans), default=0)
     needed = span_bytes(spans, dimensions)
-    _check_memory(f"the vectors of {number(widest, 'trace')}", needed, "a smaller --cache-size")
+    _check_memory(f"the vectors of {count_of(widest, 'trace')}", needed, "a smaller --cache-size")
 
 
 def _check_memory(what: str, size: int, remedy: str) -> None:

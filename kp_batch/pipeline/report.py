@@ -18,7 +18,7 @@ from kp_batch.duck import columns, duckdb_limit, sql, statement
 from kp_batch.errors import BusyError, Unread, WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.ingest.reread import Trace, TraceLocation, locations_query, reread_batches
-from kp_batch.log import say, warn
+from kp_batch.log import info, warn
 from kp_batch.report.data import ReportData, gather
 from kp_batch.report.traces import Detail, StepStart, Text, Traces
 from kp_batch.scoring.composite import breakdowns
@@ -89,7 +89,7 @@ def leave_report(warehouse: Path, executor: Executor) -> None:
     if fault:
         warn(f"the report was not written: {one_line(str(fault))}")
     else:
-        say(f"the report is in {shown(warehouse)}/{page.name}")
+        info(f"the report is in {shown(warehouse)}/{page.name}")
 
 
 def _fault_of_writing(warehouse: Path, mark: str, executor: Executor) -> BaseException | None:

@@ -11,7 +11,7 @@ from polars.exceptions import PanicException
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, StorageError
 from kp_batch.ingest.scan import scan_archive
-from kp_batch.log import say, warn
+from kp_batch.log import info, warn
 from kp_batch.pipeline.audit import audit_run, check_audits, refuse
 from kp_batch.pipeline.embed import embed
 from kp_batch.pipeline.preflight import check_fit
@@ -155,7 +155,7 @@ def say_plan(run: Run, plan: Plan) -> None:
     """Print what will be done, and why; the summary says where it is nothing."""
     described = describe(run, plan)
     for line in plan_text(described).splitlines() if plan.pending else ():
-        say(line)
+        info(line)
     for line in warnings(described):
         warn(line)
 

@@ -9,7 +9,7 @@ from kp_batch.duck import sql
 from kp_batch.runs.audits import AuditResult, audits_text
 from kp_batch.runs.record import RunCounts
 from kp_batch.steps.step import PREFECT, START, Clock, work
-from kp_batch.text import DOMAIN, aligned, bar_line, number, printable, shortened
+from kp_batch.text import DOMAIN, aligned, bar_line, count_of, printable, shortened
 
 if TYPE_CHECKING:  # who only prints a summary does not wait for these
     from kp_batch.planning.plan import Plan
@@ -77,13 +77,13 @@ def as_text(summary: Summary) -> str:
     codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
     more = summary.domains - len(summary.scores)
     kept = f" ({counts.rows_kept:,} kept of files gone or unreadable)" if counts.rows_kept else ""
-    windows = "" if counts.windows is None else f" ({number(counts.windows, 'window')})"
-    restated = f"{counts.restated:,} of {number(counts.accepted, 'trace')} restated"
+    windows = "" if counts.windows is None else f" ({count_of(counts.windows, 'window')})"
+    restated = f"{counts.restated:,} of {count_of(counts.accepted, 'trace')} restated"
     lines = [
         f"run {summary.run_id}: {restated} in {_waited(summary)}",
         (
-            f"  archive    {number(counts.files, 'file')}, {number(counts.rows, 'row')}{kept}: "
-            f"{counts.accepted:,} accepted, {number(counts.duplicates, 'duplicate')}, "
+            f"  archive    {count_of(counts.files, 'file')}, {count_of(counts.rows, 'row')}{kept}: "
+            f"{counts.accepted:,} accepted, {count_of(counts.duplicates, 'duplicate')}, "
             f"{counts.superseded:,} superseded, {counts.rejected:,} rejected"
         ),
         *([f"  rejects    {codes}"] if codes else []),
@@ -92,7 +92,7 @@ def as_text(summary: Summary) -> str:
         (
             f"  traces     {counts.restated:,} restated ({counts.replayed:,} replayed, "
             f"{counts.reweighted:,} reweighted), {counts.removed:,} removed; "
-            f"{number(counts.partitions, 'partition')} written"
+            f"{count_of(counts.partitions, 'partition')} written"
         ),
         *([f"  audits     {audits_text(summary.audits)}"] if summary.audits else []),
         "  seconds    " + ", ".join(f"{step} {spent:.2f}" for step, spent in steps.items()),
@@ -110,8 +110,8 @@ def nothing_text(counts: RunCounts) -> str:
         (counts.unreadable, "file", "unreadable"),
         (counts.gone, "file", "gone"),
     )
-    told = ", ".join(f"{number(count, what)} {how}" for count, what, how in standing if count)
-    done = f"nothing to do: {number(counts.accepted, 'trace')} scored as they have to be"
+    told = ", ".join(f"{count_of(count, what)} {how}" for count, what, how in standing if count)
+    done = f"nothing to do: {count_of(counts.accepted, 'trace')} scored as they have to be"
     return f"{done}; {told}" if told else done
 
 

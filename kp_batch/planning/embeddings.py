@@ -15,7 +15,7 @@ from kp_batch.planning.changes import ChangeDetection
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.timeline import Timeline
 from kp_batch.runs.run import Run
-from kp_batch.text import number, printable
+from kp_batch.text import count_of, printable
 from kp_batch.warehouse.layout import Layout
 
 # The texts that the replay reads.
@@ -66,7 +66,7 @@ def _sources(
     readable, lost = detected.locate("texts_to_reread")
     if lost:
         raise ArchiveError(
-            f"traces of {number(len(lost), 'file')}, gone or unreadable (such as "
+            f"traces of {count_of(len(lost), 'file')}, gone or unreadable (such as "
             f"{printable(min(lost))}) have no vectors of the encoder {scorer.encoder_id}; bring "
             "back what is missing, or remove their traces with --prune"
         )

@@ -10,7 +10,7 @@ from kp_batch.novelty.settings import format_cache_by
 from kp_batch.planning.plan import Plan
 from kp_batch.runs.reasons import Pending, Reason
 from kp_batch.runs.run import Run
-from kp_batch.text import DOMAIN, number, printable, shortened
+from kp_batch.text import DOMAIN, count_of, printable, shortened
 
 _DATED = "once scored, they are found by: kp-batch sql 'FROM scores WHERE created_at > now()'"
 _SHOWN = 5  # domains, or days
@@ -104,13 +104,13 @@ def plan_text(plan: PlanDescription) -> str:
     """Format a described plan for a terminal."""
     if not plan.pending:
         return f"nothing to do ({_files(plan) or 'no file changed'})"
-    reweighted = f"{number(plan.traces_to_reweight, 'trace')}: their weights alone differ"
+    reweighted = f"{count_of(plan.traces_to_reweight, 'trace')}: their weights alone differ"
     work = [
         ("caches", plan.caches, _caches(plan)),
-        ("embed", plan.texts_to_embed, number(plan.texts_to_embed, "text")),
-        ("replay", plan.traces_to_replay, number(plan.traces_to_replay, "trace")),
+        ("embed", plan.texts_to_embed, count_of(plan.texts_to_embed, "text")),
+        ("replay", plan.traces_to_replay, count_of(plan.traces_to_replay, "trace")),
         ("reweight", plan.traces_to_reweight, reweighted),
-        ("remove", plan.traces_to_remove, number(plan.traces_to_remove, "trace")),
+        ("remove", plan.traces_to_remove, count_of(plan.traces_to_remove, "trace")),
         ("keep", plan.rows_of_earlier, _of_earlier(plan)),
         ("reject", sum(plan.rejected_by_code.values()), _rejected(plan)),
     ]
@@ -121,7 +121,7 @@ def plan_text(plan: PlanDescription) -> str:
     )
     return "\n".join(
         [
-            f"plan: restate {number(plan.traces_to_restate, 'trace')}{_by_domain(plan)}",
+            f"plan: restate {count_of(plan.traces_to_restate, 'trace')}{_by_domain(plan)}",
             *_why(plan),
             *(f"  {what:<10} {text}" for what, count, text in work if count),
             f"  rewrite    {_days(plan.partitions)}",
@@ -161,7 +161,7 @@ def _files(plan: PlanDescription) -> str:
 
 
 def _of_earlier(plan: PlanDescription) -> str:
-    rows = number(plan.rows_of_earlier, "row")
+    rows = count_of(plan.rows_of_earlier, "row")
     return f"{rows} as an earlier kp_batch read them: their files are gone or unreadable"
 
 
@@ -171,16 +171,16 @@ def _rejected(plan: PlanDescription) -> str:
     code_counts = ", ".join(f"{code} {count:,}" for code, count in codes.items())
     superseded = plan.rejected_by_code.get(SUPERSEDED, 0)
     parts = [
-        *([number(plan.rows_rejected, "row")] if plan.rows_rejected else []),
-        *([number(len(plan.files.unreadable), "file")] if plan.files.unreadable else []),
-        *([f"{number(superseded, 'row')} superseded"] if superseded else []),
+        *([count_of(plan.rows_rejected, "row")] if plan.rows_rejected else []),
+        *([count_of(len(plan.files.unreadable), "file")] if plan.files.unreadable else []),
+        *([f"{count_of(superseded, 'row')} superseded"] if superseded else []),
     ]
     return ", ".join(parts) + (f" ({code_counts})" if code_counts else "")
 
 
 def _caches(plan: PlanDescription) -> str:
     lacking = plan.traces_without_value
-    without = f"; {number(lacking, 'trace')} without a value" if lacking else ""
+    without = f"; {count_of(lacking, 'trace')} without a value" if lacking else ""
     return f"{plan.caches:,}, by {plan.cache_by}{without}" if plan.caches else ""
 
 
@@ -194,5 +194,5 @@ def _days(days: list[str]) -> str:
     if not days:
         return "no partition"
     if len(days) <= _SHOWN:
-        return f"{number(len(days), 'partition')}: {', '.join(days)}"
-    return f"{number(len(days), 'partition')} from {days[0]} to {days[-1]}"
+        return f"{count_of(len(days), 'partition')}: {', '.join(days)}"
+    return f"{count_of(len(days), 'partition')} from {days[0]} to {days[-1]}"

@@ -12,7 +12,7 @@ from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.changes import Loss
 from kp_batch.runs.record import RunCounts
 from kp_batch.runs.run import Run
-from kp_batch.text import are, number, printable, shortened
+from kp_batch.text import be, count_of, printable, shortened
 
 _REMOVED_SHARE, _REMOVED = "5%", 10  # more than both have to go, unless --max-removed is given
 _ID = 100  # characters
@@ -84,7 +84,7 @@ def exceeded_limits(run: Run, counts: RunCounts, of: LimitInputs) -> str | None:
         return None
     if counts.accepted == 0:
         codes = _code_counts(counts.rejected_by_code) or "it is empty"
-        archive = f"{number(counts.rows, 'row')} in {number(counts.files, 'file')}"
+        archive = f"{count_of(counts.rows, 'row')} in {count_of(counts.files, 'file')}"
         none = f"none of the archive's {archive} can be scored ({codes})"
         return f"{none}; no scores are published{look}"
     exceeded = [
@@ -157,4 +157,4 @@ def _code_counts(by_code: dict[str, int]) -> str:
 
 
 def _of(part: int, whole: int, what: str) -> str:
-    return f"{part:,} of {number(whole, what)} {are(part)}"
+    return f"{part:,} of {count_of(whole, what)} {be(part)}"

@@ -11,7 +11,7 @@ import polars as pl
 from kp_batch.report.comparability import incomparable, no_trend, settings_changed
 from kp_batch.report.data import LABEL, ReportData
 from kp_batch.runs.reasons import join_reasons
-from kp_batch.text import are, number, printable, shortened
+from kp_batch.text import be, count_of, printable, shortened
 
 _MIN_TRACES = 30  # traces, from which on a mean is worth a sentence
 _NOTABLE = 0.01  # the least difference between two means that is worth a sentence
@@ -110,7 +110,7 @@ def _audits(data: ReportData) -> Iterator[Finding]:
     if last and last.audits:
         failing = [audit for audit in last.audits if audit.rows]
         named = (
-            (", ", Untrusted(each.name), f" {each.state} ({number(each.rows, 'row')})")
+            (", ", Untrusted(each.name), f" {each.state} ({count_of(each.rows, 'row')})")
             for each in failing
         )
         yield _finding(
@@ -202,7 +202,7 @@ def _unreadable(data: ReportData) -> Iterator[Finding]:
     paths = data.run.counts.unreadable_files if data.run and data.run.counts else []
     if paths:
         such = ", such as" if len(paths) > 1 else ":"
-        counted = f"{number(len(paths), 'file')} {are(len(paths))} unreadable{such} "
+        counted = f"{count_of(len(paths), 'file')} {be(len(paths))} unreadable{such} "
         yield _finding(counted, Untrusted(printable(paths[0])), ".", is_warning=True)
 
 
@@ -222,7 +222,7 @@ def _among_domains(data: ReportData, known: int, floor: int, where: str = "") ->
         return ""
     are_all = not data.others or (own["traces"] < floor).any()
     what = "domain" if are_all else "largest domain"
-    counted = f"only {what}" if known == 1 else number(known, what)
+    counted = f"only {what}" if known == 1 else count_of(known, what)
     return f"the {counted} with {floor} traces or more{where}"
 
 
@@ -232,12 +232,12 @@ def _extent(data: ReportData) -> Iterator[Finding]:
         yield _finding("No trace is scored yet.")
         return
     row = overall.row(0, named=True)
-    domains = number(data.totals["domains"], "domain")
+    domains = count_of(data.totals["domains"], "domain")
     when = _days_text(data.totals["first_day"], data.totals["last_day"])
     sharing = _share_text(row["worth_sharing"], row["traces"]) if row["worth_sharing"] else "none"
     reach = "reaches" if row["worth_sharing"] == 1 else "reach"
     yield _finding(
-        f"{number(row['traces'], 'trace')} in {domains}, {when}. The mean score is "
+        f"{count_of(row['traces'], 'trace')} in {domains}, {when}. The mean score is "
         f"{row['mean']:.3f}, the median {row['p50']:.3f}; {sharing} of them {reach} the threshold "
         f"of {data.totals['threshold']:g}."
     )
@@ -305,18 +305,19 @@ def _recorded(data: ReportData) -> Iterator[Finding]:
     if row["placeholders"]:
         carry = "carries" if row["placeholders"] == 1 else "carry"
         yield _finding(
-            f"{number(row['placeholders'], 'trace')} {carry} a recorded score of 0, the live "
+            f"{count_of(row['placeholders'], 'trace')} {carry} a recorded score of 0, the live "
             "engine's placeholder for none."
         )
     if row["traces"]:
         far = row["mean_absolute_difference"] >= _NOTABLE
         other = (
             "; the live engine may have had another clock, cache, model or profile "
-            "(FROM furthest_from_recorded)"
+            "(FROM largest_score_differences)"
         )
         yield _finding(
-            f"From the scores that live engines gave {number(row['traces'], 'trace')}, ours differ "
-            f"by {row['mean_absolute_difference']:.4f} on average{other if far else ''}.",
+            f"From the scores that live engines gave {count_of(row['traces'], 'trace')}, "
+            f"ours differ by "
+            f"{row['mean_absolute_difference']:.4f} on average{other if far else ''}.",
             is_warning=far,
         )
 
@@ -334,7 +335,7 @@ def _of_times(data: ReportData) -> Iterator[Finding]:
 
 def _implausible(data: ReportData) -> Iterator[Finding]:
     for kind, traces, first, last in data.date_outliers.iter_rows():
-        dated = f"{number(traces, 'trace')} {are(traces)} dated"
+        dated = f"{count_of(traces, 'trace')} {be(traces)} dated"
         if kind == "future" and data.run:
             yield _finding(
                 f"{dated} in the future, {_days_text(first, last)}: the scores are of "
@@ -380,6 +381,6 @@ def _gap(data: ReportData) -> Iterator[Finding]:
         if row["days"] >= _LONG:
             apart = "Apart from the times warned of, the" if data.left_out else "The"
             yield _finding(
-                f"{apart} longest time without a trace is {number(row['days'], 'day')}, from "
+                f"{apart} longest time without a trace is {count_of(row['days'], 'day')}, from "
                 f"{row['first_day']} to {row['last_day']}."
             )

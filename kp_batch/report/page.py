@@ -20,7 +20,7 @@ from kp_batch.report.data import ReportData
 from kp_batch.report.findings import Untrusted, findings
 from kp_batch.report.panels import PANELS, Panel
 from kp_batch.report.traces import Traces
-from kp_batch.text import age, bar_line, number, of_group, shortened
+from kp_batch.text import age, bar_line, count_of, of_group, shortened
 
 T = TypeVar("T")
 _ID = 80  # characters of a trace's id that are shown
@@ -135,7 +135,7 @@ def rendered(name: str, **values: Any) -> str:
         "scripts": [vega(), _text("page.js")],
         "style": _text("page.css"),
         "themes": THEMES,
-        "number": number,
+        "count_of": count_of,
     }
     return _template(name).render(**own, **values)
 

@@ -10,7 +10,7 @@ from kp_batch.report import charts
 from kp_batch.report.charts import Drawing, as_spec
 from kp_batch.report.comparability import no_trend
 from kp_batch.report.data import ReportData
-from kp_batch.text import number
+from kp_batch.text import count_of
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ def _no_notes(_: object) -> Iterator[str]:
 
 def _left_out(data: ReportData) -> Iterator[str]:
     if data.left_out:
-        yield f"Left out: {number(data.left_out, 'trace')}, of times that are warned of above."
+        yield f"Left out: {count_of(data.left_out, 'trace')}, of times that are warned of above."
 
 
 def _weights_over_time(data: ReportData) -> Iterator[str]:

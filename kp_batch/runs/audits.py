@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from kp_batch.errors import AuditError, KpBatchError
-from kp_batch.text import aligned, number, shortened
+from kp_batch.text import aligned, count_of, shortened
 
 Severity = Literal["error", "warn"]
 _SEVERITIES = ("error", "warn")
@@ -99,9 +99,8 @@ def parse_audits(audits: Mapping[str, Any], source: str) -> Audits:
 def _parsed(audits: Any, source: str, faults: Iterable[str]) -> Audits:
     messages = [*faults, *_faults(audits)]
     if messages:
-        raise KpBatchError(
-            f"the audits file {source} has {number(len(messages), 'fault')}: {'; '.join(messages)}"
-        )
+        faults = count_of(len(messages), "fault")
+        raise KpBatchError(f"the audits file {source} has {faults}: {'; '.join(messages)}")
     return Audits({name: Audit(**each) for name, each in audits.items()})
 
 
@@ -135,15 +134,15 @@ def refuse_failed(results: Iterable[AuditResult], then: str) -> None:
     """
     every = tuple(results)
     if failed := [each for each in every if each.fails]:
-        named = ", ".join(f"{each.name} ({number(each.rows, 'row')})" for each in failed)
-        raise AuditError(f"{number(len(failed), 'audit')} failed: {named}; {then}", every)
+        named = ", ".join(f"{each.name} ({count_of(each.rows, 'row')})" for each in failed)
+        raise AuditError(f"{count_of(len(failed), 'audit')} failed: {named}; {then}", every)
 
 
 def found_text(result: AuditResult) -> str:
     """What an audit with rows found, in one line."""
     first = "; ".join(shortened(each, _ROW) for each in result.first)
     allowed = ", allowed this once" if result.allowed else ""
-    return f"audit {result.name} found {number(result.rows, 'row')}{allowed}: {first}"
+    return f"audit {result.name} found {count_of(result.rows, 'row')}{allowed}: {first}"
 
 
 def audits_text(results: Iterable[AuditResult]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from kp_batch.text import number
+from kp_batch.text import count_of
 
 _TO = "\N{RIGHTWARDS ARROW}"
 _WEIGHTS = "profiles"  # the setting that is told by profile
@@ -76,7 +76,7 @@ def file_changes(counts: Mapping[str, int]) -> Iterator[Reason]:
     """
     for what, count in counts.items():
         if count:
-            yield Reason(f"files_{what}", f"{number(count, 'file')} {what}", new=count)
+            yield Reason(f"files_{what}", f"{count_of(count, 'file')} {what}", new=count)
 
 
 def join_reasons(reasons: Iterable[Reason]) -> str:

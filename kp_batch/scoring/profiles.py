@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ProfileError
-from kp_batch.text import number, time_of
+from kp_batch.text import count_of, time_of
 
 # Raised with any change to the composite or to the effect of an override: every profile_id bears
 # it.
@@ -172,7 +172,7 @@ def _parsed(content: Mapping[str, Any], path: str) -> dict[str, tuple[Version, .
     faults = list(_faults(content))
     if faults:
         raise ProfileError(
-            f"the profiles file {path} has {number(len(faults), 'fault')}: {'; '.join(faults)}"
+            f"the profiles file {path} has {count_of(len(faults), 'fault')}: {'; '.join(faults)}"
         )
     return {name: _versions(name, each) for name, each in content["profiles"].items()}
 

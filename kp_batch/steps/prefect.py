@@ -22,7 +22,7 @@ from prefect.settings import get_current_settings
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import AuditError, KpBatchError, known
-from kp_batch.log import add_handler, say, warn
+from kp_batch.log import add_handler, info, warn
 from kp_batch.operations.preview import Preview, preview, preview_text
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_and_report
@@ -180,7 +180,7 @@ def run_flow(config: RescoreConfig, on_result: Callable[[Summary | Preview], Non
     """Run the flow that prefect.yaml deploys from here, and say where; see `rescore_in_tasks`."""
     server = urlsplit(get_current_settings().api.url or "")
     shown = server._replace(netloc=server.netloc.rpartition("@")[2]).geturl()  # without a password
-    say(f"running as a Prefect flow on {shown or 'a temporary server'}")
+    info(f"running as a Prefect flow on {shown or 'a temporary server'}")
 
     def rescore(config: RescoreConfig) -> None:
         rescore_in_tasks(config, on_result)

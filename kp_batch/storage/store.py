@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from kp_batch.errors import KpBatchError, StorageError
 from kp_batch.files import atomic_write
 from kp_batch.storage.urls import check_url
-from kp_batch.text import number, one_line
+from kp_batch.text import count_of, one_line
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -73,7 +73,7 @@ class Traffic:
     def __str__(self) -> str:
         mib = (each / (1 << 20) for each in (self.read, self.written))
         read, written = (f"{each:,.1f} MiB" for each in mib)
-        return f"{number(self.requests, 'request')}, {read} read, {written} written"
+        return f"{count_of(self.requests, 'request')}, {read} read, {written} written"
 
 
 TRAFFIC = Traffic()  # of this process

@@ -16,7 +16,7 @@ import duckdb
 
 from kp_batch.duck import SQL, identifier, joined, statement
 from kp_batch.errors import KpBatchError
-from kp_batch.text import Terminal, number, padded, printable, printable_lines, width
+from kp_batch.text import Terminal, count_of, padded, printable, printable_lines, width
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -93,7 +93,7 @@ def _answer_text(answer: duckdb.DuckDBPyRelation, room: int | None) -> tuple[str
     is_cut = len(first) > _ROWS_SHOWN
     shown = _rounded(first.limit(_ROWS_SHOWN), answer.columns)
     laid_out = len(shown)
-    rows = number(len(answer) if is_cut else laid_out, "row")
+    rows = count_of(len(answer) if is_cut else laid_out, "row")
     cut = f", the first {_ROWS_SHOWN} of them shown; --format csv or json has all" if is_cut else ""
     if room is not None and (table := _table(shown)).index("\n") <= room:
         return (f"{table}{rows}{cut}\n" if is_cut else table), laid_out

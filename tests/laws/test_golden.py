@@ -141,10 +141,10 @@ def test_what_the_live_engine_recorded_is_met_and_a_wrong_ttl_shows(tmp_path: Pa
     write_jsonl(tmp_path / "a.jsonl", given)
     where = {"archive": (str(tmp_path / "a.jsonl"),), "warehouse": tmp_path / "warehouse"}
     rescore_archive(RescoreConfig(**where, ttl="1h"))
-    far = "SELECT trace_id FROM furthest_from_recorded WHERE abs(difference) > 1e-6"
+    far = "SELECT trace_id FROM largest_score_differences WHERE abs(difference) > 1e-6"
     assert ask(where["warehouse"], far).is_empty()
     rescore_archive(RescoreConfig(**where, ttl="none"))
-    found = ask(where["warehouse"], "FROM furthest_from_recorded WHERE abs(difference) > 1e-6")
+    found = ask(where["warehouse"], "FROM largest_score_differences WHERE abs(difference) > 1e-6")
     assert len(found) == 7
     # Its novelty alone explains each, so that cache, clock or model were others.
     assert found["implied_novelty"].is_between(-1e-6, 1 + 1e-6).all()

@@ -354,7 +354,7 @@ PLACEHOLDER = "a recorded score of 0, the live engine's placeholder for none."
 OURS = "From the scores that live engines gave {}, ours differ by {} on average{}."
 CAUSES = (
     "; the live engine may have had another clock, cache, model or profile "
-    "(FROM furthest_from_recorded)"
+    "(FROM largest_score_differences)"
 )
 
 

@@ -393,7 +393,7 @@ def test_traces_of_one_text_are_near_copies_at_one(tmp_path: Path) -> None:
 def test_the_furthest_from_what_was_recorded_come_first_with_what_they_met(
     warehouse: Path, scores: pl.DataFrame
 ) -> None:
-    found = ask(warehouse, "FROM furthest_from_recorded")
+    found = ask(warehouse, "FROM largest_score_differences")
     assert len(found) == scores.filter(pl.col("recorded_score") != 0).height > 0
     assert_same(found, furthest(scores).select(found.columns))
     assert found["difference"].abs().is_sorted(descending=True)

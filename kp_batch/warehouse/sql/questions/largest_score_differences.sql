@@ -1,9 +1,9 @@
 -- Group: live engines
--- Example: FROM furthest_from_recorded LIMIT 10;
+-- Example: FROM largest_score_differences LIMIT 10;
 -- `implied_novelty`: with which the trace would have got the recorded score, by the same weights and
 -- overrides. From 0 to 1, another cache explains the difference: its size or ttl, the clock, the model.
 -- A single thought has one score whatever its novelty, and so has what an override holds at 0 or 1.
-CREATE VIEW furthest_from_recorded AS
+CREATE VIEW largest_score_differences AS
 SELECT
     trace_id,
     created_at,
@@ -33,4 +33,4 @@ LEFT JOIN profiles USING (profile_id)
 WHERE recorded_score <> 0
 ORDER BY abs(difference) DESC, trace_id;
 
-COMMENT ON VIEW furthest_from_recorded IS 'Which scores are furthest from what the live engine gave the same trace, and could its novelty, its cache, or an override explain it?';
+COMMENT ON VIEW largest_score_differences IS 'Which scores are furthest from what the live engine gave the same trace, and could its novelty, its cache, or an override explain it?';
