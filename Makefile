@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test lint torture bench bench-full clean
+.PHONY: install demo check test lint torture bench bench-full clean
 .NOTPARALLEL: # all of it is installed into one environment
 
 install: .venv/installed
@@ -16,6 +16,9 @@ install: .venv/installed
 
 demo: .venv/for-demo
 	$(BIN)/kp-batch demo
+
+check: lint
+	$(BIN)/pytest -m 'not (process or model or prefect or slow)' --numprocesses 2 --dist worksteal
 
 test: lint
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --max-worker-restart 0 --no-loadscope-reorder

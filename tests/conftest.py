@@ -29,6 +29,18 @@ LONG = (
 )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let no test of the quick lane start what is not marked so."""
+    is_controller = config.option.numprocesses and not hasattr(config, "workerinput")
+    if "not (process" in config.option.markexpr and not is_controller:
+        sys.addaudithook(_refuse)
+
+
+def _refuse(event: str, _: object) -> None:
+    if event in {"subprocess.Popen", "os.fork", "os.posix_spawn", "socket.bind"}:
+        raise RuntimeError("this test starts a process or a server: mark it `process`")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the long files, and leave all others in their order."""
     order = {f"test_{name}": number for number, name in enumerate(LONG)}

@@ -19,7 +19,7 @@ _MODULES = (  # of the commands, in their order
     *("maintain", "import_", "export", "schema"),
 )
 _PUBLISHING = {"forget", "rollback", "run", "vacuum"}  # commands; all others publish nothing
-_LONG = {
+LONG = {
     *("run", "plan", "demo", "compare", "verify", "explain", "score", "sweep"),
     *("audit", "vacuum", "forget", "rollback", "import", "export"),
 }
@@ -39,15 +39,15 @@ def kp_batch() -> None:
 def main() -> NoReturn:
     """Run the command line and leave with its exit status."""
     name, *rest = sys.argv[1:] or [""]
-    if name in _LONG and not {"-h", "--help"} & {*rest}:
+    if name in LONG and not {"-h", "--help"} & {*rest}:
         try:
-            sys.exit(supervised(_long, whole=_WHOLE if name in _PUBLISHING else ""))
+            sys.exit(supervised(long_status, whole=_WHOLE if name in _PUBLISHING else ""))
         except OSError as error:  # there is no room for another process, or for its files
             print_message(str(explained(error)))
             sys.exit(1)
     for number in ending_signals():
         signal.signal(number, _end)
-    sys.exit(_status())
+    sys.exit(status())
 
 
 def _end(number: int, _frame: FrameType | None) -> NoReturn:
@@ -56,18 +56,18 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
     raise EndedBySignal(number)
 
 
-def _long() -> int:
+def long_status() -> int:
     """Do it as the child of a supervisor."""
     log.show_on_stderr()
-    status = _status()
+    code = status()
     from kp_batch.storage.store import TRAFFIC
 
-    if TRAFFIC.requests and not status:  # what failed says why in its last line
+    if TRAFFIC.requests and not code:  # what failed says why in its last line
         log.info(f"object storage: {TRAFFIC}")
-    return status
+    return code
 
 
-def _status() -> int:
+def status() -> int:
     """Do what the command line says, and tell what it fails over; gives the exit status."""
     try:
         for name in _MODULES:

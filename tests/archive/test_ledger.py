@@ -170,6 +170,7 @@ def test_a_file_that_was_just_written_is_hashed_again_by_the_next_run(night: Nig
     assert (night.hashed, night.read) == (["b.jsonl"], [])
 
 
+@pytest.mark.process
 def test_an_object_is_hashed_again_only_if_its_etag_or_time_differs(
     night: Night, bucket: str
 ) -> None:
@@ -344,6 +345,7 @@ def test_a_file_renamed_before_a_new_version_of_the_facts_leaves_no_mark(
     assert verify(night.warehouse, traces=9, seed=1, embed=False).missing == 0
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kept", [4 << 30, 1])
 def test_an_object_of_a_bucket_is_fetched_once(
     night: Night, bucket: str, monkeypatch: pytest.MonkeyPatch, *, kept: int

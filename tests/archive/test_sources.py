@@ -133,6 +133,7 @@ def test_odd_names_are_found_and_opened_as_urls(tmp_path: Path, name: str) -> No
         assert discover([archive]) == discover([str(tmp_path)])  # a file has one name
 
 
+@pytest.mark.process
 def test_buckets_are_read_by_url(bucket: str) -> None:
     store = store_at(bucket)
     names = [
@@ -176,6 +177,7 @@ def test_a_url_with_a_secret_is_refused_and_not_repeated() -> None:
         discover(["s3:///a"])
 
 
+@pytest.mark.process
 def test_a_single_file_is_read_from_a_web_server(tmp_path: Path) -> None:
     make(tmp_path, "a.jsonl")
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))

@@ -36,6 +36,7 @@ from tests.support.commands import (
     check_signal,
     children,
     command,
+    invoke,
     is_running,
     kp_batch,
     linux,
@@ -212,9 +213,7 @@ def test_what_a_run_says_and_its_summary_stand_in_the_log_of_prefect(warehouse: 
 
 
 def test_runs_shows_the_clock_of_the_summary_up_to_publication(scored: Scored) -> None:
-    listed = json.loads(
-        kp_batch("runs", "--warehouse", scored.warehouse, "--format", "json").stdout
-    )
+    listed = json.loads(invoke("runs", "--warehouse", scored.warehouse, "--format", "json").stdout)
     with connect(scored.warehouse) as connection:
         query = "SELECT run_id, seconds FROM runs"
         told = {name: json.loads(each) for name, each in connection.execute(query).fetchall()}
@@ -224,6 +223,7 @@ def test_runs_shows_the_clock_of_the_summary_up_to_publication(scored: Scored) -
         assert row["work"] == pytest.approx(sum(seconds.values()) - seconds["start"], abs=0.051)
 
 
+@pytest.mark.process
 def test_a_run_with_nothing_to_do_publishes_nothing(scored: Scored) -> None:
     leave_report(scored.warehouse, ThreadExecutor())
     before = contents(scored.warehouse)
@@ -241,10 +241,10 @@ def test_a_run_with_nothing_to_do_publishes_nothing(scored: Scored) -> None:
 
 
 def test_run_says_that_there_was_nothing_to_do(scored: Scored) -> None:
-    done = kp_batch(*scored.run)
+    done = invoke(*scored.run)
     line = "nothing to do: 120 traces scored as they have to be\n"
     assert (done.stdout, done.stderr) == (line, "")
-    assert kp_batch(*scored.run, "--quiet").stdout == ""
+    assert invoke(*scored.run, "--quiet").stdout == ""
     assert not (scored.warehouse / "prefect").exists()
 
 
@@ -255,7 +255,7 @@ def test_plan_tells_what_a_run_would_do_and_changes_nothing(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     before = contents(scored.warehouse)
     plan = ["plan", scored.archive, "--warehouse", scored.warehouse, "--cache-size", "1000"]
-    done = kp_batch(*plan, *["--json"] * is_json)
+    done = invoke(*plan, *["--json"] * is_json)
     assert done.returncode == 0, done.stderr
     if is_json:
         told = json.loads(done.stdout)
@@ -280,12 +280,13 @@ def test_plan_tells_what_a_run_would_do_and_changes_nothing(
 
 def test_plan_makes_no_warehouse(tmp_path: Path, archive: Path) -> None:
     plan = ["plan", archive, "--warehouse", tmp_path / "wh" / "within", "--embedder", "hashing"]
-    done = kp_batch(*plan)
+    done = invoke(*plan)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("plan: restate 120 traces (")
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 def test_a_run_that_waits_works_once_the_other_has_ended(scored: Scored) -> None:
     with holding(HOLD, scored.warehouse) as holder, working(*scored.run, "--wait") as run:
         assert run.stdout
@@ -301,9 +302,9 @@ def test_a_run_that_waits_works_once_the_other_has_ended(scored: Scored) -> None
 
 def test_sql_answers_in_every_format(scored: Scored) -> None:
     ask = ["sql", "SELECT count(*) AS traces FROM scores", "--warehouse", scored.warehouse]
-    assert "120" in kp_batch(*ask).stdout
-    assert kp_batch(*ask, "--format", "csv").stdout == "traces\n120\n"
-    assert json.loads(kp_batch(*ask, "--format", "json").stdout) == [{"traces": 120}]
+    assert "120" in invoke(*ask).stdout
+    assert invoke(*ask, "--format", "csv").stdout == "traces\n120\n"
+    assert json.loads(invoke(*ask, "--format", "json").stdout) == [{"traces": 120}]
 
 
 def test_sql_reads_its_query_from_a_file_or_stdin(scored: Scored, tmp_path: Path) -> None:
@@ -311,29 +312,29 @@ def test_sql_reads_its_query_from_a_file_or_stdin(scored: Scored, tmp_path: Path
     file = tmp_path / "query.sql"
     file.write_text(f"\ufeff{query};\n", "utf-8")
     ask = ["sql", "--warehouse", scored.warehouse, "--format", "csv"]
-    assert kp_batch(*ask, "-f", file).stdout == "traces\n120\n"
-    assert kp_batch(*ask, "-f", "-", stdin=query).stdout == "traces\n120\n"
+    assert invoke(*ask, "-f", file).stdout == "traces\n120\n"
+    assert invoke(*ask, "-f", "-", stdin=query).stdout == "traces\n120\n"
     for wrong in ([], [query, "-f", file]):
-        refused = kp_batch(*ask, *wrong)
+        refused = invoke(*ask, *wrong)
         assert (refused.returncode, refused.stdout) == (2, "")
         assert refused.stderr.splitlines()[-1] == "Error: give one of QUERY and -f FILE"
     file.write_bytes(b"SELECT '\xff'")
-    refused = kp_batch(*ask, "-f", file)
+    refused = invoke(*ask, "-f", file)
     assert refused.returncode == 2
     assert f"SQL is UTF-8, and {file} is not" in refused.stderr
 
 
 def test_the_questions_are_told_with_examples_and_named_by_the_help_of_sql() -> None:
-    told = json.loads(kp_batch("questions", "--json").stdout)
-    shown = kp_batch("questions").stdout
-    named = kp_batch("sql", "--help").stdout
+    told = json.loads(invoke("questions", "--json").stdout)
+    shown = invoke("questions").stdout
+    named = invoke("sql", "--help").stdout
     for each in told:
         assert f"  {each['call']}\n    {each['comment']}\n    {each['example']}\n" in shown
         assert re.search(rf"\b{each['name']}\b", named)
-    [drift] = json.loads(kp_batch("questions", "drift", "--json").stdout)
+    [drift] = json.loads(invoke("questions", "drift", "--json").stdout)
     assert drift["example"] == "FROM drift(previous(), latest())"
-    assert kp_batch("questions", "drift").stdout.splitlines()[1] == "  drift(run_a, run_b)"
-    unknown = kp_batch("questions", "drif")
+    assert invoke("questions", "drift").stdout.splitlines()[1] == "  drift(run_a, run_b)"
+    unknown = invoke("questions", "drif")
     assert unknown.returncode == 2
     assert "there is no question 'drif'" in unknown.stderr
 
@@ -354,6 +355,7 @@ def completed(*arguments: object, **environment: object) -> list[str]:
     return [each.removeprefix("plain,") for each in done.stdout.split()]
 
 
+@pytest.mark.process
 def test_a_shell_completes_runs_and_domains_and_changes_nothing(scored: Scored) -> None:
     before = contents(scored.warehouse)
     names = ["latest", "previous", *reversed(scored.runs)]
@@ -365,11 +367,13 @@ def test_a_shell_completes_runs_and_domains_and_changes_nothing(scored: Scored) 
     assert contents(scored.warehouse) == before
 
 
+@pytest.mark.process
 def test_a_shell_completes_questions_and_formats() -> None:
     assert completed("questions", "novelty_by_a") == ["novelty_by_age"]
     assert completed("import", "") == sorted(["auto", *FORMATS])
 
 
+@pytest.mark.process
 def test_a_shell_is_told_nothing_of_a_warehouse_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "kp.duckdb").write_text("no database")
     for place in (tmp_path, tmp_path / "nowhere", "s3://bucket/warehouse", "gs://no/warehouse"):
@@ -379,6 +383,7 @@ def test_a_shell_is_told_nothing_of_a_warehouse_that_cannot_be_read(tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["kp.duckdb"]
 
 
+@pytest.mark.process
 def test_a_table_keeps_to_a_width_only_where_there_is_one(
     scored: Scored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,8 +404,8 @@ def test_sql_answers_as_of_a_run(scored: Scored) -> None:
     asked = {"": "1,2", scored.runs[0]: "1,1", "previous": "1,1", "latest": "1,2"}
     for name, answer in asked.items():
         as_of = ["--as-of", name] if name else []
-        assert kp_batch(*ask, *as_of).stdout == f"ids,runs\n{answer}\n"
-    unknown = kp_batch(*ask, "--as-of", "yesterday")
+        assert invoke(*ask, *as_of).stdout == f"ids,runs\n{answer}\n"
+    unknown = invoke(*ask, "--as-of", "yesterday")
     assert (unknown.returncode, unknown.stdout) == (1, "")
     [line] = unknown.stderr.splitlines()
     assert line.startswith("kp-batch: there is no run 'yesterday' in ")
@@ -408,7 +413,7 @@ def test_sql_answers_as_of_a_run(scored: Scored) -> None:
 
 
 def test_runs_lists_the_runs_the_last_one_first(scored: Scored) -> None:
-    answer = kp_batch("runs", "--warehouse", scored.warehouse, "--format", "json")
+    answer = invoke("runs", "--warehouse", scored.warehouse, "--format", "json")
     rows = json.loads(answer.stdout)
     columns = ("run_id", "status", "changes", "accepted", "rejected", "restated")
     to = "\N{RIGHTWARDS ARROW}"
@@ -418,6 +423,7 @@ def test_runs_lists_the_runs_the_last_one_first(scored: Scored) -> None:
     ]
 
 
+@pytest.mark.process
 def test_runs_shows_all_it_knows_in_any_width_and_why_a_run_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -430,7 +436,7 @@ def test_runs_shows_all_it_knows_in_any_width_and_why_a_run_failed(
     with pytest.raises(ArchiveError):
         rescore_archive(RescoreConfig(**usual, max_reject_share=0, threshold=0.6))
     runs = ["runs", "--warehouse", tmp_path / "wh"]
-    failed, other, _ = json.loads(kp_batch(*runs, "--format", "json").stdout)
+    failed, other, _ = json.loads(invoke(*runs, "--format", "json").stdout)
     assert failed["status"] == "failed"
     assert failed["changes"].startswith("1 of 2 rows is rejected, more than")
     weights_of = re.findall("weights of ([a-z_]+)(?:;|$)", other["changes"])
@@ -445,7 +451,7 @@ def test_runs_shows_all_it_knows_in_any_width_and_why_a_run_failed(
 
 def test_catalog_says_what_it_shows(scored: Scored, tmp_path: Path) -> None:
     copy = scored.copy(tmp_path / "wh")
-    done = kp_batch("catalog", "--warehouse", copy.warehouse)
+    done = invoke("catalog", "--warehouse", copy.warehouse)
     assert (done.returncode, done.stdout) == (0, "")
     [line] = done.stderr.splitlines()
     wanted = (
@@ -456,7 +462,7 @@ def test_catalog_says_what_it_shows(scored: Scored, tmp_path: Path) -> None:
 
 def test_compare_tells_what_moved_the_scores(scored: Scored) -> None:
     compare = ["compare", "previous", "latest", "--warehouse", scored.warehouse]
-    done = kp_batch(*compare)
+    done = invoke(*compare)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[:6] == [
         f"from {scored.runs[0]} to {scored.runs[1]}",
@@ -466,7 +472,7 @@ def test_compare_tells_what_moved_the_scores(scored: Scored) -> None:
         "  cache size 1000 \N{RIGHTWARDS ARROW} 5",
         "",
     ]
-    told = json.loads(kp_batch(*compare, "--json").stdout)
+    told = json.loads(invoke(*compare, "--json").stdout)
     assert [each["code"] for each in told["changes"]] == ["cache_size"]
     [whole, *_] = told["domains"]
     assert (whole["task_domain"], whole["traces"]) == (None, 120)
@@ -478,10 +484,10 @@ def test_compare_tells_what_moved_the_scores(scored: Scored) -> None:
 def test_verify_exits_1_where_a_stored_score_was_changed(scored: Scored, tmp_path: Path) -> None:
     copy = scored.copy(tmp_path / "wh")
     verify = ["verify", "--warehouse", copy.warehouse, "--sample", "200", "--seed", "3"]
-    sound = kp_batch(*verify)
+    sound = invoke(*verify)
     assert (sound.returncode, sound.stdout.splitlines()[0]) == (0, "120 traces verified (--seed 3)")
     identity = tamper(copy.warehouse)
-    wrong = kp_batch(*verify, "--json")
+    wrong = invoke(*verify, "--json")
     assert wrong.returncode == 1
     assert json.loads(wrong.stdout)["wrong"] == f"score of {identity} is off by 0.01"
     assert wrong.stderr.splitlines()[-1].startswith("kp-batch: the scores do not verify: score of")
@@ -503,12 +509,12 @@ def tamper(warehouse: Path) -> str:
 def test_vacuum_removes_what_older_runs_left(scored: Scored, tmp_path: Path) -> None:
     copy = scored.copy(tmp_path / "wh")
     time.sleep(1)
-    done = kp_batch("vacuum", "--keep", "1s", "--warehouse", copy.warehouse)
+    done = invoke("vacuum", "--keep", "1s", "--warehouse", copy.warehouse)
     assert done.returncode == 0, done.stderr
     assert re.match("removed: [1-9][0-9]* files, 0 facts, 0 raw rows, 0 vectors", done.stdout)
     ask = ["sql", "SELECT count(*) AS n FROM scores", "--warehouse", copy.warehouse]
-    assert kp_batch(*ask, "--format", "csv").stdout == "n\n120\n"
-    gone = kp_batch(*ask, "--as-of", scored.runs[0])
+    assert invoke(*ask, "--format", "csv").stdout == "n\n120\n"
+    gone = invoke(*ask, "--as-of", scored.runs[0])
     assert gone.returncode == 1
     assert "were removed (by kp-batch vacuum or forget)" in gone.stderr
 
@@ -526,7 +532,7 @@ def test_what_changes_nothing_leaves_all_files_as_they_are(
     copy = scored.copy(tmp_path / "wh")
     (copy.warehouse / "last-run.log").touch()  # whatever may write begins an empty one
     before = listing(copy.warehouse)
-    done = kp_batch(*words.split(), "--warehouse", copy.warehouse)
+    done = invoke(*words.split(), "--warehouse", copy.warehouse)
     assert done.returncode == words.startswith("forget")
     assert "nothing was changed" in done.stdout + done.stderr
     assert listing(copy.warehouse) == before
@@ -536,7 +542,7 @@ def test_forget_removes_a_trace_for_good(scored: Scored, tmp_path: Path) -> None
     copy = scored.copy(tmp_path / "wh")
     with connect(copy.warehouse) as connection:
         [(identity,)] = connection.execute("SELECT min(trace_id) FROM scores").fetchall()
-    done = kp_batch("forget", identity, "--warehouse", copy.warehouse)
+    done = invoke("forget", identity, "--warehouse", copy.warehouse)
     assert done.returncode == 0, done.stderr
     run_id, told = re.fullmatch(
         r"forgotten by run (\S+): (.*)", done.stdout.splitlines()[0]
@@ -545,7 +551,7 @@ def test_forget_removes_a_trace_for_good(scored: Scored, tmp_path: Path) -> None
     assert run_id not in scored.runs
     lost = f"2 runs can no longer be read with --as-of: from {scored.runs[0]} to {scored.runs[1]}"
     assert done.stdout.splitlines()[-1] == f"  lost       {lost}"
-    assert kp_batch(*copy.run).returncode == 0
+    assert invoke(*copy.run).returncode == 0
     with connect(copy.warehouse) as connection:
         query = "SELECT count(*), count(*) FILTER (trace_id = ?) FROM scores"
         assert connection.execute(query, [identity]).fetchall() == [(119, 0)]
@@ -554,14 +560,14 @@ def test_forget_removes_a_trace_for_good(scored: Scored, tmp_path: Path) -> None
 
 def test_a_failed_run_exits_1_with_one_clear_line(tmp_path: Path) -> None:
     write_parquet(tmp_path / "bad.parquet", [trace(success=None)])
-    failed = kp_batch(
+    failed = invoke(
         "run", tmp_path / "bad.parquet", "--warehouse", tmp_path / "wh", "--embedder", "none"
     )
     assert failed.returncode == 1
     assert failed.stdout == ""
     assert "none of the archive's 1 row" in failed.stderr.splitlines()[-1]
     assert "Traceback" not in failed.stderr
-    reasons = kp_batch("sql", "SELECT reasons[1] AS r FROM rejects", "--warehouse", tmp_path / "wh")
+    reasons = invoke("sql", "SELECT reasons[1] AS r FROM rejects", "--warehouse", tmp_path / "wh")
     assert "missing_success" in reasons.stdout
 
 
@@ -605,7 +611,7 @@ def test_what_is_misspelt_or_faulty_is_told_in_one_line(
         ([archive, "--profiles", profiles], f"kp-batch: the profiles file {profiles} has 4 fault"),
         ([archive, "--embedder", tmp_path / "model"], "kp-batch: "),
     ):
-        told = kp_batch(name, "--embedder", "none", *arguments, "--warehouse", tmp_path / "wh")
+        told = invoke(name, "--embedder", "none", *arguments, "--warehouse", tmp_path / "wh")
         assert (told.returncode, told.stdout) == (1, "")
         assert told.stderr.splitlines()[-1].startswith(message)
         assert "Traceback" not in told.stderr
@@ -635,6 +641,7 @@ def test_a_signal_ends_everything_within_two_seconds(
         check_signal(run, number, status)
 
 
+@pytest.mark.process
 @linux
 def test_a_signal_ends_a_plan_within_two_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -650,6 +657,7 @@ def test_a_signal_ends_a_plan_within_two_seconds(
         check_signal(asking, signal.SIGINT, 130)
 
 
+@pytest.mark.process
 @linux
 def test_a_signal_ends_a_verification_within_two_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -682,7 +690,7 @@ def test_wrong_usage_exits_2(tmp_path: Path) -> None:
         ["run", tmp_path, "--warehouse", tmp_path, "--cache-size", "0"],
         ["nonsense"],
     ):
-        wrong = kp_batch(*arguments)
+        wrong = invoke(*arguments)
         assert wrong.returncode == 2, arguments
         assert wrong.stdout == ""
         assert "Traceback" not in wrong.stderr
@@ -703,7 +711,7 @@ def test_wrong_usage_exits_2(tmp_path: Path) -> None:
 def test_wrong_settings_are_named(
     tmp_path: Path, name: str, options: list[str], message: str
 ) -> None:
-    wrong = kp_batch(name, tmp_path, "--warehouse", tmp_path / "wh", *options)
+    wrong = invoke(name, tmp_path, "--warehouse", tmp_path / "wh", *options)
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert f"Error: {message}" in wrong.stderr.splitlines()[-1]
     assert not (tmp_path / "wh").exists()
@@ -713,14 +721,14 @@ def test_the_warehouse_may_come_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(tmp_path))
-    asked = kp_batch("sql", "SELECT 1")
+    asked = invoke("sql", "SELECT 1")
     assert asked.returncode == 1
     assert f"{tmp_path} is no warehouse; run an archive first" in asked.stderr
 
 
 def test_a_wrong_query_is_no_traceback(tmp_path: Path) -> None:
     publish(tmp_path, Manifest({"threshold": 0.75}, {}))
-    wrong = kp_batch("sql", "SELEC 1", "--warehouse", tmp_path)
+    wrong = invoke("sql", "SELEC 1", "--warehouse", tmp_path)
     assert wrong.returncode == 1
     assert wrong.stderr.startswith("kp-batch: Parser Error")
     assert "Traceback" not in wrong.stderr
@@ -741,7 +749,7 @@ def test_what_the_system_refuses_is_one_line(tmp_path: Path) -> None:
         ["forget", "kp:trace:1", "--warehouse", tmp_path / "none"],
         ["rollback", "latest", "--warehouse", tmp_path / "none"],
     ):
-        refused = kp_batch(*arguments)
+        refused = invoke(*arguments)
         assert refused.returncode in {1, 2}, arguments
         assert refused.stdout == ""
         assert "Traceback" not in refused.stderr, arguments
@@ -768,6 +776,7 @@ def test_a_server_that_does_not_answer_is_named(
     assert "start that Prefect server, or run with --no-prefect" in failed.stderr.splitlines()[-1]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "module", ["kp_batch.cli", "kp_batch.warehouse.answers", "kp_batch.warehouse.reader"]
 )
@@ -782,7 +791,7 @@ def test_help_and_sql_import_nothing_heavy(module: str) -> None:
 
 
 def test_sample_makes_an_archive(tmp_path: Path) -> None:
-    done = kp_batch("sample", tmp_path / "s", "--traces", "50", "--days", "3", "--dirty", "0.1")
+    done = invoke("sample", tmp_path / "s", "--traces", "50", "--days", "3", "--dirty", "0.1")
     assert done.returncode == 0
     assert len(list((tmp_path / "s").glob("*.parquet"))) == 3
     assert "50 traces in 3 files" in done.stderr

@@ -55,6 +55,7 @@ def ask(warehouse: Path, query: str) -> list[tuple[object, ...]]:
         return connection.execute(query).fetchall()
 
 
+@pytest.mark.process
 @asks
 @pytest.mark.parametrize(
     "command",
@@ -71,6 +72,7 @@ def test_what_writes_names_what_it_may_not_write(
     assert told.endswith(ACCESS)
 
 
+@pytest.mark.process
 @asks
 @pytest.mark.parametrize(
     "command",
@@ -92,6 +94,7 @@ def test_what_reads_needs_no_right_to_write(
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.process
 @asks
 @pytest.mark.parametrize("command", ["sql", "plan"])
 @pytest.mark.parametrize("name", ["manifest.json", "scores", "."])
@@ -105,6 +108,7 @@ def test_what_may_not_be_read_of_a_warehouse_is_named(
     assert told == f"cannot go on: Permission denied: '{warehouse / file}'; {ACCESS}"
 
 
+@pytest.mark.process
 @asks
 def test_a_warehouse_that_cannot_be_made(tmp_path: Path, archive: Path) -> None:
     with mode(tmp_path, 0o500):
@@ -112,6 +116,7 @@ def test_a_warehouse_that_cannot_be_made(tmp_path: Path, archive: Path) -> None:
     assert told == f"cannot go on: Permission denied: '{tmp_path / 'new'}'; {ACCESS}"
 
 
+@pytest.mark.process
 @asks
 @pytest.mark.parametrize("below", ["", "/1.jsonl", "/*.jsonl", "/**/*.jsonl"])
 def test_an_archive_that_may_not_be_read(tmp_path: Path, archive: Path, below: str) -> None:
@@ -121,6 +126,7 @@ def test_an_archive_that_may_not_be_read(tmp_path: Path, archive: Path, below: s
     assert told.endswith("Permission denied")
 
 
+@pytest.mark.process
 @asks
 @pytest.mark.parametrize("glob", ["", "/**/*.*"])
 def test_a_folder_that_may_not_be_read_is_one_reject_and_its_files_are_not_gone(
@@ -146,6 +152,7 @@ def test_a_folder_that_may_not_be_read_is_one_reject_and_its_files_are_not_gone(
     assert ask(warehouse, "FROM rejects") == []
 
 
+@pytest.mark.process
 @asks
 def test_the_files_of_a_folder_that_may_not_be_read_can_be_pruned(
     archive: Path, warehouse: Path
@@ -187,6 +194,7 @@ def test_a_full_temporary_folder_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     assert told == f"the disk of {tmp_path} is full; free some space"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["{}", "{}/sub", "{}/*.jsonl", "file://{}", "{}/link/sub"])
 @pytest.mark.parametrize("command", ["run", "plan"])
 def test_an_archive_in_the_warehouse_is_refused_before_anything_is_made(
@@ -224,6 +232,7 @@ def test_another_warehouse_in_the_archive_is_left_out(
     assert len(left) == 2
 
 
+@pytest.mark.process
 def test_another_warehouse_in_the_archive_is_told_in_one_line(
     archive: Path, warehouse: Path, tmp_path: Path
 ) -> None:
@@ -266,6 +275,7 @@ def test_a_delta_table_is_no_archive(tmp_path: Path, below: str) -> None:
     assert str(caught.value) == f"cannot look into '{table}': {IS_DELTA}"
 
 
+@pytest.mark.process
 def test_tables_and_warehouses_are_seen_in_buckets(bucket: str) -> None:
     names = ["a.jsonl", "t/_delta_log/0.json", "t/b.parquet"]
     names += ["w/facts/_delta_log/0.json", "w/facts/c.parquet", "w/kp.lock", "w/d.parquet"]
@@ -313,6 +323,7 @@ def test_a_name_that_cannot_be_looked_at(name: str, word: str) -> None:
         discover([name])
 
 
+@pytest.mark.process
 def test_of_a_url_of_another_kind_its_scheme_alone_is_told(tmp_path: Path) -> None:
     url = "S3://me:s3cret@bucket/x"
     for arguments in (

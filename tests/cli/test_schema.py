@@ -1,8 +1,6 @@
 """`schema`: what each command prints as JSON is of the form that it tells, and of no other."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -23,6 +21,7 @@ from kp_batch.cli.schema import NAMES, schema_of
 from kp_batch.operations.score import score_lines
 from kp_batch.scoring.profiles import load_profiles
 from tests.support.archives import trace, write_jsonl
+from tests.support.commands import invoke
 from tests.support.importing import kp_trace, write_json
 
 
@@ -31,8 +30,7 @@ def valid(name: str, value: Any) -> bool:
 
 
 def printed(*arguments: object) -> Any:
-    command = [sys.executable, "-m", "kp_batch", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = invoke(*arguments)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -87,6 +85,7 @@ def test_a_schema_is_one_of_its_draft(name: str) -> None:
     Draft202012Validator.check_schema(schema_of(name))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_command_prints_is_of_its_schema_alone(
     answers: Mapping[str, Any], name: str

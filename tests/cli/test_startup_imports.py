@@ -11,6 +11,8 @@ from kp_batch.pipeline.rescore import rescore_and_report
 from tests.support.archives import trace, write_jsonl
 from tests.support.runs import config
 
+pytestmark = pytest.mark.process
+
 AGAIN = """
 import sys
 from kp_batch.config import RescoreConfig

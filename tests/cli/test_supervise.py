@@ -25,6 +25,8 @@ from tests.support.formats.atif import short
 from tests.support.holding import HOLD, holding
 from tests.support.importing import write_json
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def checkout() -> Path:

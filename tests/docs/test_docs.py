@@ -70,6 +70,7 @@ def clear(folder: Path) -> None:
         copytree(GOLDEN / "imports" / name, folder / place)  # in the home of its shell
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_the_blocks_of_a_page_are_run_and_print_what_it_shows(
     page: Path, folder: Path, scored: Path, installed: Path
@@ -297,6 +298,7 @@ def test_every_message_is_explained_and_every_one_that_is_exists() -> None:
             assert is_told or not texts, f"docs/how-to/troubleshooting.md lacks {texts}"
 
 
+@pytest.mark.process
 def test_duckdb_says_what_is_told_of_it(folder: Path, scored: Path) -> None:
     clear(folder)
     catalog = copytree(scored, folder / "warehouse") / "kp.duckdb"

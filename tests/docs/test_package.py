@@ -11,6 +11,8 @@ import pytest
 from tests.support import ROOT
 from tests.support.pages import README, links
 
+pytestmark = pytest.mark.process
+
 
 def files(folder: Path) -> set[str]:
     found = (path for path in folder.rglob("*") if path.is_file())

@@ -34,6 +34,7 @@ def test_the_commands_of_the_front_page_print_what_it_shows(tmp_path: Path) -> N
     assert words(drawn) == words(ROOT / picture)
 
 
+@pytest.mark.process
 def test_the_make_targets_call_what_the_tests_run() -> None:
     assert [each.split()[:2] for each in MADE.text.splitlines()] == [
         ["make", "demo"],
@@ -49,6 +50,7 @@ def test_the_make_targets_call_what_the_tests_run() -> None:
         assert all(call in plan for call in calls), plan
 
 
+@pytest.mark.process
 def test_a_demo_installs_what_it_needs_and_a_test_the_rest(tmp_path: Path) -> None:
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         copyfile(ROOT / name, tmp_path / name)
@@ -80,6 +82,7 @@ def test_the_sample_archive_is_what_the_sample_command_makes(tmp_path: Path) -> 
     assert all(a.read_bytes() == b.read_bytes() for a, b in zip(paths, shipped, strict=True))
 
 
+@pytest.mark.process
 def test_the_commands_for_a_bucket_work(s3: str, tmp_path: Path) -> None:
     [block] = [each.text for each in blocks(DOCS / "how-to" / "bucket.md") if "s3://" in each.text]
     fill(f"{make_bucket(s3, 'traces')}/archive", ROOT / "data" / "sample")

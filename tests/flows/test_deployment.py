@@ -19,6 +19,8 @@ import pytest
 from kp_batch.warehouse.reader import connect
 from tests.support import ROOT
 
+pytestmark = pytest.mark.process
+
 [COMMANDS] = re.findall(
     r"^```sh\n(export PREFECT_API_URL.*?)^```",
     (ROOT / "docs" / "how-to" / "nightly.md").read_text(),

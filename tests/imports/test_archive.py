@@ -30,6 +30,7 @@ from kp_batch.imports.run import import_traces
 from kp_batch.imports.state import ImportState
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.reader import connect
+from tests.support.commands import invoke
 from tests.support.importing import (
     RULES,
     import_all,
@@ -256,6 +257,7 @@ def test_what_a_file_told_of_before_is_not_forgotten(nights: Path, archive: Path
     assert said(archive) == {"a": ["1"], "b": ["2", "3", "9"], "c": ["4"], "z": ["8"]}
 
 
+@pytest.mark.process
 def test_one_import_at_a_time_changes_an_archive(nights: Path, archive: Path) -> None:
     lock = subprocess.Popen(
         [sys.executable, "-c", HOLDING, str(archive / "_import")], stdout=subprocess.PIPE
@@ -554,8 +556,7 @@ def _full(*_: object) -> None:
 def test_the_command_tells_what_came_of_it(source: Path, archive: Path) -> None:
     write_json(source / "x.json", kp_trace("x", steps=[]))
     write_json(source / "y.json", {**kp_trace("y"), "@type": "ExpertSOP"})
-    command = [sys.executable, "-m", "kp_batch", "import", "knowledgepulse", source, "-o", archive]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+    done = invoke("import", "knowledgepulse", source, "-o", archive)
     assert done.stdout.splitlines() == [
         "3 traces from 5 of 5 files that are new or changed",
         f"  changed    2 files of {archive}",

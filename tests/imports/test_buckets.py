@@ -28,6 +28,8 @@ from tests.support.formats.langfuse import CONVERSATION, lines, manifest, observ
 from tests.support.importing import RULES, import_spans, span, write_json, write_lines
 from tests.support.runs import config
 
+pytestmark = pytest.mark.process
+
 _LOCK = ("kp.lock", "kp.probe")
 _TOLD = {"_refused.jsonl", "_waiting.jsonl"}
 

@@ -1,8 +1,6 @@
 """What is taken back from an archive: traces, and what a source alone told."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +22,7 @@ from kp_batch.imports.run import Imported, forget, import_traces
 from kp_batch.imports.state import holds
 from kp_batch.operations.forget import forget as forget_traces
 from kp_batch.pipeline.rescore import rescore_archive
+from tests.support.commands import invoke
 from tests.support.importing import (
     RULES,
     import_spans,
@@ -115,14 +114,10 @@ def test_nothing_is_taken_back_where_nothing_was_imported(tmp_path: Path) -> Non
 
 def test_the_command_needs_no_format(tmp_path: Path) -> None:
     write_json(tmp_path / "source" / "a.json", kp_trace("a"))
-    command = [sys.executable, "-m", "kp_batch", "import"]
     archive = str(tmp_path / "archive")
 
-    def run(*given: str) -> str:
-        done = subprocess.run(
-            [*command, *given, "-o", archive], capture_output=True, text=True, check=True
-        )
-        return done.stdout
+    def run(*arguments: str) -> str:
+        return invoke("import", *arguments, "-o", archive).stdout
 
     run("knowledgepulse", str(tmp_path / "source"))
     assert run("--forget", "kp:trace:a") == f"1 trace taken back; changed 1 file of {archive}\n"

@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.importing import imported
 from tests.support.shuffled_spans import RULES, SPANS, span_lines
+
+pytestmark = pytest.mark.process
 
 _OLD, _ALL = 40 * SPANS, 80 * SPANS
 

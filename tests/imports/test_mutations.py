@@ -6,8 +6,6 @@ Each format is imported by the real command; a damaged file is told, or says wha
 import gzip
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from hashlib import sha256
@@ -24,6 +22,7 @@ from kp_batch.imports.formats import FORMATS
 from kp_batch.imports.formats.json_files import zstd
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces
+from tests.support.commands import invoke
 from tests.support.formats.atif import short
 from tests.support.formats.inspect import log, sample, write_eval
 from tests.support.formats.knowledgepulse import registry
@@ -151,13 +150,7 @@ def test_damaged_exports(tmp_path: Path, name: str) -> None:
     source = imported(tmp_path / "sound")
     assert source.keys() == exact.keys()
     command = f"import {name} {mixed} --output {tmp_path / 'out'}".split()
-    done = subprocess.run(
-        [sys.executable, "-m", "kp_batch", *command, *SAID],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = invoke(*command, *SAID)
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert not re.search("Traceback|panicked|unexpected", said), said

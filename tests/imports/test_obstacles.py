@@ -136,6 +136,7 @@ def test_a_delta_table_is_no_source(tmp_path: Path, archive: Path, below: str) -
     assert str(caught.value) == f"cannot look into '{table}': {IS_DELTA}"
 
 
+@pytest.mark.process
 def test_a_delta_table_below_a_source_is_refused_by_name(
     nights: Path, archive: Path, bucket: str
 ) -> None:
@@ -161,6 +162,7 @@ def test_a_warehouse_below_a_source_is_none_of_it(nights: Path, archive: Path) -
     assert (done.traces, done.refused) == (3, {})
 
 
+@pytest.mark.process
 @asks
 def test_a_folder_that_may_not_be_read_is_refused_by_name(source: Path, archive: Path) -> None:
     write_json(source / "sub" / "d.json", kp_trace("d"))
@@ -181,6 +183,7 @@ def test_a_folder_that_may_not_be_read_is_refused_by_name(source: Path, archive:
             assert len(imported(archive)) == 4
 
 
+@pytest.mark.process
 @asks
 def test_a_source_that_may_not_be_read_is_named(source: Path, archive: Path) -> None:
     with mode(source, 0):
@@ -262,6 +265,7 @@ def test_one_value_over_any_number_of_lines_is_read_whole(
         )
 
 
+@pytest.mark.process
 def test_a_source_that_cannot_be_reached_is_not_taken_for_one_of_no_format(
     nights: Path, archive: Path, bucket: str, s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +283,7 @@ def test_a_source_that_cannot_be_reached_is_not_taken_for_one_of_no_format(
     store_at.cache_clear()
 
 
+@pytest.mark.process
 @asks
 def test_a_source_of_files_that_may_not_be_read_is_not_taken_for_one_of_no_format(
     nights: Path, archive: Path

@@ -20,6 +20,7 @@ from kp_batch.imports.formats.knowledgepulse import FORMAT, rows, rows_of, state
 from kp_batch.imports.model import Present, Skipped, SourceRecord
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import Imported, import_traces
+from tests.support.commands import invoke
 from tests.support.importing import imported, kp_trace, refusals, write_json
 from tests.support.postgres import POSTGRES, Registry, make_registry, postgres_server
 
@@ -65,6 +66,7 @@ def reasons(archive: Path) -> dict[str, list[str]]:
     return {each["id"]: each["reasons"] for each in refusals(archive)}
 
 
+@pytest.mark.process
 def test_a_database_is_read_as_a_file_is(registry: Registry, archive: Path) -> None:
     registry.put(kp_trace("a"))
     registry.put(kp_trace("b", 2))
@@ -80,6 +82,7 @@ def test_a_database_is_read_as_a_file_is(registry: Registry, archive: Path) -> N
     assert row["metadata"]["quality_score"] == 0.5
 
 
+@pytest.mark.process
 def test_an_older_registry_has_fewer_columns_and_may_hold_text(
     registry: Registry, archive: Path
 ) -> None:
@@ -95,6 +98,7 @@ def test_an_older_registry_has_fewer_columns_and_may_hold_text(
     assert [each["id"] for each in refusals(archive)] == ["b", "c", "d"]
 
 
+@pytest.mark.process
 def test_only_what_is_new_is_read_from_an_hour_before(registry: Registry, archive: Path) -> None:
     registry.put(kp_trace("a"), "3 days")
     registry.put(kp_trace("b"), "2 days")
@@ -106,6 +110,7 @@ def test_only_what_is_new_is_read_from_an_hour_before(registry: Registry, archiv
     assert imported(archive).keys() == {f"kp:trace:{each}" for each in "abce"}
 
 
+@pytest.mark.process
 def test_units_without_a_time_or_of_one_to_come_hide_no_others(
     registry: Registry, archive: Path
 ) -> None:
@@ -125,6 +130,7 @@ def test_units_without_a_time_or_of_one_to_come_hide_no_others(
     assert "kp:trace:d" in imported(archive)
 
 
+@pytest.mark.process
 def test_nothing_new_writes_nothing(registry: Registry, archive: Path) -> None:
     registry.put(kp_trace("a"))
     import_all(archive, registry.url)
@@ -134,6 +140,7 @@ def test_nothing_new_writes_nothing(registry: Registry, archive: Path) -> None:
     assert before == {each: each.stat().st_mtime_ns for each in archive.rglob("*.[pj]*")}
 
 
+@pytest.mark.process
 def test_a_report_alone_is_noticed(registry: Registry, archive: Path) -> None:
     registry.put(kp_trace("a"), "3 days")
     registry.put(kp_trace("b"))
@@ -146,6 +153,7 @@ def test_a_report_alone_is_noticed(registry: Registry, archive: Path) -> None:
     assert refusals(archive) == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seed", range(2))
 def test_night_by_night_ends_as_all_at_once(
     registry: Registry, archive: Path, tmp_path: Path, seed: int
@@ -177,6 +185,7 @@ def test_night_by_night_ends_as_all_at_once(
     assert reasons(archive) == reasons(tmp_path / "at-once")
 
 
+@pytest.mark.process
 def test_of_what_was_read_before_only_the_ids_are_read(registry: Registry) -> None:
     registry.put(kp_trace("a"), "3 days")
     registry.put(kp_trace("b"), "2 days")
@@ -194,6 +203,7 @@ def test_of_what_was_read_before_only_the_ids_are_read(registry: Registry) -> No
     }
 
 
+@pytest.mark.process
 def test_what_is_deleted_stays_and_is_counted(
     registry: Registry, archive: Path, tmp_path: Path
 ) -> None:
@@ -210,6 +220,7 @@ def test_what_is_deleted_stays_and_is_counted(
     assert import_all(archive, registry.url, str(tmp_path / "files")).files_read == 0
 
 
+@pytest.mark.process
 def test_what_was_not_read_again_is_still_known(
     registry: Registry, archive: Path, tmp_path: Path
 ) -> None:
@@ -223,6 +234,7 @@ def test_what_was_not_read_again_is_still_known(
     assert objective(archive, "a") == "of the database"
 
 
+@pytest.mark.process
 def test_a_trace_of_a_database_and_a_file_is_that_of_the_later_one(
     registry: Registry, archive: Path, tmp_path: Path
 ) -> None:
@@ -244,6 +256,7 @@ def test_a_trace_of_a_database_and_a_file_is_that_of_the_later_one(
     assert objective(archive, "a") == "newest"
 
 
+@pytest.mark.process
 def test_a_killed_import_is_made_good_by_the_next(
     registry: Registry, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,6 +277,7 @@ def test_a_killed_import_is_made_good_by_the_next(
     assert content(archive) == content(tmp_path / "at-once")
 
 
+@pytest.mark.process
 def test_other_rules_read_all_anew(registry: Registry, archive: Path) -> None:
     registry.put(kp_trace("a"), "3 days")
     registry.put(kp_trace("b"))
@@ -271,6 +285,7 @@ def test_other_rules_read_all_anew(registry: Registry, archive: Path) -> None:
     assert import_all(archive, registry.url, confidence={"always": 0.5}).traces == 2
 
 
+@pytest.mark.process
 def test_a_server_that_is_away_for_a_night_stops_no_other_source(
     registry: Registry, archive: Path, tmp_path: Path
 ) -> None:
@@ -294,6 +309,7 @@ def test_a_server_that_is_away_for_a_night_stops_no_other_source(
     assert refusals(archive) == []
 
 
+@pytest.mark.process
 def test_a_database_whose_state_cannot_be_asked_is_not_taken_for_read(
     registry: Registry, archive: Path
 ) -> None:
@@ -310,6 +326,7 @@ def test_a_database_whose_state_cannot_be_asked_is_not_taken_for_read(
     assert refusals(archive) == []
 
 
+@pytest.mark.process
 def test_a_file_that_tells_of_the_same_while_the_server_is_away_is_no_newer(
     registry: Registry, archive: Path, tmp_path: Path
 ) -> None:
@@ -322,6 +339,7 @@ def test_a_file_that_tells_of_the_same_while_the_server_is_away_is_no_newer(
     assert objective(archive, "a") == "of the database"
 
 
+@pytest.mark.process
 def test_what_is_in_the_way_is_told_in_one_line(registry: Registry, archive: Path) -> None:
     registry.do("CREATE ROLE guest LOGIN")
     for url, told in {
@@ -335,6 +353,7 @@ def test_what_is_in_the_way_is_told_in_one_line(registry: Registry, archive: Pat
     assert import_all(archive, "postgres://kp@127.0.0.1:1/x").refused == {"unreadable_file": 1}
 
 
+@pytest.mark.process
 def test_a_server_that_ends_while_it_is_read_is_told(registry: Registry) -> None:
     registry.do(
         "INSERT INTO knowledge_units (id, unit_json) "
@@ -350,6 +369,7 @@ def test_a_server_that_ends_while_it_is_read_is_told(registry: Registry) -> None
         list(found)
 
 
+@pytest.mark.process
 def test_a_wait_for_the_server_is_ended_by_ctrl_c(registry: Registry, archive: Path) -> None:
     command = [sys.executable, "-m", "kp_batch", "import", "auto", registry.url, "-o", archive]
     with dbapi.connect(registry.url) as connection, connection.cursor() as cursor:
@@ -363,6 +383,7 @@ def test_a_wait_for_the_server_is_ended_by_ctrl_c(registry: Registry, archive: P
     assert waiting.returncode == 130
 
 
+@pytest.mark.process
 def test_nothing_is_ever_written(registry: Registry) -> None:
     registry.do("ALTER TABLE knowledge_units RENAME TO units")
     registry.do(
@@ -375,6 +396,7 @@ def test_nothing_is_ever_written(registry: Registry) -> None:
         list(rows_of(registry.url, None))
 
 
+@pytest.mark.process
 def test_a_password_is_refused_and_never_written(
     registry: Registry, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,11 +421,11 @@ def test_a_password_is_refused_and_never_written(
 
 def test_a_url_is_recognised_by_itself(registry: Registry, archive: Path) -> None:
     registry.put(kp_trace("a"))
-    command = [sys.executable, "-m", "kp_batch", "import", "auto", registry.url, "-o", archive]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+    done = invoke("import", "auto", registry.url, "-o", archive)
     assert done.stdout.startswith("1 trace from 1 of 1 file that are new or changed\n")
 
 
+@pytest.mark.process
 def test_without_its_driver_it_is_said_what_to_install(
     registry: Registry, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,5 @@
 """What is refused and what only waits: told apart, told each night, and limited."""
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +13,7 @@ from kp_batch.imports.model import Format, Rejected, SourceRecord, TraceDraft
 from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, as_text, import_traces
 from tests.support import ROOT
+from tests.support.commands import invoke
 from tests.support.importing import (
     RULES,
     imported,
@@ -197,21 +196,15 @@ def test_damaged_lines_of_what_was_refused_are_left_out(
     )
 
 
-def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """The command, as cron starts it: without a terminal."""
-    words = [sys.executable, "-m", "kp_batch", "import", *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-
-
 def test_the_command_tells_warnings_and_progress_without_a_terminal_too(archive: Path) -> None:
     rules = ("--success", "score:correct:1", "--confidence", "score:correct:0:1", "--domain", "=x")
     twice = "the score 'correct' decides both success and confidence: it counts twice"
-    done = command("otlp", SPANS, "-o", archive, *rules)
+    done = invoke("import", "otlp", SPANS, "-o", archive, *rules)
     assert done.stderr.splitlines() == [
         f"kp-batch: warning: {twice}",
         "kp-batch: reading: 1 file",
     ]
-    assert command("otlp", SPANS, "-o", archive, *rules).stderr.count("\n") == 1
+    assert invoke("import", "otlp", SPANS, "-o", archive, *rules).stderr.count("\n") == 1
 
 
 def test_the_command_takes_limits(tmp_path: Path, archive: Path) -> None:
@@ -219,12 +212,12 @@ def test_the_command_takes_limits(tmp_path: Path, archive: Path) -> None:
     (tmp_path / "source" / "cut.json").write_text("{")
     write_json(tmp_path / "source" / "a.json", kp_trace("a"))
     given = ("knowledgepulse", tmp_path / "source", "-o", archive)
-    done = command(*given, "--max-refused", "0", "--max-unreadable", "0")
+    done = invoke("import", *given, "--max-refused", "0", "--max-unreadable", "0")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1].startswith(
         "kp-batch: 1 of 2 files is unreadable, more than --max-unreadable 0 allows (such as "
     )
-    assert command(*given, "--max-unreadable", "1").returncode == 0
-    wrong = command(*given, "--max-refused", "few")
+    assert invoke("import", *given, "--max-unreadable", "1").returncode == 0
+    wrong = invoke("import", *given, "--max-refused", "few")
     assert wrong.returncode == 2
     assert "Invalid value for '--max-refused': a limit is a number" in wrong.stderr

@@ -22,6 +22,8 @@ from kp_batch.storage.store import counted
 from tests.support.buckets import fill
 from tests.support.shuffled_spans import write_spans
 
+pytestmark = pytest.mark.process
+
 RULES = Rules.model_validate(
     {
         "success": {"always": True},

@@ -7,6 +7,8 @@ import pytest
 from tests.support.killing import torture, torture_in_bucket
 from tests.support.killing_imports import torture_imports
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.prefect
 def test_runs_killed_at_any_moment_leave_lawful_tables_and_readers_in_peace(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish
 from tests.support import GOLDEN
 from tests.support.archives import step, trace, write_jsonl, write_parquet
-from tests.support.commands import kp_batch
+from tests.support.commands import invoke
 from tests.support.folders import contents
 from tests.support.hourly import of_several_caches, said, settings_of, write
 from tests.support.profiles import always, undated
@@ -390,13 +390,13 @@ def test_the_command_tells_it_in_both_forms_and_changes_nothing(tmp_path: Path) 
     rescore_archive(settings_of(tmp_path))
     warehouse = tmp_path / "warehouse"
     before = contents(warehouse)
-    shown = kp_batch("explain", "t7", "--warehouse", warehouse)
-    told = kp_batch("explain", "t7", "--warehouse", warehouse, "--json").stdout
+    shown = invoke("explain", "t7", "--warehouse", warehouse)
+    told = invoke("explain", "t7", "--warehouse", warehouse, "--json").stdout
     expected = explained(tmp_path, "t7")
     assert shown.stdout == explanation_text(expected) + "\n"
     assert TypeAdapter(Explanation).validate_json(told, strict=True) == expected
     assert json.loads(json_line(expected)) == json.loads(told)
-    missing = kp_batch("explain", "nobody", "--warehouse", warehouse)
+    missing = invoke("explain", "nobody", "--warehouse", warehouse)
     assert (missing.returncode, missing.stdout) == (1, "")
     assert missing.stderr.startswith("kp-batch: there is no trace 'nobody' in ")
     assert contents(warehouse) == before

@@ -348,6 +348,7 @@ def test_a_file_is_whole_or_as_it_was(sample: RescoreConfig, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.process
 @linux
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_ends_an_export_within_two_seconds_and_leaves_nothing(
@@ -686,6 +687,7 @@ def test_batches_change_nothing(
     assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
 
 
+@pytest.mark.process
 def test_a_warehouse_in_a_bucket_is_exported_from_another_machine(
     bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

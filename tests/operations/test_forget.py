@@ -4,8 +4,6 @@ import errno
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -35,6 +33,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import PublishedSnapshot
+from tests.support.commands import invoke
 from tests.support.folders import listing
 from tests.support.lawful import tables
 from tests.support.removal import (
@@ -156,10 +155,7 @@ def test_a_dry_run_names_unknown_ids(warehouse: Path) -> None:
 
 def test_a_dry_run_ends_as_forgetting_would(warehouse: Path) -> None:
     def asked(*words: str) -> tuple[int, str, str]:
-        command = [sys.executable, "-m", "kp_batch", "forget", "kp:trace:1", "typo", *words]
-        done = subprocess.run(
-            [*command, "--warehouse", str(warehouse)], capture_output=True, text=True, check=False
-        )
+        done = invoke("forget", "kp:trace:1", "typo", *words, "--warehouse", warehouse)
         return done.returncode, done.stdout.partition("\n")[0], done.stderr
 
     status, told, error = asked()

@@ -133,6 +133,7 @@ preview.preview(RescoreConfig(archive=(archive,), warehouse=warehouse, embedder=
 """
 
 
+@pytest.mark.process
 def test_what_a_killed_preview_leaves_goes_with_the_next_run(scored: Path) -> None:
     warehouse = scored / "warehouse"
     before = listing(warehouse)

@@ -18,7 +18,7 @@ from kp_batch.operations.warehouse_cache import Caches, warehouse_cache
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.profiles import load_profiles
 from tests.support.archives import lines, trace, write_jsonl
-from tests.support.commands import kp_batch
+from tests.support.commands import invoke
 from tests.support.folders import contents
 from tests.support.hourly import of_several_caches, said, settings_of, write
 from tests.support.runs import ask
@@ -184,7 +184,7 @@ def test_lines_that_cannot_be_scored_stand_in_their_order_with_all_their_faults(
 def test_what_is_nested_too_deep_is_told_on_its_line(tmp_path: Path) -> None:
     deep = tmp_path / "deep.json"
     deep.write_text("[" * 100_000)
-    done = kp_batch("score", deep)
+    done = invoke("score", deep)
     assert done.returncode == 1
     assert json.loads(done.stdout)["reasons"] == ["too_large"]
     assert "Traceback" not in done.stderr
@@ -237,7 +237,7 @@ def test_the_command_writes_a_line_of_json_for_each_line(
     rescore_archive(settings_of(tmp_path))
     given = lines(said(0, "fix it", id="new"), trace(id="bad", steps=[])).getvalue().decode()
     options = ("--warehouse", tmp_path / "warehouse", "--at", "2026-01-06T02:00:00+02:00")
-    done = kp_batch("score", "-", *options, stdin=given)
+    done = invoke("score", "-", *options, stdin=given)
     told = [json.loads(line) for line in done.stdout.splitlines()]
     first = "kp-batch: 1 of 2 traces cannot be scored, the first on line 2"
     assert (done.returncode, done.stderr) == (1, f"{first}: {told[1]['message']}\n")
@@ -253,8 +253,8 @@ def test_the_command_writes_a_line_of_json_for_each_line(
         "message": told[1]["message"],
     }
     monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(tmp_path / "warehouse"))
-    assert kp_batch("score", "-", *options[2:], stdin=given).stdout == done.stdout
-    shown = kp_batch("score", "-", *options, "--format", "text", stdin=given).stdout
+    assert invoke("score", "-", *options[2:], stdin=given).stdout == done.stdout
+    shown = invoke("score", "-", *options, "--format", "text", stdin=given).stdout
     assert f"line 1: new, code: {expected.score:.4f}" in shown
     assert "line 2: bad cannot be scored: steps " in shown
 
@@ -266,10 +266,10 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
         "[profiles.code]\ncomplexity = 0.0\nnovelty = 1.0\n"
         "tool_diversity = 0.0\noutcome_confidence = 0.0\n"
     )
-    done = kp_batch("score", file, "--profiles", tmp_path / "profiles.toml")
+    done = invoke("score", file, "--profiles", tmp_path / "profiles.toml")
     told = json.loads(done.stdout)
     assert (told["breakdown"]["composite"], told["score"]) == (0.5, 0.5 - 0.1)
-    empty = kp_batch("score", "-", stdin="")
+    empty = invoke("score", "-", stdin="")
     assert (empty.returncode, empty.stderr) == (1, "kp-batch: there is no trace in <stdin>\n")
     for options, message in (
         (("--warehouse", tmp_path, "--at", "soon"), "'soon' is no time such as 2026-01-31T12"),
@@ -278,10 +278,10 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
         (("--group", "host=a"), "--group is of a warehouse; name it with --warehouse"),
         (("--group", "host=a", "--group", "host=b"), "--group gives one of its keys twice"),
     ):
-        wrong = kp_batch("score", file, *options)
+        wrong = invoke("score", file, *options)
         assert (wrong.returncode, wrong.stdout) == (2, "")
         assert message in wrong.stderr
-    nowhere = kp_batch("score", file, "--warehouse", tmp_path / "none")
+    nowhere = invoke("score", file, "--warehouse", tmp_path / "none")
     assert nowhere.returncode == 1
     assert "is no warehouse" in nowhere.stderr
 
@@ -299,12 +299,12 @@ def test_the_command_takes_the_values_that_no_trace_tells(tmp_path: Path) -> Non
         options = [word for each in values for word in ("--group", each)]
         [expected] = beside(tmp_path, at, new, **group)
         assert isinstance(expected, Scored)
-        told = json.loads(kp_batch(*asked, *options, stdin=given).stdout)
+        told = json.loads(invoke(*asked, *options, stdin=given).stdout)
         assert told["max_similarity"] == expected.max_similarity is not None
     for options, message in (
         ([], "a cache for each host, which no trace tells: give --group host=VALUE, empty where"),
         (["--group", "rack=1"], "--group: rack tells no caches of the warehouse apart; its"),
     ):
-        wrong = kp_batch(*asked, *options, stdin=given)
+        wrong = invoke(*asked, *options, stdin=given)
         assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (1, "", 1)
         assert message in wrong.stderr

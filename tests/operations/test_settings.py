@@ -1,7 +1,6 @@
 """Settings belong to the warehouse: a run that leaves one out takes it from there."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -24,7 +23,7 @@ from kp_batch.runs.run import Run
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.manifest import read_manifest
 from tests.support.archives import trace, write_jsonl, write_parquet
-from tests.support.commands import command
+from tests.support.commands import invoke
 from tests.support.nights import Night
 from tests.support.profiles import LEGAL
 from tests.support.runs import ask, config, least
@@ -158,12 +157,7 @@ def test_each_setting_is_told_with_the_run_that_set_it(rescore: Rescore, tmp_pat
         second,
     )
     assert told["weights of code"][1] == first
-    shown = subprocess.run(
-        command(["settings", "--warehouse", tmp_path / "warehouse"]),
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
+    shown = invoke("settings", "--warehouse", tmp_path / "warehouse").stdout.splitlines()
     assert shown[0].split() == ["embedder", "hashing", "since", "run", first]
     assert "complexity 0.25, novelty 0.25" in shown[-1]
     assert shown[-1].endswith(f"since run {second}")

@@ -44,7 +44,7 @@ from kp_batch.warehouse.layout import Layout
 from tests.support.archives import trace, write_jsonl
 from tests.support.browser import CHROMIUM, marks, opened
 from tests.support.buckets import Machine
-from tests.support.commands import check_signal, linux, working
+from tests.support.commands import check_signal, invoke, linux, working
 from tests.support.commands import kp_batch as run_kp_batch
 from tests.support.folders import listing
 from tests.support.runs import ask, config
@@ -365,20 +365,20 @@ def test_the_command_tells_the_same_in_all_forms_and_changes_nothing(
     before, page = listing(scored.warehouse), tmp_path / "page.html"
     asked = ["sweep", "--warehouse", scored.warehouse, "--cache-size", "7, 40", "--ttl", "60m,3h"]
     asked += ["--cache-by", "none"]
-    told = run_kp_batch(*asked, "--json", "-o", page)
+    told = invoke(*asked, "--json", "-o", page)
     assert told.returncode == 0, told.stderr
     found = TypeAdapter(Sweep).validate_json(told.stdout)
     assert found == swept(scored.warehouse, cache_by=["none"], sizes=(7, 40), ttls=("1h", "3h"))
     assert json.loads(told.stdout).keys() == asdict(found).keys()
     assert page.read_text("utf-8") == page_of(found)
     assert f"the page is in {page}" in told.stderr
-    shown = run_kp_batch(*asked)
+    shown = invoke(*asked)
     assert shown.stdout == f"{sweep_text(found)}\n"
     assert max(map(len, shown.stdout.splitlines())) <= 120
     [in_force] = {row for row in found.outcomes if row.in_force and row.task_domain is None}
     [line] = re.findall(r"^all domains.*\n(?:.+\n)*?(.* in force)$", shown.stdout, re.MULTILINE)
     assert line.split()[:5] == ["none", "40", "3h", "0.55", f"{in_force.mean_novelty:.4f}"]
-    nowhere = run_kp_batch(*asked, "-o", tmp_path / "none" / "page.html")
+    nowhere = invoke(*asked, "-o", tmp_path / "none" / "page.html")
     assert (nowhere.returncode, nowhere.stdout) == (1, "")
     assert "cannot be written: No such file or directory" in nowhere.stderr
     assert listing(scored.warehouse) == before
@@ -452,6 +452,7 @@ def test_a_terminal_shows_the_domains_with_the_most_traces(domains: int, more: s
     assert more is None or f"\n\n{more}" in told
 
 
+@pytest.mark.process
 @linux
 def test_a_signal_ends_a_sweep_within_two_seconds(
     tmp_path: Path, scored: RescoreConfig, monkeypatch: pytest.MonkeyPatch
@@ -465,6 +466,7 @@ def test_a_signal_ends_a_sweep_within_two_seconds(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 def test_a_warehouse_in_a_bucket_is_swept_from_its_copy(
     tmp_path: Path, bucket: str, archive: Path, scored: RescoreConfig
 ) -> None:
@@ -508,6 +510,7 @@ def points(shown: Page, chart: str, column: str) -> set[str]:
     return {each[title] for each in marks(shown, chart, "circle")}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 390)])
 @in_browser
 def test_the_page_draws_its_charts_without_a_word_of_complaint(
@@ -526,6 +529,7 @@ def test_the_page_draws_its_charts_without_a_word_of_complaint(
         assert points(shown, "share", "worth_sharing") == shares
 
 
+@pytest.mark.process
 @in_browser
 def test_a_chosen_domain_is_shown_alone(page: tuple[Path, Sweep]) -> None:
     path, found = page

@@ -22,6 +22,7 @@ from kp_batch.report.data import ReportData
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
+from tests.support.commands import invoke
 from tests.support.holding import HOLD, holding
 
 HOSTILE = "\x1b[31mred\x9b31m\u202e"
@@ -161,25 +162,20 @@ def test_a_forgotten_trace_leaves_the_page(warehouse: Path) -> None:
     assert "stays" in text
 
 
-def kp_batch(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kp_batch", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-
-
 def test_report_writes_a_page_or_markdown_where_it_is_told(warehouse: Path) -> None:
     place = warehouse.parent / "page.html"
-    done = kp_batch("report", "--warehouse", warehouse, "-o", place)
+    done = invoke("report", "--warehouse", warehouse, "-o", place)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"kp-batch: the report is in {place}\n"
     assert place.read_text("utf-8") == report(warehouse, "html")
-    done = kp_batch("report", "--warehouse", warehouse, "--format", "markdown")
+    done = invoke("report", "--warehouse", warehouse, "--format", "markdown")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == report(warehouse, "markdown")
 
 
 @pytest.mark.parametrize("place", ["missing/page.html", "."])
 def test_report_says_in_one_line_where_it_cannot_write(warehouse: Path, place: str) -> None:
-    done = kp_batch("report", "--warehouse", warehouse, "-o", warehouse.parent / place)
+    done = invoke("report", "--warehouse", warehouse, "-o", warehouse.parent / place)
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
     assert line.startswith("kp-batch: ")
@@ -187,7 +183,7 @@ def test_report_says_in_one_line_where_it_cannot_write(warehouse: Path, place: s
 
 
 def test_report_of_no_warehouse_says_what_to_do(tmp_path: Path) -> None:
-    done = kp_batch("report", "--warehouse", tmp_path, "-o", tmp_path / "page.html")
+    done = invoke("report", "--warehouse", tmp_path, "-o", tmp_path / "page.html")
     assert done.returncode == 1
     assert "run an archive first" in done.stderr
 
@@ -213,7 +209,7 @@ def test_a_terminal_obeys_nothing_that_traces_contain(warehouse: Path, output_fo
 
 
 def test_what_is_piped_is_what_traces_contain(warehouse: Path) -> None:
-    done = kp_batch(
+    done = invoke(
         "sql", "SELECT task_domain FROM scores", "--warehouse", warehouse, "--format", "csv"
     )
     assert HOSTILE in done.stdout
@@ -223,7 +219,7 @@ def test_what_is_piped_is_what_traces_contain(warehouse: Path) -> None:
 
 
 def test_an_error_that_names_what_traces_contain_is_not_obeyed_either(warehouse: Path) -> None:
-    done = kp_batch("sql", f'FROM "{HOSTILE}"', "--warehouse", warehouse)
+    done = invoke("sql", f'FROM "{HOSTILE}"', "--warehouse", warehouse)
     assert done.returncode == 1
     assert "[31mred" in done.stderr
     assert "\x1b" not in done.stderr

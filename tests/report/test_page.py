@@ -28,6 +28,8 @@ from kp_batch.warehouse.reader import connect
 from tests.support.archives import step, trace, write_jsonl
 from tests.support.browser import CHROMIUM, marks, opened
 
+pytestmark = pytest.mark.process
+
 in_browser = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: see the end of this output")
 HOSTILE = (
     "</script><script>alert(1)</script>",

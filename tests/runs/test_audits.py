@@ -1,7 +1,6 @@
 """Audits: what must not be published is not, by SQL that reads the tables and nothing else."""
 
 import json
-import subprocess
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ from kp_batch.runs.run import effective_config
 from kp_batch.warehouse.manifest import read_manifest
 from tests.support import ROOT
 from tests.support.archives import trace, write_jsonl
-from tests.support.commands import command
+from tests.support.commands import invoke
 from tests.support.runs import ask, config
 
 READY = ROOT / "data" / "audits.toml"
@@ -214,22 +213,12 @@ def test_a_run_is_audited_against_what_was_published_before_it(
     assert [each.rows for each in audit(warehouse)] == [2]
     assert [each.rows for each in audit(warehouse, "latest")] == [2]
     assert [each.rows for each in audit(warehouse, "previous")] == [1]
-    done = subprocess.run(
-        command(["audit", "previous", "--warehouse", warehouse]),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = invoke("audit", "previous", "--warehouse", warehouse)
     assert done.returncode == 1
     assert done.stdout.splitlines()[1].split() == ["new", "fails", "1"]
     assert '"trace_id":"a"' in done.stdout
     assert done.stderr == "kp-batch: 1 audit failed: new (1 row); what is published stays\n"
-    told = subprocess.run(
-        command(["audit", "--json", "--warehouse", warehouse]),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    told = invoke("audit", "--json", "--warehouse", warehouse)
     [result] = json.loads(told.stdout)
     assert (result["name"], result["rows"], len(result["first"])) == ("new", 2, 2)
 

@@ -10,6 +10,8 @@ from kp_batch.steps.prefect_settings import configured_api
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import kp_batch
 
+pytestmark = pytest.mark.process
+
 NOBODY = "http://127.0.0.1:9/api"  # where no server answers
 PROFILES = f"""
 active = "remote"

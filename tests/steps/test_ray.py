@@ -82,6 +82,7 @@ def ask(size: int) -> None:
     TRAFFIC.count(read=size)
 
 
+@pytest.mark.process
 def test_parts_are_done_by_several_processes_and_come_back_in_order(
     cluster: RayExecutor, tmp_path: Path
 ) -> None:
@@ -95,6 +96,7 @@ def test_parts_are_done_by_several_processes_and_come_back_in_order(
     assert len([*tmp_path.glob("3.*")]) == 2  # its first worker was killed
 
 
+@pytest.mark.process
 def test_a_part_that_asks_for_more_than_there_is_gets_what_there_is(
     cluster: RayExecutor, tmp_path: Path
 ) -> None:
@@ -102,11 +104,13 @@ def test_a_part_that_asks_for_more_than_there_is_gets_what_there_is(
     assert [*cluster.map(greedy, [1, 2], tmp_path)] == [1, 4]
 
 
+@pytest.mark.process
 def test_a_fault_in_rust_is_told(cluster: RayExecutor) -> None:
     with pytest.raises(RuntimeError, match="PanicException: a fault in Rust"):
         list(cluster.map(panic, [1]))
 
 
+@pytest.mark.process
 def test_what_a_part_tells_is_told_here(
     cluster: RayExecutor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -116,6 +120,7 @@ def test_what_a_part_tells_is_told_here(
     assert [each.getMessage() for each in caplog.records] == ["about 5", "about 7"]
 
 
+@pytest.mark.process
 def test_what_parts_ask_of_object_stores_is_counted_here(cluster: RayExecutor) -> None:
     before = replace(TRAFFIC)
     list(cluster.map(ask, [3, 4, 5]))
@@ -134,6 +139,7 @@ with executor_of(config(folder, folder, workers=2)) as cluster:
 """
 
 
+@pytest.mark.process
 def test_an_error_of_a_part_is_raised_here_and_ends_the_others(tmp_path: Path) -> None:
     code = FAILING.format(folder=str(tmp_path))
     failed = subprocess.run(
@@ -145,6 +151,7 @@ def test_an_error_of_a_part_is_raised_here_and_ends_the_others(tmp_path: Path) -
     assert len([*tmp_path.iterdir()]) == begun < 100
 
 
+@pytest.mark.process
 def test_a_part_that_kills_its_worker_each_time_is_named(
     cluster: RayExecutor, tmp_path: Path
 ) -> None:
@@ -153,6 +160,7 @@ def test_a_part_that_kills_its_worker_each_time_is_named(
     assert len([*tmp_path.glob("9.*")]) == 3
 
 
+@pytest.mark.process
 def test_tables_are_the_same_as_without_ray(cluster: RayExecutor, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     *_, last = write_sample(archive, traces=300, days=10, seed=5, dirty=0.05)
@@ -167,6 +175,7 @@ def test_tables_are_the_same_as_without_ray(cluster: RayExecutor, tmp_path: Path
             aside.rename(last)
 
 
+@pytest.mark.process
 @trying(max_examples=3, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 1_000),
@@ -195,6 +204,7 @@ def test_no_size_of_the_parts_makes_a_difference(
             assert_same(shared.warehouse, alone.warehouse)
 
 
+@pytest.mark.process
 def test_workers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     write_sample(archive, traces=20_000, days=200, seed=5)
@@ -237,6 +247,7 @@ def is_at_work(process: str) -> bool:
     return False
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("version", "paths", "message"),
     [
@@ -260,12 +271,14 @@ def test_a_node_that_cannot_do_the_work_is_named(
         rays.check_node(cluster.ray, node, asked)
 
 
+@pytest.mark.process
 def test_the_cluster_of_another_run_is_refused(cluster: RayExecutor) -> None:
     [node] = cluster.ray.nodes()
     with pytest.raises(WorkerError, match=r"^the Ray node .* is of another run's --workers"):
         rays.check_node(cluster.ray, node, None)
 
 
+@pytest.mark.process
 def test_a_cluster_without_room_for_a_part_is_refused(
     cluster: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +305,7 @@ nodes.shutdown()
 """
 
 
+@pytest.mark.process
 def test_one_worker_has_a_gpu_and_keeps_what_it_has_loaded_there(tmp_path: Path) -> None:
     code = ON_GPU.format(folder=str(tmp_path))
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
@@ -315,6 +329,7 @@ def kp_batch(*arguments: object, **how: Any) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere", "ray://127.0.0.1:9"])
 def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path, address: str) -> None:
     write_jsonl(tmp_path / "a.jsonl", [trace()])
@@ -328,6 +343,7 @@ def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path, address: str
     assert "Traceback" not in said
 
 
+@pytest.mark.process
 def test_a_node_that_is_lost_costs_nothing_but_time(tmp_path: Path) -> None:
     """A run on a cluster of two nodes, one of which goes in the middle."""
     archive = tmp_path / "archive"
@@ -354,6 +370,7 @@ def test_a_node_that_is_lost_costs_nothing_but_time(tmp_path: Path) -> None:
     assert_same(tmp_path / "wh", alone.warehouse)
 
 
+@pytest.mark.process
 def test_a_lost_head_fails_the_run_with_one_line_and_a_rerun_goes_on(tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     write_sample(archive, traces=4_000, days=40, seed=5)
@@ -391,6 +408,7 @@ def test_a_flow_has_its_parts_done_by_workers_as_well(tmp_path: Path) -> None:
     assert all(line.startswith("kp-batch: ") for line in said.splitlines())  # none is Ray's
 
 
+@pytest.mark.process
 def test_workers_read_from_a_bucket_what_goes_into_a_bucket(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -411,6 +429,7 @@ def test_workers_read_from_a_bucket_what_goes_into_a_bucket(
     assert_same(copy, alone.warehouse, but=paths)
 
 
+@pytest.mark.process
 def test_a_killed_run_leaves_no_worker_running(tmp_path: Path) -> None:
     write_sample(tmp_path / "archive", traces=4_000, days=40, seed=5)
     before = of_ray()

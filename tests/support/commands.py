@@ -1,5 +1,6 @@
 """The command as a process of its own, and all that it begins."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -10,6 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from kp_batch import cli
 
 linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
 
@@ -27,6 +31,20 @@ def kp_batch(
         timeout=120,
         check=False,
     )
+
+
+def invoke(*arguments: object, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    """The command in this process, not supervised: what it prints, and its exit status."""
+    words = list(map(str, arguments))
+    log = logging.getLogger("kp_batch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["kp-batch", *words])
+        patch.setattr(log, "handlers", [*log.handlers])
+        with CliRunner().isolation(stdin, {"COLUMNS": "200"}) as (out, err, _):
+            status = (cli.long_status if words[0] in cli.LONG else cli.status)()
+        return subprocess.CompletedProcess(
+            words, status, out.getvalue().decode(), err.getvalue().decode()
+        )
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from kp_batch.warehouse.manifest import FORMAT_VERSION, read_manifest, require_m
 from kp_batch.warehouse.publication import rebuild
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
+from tests.support.commands import invoke
 from tests.support.runs import config
 
 OLDER = FORMAT_VERSION - 1
@@ -63,12 +63,7 @@ def test_every_command_refuses_an_older_format(tmp_path: Path, command: str) -> 
     make_older(tmp_path / "wh")
     before = {path.name: path.read_bytes() for path in (tmp_path / "wh").iterdir()}
     words = command.replace("ARCHIVE", str(archive)).split()
-    done = subprocess.run(
-        [sys.executable, "-m", "kp_batch", *words, "--warehouse", str(tmp_path / "wh")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = invoke(*words, "--warehouse", tmp_path / "wh")
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(rf"kp-batch: .*/wh {LINE}run the archive .*", done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr

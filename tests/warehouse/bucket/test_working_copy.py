@@ -45,6 +45,8 @@ from tests.support.buckets import Machine, fill
 from tests.support.faulty import Faulty, between
 from tests.support.lawful import assert_same
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def warehouse(bucket: str) -> str:
