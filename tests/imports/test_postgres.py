@@ -24,9 +24,10 @@ from tests.support.commands import invoke
 from tests.support.importing import imported, kp_trace, refusals, write_json
 from tests.support.postgres import POSTGRES, Registry, make_registry, postgres_server
 
-pytestmark = pytest.mark.skipif(
-    POSTGRES is None, reason="NO POSTGRESQL: see the end of this output"
-)
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(POSTGRES is None, reason="NO POSTGRESQL: see the end of this output"),
+]
 
 
 @pytest.fixture(scope="module")

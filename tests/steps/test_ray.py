@@ -38,7 +38,7 @@ from tests.support.buckets import fill
 from tests.support.lawful import assert_same
 from tests.support.runs import config
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.process]
 
 
 @pytest.fixture(scope="module")
